@@ -1,0 +1,40 @@
+# make run    install everything, and train twenty clients with different models on different data
+# make test   install everything, and run the tests
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: install run test lint types bench docs clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $(STAMP)
+
+run: install
+	$(BIN)/protonorm compare protonorm fedproto local dataset=fashion models=light clients=20 \
+		partition=dirichlet partition.alpha=0.1 rounds=20
+
+test: install
+	$(BIN)/python -m pytest
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install
+	$(BIN)/mypy
+
+bench: install
+	$(BIN)/python -m benchmarks
+
+docs: install
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) site dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,5 @@
+"""Let `python -m protonorm` be `protonorm`."""
+
+from protonorm.cli import main
+
+main()

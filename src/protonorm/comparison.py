@@ -1,0 +1,90 @@
+"""Runs of several methods side by side: the rows of a table. Nothing here needs torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from protonorm.history import Run
+
+COLUMNS = {  # name: (title, where it is in a summary)
+    "best": ("best", ("best", "pooled")),
+    "last": ("last", ("last", "pooled")),
+    "mean": ("clients", ("best", "mean")),
+    "worst": ("worst 10 %", ("best", "worst")),
+    "own_best": ("own best", ("own_best",)),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Mean and spread over seeds, in parts of one."""
+
+    mean: float
+    std: float | None  # None for a single seed
+
+    def __str__(self) -> str:
+        """Write it in per cent."""
+        spread = "" if self.std is None else f" ± {100 * self.std:.2f}"
+        return f"{100 * self.mean:.2f}{spread}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method under one prediction rule."""
+
+    method: str
+    rule: str
+    headline: bool
+    cells: Mapping[str, Cell | None]  # by column
+    note: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        """Give the row to machines."""
+        return asdict(self)
+
+
+def rows(runs: Mapping[str, Sequence[Run]]) -> list[Row]:
+    """Make a row for each method and rule, the headline first, and one for `majority`."""
+    table = [_row(method, rule, found) for method, found in runs.items() for rule in _rules(found[0])]
+    return [*table, _majority([run for found in runs.values() for run in found])]
+
+
+def best(table: Sequence[Row], column: str) -> Row | None:
+    """Find the headline row that is best in a column."""
+    known = [row for row in table if row.headline and row.method != "majority" and row.cells.get(column)]
+    return max(known, key=lambda row: cell.mean if (cell := row.cells[column]) else -math.inf, default=None)
+
+
+def _rules(run: Run) -> list[str]:
+    headline = run.about["headline"]
+    return [headline, *(rule for rule in run.about["rules"] if rule != headline)]
+
+
+def _row(method: str, rule: str, runs: Sequence[Run]) -> Row:
+    summaries = [run.summary(rule) for run in runs]
+    cells = {name: _cell([_dig(one, where) for one in summaries if one]) for name, (_, where) in COLUMNS.items()}
+    failed = [run.failure for run in runs if run.failure]
+    note = f"diverged in round {failed[0]['round']}" if failed else ""
+    return Row(method, rule, rule == runs[0].about["headline"], cells, note)
+
+
+def _majority(runs: Sequence[Run]) -> Row:
+    """Say what guessing each client's most frequent class gives; equal partitions count once."""
+    seen = {str(run.about["counts"]): run.about["majority"] for run in runs}
+    values = [one for one in seen.values() if one]
+    where = {"best": "pooled", "last": "pooled", "mean": "mean", "worst": "worst", "own_best": "mean"}
+    return Row("majority", "-", True, {name: _cell([one[key] for one in values]) for name, key in where.items()})
+
+
+def _dig(value: Any, where: Sequence[str]) -> float:
+    for name in where:
+        value = value[name]
+    return float(value)
+
+
+def _cell(values: Sequence[float]) -> Cell | None:
+    return Cell(fmean(values), stdev(values) if len(values) > 1 else None) if values else None

@@ -1,0 +1,84 @@
+"""Things with settings of their own — a method, a data set, a partition — from plain data and back."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from protonorm.registry import Entry, find, nearest
+
+
+def build(table: Mapping[str, Entry], kind: str, value: Any, usual: str) -> Any:
+    """Make what a name, or {"name": …, settings}, stands for, the usual one if it has no name; let an object through."""
+    if isinstance(value, str):
+        value = {"name": value}
+    if not isinstance(value, Mapping):
+        return value
+    settings = dict(value)
+    name = settings.pop("name", usual)
+    if not isinstance(name, str):
+        raise ValueError(f"{name!r} is not the name of a {kind}; known: {', '.join(sorted(table))}.")
+    cls = find(table, name, kind).load()
+    try:
+        return TypeAdapter(cls).validate_python(settings)
+    except ValidationError as error:
+        known = [field.name for field in fields(cls)]
+        raise ValueError(sentences(error, known, f"{kind} {name}", f"{kind}.")) from None
+
+
+def describe(table: Mapping[str, Entry], value: Any) -> dict[str, Any]:
+    """Write a component as plain data: its name and settings; a user's own by where it is and what it says."""
+    if hasattr(value, "description"):
+        return dict(value.description())
+    cls = type(value)
+    place = f"{cls.__module__}:{cls.__qualname__}"
+    names = [name for name, entry in table.items() if entry.target == place]
+    settings = asdict(value) if is_dataclass(value) else {}
+    return {"name": names[0], **settings} if names else {"name": place, "source": fingerprint(cls), **settings}
+
+
+def load_file(path: Path) -> ModuleType:
+    """Import a user's own file, once."""
+    name = f"protonorm_own_{path.stem}"  # a name that no library has
+    if name in sys.modules and sys.modules[name].__file__ == str(path.resolve()):
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ValueError(f"There is no Python file {path}.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def fingerprint(thing: Any) -> str:
+    """Tell one text of a user's own class or function from another."""
+    try:
+        text = inspect.getsource(thing)
+    except (OSError, TypeError):
+        return "unknown"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def sentences(error: ValidationError, known: Iterable[str], owner: str, prefix: str = "") -> str:
+    """Say what is wrong with settings in words for the person who gave them."""
+    lines = []
+    for item in error.errors():
+        name = prefix + ".".join(str(part) for part in item["loc"])
+        if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+            lines.append(f"{owner} has no setting {name!r}; {nearest(str(item['loc'][-1]), known)}")
+        elif item["type"] == "value_error":
+            lines.append(str(item["ctx"]["error"]))
+        else:
+            message = item["msg"][0].lower() + item["msg"][1:]
+            lines.append(f"{name}={item['input']!r} is refused: {message}.")
+    return "\n".join(lines)

@@ -1,0 +1,13 @@
+"""What can go wrong in a run although its settings are right. Nothing here needs torch."""
+
+
+class Failed(RuntimeError):
+    """A run stopped; what it had finished is kept."""
+
+
+class Diverged(Failed):
+    """Training left the finite numbers."""
+
+
+class WorkerLost(Failed):
+    """A process that played clients ended before its time."""

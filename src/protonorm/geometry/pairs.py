@@ -1,0 +1,94 @@
+"""Squared distances of all pairs of points, by blocks of rows of the Gram matrix.
+
+No (K, K, d) tensor is built, and the (K, K) one only some rows at a time, so memory grows with K and not with K².
+Two points so close that the Gram form would lose their distance to cancellation are measured by their difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+CLOSE = 1e-4  # a pair is close when its squared distance is below this, the radius of the cloud being 1
+BLOCK = 1 << 22  # numbers in a block: 32 MB
+
+
+class Cloud(NamedTuple):
+    """Points, and the same moved around the origin and into the unit ball, where rounding errors are smallest."""
+
+    points: Tensor  # (K, d)
+    ball: Tensor  # (K, d) = (points − centre) / radius
+    radius: float
+
+    def differences(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Subtract pairs of points, (P, d), in units of the radius."""
+        return (self.points[rows] - self.points[columns]).div_(self.radius)
+
+
+class Block(NamedTuple):
+    """Squared distances of some rows to all points, in units of the radius squared."""
+
+    start: int  # number of the first row
+    squared: Tensor  # (b, K), infinite where a point meets itself or one that coincides with it
+    near: Tensor  # (P, 2) close pairs (row in the block, column)
+    void: Tensor  # (P', 2) those of them that coincide
+
+    def exclude(self, value: float) -> Tensor:
+        """Put another value where no two different points meet."""
+        self.squared.diagonal(self.start).fill_(value)
+        if len(self.void):
+            self.squared[self.void[:, 0], self.void[:, 1]] = value
+        return self.squared
+
+
+def gather(points: Tensor) -> Cloud:
+    """Centre and scale points (K, d)."""
+    centred = points - points.mean(dim=0)
+    radius = float(centred.norm(dim=1).max()) or 1.0
+    return Cloud(points, centred.div_(radius), radius)
+
+
+def blocks(cloud: Cloud) -> Iterator[Block]:
+    """Go through the squared distances of a cloud, some rows at a time."""
+    norms, ones = cloud.ball.square().sum(dim=1, keepdim=True), torch.ones_like(cloud.ball[:, :1])
+    left, right = torch.cat((-2 * cloud.ball, norms, ones), dim=1), torch.cat((cloud.ball, ones, norms), dim=1)
+    height = max(1, BLOCK // len(left))
+    for start in range(0, len(left), height):
+        squared = left[start : start + height] @ right.T  # |x|² + |y|² − 2 x·y in one product
+        squared.diagonal(start).fill_(math.inf)
+        near = (squared <= CLOSE).nonzero()
+        for rows, columns in chunks(near, cloud):
+            squared[rows, columns] = cloud.differences(rows + start, columns).square_().sum(dim=1)
+        void = near[squared[near[:, 0], near[:, 1]] == 0] if len(near) else near
+        block = Block(start, squared, near, void)
+        block.exclude(math.inf)
+        yield block
+
+
+def chunks(pairs: Tensor, cloud: Cloud) -> Iterator[tuple[Tensor, Tensor]]:
+    """Split a list of pairs (P, 2) so that their differences fit in a block."""
+    size = max(1, BLOCK // cloud.points.shape[1])
+    for start in range(0, len(pairs), size):
+        yield pairs[start : start + size, 0], pairs[start : start + size, 1]
+
+
+def pair_distances(points: Tensor) -> Tensor:
+    """List the distances of all pairs j < k of (K, d) points, (K(K−1)/2,), row after row."""
+    cloud, parts = gather(points), []
+    for block in blocks(cloud):
+        above = torch.ones_like(block.squared, dtype=torch.bool).triu_(block.start + 1)
+        parts.append(block.exclude(0.0)[above].sqrt_())
+    return torch.cat(parts).mul_(cloud.radius)
+
+
+def closest(points: Tensor) -> Tensor:
+    """Find the distance of every point (K, d) to its nearest other one, (K,); infinite when there is no other."""
+    cloud, parts = gather(points), []
+    for block in blocks(cloud):
+        block.exclude(0.0).diagonal(block.start).fill_(math.inf)
+        parts.append(block.squared.amin(dim=1).sqrt_())
+    return torch.cat(parts).mul_(cloud.radius)

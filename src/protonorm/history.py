@@ -1,0 +1,96 @@
+"""Read the record of runs, and condense it. Nothing here needs torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+
+from protonorm.files import parse_json, read_json, read_lines
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as its folder tells it."""
+
+    folder: Path
+    about: dict[str, Any]  # experiment.json
+    history: list[dict[str, Any]]  # metrics.jsonl, the committed rounds
+    failure: dict[str, Any] | None  # failure.json: why it stopped
+
+    @property
+    def experiment(self) -> dict[str, Any]:
+        """Give the settings."""
+        return dict(self.about["experiment"])
+
+    @property
+    def finished(self) -> bool:
+        """Tell whether all rounds are done."""
+        return len(self.history) == self.experiment["rounds"]
+
+    def summary(self, rule: str | None = None) -> dict[str, Any] | None:
+        """Condense the rounds under a rule; the method's headline if none is given."""
+        return summary(self.history, rule or self.about["headline"])
+
+
+def runs_root(out: Path | None = None) -> Path:
+    """Find the folder of all runs: the one given, PROTONORM_RUNS, or ./runs."""
+    return out or Path(os.environ.get("PROTONORM_RUNS") or "runs")
+
+
+def find_runs(root: Path) -> list[Path]:
+    """List the run folders under a root."""
+    return sorted(path.parent for path in root.glob("*/experiment.json"))
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run's folder."""
+    if not (folder / "experiment.json").exists():
+        raise ValueError(f"{folder} is not a run: it has no experiment.json.")
+    about = read_json(folder / "experiment.json")
+    if missing := {"experiment", "headline", "rules", "majority"} - set(about):
+        raise ValueError(f"{folder / 'experiment.json'} is damaged: it lacks {', '.join(sorted(missing))}.")
+    path = folder / "metrics.jsonl"
+    history = [parse_json(line, path) for line in read_lines(path)[: committed(folder)]]
+    failure = folder / "failure.json"
+    return Run(folder, about, history, read_json(failure) if failure.exists() else None)
+
+
+def committed(folder: Path) -> int:
+    """Tell how many rounds of a run are committed."""
+    path = folder / "server.safetensors"
+    if not path.exists():
+        return 0
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            return int((file.metadata() or {})["stamp"].rsplit(" ", 1)[1])
+    except (safetensors.SafetensorError, KeyError, ValueError, IndexError) as error:
+        raise ValueError(f"{path} is not a state file of protonorm, or it is damaged ({error}).") from error
+
+
+def stamp(key: str, node: str, round: int) -> str:
+    """Say whose state after which round a file holds."""
+    return f"{key} {node} {round}"
+
+
+def summary(history: Sequence[Mapping[str, Any]], rule: str) -> dict[str, Any] | None:
+    """Condense one rule's rounds: best and last round, and the mean of each client's own best."""
+    rounds = [(line["round"], line["rules"][rule]) for line in history if line["rules"].get(rule)]
+    if not rounds:
+        return None
+    own = np.array([[np.nan if one is None else one for one in value["clients"]] for _, value in rounds])  # (R, M)
+    tested = ~np.isnan(own).all(0)
+    return {
+        "best": _brief(*max(rounds, key=lambda pair: pair[1]["pooled"])),
+        "last": _brief(*rounds[-1]),
+        "own_best": float(f"{np.nanmax(own[:, tested], 0).mean():.6g}"),
+    }
+
+
+def _brief(round: int, value: Mapping[str, Any]) -> dict[str, Any]:
+    return {"round": round, **{name: value[name] for name in ("pooled", "mean", "worst")}}

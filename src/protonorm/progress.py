@@ -1,0 +1,74 @@
+"""Tell of a run while it goes on: a live bar in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from protonorm.federation import Round
+
+EVERY = 10.0  # seconds between plain lines
+
+
+class Teller:
+    """Follow one run's rounds on the error stream; the answer stream stays free for the result."""
+
+    def __init__(self, title: str, rounds: int, headline: str, *, quiet: bool = False) -> None:
+        self._console = Console(stderr=True, quiet=quiet)
+        self._title, self._rounds, self._headline = title, rounds, headline
+        self._live: Progress | None = None
+        self._task = TaskID(0)
+        self._said = self._start = time.monotonic()
+        self._first = 0  # rounds that were done before
+        if self._console.is_terminal:
+            self._live = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[note]}"),
+                TimeRemainingColumn(),
+                console=self._console,
+            )
+            self._task = self._live.add_task(title, total=rounds, note="")
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._live:
+            self._live.stop()
+
+    def __call__(self, round: Round) -> None:
+        """Tell of a committed round."""
+        note = _note(round.metrics, self._headline)
+        if self._live:
+            self._live.update(self._task, completed=round.number, note=note)
+            return
+        now = time.monotonic()
+        self._first = self._first or round.number
+        if now - self._said >= EVERY or round.number in (self._first, self._rounds):
+            self._said = now
+            speed = (now - self._start) / (round.number - self._first + 1)
+            left = speed * (self._rounds - round.number)
+            self._console.print(
+                f"{self._title}: round {round.number}/{self._rounds}, {note}, {_clock(left)} left", highlight=False
+            )
+
+
+def _note(metrics: dict[str, Any], headline: str) -> str:
+    value = metrics["rules"].get(headline) or metrics["rules"].get("logits")
+    rule = headline if metrics["rules"].get(headline) else "logits"
+    return f"{rule} {100 * value['pooled']:.2f} %" if value else f"loss {metrics['loss']:.4g}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

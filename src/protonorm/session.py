@@ -1,0 +1,90 @@
+"""A run from start to end: begin it, resume it, or find it done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from protonorm.core import one_thread
+from protonorm.engines import ENGINES
+from protonorm.errors import Diverged
+from protonorm.evaluation import majority
+from protonorm.experiment import Experiment
+from protonorm.federation import Engine, Round, begin, rounds
+from protonorm.history import read_run, runs_root
+from protonorm.models.choose import described, networks
+from protonorm.record import Record
+from protonorm.registry import find
+from protonorm.result import Result
+from protonorm.setup import Setup
+
+Watch = Callable[[Round], None]  # told of every round as it is committed
+
+
+def run(
+    experiment: Experiment,
+    *,
+    out: str | Path | None = None,
+    engine: str = "serial",
+    workers: int | None = None,
+    watch: Watch | None = None,
+) -> Result:
+    """Run an experiment in its folder under `out`; resume it if it was begun, do nothing if it is done."""
+    folder = runs_root(Path(out) if out else None) / experiment.key
+    if not is_finished(folder):
+        with one_thread():
+            _run(experiment, folder, engine, workers, watch or (lambda _: None))
+    return Result(experiment, read_run(folder))
+
+
+def is_finished(folder: Path) -> bool:
+    """Tell whether all rounds of a run are committed."""
+    return (folder / "experiment.json").exists() and read_run(folder).finished
+
+
+def _run(experiment: Experiment, folder: Path, engine: str, workers: int | None, watch: Watch) -> None:
+    start = find(ENGINES, engine, "engine").load()
+    setup = Setup(experiment)
+    with Record(folder, experiment.key, experiment.rounds) as record:
+        record.describe(about(setup))
+        point = record.resume() or begin(setup)
+        clients: Engine = start(setup, record.states, workers)
+        done = point.round
+        try:
+            for finished in rounds(setup, clients, record, point):
+                done = finished.number
+                watch(finished)
+        except Diverged as error:
+            record.fail(done + 1, str(error))
+            raise Diverged(
+                f"{error} Round {done} is kept in {folder}. A smaller lr, λ or γ may help: "
+                f"this run has {_settings(experiment)}."
+            ) from None
+        finally:
+            clients.close()
+
+
+def about(setup: Setup) -> dict[str, Any]:
+    """Describe a run before its first round: settings, networks, who holds what, and the majority line."""
+    experiment = setup.experiment
+    train, test = setup.class_counts
+    choice = described(networks(experiment.models))
+    return {
+        "key": experiment.key,
+        "experiment": experiment.model_dump(mode="json"),
+        "rules": list(experiment.algorithm.rules),
+        "headline": experiment.algorithm.headline,
+        "networks": [choice[id % len(choice)] for id in range(experiment.clients)],
+        "classes": list(setup.dataset.classes),
+        "counts": {"train": train.tolist(), "test": test.tolist()},
+        "majority": majority(train, test),
+    }
+
+
+def _settings(experiment: Experiment) -> str:
+    plain = experiment.model_dump(mode="json")
+    method = plain["algorithm"]
+    shown = {"algorithm": method["name"], "lr": plain["lr"]}
+    shown |= {f"algorithm.{name}": method[name] for name in ("lam", "gamma") if name in method}
+    return ", ".join(f"{name}={value}" for name, value in shown.items())

@@ -1,0 +1,99 @@
+"""What an experiment's nodes have: built once in every process that plays some of them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from protonorm.core import Client, Server, SplitModel, seeded
+from protonorm.data.dataset import Dataset, Samples
+from protonorm.data.partition import Part, partition
+from protonorm.experiment import Experiment
+from protonorm.models.choose import Network, network, networks
+
+
+class Setup:
+    """Data, its partition, and one workspace for each network."""
+
+    def __init__(
+        self, experiment: Experiment, dataset: Dataset | None = None, parts: list[Part] | None = None
+    ) -> None:
+        """Load and deal out the data, unless both are given."""
+        self.experiment = experiment
+        self.dataset: Dataset = dataset or experiment.dataset.load()
+        self.parts = parts or partition(
+            self.dataset.labels, experiment.clients, experiment.partition, experiment.train
+        )
+        self._workspaces: dict[object, SplitModel] = {}
+
+    @cached_property
+    def class_counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Count each client's samples of each class in both parts: two (M, K) arrays."""
+        labels, classes = self.dataset.labels, self.dataset.num_classes
+        train = np.stack([np.bincount(labels[part.train], minlength=classes) for part in self.parts])
+        test = np.stack([np.bincount(labels[part.test], minlength=classes) for part in self.parts])
+        return train, test
+
+    def client(self, id: int, round: int) -> Client:
+        """Give client `id` what it has; the weights in its models are those last loaded."""
+        return self._client(id, round, self._workspaces)
+
+    def fresh_client(self, id: int) -> Client:
+        """Give client `id` newly initialised networks, drawn from its own randomness."""
+        with seeded(self.experiment.seed, 0, id):
+            return self._client(id, 0, {})
+
+    def _client(self, id: int, round: int, workspaces: dict[object, SplitModel]) -> Client:
+        experiment, part = self.experiment, self.parts[id]
+        choice = networks(experiment.models)
+
+        def workspace(item: str | Network, role: str) -> SplitModel:
+            if (item, role) not in workspaces:
+                workspaces[item, role] = self._build(item)
+            return workspaces[item, role]
+
+        return Client(
+            id=id,
+            round=round,
+            rounds=experiment.rounds,
+            model=workspace(choice[id % len(choice)], "model"),
+            auxiliary=workspace(choice[0], "auxiliary") if experiment.algorithm.auxiliary else None,
+            train=Samples.of(self.dataset, part.train),
+            test=Samples.of(self.dataset, part.test),
+            num_classes=self.dataset.num_classes,
+            feature_dim=self._feature_dim,
+            lr=experiment.lr,
+            momentum=experiment.momentum,
+            weight_decay=experiment.weight_decay,
+            epochs=experiment.epochs,
+            batch_size=experiment.batch_size,
+            shuffle=experiment.shuffle,
+            device=experiment.device,
+        )
+
+    def server(self, round: int) -> Server:
+        """Give the server what it has; the networks are there before round 1, newly initialised."""
+        experiment, algorithm = self.experiment, self.experiment.algorithm
+        first = networks(experiment.models)[0]
+        return Server(
+            round=round,
+            rounds=experiment.rounds,
+            num_classes=self.dataset.num_classes,
+            feature_dim=self._feature_dim,
+            model=None if algorithm.heterogeneous or round else self._build(first),
+            auxiliary=self._build(first) if algorithm.auxiliary and not round else None,
+            lr=experiment.lr,
+            batch_size=experiment.batch_size,
+        )
+
+    @property
+    def _feature_dim(self) -> int:
+        assert self.experiment.feature_dim is not None  # resolved when the experiment was made
+        return self.experiment.feature_dim
+
+    def _build(self, item: str | Network) -> SplitModel:
+        model = network(item, self.dataset.shape, self._feature_dim, self.dataset.num_classes)
+        return model.to(self.experiment.device, memory_format=torch.channels_last)

@@ -1,0 +1,17 @@
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _runs_elsewhere(tmp_path, monkeypatch):
+    """Keep every run of a test in the test's own folder."""
+    monkeypatch.setenv("PROTONORM_RUNS", str(tmp_path / "runs"))

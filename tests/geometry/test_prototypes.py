@@ -1,0 +1,256 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.distance import cdist, pdist
+
+from protonorm.geometry import pairs
+from protonorm.geometry.alignment import align
+from protonorm.geometry.prototypes import (
+    average,
+    class_euclidean,
+    class_means,
+    class_sums,
+    closeness,
+    distances,
+    margins,
+    means_of,
+    nearest,
+    normalised_margins,
+    prototype_loss,
+)
+from tests.geometry.arrangements import drawn, on_sphere
+
+
+def test_class_means_by_hand():
+    """Class 2 has (1, 2) and (3, 6), class 0 has (5, 5), class 1 nothing."""
+    features = torch.tensor([[1.0, 2.0], [5.0, 5.0], [3.0, 6.0]])
+    classes, means = class_means(features, torch.tensor([2, 0, 2]), 4)
+    assert classes.tolist() == [0, 2]
+    assert means.tolist() == [[5.0, 5.0], [2.0, 4.0]]
+    assert (classes.dtype, means.dtype) == (torch.int64, torch.float32)
+
+
+def test_class_sums_add_up_over_batches():
+    features, labels = drawn(50, 3).float(), torch.arange(50) % 4
+    sums, counts = torch.zeros(6, 3, dtype=torch.float64), torch.zeros(6, dtype=torch.int64)
+    for batch in range(0, 50, 8):
+        more, seen = class_sums(features[batch : batch + 8], labels[batch : batch + 8], 6)
+        sums += more
+        counts += seen
+    classes, means = means_of(sums, counts)
+    assert counts.tolist() == [13, 13, 12, 12, 0, 0]
+    whole = class_means(features, labels, 6)
+    assert torch.equal(classes, whole[0])
+    assert torch.allclose(means.float(), whole[1])
+
+
+def test_sums_are_kept_in_double_precision():
+    """In float32, 2²⁴ + 1 is 2²⁴: the mean of (2²⁴, 1, 1, 2) would be 2²² and not 2²² + 1."""
+    features = torch.tensor([[2.0**24], [1.0], [1.0], [2.0]])
+    _, means = class_means(features, torch.zeros(4, dtype=torch.int64), 1)
+    assert means.item() == 2**22 + 1
+
+
+def test_no_samples_give_no_prototypes():
+    classes, means = class_means(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64), 5)
+    assert (classes.shape, means.shape) == ((0,), (0, 3))
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "message"),
+    [
+        (torch.ones(3, 2), torch.zeros(2, dtype=torch.int64), "do not fit"),
+        (torch.ones(3), torch.zeros(3, dtype=torch.int64), "do not fit"),
+        (torch.ones(1, 2), torch.tensor([4]), "between 0 and 3, but there is 4"),
+        (torch.ones(1, 2), torch.tensor([-1]), "but there is -1"),
+        (torch.ones(1, 2), torch.tensor([0.0]), "integer type"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(features, labels, message):
+    with pytest.raises(ValueError, match=message):
+        class_means(features, labels, 4)
+
+
+ONE = (torch.tensor([0, 2]), torch.tensor([[1.0, 1.0], [4.0, 0.0]]))
+TWO = (torch.tensor([2]), torch.tensor([[0.0, 2.0]]))
+
+
+def test_average_is_unweighted():
+    """Class 0 from one client, class 2 half way between two, class 1 from nobody."""
+    mean, seen = average(iter([ONE, TWO]), 3, 2)
+    assert mean.tolist() == [[1.0, 1.0], [0.0, 0.0], [2.0, 1.0]]
+    assert seen.tolist() == [True, False, True]
+    assert mean.dtype == torch.float32
+
+
+def test_average_may_be_weighted():
+    """Class 2 with 1 and 3 samples: (4·1 + 0·3)/4 and (0·1 + 2·3)/4; not divided by two clients again."""
+    uploads = [(*ONE, torch.tensor([7, 1])), (*TWO, torch.tensor([3]))]
+    mean, _ = average(uploads, 3, 2)
+    assert mean.tolist() == [[1.0, 1.0], [0.0, 0.0], [1.0, 1.5]]
+    assert average([(*ONE, None), (*TWO, None)], 3, 2)[0].tolist()[2] == [2.0, 1.0]
+
+
+def test_average_of_nobody():
+    mean, seen = average([], 3, 2)
+    assert mean.tolist() == [[0.0, 0.0]] * 3
+    assert not seen.any()
+    mean, seen = average([(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 2))], 3, 2)
+    assert not seen.any()
+
+
+def test_average_holds_one_upload_at_a_time():
+    alive = []
+
+    def uploads():
+        for client in range(5):
+            alive.append(client)
+            yield torch.tensor([0]), torch.full((1, 2), float(client), dtype=torch.float64)
+
+    mean, _ = average(uploads(), 1, 2)
+    assert mean.tolist() == [[2.0, 2.0]]
+    assert mean.dtype == torch.float64
+    assert len(alive) == 5
+
+
+@pytest.mark.parametrize(
+    ("upload", "message"),
+    [
+        ((torch.tensor([3]), torch.ones(1, 2)), "Upload 1: classes must lie between 0 and 2, but there is 3"),
+        ((torch.tensor([-1]), torch.ones(1, 2)), "but there is -1"),
+        ((torch.tensor([1, 1]), torch.ones(2, 2)), "a class more than once"),
+        ((torch.tensor([0.0]), torch.ones(1, 2)), "integer type"),
+        ((torch.tensor([True]), torch.ones(1, 2)), "integer type"),
+        ((torch.tensor([[1]]), torch.ones(1, 2)), "shapes are"),
+        ((torch.tensor([1]), torch.ones(1, 3)), r"prototypes \(K_i, 2\)"),
+        ((torch.tensor([1]), torch.ones(2, 2)), "shapes are"),
+        ((torch.tensor([1]), torch.tensor([[1.0, math.nan]])), "finite"),
+        ((torch.tensor([1]), torch.tensor([[1, 2]])), "floating"),
+        ((torch.tensor([1]), torch.ones(1, 2), torch.tensor([1])), "either all have weights or none"),
+        ((torch.tensor([1]), torch.ones(1, 2), torch.tensor([0])), "weight above zero"),
+        ((torch.tensor([1]), torch.ones(1, 2), torch.tensor([math.inf])), "weight above zero"),
+        ((torch.tensor([1]), torch.ones(1, 2), torch.tensor([1, 1])), "weight above zero"),
+        ((torch.tensor([1]),), "must hold classes, prototypes"),
+        ((), "must hold classes, prototypes"),
+    ],
+)
+def test_uploads_that_make_no_sense_are_refused(upload, message):
+    with pytest.raises(ValueError, match=message):
+        average([ONE, upload], 3, 2)
+
+
+def test_nearest_by_hand():
+    """(1, 0) is 1 from (0, 0) and 2 from (3, 0); (2, 0) is nearer to (3, 0)."""
+    prototypes, classes = torch.tensor([[0.0, 0.0], [3.0, 0.0]]), torch.tensor([7, 4])
+    features = torch.tensor([[1.0, 0.0], [2.0, 0.0], [1.5, 5.0]])
+    assert nearest(features, prototypes, classes).tolist() == [7, 4, 7]  # the last is as near to both
+
+
+@settings(deadline=None, derandomize=True, max_examples=40)
+@given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 8), st.integers(0, 1000))
+def test_nearest_is_the_least_distance(batch, count, dimension, seed):
+    features, prototypes = drawn(batch, dimension, seed), drawn(count, dimension, seed + 1)
+    expected = cdist(features.numpy(), prototypes.numpy()).argmin(1)
+    assert nearest(features, prototypes, torch.arange(count)).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("gamma", [1e-3, 1.0, 80.0, 400.0])
+def test_the_nearest_unit_prototype_does_not_depend_on_gamma(gamma):
+    """‖z − γĉ‖² = ‖z‖² + γ² − 2γ z·ĉ: least where z·ĉ is greatest, for every γ."""
+    features, prototypes = 30 * drawn(200, 16), align(drawn(10, 16)).prototypes
+    expected = (features @ prototypes.T).argmax(dim=1)
+    assert torch.equal(nearest(features, gamma * prototypes, torch.arange(10)), expected)
+
+
+def test_closeness_lays_scores_out_over_all_classes():
+    features, prototypes = drawn(5, 3).float(), drawn(2, 3, seed=1).float()
+    scores = closeness(features, torch.tensor([3, 1]), prototypes, 4)
+    assert torch.isneginf(scores[:, [0, 2]]).all()
+    squares = torch.cdist(features.double(), prototypes.double()) ** 2
+    both = scores[:, [3, 1]] + squares
+    assert torch.allclose(both[:, 0], both[:, 1])  # ‖z‖², the same for all classes
+    assert torch.equal(scores.argmax(dim=1), nearest(features, prototypes, torch.tensor([3, 1])))
+
+
+def test_features_and_prototypes_must_fit():
+    for prototypes in (torch.ones(3, 5), torch.ones(0, 4), torch.ones(4)):
+        with pytest.raises(ValueError, match="shapes are"):
+            nearest(torch.ones(2, 4), prototypes, torch.arange(len(prototypes)))
+
+
+@pytest.mark.parametrize("block", [1 << 22, 40])
+def test_distances_are_those_of_scipy(block, monkeypatch):
+    monkeypatch.setattr(pairs, "BLOCK", block)
+    points = 100 * drawn(17, 6) + 1e4
+    assert np.allclose(distances(points).numpy(), pdist(points.numpy()), rtol=1e-12, atol=0)
+    apart = cdist(points.numpy(), points.numpy()) + np.diag(np.full(17, np.inf))
+    assert np.allclose(margins(points).numpy(), apart.min(1), rtol=1e-12, atol=0)
+
+
+def test_tiny_distances_are_exact():
+    """1e-12 apart at distance 5 from the third point: 2 − 2 c·c' would have no digit of it."""
+    points = torch.tensor([[3.0, 4.0], [3.0, 4.0], [0.0, 0.0]], dtype=torch.float64)
+    points[1, 1] += 2.0**-40
+    assert distances(points)[0].item() == 2.0**-40
+    assert distances(points)[1:].tolist() == pytest.approx([5.0, 5.0])
+    assert distances(torch.ones(3, 2)).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_margins_by_hand():
+    """At 0, 1 and 3 on a line, the nearest others are 1, 1 and 2 away; divided by the largest, ½, ½ and 1."""
+    points = torch.tensor([[0.0], [1.0], [3.0]])
+    assert margins(points).tolist() == [1.0, 1.0, 2.0]
+    assert normalised_margins(points).tolist() == [0.5, 0.5, 1.0]
+    assert margins(points).dtype == torch.float32
+    assert normalised_margins(torch.ones(3, 2)).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_a_single_prototype_has_no_distance_and_no_margin():
+    alone = torch.ones(1, 3)
+    assert distances(alone).shape == margins(alone).shape == normalised_margins(alone).shape == (0,)
+
+
+TARGETS = torch.tensor([[1.0, 0.0], [math.nan, math.nan], [0.0, 2.0]])
+KNOWN = torch.tensor([True, False, True])
+
+
+def test_prototype_loss_by_hand():
+    """Errors (2, 0) and (1, −2), and a sample of an unknown class: (4 + 5)/(3·2) = 1.5; gradient 2(z − t)/6."""
+    z = torch.tensor([[3.0, 0.0], [9.0, 9.0], [1.0, 0.0]], requires_grad=True)
+    loss = prototype_loss(z, torch.tensor([0, 1, 2]), TARGETS, KNOWN)
+    loss.backward()
+    assert loss.item() == pytest.approx(1.5)
+    assert torch.allclose(z.grad, torch.tensor([[4.0, 0.0], [0.0, 0.0], [2.0, -4.0]]) / 6)
+
+
+def test_prototype_loss_is_the_mean_squared_error_with_a_fall_back():
+    """The form of the released programs: a class without prototype has the detached feature as its target."""
+    z, y, targets = on_sphere(20, 4), torch.arange(20) % 5, drawn(5, 4, seed=2)
+    known = torch.tensor([True, True, False, True, False])
+    fallen = torch.where(known[y].unsqueeze(1), targets[y], z)
+    assert torch.allclose(prototype_loss(z, y, targets, known), torch.nn.functional.mse_loss(z, fallen))
+
+
+@pytest.mark.parametrize("loss", [prototype_loss, class_euclidean])
+def test_a_batch_without_known_classes_adds_nothing(loss):
+    z = torch.ones(4, 2, requires_grad=True)
+    value = loss(z, torch.ones(4, dtype=torch.int64), TARGETS, KNOWN)
+    value.backward()
+    assert value.item() == 0
+    assert z.grad.abs().max() == 0
+
+
+def test_class_euclidean_by_hand():
+    """Class 0 has mean (4, 4), 5 from (1, 0); class 2 has mean (0, 2), its target: 5 in all.
+
+    The gradient of ‖mean − t‖ is the unit vector (3, 4)/5 over two samples, and zero at the target.
+    """
+    z = torch.tensor([[3.0, 4.0], [5.0, 4.0], [9.0, 9.0], [0.0, 2.0]], requires_grad=True)
+    loss = class_euclidean(z, torch.tensor([0, 0, 1, 2]), TARGETS, KNOWN)
+    loss.backward()
+    assert loss.item() == pytest.approx(5.0)
+    assert torch.allclose(z.grad, torch.tensor([[0.3, 0.4], [0.3, 0.4], [0.0, 0.0], [0.0, 0.0]]))

@@ -1,0 +1,58 @@
+"""Small experiments for tests: the spiral, and tiny pictures."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import protonorm as pn
+
+
+def spiral(**settings: Any) -> pn.Experiment:
+    """Six clients with small perceptrons on a sixty-point spiral."""
+    usual = {
+        "algorithm": "protonorm",
+        "dataset": {"name": "spiral", "points": 60},
+        "partition": {"name": "dirichlet", "alpha": 0.3, "least": 4},
+        "clients": 6,
+        "rounds": 3,
+        "batch_size": 8,
+        "lr": 0.05,
+    }
+    return pn.Experiment.of(usual | settings)
+
+
+def pictures(labels: list[int] | np.ndarray, classes: int, side: int = 16, seed: int = 0) -> pn.Dataset:
+    """Noise pictures whose brightness tells their class."""
+    labels = np.asarray(labels, dtype=np.int64)
+    noise = np.random.default_rng(seed).integers(0, 60, (len(labels), side, side, 1))
+    level = (190 * labels / max(classes - 1, 1)).astype(np.int64)[:, None, None, None]
+    return pn.Dataset("tiny", (noise + level).astype(np.uint8), labels, tuple(f"class {k}" for k in range(classes)))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Read all files of a run that must not depend on how it was run."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in ("timings.jsonl", "lock")
+    }
+
+
+def run_folder(experiment: pn.Experiment, root: Path) -> Path:
+    return root / experiment.key
+
+
+class Given:
+    """A partition with the given shares."""
+
+    seed = 0
+
+    def __init__(self, shares: list[list[int]]) -> None:
+        self.shares = shares
+
+    def assign(self, labels: np.ndarray, clients: int) -> list[np.ndarray]:
+        return [np.array(share, dtype=np.int64) for share in self.shares]
+
+    def description(self) -> dict[str, Any]:
+        return {"name": "given", "shares": self.shares}

@@ -1,0 +1,87 @@
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from protonorm.core import one_thread, seeded
+from protonorm.errors import Diverged
+from protonorm.setup import Setup
+from tests.support import spiral
+
+
+def draw():
+    return torch.rand(1).item(), float(np.random.rand()), random.random()
+
+
+def test_seeded_draws_depend_on_seed_round_and_node_alone():
+    def inside(*where):
+        with seeded(*where):
+            return draw()
+
+    assert inside(0, 1, 2) == inside(0, 1, 2)
+    others = [inside(*where) for where in ((0, 1, 2), (1, 1, 2), (0, 2, 2), (0, 1, 3), (0, 1, -1))]
+    assert len(set(others)) == 5
+
+
+def test_seeded_leaves_the_outer_random_state_alone():
+    torch.manual_seed(3), np.random.seed(3), random.seed(3)
+    expected = draw()
+    torch.manual_seed(3), np.random.seed(3), random.seed(3)
+    with seeded(0, 0, 0):
+        draw()
+    assert draw() == expected
+
+
+def test_one_thread_is_for_the_inside_only():
+    torch.set_num_threads(2)
+    with one_thread():
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 2
+
+
+def test_batches_are_full_and_shuffled_unless_asked_not_to():
+    client = Setup(spiral(batch_size=8)).client(0, 1)
+    sizes = [len(y) for _, y in client.batches()]
+    assert sizes == [8] * (len(client.train) // 8)
+    still = Setup(spiral(batch_size=8, shuffle=False)).client(0, 1)
+    first, again = (next(iter(still.batches()))[0] for _ in range(2))
+    assert torch.equal(first, again)
+
+
+def test_a_client_smaller_than_a_batch_trains_on_all_it_has():
+    client = Setup(spiral(batch_size=1000)).client(0, 1)
+    assert [len(y) for _, y in client.batches()] == [len(client.train)]
+
+
+def test_class_means_are_of_the_whole_training_part_in_evaluation_mode():
+    client = Setup(spiral()).client(0, 1)
+    found = client.class_means(client.model)
+    assert not client.model.training
+    x, y = client.train.batch(torch.arange(len(client.train)))
+    for label, mean in zip(found["classes"], found["prototypes"], strict=True):
+        torch.testing.assert_close(mean, client.model.features(x)[y == label].mean(0).detach())
+    assert found["classes"].tolist() == sorted(set(y.tolist()))
+
+
+def test_a_loss_that_is_not_finite_is_told_with_client_and_round():
+    client = Setup(spiral(lr=1e30, epochs=3)).client(2, 7)
+
+    def loss(x, y):
+        return cross_entropy(client.model(x), y)
+
+    with pytest.raises(Diverged, match=r"client 2 became (nan|inf) in round 7"):
+        client.fit(loss, client.model)
+
+
+def test_clip_bounds_each_modules_gradient():
+    client = Setup(spiral(lr=1.0, batch_size=1000)).client(0, 1)
+    before = [weight.detach().clone() for weight in client.model.parameters()]
+
+    def loss(x, y):
+        return 1e3 * cross_entropy(client.model(x), y)
+
+    client.fit(loss, client.model, clip=0.5)
+    moved = torch.cat([(new.detach() - old).flatten() for new, old in zip(client.model.parameters(), before, strict=True)])
+    assert float(moved.norm()) == pytest.approx(0.5, rel=1e-4)
