@@ -33,7 +33,13 @@ def test_help_and_list_do_not_import_torch():
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [("algorithms", "protonorm"), ("models", "mlp"), ("datasets", "fashion"), ("partitions", "dirichlet"), ("engines", "serial")],
+    [
+        ("algorithms", "protonorm"),
+        ("models", "mlp"),
+        ("datasets", "fashion"),
+        ("partitions", "dirichlet"),
+        ("engines", "serial"),
+    ],
 )
 def test_list_names_everything(call, kind, name):
     assert name in call("list", kind).output

@@ -38,7 +38,12 @@ def test_a_bad_file_is_refused_with_a_sentence(tmp_path, text, said):
 
 @pytest.mark.parametrize(
     ("word", "said"),
-    [("rounds", "neither a setting"), ("nowhere.yaml", "no file"), ("optimiser.lr=1", "not a setting"), ("=3", "not a")],
+    [
+        ("rounds", "neither a setting"),
+        ("nowhere.yaml", "no file"),
+        ("optimiser.lr=1", "not a setting"),
+        ("=3", "not a"),
+    ],
 )
 def test_a_bad_word_is_refused_with_a_sentence(word, said):
     with pytest.raises(ValueError, match=said):

@@ -83,5 +83,7 @@ def test_clip_bounds_each_modules_gradient():
         return 1e3 * cross_entropy(client.model(x), y)
 
     client.fit(loss, client.model, clip=0.5)
-    moved = torch.cat([(new.detach() - old).flatten() for new, old in zip(client.model.parameters(), before, strict=True)])
+    moved = torch.cat(
+        [(new.detach() - old).flatten() for new, old in zip(client.model.parameters(), before, strict=True)]
+    )
     assert float(moved.norm()) == pytest.approx(0.5, rel=1e-4)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ METHODS = ["protonorm", "fedproto", "local"]
 
 
 def run(tmp_path, **settings):
-    result = pn.run(pn.Experiment.of({"models": "light", "feature_dim": 8, "rounds": 3, "batch_size": 4} | settings), out=tmp_path)
+    result = pn.run(
+        pn.Experiment.of({"models": "light", "feature_dim": 8, "rounds": 3, "batch_size": 4} | settings), out=tmp_path
+    )
     text = json.dumps(result.history, allow_nan=False)  # refuses NaN and infinity
     assert text
     return result
@@ -26,7 +29,7 @@ def given(shares, classes):
     ends = np.cumsum([0, *map(len, shares)])
     return {
         "dataset": pictures(labels, classes),
-        "partition": Given([list(range(a, b)) for a, b in zip(ends[:-1], ends[1:], strict=True)]),
+        "partition": Given([list(range(a, b)) for a, b in pairwise(ends)]),
         "clients": len(shares),
     }
 
@@ -43,11 +46,13 @@ def test_a_client_with_one_class(tmp_path, method):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_class_that_no_client_of_a_round_has_keeps_its_last_prototype(tmp_path, method):
     """With one client a round, classes of the others are missing in it."""
-    result = run(tmp_path, algorithm=method, participation=0.4, rounds=6, **given([[0, 1] * 10, [2, 3] * 10, [4, 5] * 10], 6))
+    result = run(
+        tmp_path, algorithm=method, participation=0.4, rounds=6, **given([[0, 1] * 10, [2, 3] * 10, [4, 5] * 10], 6)
+    )
     assert all(len(line["cohort"]) == 1 for line in result.history)
     if method != "local":
         seen = [set(line["prototypes"]["classes"]) for line in result.history]
-        assert all(before <= after for before, after in zip(seen, seen[1:], strict=False))
+        assert all(before <= after for before, after in pairwise(seen))
         assert len(seen[0]) == 2
 
 

@@ -30,7 +30,9 @@ def test_a_run_leaves_a_complete_record(tmp_path):
     assert len(last["rules"]["global"]["clients"]) == 6
     assert last["server"]["alignment.steps"] >= 1
     assert last["prototypes"]["distance"]["min"] > 0
-    assert sorted(path.name for path in (run.folder / "prototypes").iterdir()) == [f"{r}.safetensors" for r in (1, 2, 3)]
+    assert sorted(path.name for path in (run.folder / "prototypes").iterdir()) == [
+        f"{r}.safetensors" for r in (1, 2, 3)
+    ]
     assert (run.folder / "figures.safetensors").exists()
     assert len(list((run.folder / "clients").iterdir())) == 6
 
@@ -97,7 +99,9 @@ def test_kill_9_at_random_moments_and_the_same_command_give_the_same_bytes(tmp_p
     folder = run_folder(experiment, tmp_path / "broken")
     kills, seen = 0, 0
     for _ in range(40):
-        process = subprocess.Popen([*words, "--out", str(tmp_path / "broken")], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [*words, "--out", str(tmp_path / "broken")], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
         while process.poll() is None and kills < 3:
             time.sleep(0.005)
             if (folder / "server.safetensors").exists() and committed(folder) > seen:

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from protonorm.algorithms.fedavg import FedAvg
     from protonorm.algorithms.fedproto import FedProto
     from protonorm.algorithms.local import Local
     from protonorm.algorithms.protonorm import ProtoNorm
@@ -27,6 +28,7 @@ _PLACES = {
     "Dataset": "data.dataset",
     "Diverged": "errors",
     "Experiment": "experiment",
+    "FedAvg": "algorithms.fedavg",
     "FedProto": "algorithms.fedproto",
     "Local": "algorithms.local",
     "ProtoNorm": "algorithms.protonorm",
@@ -47,6 +49,7 @@ __all__ = [
     "Dataset",
     "Diverged",
     "Experiment",
+    "FedAvg",
     "FedProto",
     "Local",
     "ProtoNorm",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -34,12 +35,23 @@ app = typer.Typer(
 
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[SETTINGS]...", help="A YAML file and/or key=value, such as algorithm.gamma=200 rounds=50."),
+    typer.Argument(
+        metavar="[SETTINGS]...", help="A YAML file and/or key=value, such as algorithm.gamma=200 rounds=50."
+    ),
+]
+Methods = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="ALGORITHM... [SETTINGS]...",
+        help="Methods, each name, name:field=value,… or file.py:Class; then settings for all; seeds=0,1,2 repeats.",
+    ),
 ]
 Out = Annotated[Path | None, typer.Option(help="Folder of all runs; PROTONORM_RUNS or ./runs if not given.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 EngineName = Annotated[str | None, typer.Option("--engine", help="Where clients live: see `protonorm list engines`.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes to use; all cores if not given.")]
+Figures = Annotated[Path | None, typer.Option(help="Folder for the figures; <runs>/comparisons/… if not given.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")]
 
 
 class Kind(StrEnum):
@@ -70,51 +82,52 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run one experiment; resume it if it was begun, show it if it is done."""
-    with reporting("the same command"):
+    with reporting():
         from protonorm.configuration import read_settings
+        from protonorm.display import plain_run, run_table
         from protonorm.experiment import Experiment
-        from protonorm.tables import comparison_table
 
-        experiment = Experiment.of(read_settings(settings or []))
-        found = _run(experiment, out, engine, workers, quiet=as_json)
+        found = follow(Experiment.of(read_settings(settings or [])), out, engine, workers, quiet=as_json)
         if as_json:
-            print_json(_plain(found))
+            print_json(plain_run(found))
         else:
-            from protonorm.comparison import rows
-
-            Console().print(comparison_table(found.about["key"], rows({found.experiment["algorithm"]["name"]: [found]})))
-            Console().print(f"Record: {found.folder}", highlight=False)
+            say(run_table(found))
+            say(f"Record: {found.folder}")
 
 
 @app.command()
 def compare(
-    words: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="ALGORITHM... [SETTINGS]...",
-            help="Methods, each a name or name:field=value,…, then settings for all of them; seeds=0,1,2 repeats.",
-        ),
-    ],
+    words: Methods,
     out: Out = None,
     engine: EngineName = None,
     workers: Workers = None,
+    figures: Figures = None,
     as_json: Json = False,
+    as_csv: Csv = False,
 ) -> None:
     """Run several methods with the same settings and put them side by side, with `local` and `majority`."""
-    with reporting("the same command"):
-        from protonorm.comparison import rows
+    with reporting():
+        from protonorm.comparison import csv_text, rows
+        from protonorm.display import draw_comparison, headline, plain_run
+        from protonorm.history import runs_root
         from protonorm.plan import plan
         from protonorm.tables import comparison_table
 
-        runs: dict[str, list[Run]] = {}
-        for title, experiments in plan(words).items():
-            runs[title] = [_run_or_failure(one, out, engine, workers, quiet=as_json) for one in experiments]
+        quiet = as_json or as_csv
+        runs = {
+            method: [follow_or_fail(one, out, engine, workers, quiet=quiet) for one in experiments]
+            for method, experiments in plan(words).items()
+        }
         table = rows(runs)
+        drawn = draw_comparison(runs, runs_root(out), figures)
         if as_json:
-            listed = {title: [_plain(run) for run in found] for title, found in runs.items()}
-            print_json({"rows": [row.plain() for row in table], "runs": listed})
+            listed = {method: [plain_run(run) for run in found] for method, found in runs.items()}
+            print_json({"rows": [row.plain() for row in table], "runs": listed, "figures": list(map(str, drawn))})
+        elif as_csv:
+            sys.stdout.write(csv_text(table))
         else:
-            Console().print(comparison_table(_headline(runs), table))
+            say(comparison_table(headline(runs), table))
+            say(f"Figures: {', '.join(map(str, drawn))}")
 
 
 @app.command("list")
@@ -127,7 +140,7 @@ def list_(kind: Kind, as_json: Json = False) -> None:
         return
     from protonorm.tables import entries_table
 
-    Console().print(entries_table(kind.value.capitalize(), entries))
+    say(entries_table(kind.value.capitalize(), entries))
 
 
 @app.command()
@@ -137,70 +150,52 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show the runs in a folder, or one run."""
-    with reporting("the same command"):
-        from protonorm.comparison import rows
-        from protonorm.history import find_runs, read_run, runs_root
-        from protonorm.tables import comparison_table, runs_table
+    with reporting():
+        from protonorm.display import plain_run, run_lines, run_table
+        from protonorm.history import find_run, find_runs, read_run, runs_root
+        from protonorm.tables import runs_table
 
         root = runs_root(out)
         if run is None:
             runs = [read_run(folder) for folder in find_runs(root)]
             if as_json:
-                print_json({"runs": [_plain(one) for one in runs]})
-            elif runs:
-                Console().print(runs_table(runs))
+                print_json({"runs": [plain_run(one) for one in runs]})
             else:
-                Console().print(f"There are no runs in {root}.", highlight=False)
+                say(runs_table(runs) if runs else f"There are no runs in {root}.")
             return
-        folder = Path(run) if (Path(run) / "experiment.json").exists() else root / run
-        found = read_run(folder)
+        found = read_run(find_run(root, run))
         if as_json:
-            print_json(_plain(found) | {"history": found.history})
+            print_json(plain_run(found) | {"history": found.history})
         else:
-            Console().print(comparison_table(found.about["key"], rows({found.experiment["algorithm"]["name"]: [found]})))
-            print_json(found.experiment)
+            say(run_table(found))
+            say(run_lines(found))
 
 
-def _run(experiment: Experiment, out: Path | None, engine: str | None, workers: int | None, *, quiet: bool) -> Run:
+def follow(experiment: Experiment, out: Path | None, engine: str | None, workers: int | None, *, quiet: bool) -> Run:
+    """Run an experiment and tell of its rounds."""
     from protonorm.progress import Teller
     from protonorm.session import run as run_experiment
 
     with Teller(experiment.key, experiment.rounds, experiment.algorithm.headline, quiet=quiet) as teller:
-        return run_experiment(experiment, out=out, engine=engine or "serial", workers=workers, watch=teller).run
+        return run_experiment(experiment, out=out, engine=engine, workers=workers, watch=teller).run
 
 
-def _run_or_failure(
+def follow_or_fail(
     experiment: Experiment, out: Path | None, engine: str | None, workers: int | None, *, quiet: bool
 ) -> Run:
     """Run an experiment for a table, where a run that diverged is a result too."""
     from protonorm.history import read_run, runs_root
 
     try:
-        return _run(experiment, out, engine, workers, quiet=quiet)
+        return follow(experiment, out, engine, workers, quiet=quiet)
     except Diverged as error:
         complain(str(error))
         return read_run(runs_root(out) / experiment.key)
 
 
-def _headline(runs: dict[str, list[Run]]) -> str:
-    first = next(iter(runs.values()))[0].experiment
-    data, deal = first["dataset"]["name"], first["partition"]
-    settings = ", ".join(f"{name} {value}" for name, value in deal.items() if name not in ("name", "seed") and value)
-    return f"{data}, {deal['name']} ({settings}), {first['clients']} clients, {first['rounds']} rounds"
-
-
-def _plain(run: Run) -> dict[str, Any]:
-    return {
-        "key": run.about["key"],
-        "folder": str(run.folder),
-        "experiment": run.experiment,
-        "rounds": len(run.history),
-        "finished": run.finished,
-        "headline": run.about["headline"],
-        "summary": {rule: run.summary(rule) for rule in run.about["rules"]},
-        "majority": run.about["majority"],
-        "failure": run.failure,
-    }
+def say(what: Any) -> None:
+    """Print a table or a text on the answer stream."""
+    Console(highlight=False).print(what, soft_wrap=isinstance(what, str))
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -208,31 +203,33 @@ def print_json(value: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-@contextmanager
-def reporting(again: str) -> Iterator[None]:
-    """Turn what can go wrong into a sentence and an exit code."""
-    if os.environ.get("PROTONORM_DEBUG"):
-        yield
-        return
-    try:
-        yield
-    except KeyboardInterrupt:
-        complain(f"Stopped. Finished rounds are kept; {again} goes on from there.")
-        raise typer.Exit(INTERRUPTED) from None
-    except (ValueError, BlockingIOError) as error:
-        complain(str(error))
-        raise typer.Exit(REFUSED) from None
-    except OSError as error:
-        complain(f"A file could not be used: {error}.")
-        raise typer.Exit(FAILED) from None
-    except Failed as error:
-        complain(str(error))
-        raise typer.Exit(FAILED) from None
-
-
 def complain(sentence: str) -> None:
     """Say what is wrong on the error stream."""
     sys.stderr.write(f"protonorm: {sentence}\n")
+
+
+@contextmanager
+def reporting() -> Iterator[None]:
+    """Turn what can go wrong into a sentence and an exit code; PROTONORM_DEBUG=1 shows where it came from."""
+    if os.environ.get("PROTONORM_DEBUG"):
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: complain(str(message))
+        try:
+            yield
+        except KeyboardInterrupt:
+            complain("Stopped. Finished rounds are kept; the same command goes on from there.")
+            raise typer.Exit(INTERRUPTED) from None
+        except (ValueError, BlockingIOError) as error:
+            complain(str(error))
+            raise typer.Exit(REFUSED) from None
+        except OSError as error:
+            complain(f"A file could not be used: {error}.")
+            raise typer.Exit(FAILED) from None
+        except Failed as error:
+            complain(str(error))
+            raise typer.Exit(FAILED) from None
 
 
 def show_version(wanted: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -88,3 +90,17 @@ def _dig(value: Any, where: Sequence[str]) -> float:
 
 def _cell(values: Sequence[float]) -> Cell | None:
     return Cell(fmean(values), stdev(values) if len(values) > 1 else None) if values else None
+
+
+def csv_text(table: Sequence[Row]) -> str:
+    """Write the rows as CSV, in parts of one, for machines."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        ["method", "rule", "headline", *(f"{name}{end}" for name in COLUMNS for end in ("", "_std")), "note"]
+    )
+    for row in table:
+        cells = [row.cells.get(name) for name in COLUMNS]
+        numbers = [number for cell in cells for number in ((cell.mean, cell.std) if cell else (None, None))]
+        writer.writerow([row.method, row.rule, row.headline, *numbers, row.note])
+    return text.getvalue()

@@ -18,7 +18,7 @@ from protonorm.registry import Entry, find, nearest
 
 
 def build(table: Mapping[str, Entry], kind: str, value: Any, usual: str) -> Any:
-    """Make what a name, or {"name": …, settings}, stands for, the usual one if it has no name; let an object through."""
+    """Make what a name, or {"name": …, settings}, stands for; the usual one if it has no name; an object is let by."""
     if isinstance(value, str):
         value = {"name": value}
     if not isinstance(value, Mapping):
@@ -27,7 +27,7 @@ def build(table: Mapping[str, Entry], kind: str, value: Any, usual: str) -> Any:
     name = settings.pop("name", usual)
     if not isinstance(name, str):
         raise ValueError(f"{name!r} is not the name of a {kind}; known: {', '.join(sorted(table))}.")
-    cls = find(table, name, kind).load()
+    cls = load_own(name, kind) if ".py:" in name else find(table, name, kind).load()
     try:
         return TypeAdapter(cls).validate_python(settings)
     except ValidationError as error:
@@ -42,8 +42,22 @@ def describe(table: Mapping[str, Entry], value: Any) -> dict[str, Any]:
     cls = type(value)
     place = f"{cls.__module__}:{cls.__qualname__}"
     names = [name for name, entry in table.items() if entry.target == place]
-    settings = asdict(value) if is_dataclass(value) else {}
+    settings = asdict(value) if is_dataclass(value) and not isinstance(value, type) else {}
     return {"name": names[0], **settings} if names else {"name": place, "source": fingerprint(cls), **settings}
+
+
+def load_own(place: str, kind: str) -> Any:
+    """Import a class from a user's own file: path/to/file.py:Class."""
+    path, _, name = place.rpartition(":")
+    module = load_file(Path(path))
+    if not hasattr(module, name):
+        found = [
+            key
+            for key, value in vars(module).items()
+            if isinstance(value, type) and value.__module__ == module.__name__
+        ]
+        raise ValueError(f"{path} has no {kind} {name!r}; {nearest(name, found)}")
+    return getattr(module, name)
 
 
 def load_file(path: Path) -> ModuleType:

@@ -28,7 +28,9 @@ def assign(settings: dict[str, Any], name: str, value: Any) -> None:
     """Set one key; `algorithm.gamma` goes into the algorithm that was named before or is named later."""
     owner, dot, field = name.partition(".")
     if not name or (dot and (owner not in COMPONENTS or not field)):
-        raise ValueError(f"{name!r} is not a setting; expected key=value, or {', '.join(COMPONENTS)} with .field=value.")
+        raise ValueError(
+            f"{name!r} is not a setting; expected key=value, or {', '.join(COMPONENTS)} with .field=value."
+        )
     if owner in COMPONENTS:
         held = dict(settings.get(owner, {}))
         if dot:

@@ -91,9 +91,7 @@ class Client:
                 if len(positions) == self.batch_size or size < self.batch_size:
                     yield self.train.batch(positions, self.device)
 
-    def fit(
-        self, loss: Callable[[Tensor, Tensor], Tensor], *modules: nn.Module, clip: float | None = None
-    ) -> float:
+    def fit(self, loss: Callable[[Tensor, Tensor], Tensor], *modules: nn.Module, clip: float | None = None) -> float:
         """Train the modules on the loss of each batch with plain SGD; return the mean loss.
 
         `clip` bounds the gradient norm of each module.
@@ -108,7 +106,7 @@ class Client:
         for x, y in self.batches():
             optimiser.zero_grad()
             value = loss(x, y)
-            value.backward()  # type: ignore[no-untyped-call]
+            value.backward()
             if clip is not None:
                 for group in groups:
                     nn.utils.clip_grad_norm_(group, clip)

@@ -109,4 +109,3 @@ def digits(value: float | Tensor) -> float:
 
 def _ratio(part: int, whole: int) -> float | None:
     return digits(part / whole) if whole else None
-

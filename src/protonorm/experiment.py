@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from annotated_types import Ge, Lt
+from annotated_types import Ge, Lt, MinLen
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator, model_validator
 
 from protonorm.algorithms import ALGORITHMS
@@ -18,6 +18,8 @@ from protonorm.data.dataset import Dataset
 from protonorm.models import FAMILIES
 from protonorm.models.choose import chosen, described
 from protonorm.settings import Count, Fraction, NonNegative, Positive, Share, Whole
+
+Size = Annotated[int, Ge(2)]  # of a batch: batch norm needs two samples
 
 FORMAT = 1  # of a run's files; another one gives another key
 
@@ -31,13 +33,16 @@ class Experiment(BaseModel):
     dataset: Any = Field("fashion", description="the data set and its settings, or a Dataset")
     partition: Any = Field("dirichlet", description="how the samples are dealt out to the clients")
     models: Any = Field(None, description="a family, or networks: client i takes number i mod n")
+    # epochs, batch_size and lr are one value for all, or a list: client i takes number i mod n
     feature_dim: Count | None = Field(None, description="d, the width of the decision layer; usual value: the family's")
     clients: Count = Field(20, description="M")
     participation: Fraction = Field(1.0, description="share of the clients that train in a round")
     rounds: Whole = Field(20, description="R")
-    epochs: Count = Field(1, description="local epochs a round")
-    batch_size: Annotated[int, Ge(2)] = Field(32, description="B")
-    lr: Positive = Field(0.01, description="learning rate of the clients' SGD")
+    epochs: Count | Annotated[tuple[Count, ...], MinLen(1)] = Field(1, description="local epochs a round")
+    batch_size: Size | Annotated[tuple[Size, ...], MinLen(1)] = Field(32, description="B")
+    lr: Positive | Annotated[tuple[Positive, ...], MinLen(1)] = Field(
+        0.01, description="learning rate of the clients' SGD"
+    )
     momentum: Annotated[float, Ge(0), Lt(1)] = Field(0.0, description="of the clients' SGD")
     weight_decay: NonNegative = Field(0.0, description="of the clients' SGD")
     shuffle: bool = Field(True, description="new batches each epoch; the authors' code keeps one order")

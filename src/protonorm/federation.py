@@ -56,10 +56,13 @@ def first_state(setup: Setup, id: int) -> Tensors:
     """Let a client begin: what it remembers before its first round."""
     client = setup.fresh_client(id)
     with seeded(setup.experiment.seed, 0, id):
-        return setup.experiment.algorithm.init_client(client)
+        state: Tensors = setup.experiment.algorithm.init_client(client)
+    return state
 
 
-def client_step(setup: Setup, id: int, round: int, state: Tensors, message: Tensors, train: bool) -> tuple[Tensors, Reply]:
+def client_step(
+    setup: Setup, id: int, round: int, state: Tensors, message: Tensors, train: bool
+) -> tuple[Tensors, Reply]:
     """Do all that a client does in a round: train if it is in the cohort, and be tested."""
     algorithm, client = setup.experiment.algorithm, setup.client(id, round)
     with seeded(setup.experiment.seed, round, id):
@@ -109,7 +112,9 @@ def _check_finite(message: Tensors, round: int) -> None:
         raise Diverged(f"What the server would say after round {round} is not finite: {', '.join(bad)}.")
 
 
-def _line(setup: Setup, round: int, cohort: Sequence[int], message: Tensors, step: Step, replies: list[Reply]) -> dict[str, Any]:
+def _line(
+    setup: Setup, round: int, cohort: Sequence[int], message: Tensors, step: Step, replies: list[Reply]
+) -> dict[str, Any]:
     """Write a round as one line of the record; nothing in it depends on the time or the machine."""
     algorithm = setup.experiment.algorithm
     trained = [reply for reply in replies if reply.id in set(cohort)]
@@ -128,4 +133,3 @@ def _line(setup: Setup, round: int, cohort: Sequence[int], message: Tensors, ste
     }
     shape = prototype_metrics(step.message)
     return line | ({"prototypes": shape} if shape else {})
-

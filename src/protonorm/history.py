@@ -31,7 +31,7 @@ class Run:
     @property
     def finished(self) -> bool:
         """Tell whether all rounds are done."""
-        return len(self.history) == self.experiment["rounds"]
+        return bool(len(self.history) == self.experiment["rounds"])
 
     def summary(self, rule: str | None = None) -> dict[str, Any] | None:
         """Condense the rounds under a rule; the method's headline if none is given."""
@@ -46,6 +46,19 @@ def runs_root(out: Path | None = None) -> Path:
 def find_runs(root: Path) -> list[Path]:
     """List the run folders under a root."""
     return sorted(path.parent for path in root.glob("*/experiment.json"))
+
+
+def find_run(root: Path, name: str) -> Path:
+    """Find a run by its folder, its name, or the beginning of its name."""
+    for folder in (Path(name), root / name):
+        if (folder / "experiment.json").exists():
+            return folder
+    matches = [folder for folder in find_runs(root) if folder.name.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    known = [folder.name for folder in matches or find_runs(root)]
+    what = "Several runs begin with" if matches else "There is no run"
+    raise ValueError(f"{what} {name!r} in {root}; there are: {', '.join(known) or 'none'}.")
 
 
 def read_run(folder: Path) -> Run:

@@ -1,13 +1,13 @@
 """A run's folder: its experiment, a line of metrics a round, and the states to go on from.
 
-    experiment.json         settings, versions, class counts, the majority line
-    metrics.jsonl           one line a round; no time, no host: equal for equal experiments
-    timings.jsonl           seconds a round
-    server.safetensors      what the server remembers and last said; its rename commits a round
-    clients/<id>.<round>.safetensors    what a client remembers after the last round it trained in
-    prototypes/<round>.safetensors      what the server said, at up to 50 evenly spaced rounds
-    figures.safetensors     arrays for the figures, such as the first alignment's distances
-    failure.json            why and where a run stopped, if it did
+experiment.json         settings, versions, class counts, the majority line
+metrics.jsonl           one line a round; no time, no host: equal for equal experiments
+timings.jsonl           seconds a round
+server.safetensors      what the server remembers and last said; its rename commits a round
+clients/<id>.<round>.safetensors    what a client remembers after the last round it trained in
+prototypes/<round>.safetensors      what the server said, at up to 50 evenly spaced rounds
+figures.safetensors     arrays for the figures, such as the first alignment's distances
+failure.json            why and where a run stopped, if it did
 """
 
 from __future__ import annotations
@@ -118,9 +118,7 @@ class Record:
             return None
         return Checkpoint(done, under(held, "state"), under(held, "message"), held["trained"].tolist())
 
-    def commit(
-        self, point: Checkpoint, metrics: dict[str, Any], seconds: dict[str, float], figures: Tensors
-    ) -> None:
+    def commit(self, point: Checkpoint, metrics: dict[str, Any], seconds: dict[str, float], figures: Tensors) -> None:
         """Make a round final. Clients have written their states; the server's rename is the commit."""
         round = point.round
         if round in self._snapshots and "prototypes" in point.message:

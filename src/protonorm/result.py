@@ -97,12 +97,15 @@ class TrainedClient:
         algorithm = self.setup.experiment.algorithm
         rule = rule or ("logits" if algorithm.headline == "received" else algorithm.headline)
         client = self.setup.client(self.id, self.trained)
-        client.load(self.state).eval()
+        state = self.state
+        if rule == "received":
+            rule, state = "logits", algorithm.receive(client, state, self.message) or state
+        client.load(state).eval()
         inputs = self._checked(x)
         found = []
         with one_thread():
             for rows in inputs.split(EVALUATION_BATCH):
-                scores = algorithm.scores(client, self.state, self.message, as_input(rows.to(client.device)))
+                scores = algorithm.scores(client, state, self.message, as_input(rows.to(client.device)))
                 if rule not in scores:
                     raise ValueError(f"There is no rule {rule!r} here; known: {', '.join(scores)}.")
                 found.append(scores[rule].argmax(1).cpu())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from protonorm.core import one_thread
 from protonorm.engines import ENGINES
+from protonorm.engines.handover import obstacle
+from protonorm.engines.processes import cores
 from protonorm.errors import Diverged
 from protonorm.evaluation import majority
 from protonorm.experiment import Experiment
@@ -26,16 +29,30 @@ def run(
     experiment: Experiment,
     *,
     out: str | Path | None = None,
-    engine: str = "serial",
+    engine: str | None = None,
     workers: int | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """Run an experiment in its folder under `out`; resume it if it was begun, do nothing if it is done."""
+    """Run an experiment in its folder under `out`; resume it if it was begun, do nothing if it is done.
+
+    Clients live in one process a core unless `engine` says otherwise; the numbers are the same on every engine.
+    """
     folder = runs_root(Path(out) if out else None) / experiment.key
+    chosen = choose_engine(experiment, engine)
     if not is_finished(folder):
         with one_thread():
-            _run(experiment, folder, engine, workers, watch or (lambda _: None))
+            _run(experiment, folder, chosen, workers, watch or (lambda _: None))
     return Result(experiment, read_run(folder))
+
+
+def choose_engine(experiment: Experiment, wanted: str | None) -> str:
+    """Name the engine to use: the one wanted, if the experiment can leave this process."""
+    name = wanted or ("processes" if cores() > 1 and experiment.clients > 1 else "serial")
+    find(ENGINES, name, "engine")
+    if name != "serial" and (reason := obstacle(experiment)):
+        warnings.warn(f"All clients run in this process, one after the other: {reason}.", stacklevel=3)
+        return "serial"
+    return name
 
 
 def is_finished(folder: Path) -> bool:
@@ -44,7 +61,7 @@ def is_finished(folder: Path) -> bool:
 
 
 def _run(experiment: Experiment, folder: Path, engine: str, workers: int | None, watch: Watch) -> None:
-    start = find(ENGINES, engine, "engine").load()
+    start = ENGINES[engine].load()
     setup = Setup(experiment)
     with Record(folder, experiment.key, experiment.rounds) as record:
         record.describe(about(setup))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,19 +15,17 @@ from protonorm.data.partition import Part, partition
 from protonorm.experiment import Experiment
 from protonorm.models.choose import Network, network, networks
 
+Value = TypeVar("Value")
+
 
 class Setup:
     """Data, its partition, and one workspace for each network."""
 
-    def __init__(
-        self, experiment: Experiment, dataset: Dataset | None = None, parts: list[Part] | None = None
-    ) -> None:
+    def __init__(self, experiment: Experiment, dataset: Dataset | None = None, parts: list[Part] | None = None) -> None:
         """Load and deal out the data, unless both are given."""
         self.experiment = experiment
         self.dataset: Dataset = dataset or experiment.dataset.load()
-        self.parts = parts or partition(
-            self.dataset.labels, experiment.clients, experiment.partition, experiment.train
-        )
+        self.parts = parts or partition(self.dataset.labels, experiment.clients, experiment.partition, experiment.train)
         self._workspaces: dict[object, SplitModel] = {}
 
     @cached_property
@@ -65,11 +64,11 @@ class Setup:
             test=Samples.of(self.dataset, part.test),
             num_classes=self.dataset.num_classes,
             feature_dim=self._feature_dim,
-            lr=experiment.lr,
+            lr=own(experiment.lr, id),
             momentum=experiment.momentum,
             weight_decay=experiment.weight_decay,
-            epochs=experiment.epochs,
-            batch_size=experiment.batch_size,
+            epochs=own(experiment.epochs, id),
+            batch_size=own(experiment.batch_size, id),
             shuffle=experiment.shuffle,
             device=experiment.device,
         )
@@ -85,8 +84,8 @@ class Setup:
             feature_dim=self._feature_dim,
             model=None if algorithm.heterogeneous or round else self._build(first),
             auxiliary=self._build(first) if algorithm.auxiliary and not round else None,
-            lr=experiment.lr,
-            batch_size=experiment.batch_size,
+            lr=own(experiment.lr, 0),
+            batch_size=own(experiment.batch_size, 0),
         )
 
     @property
@@ -96,4 +95,10 @@ class Setup:
 
     def _build(self, item: str | Network) -> SplitModel:
         model = network(item, self.dataset.shape, self._feature_dim, self.dataset.num_classes)
-        return model.to(self.experiment.device, memory_format=torch.channels_last)
+        laid: SplitModel = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return laid.to(self.experiment.device)
+
+
+def own(value: Value | tuple[Value, ...], id: int) -> Value:
+    """Find a client's value of a setting that may differ between clients."""
+    return value[id % len(value)] if isinstance(value, tuple) else value

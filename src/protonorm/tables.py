@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -10,6 +11,8 @@ from rich.table import Table
 from protonorm.comparison import COLUMNS, Row, best
 from protonorm.history import Run
 from protonorm.registry import Entry
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
 
 RULES = {
     "global": "nearest global prototype",
@@ -48,8 +51,8 @@ def comparison_table(title: str, rows: Sequence[Row], *, every_rule: bool = True
     notes = {f"{row.method} {row.note}." for row in rows if row.note}
     rules = sorted({row.rule for row in rows} & set(RULES))
     table.caption = (
-        "Test accuracy in per cent: best and last round, pooled over clients; of the best round, the mean of clients and "
-        "of their worst tenth; mean of each client's own best. Rules: "
+        "Test accuracy in per cent: best and last round, pooled over clients; of the best round, the mean of clients "
+        "and of their worst tenth; mean of each client's own best. Rules: "
         + "; ".join(f"{rule}, {RULES[rule]}" for rule in rules)
         + "."
         + "".join(f"\n{note}" for note in sorted(notes))
@@ -71,6 +74,19 @@ def runs_table(runs: Sequence[Run]) -> Table:
         table.add_row(run.folder.name, state, run.about["headline"], *numbers)
     table.caption = "Pooled test accuracy in per cent, under the method's headline rule."
     return table
+
+
+def curve(values: Sequence[float | None], height: int = 8, width: int = 60) -> str:
+    """Draw numbers from 0 to 1 as a small curve of characters, one column a round or several rounds together."""
+    columns = min(width, len(values))
+    cuts = [round(i * len(values) / columns) for i in range(columns + 1)] if columns else [0]
+    known = [[one for one in values[a:b] if one is not None] for a, b in pairwise(cuts)]
+    levels = [sum(part) / len(part) * height if part else None for part in known]
+    rows = []
+    for row in range(height - 1, -1, -1):
+        marks = "".join(" " if level is None else BLOCKS[min(8, max(0, int((level - row) * 8)))] for level in levels)
+        rows.append(f"{100 * (row + 1) / height:5.0f} │{marks}")
+    return "\n".join([*rows, f"      └{'─' * columns} {len(values)} rounds"])
 
 
 def _table(title: str) -> Table:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor, nn
 
 from protonorm.files import replace
@@ -33,6 +34,31 @@ def snapshot(name: str, module: nn.Module) -> Tensors:
 def nbytes(tensors: Mapping[str, Tensor]) -> int:
     """Count the bytes of all values."""
     return sum(value.nbytes for value in tensors.values())
+
+
+def weighted_mean(parts: Iterable[tuple[float, Tensors]]) -> Tensors:
+    """Average tensors of equal names and shapes, folding them one by one; weights need not sum to one.
+
+    Integers, such as batch counters, have no mean: those of the first part are taken.
+    """
+    total = 0.0
+    sums: Tensors = {}
+    like: Tensors = {}
+    for weight, tensors in parts:
+        if not like:
+            like = tensors
+            sums = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in floats(tensors).items()}
+        if like.keys() != tensors.keys():
+            raise ValueError(f"The parts of an average differ in {', '.join(sorted(like.keys() ^ tensors.keys()))}.")
+        for name, value in sums.items():
+            value.add_(tensors[name], alpha=weight)
+        total += weight
+    return {name: (sums[name] / total).to(value.dtype) if name in sums else value for name, value in like.items()}
+
+
+def floats(tensors: Mapping[str, Tensor]) -> Tensors:
+    """Take the tensors of a floating type."""
+    return {name: value for name, value in tensors.items() if value.is_floating_point()}
 
 
 def encode(tensors: Mapping[str, Tensor], stamp: str = "") -> bytes:

@@ -15,7 +15,10 @@ def test_two_clients_with_1_and_99_samples_meet_at_the_midpoint():
 
 def test_weighting_by_samples():
     """n = 1 and 99: 0.01·(0, 0) + 0.99·(1, 2) = (0.99, 1.98)."""
-    replies = [reply([0], [[0.0, 0.0]]) | {"counts": torch.tensor([1])}, reply([0], [[1.0, 2.0]]) | {"counts": torch.tensor([99])}]
+    replies = [
+        reply([0], [[0.0, 0.0]]) | {"counts": torch.tensor([1])},
+        reply([0], [[1.0, 2.0]]) | {"counts": torch.tensor([99])},
+    ]
     found = pn.FedProto(weighting="samples").aggregate(server(), {}, iter(replies)).message["prototypes"]
     assert found.flatten().tolist() == pytest.approx([0.99, 1.98])
 

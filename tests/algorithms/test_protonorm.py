@@ -111,7 +111,9 @@ def test_initial_prototypes_if_asked_for():
     assert torch.pdist(said["prototypes"]).tolist() == pytest.approx([3**0.5] * 3, rel=1e-5)
 
 
-@pytest.mark.parametrize(("name", "gamma"), [("cifar10", 100), ("cifar100", 200), ("flowers102", 200), ("tinyimagenet", 400)])
+@pytest.mark.parametrize(
+    ("name", "gamma"), [("cifar10", 100), ("cifar100", 200), ("flowers102", 200), ("tinyimagenet", 400)]
+)
 def test_gamma_of_the_paper(name, gamma):
     assert pn.ProtoNorm().adapted(name).gamma == gamma
     assert pn.ProtoNorm(gamma=7).adapted(name).gamma == 7

@@ -46,7 +46,15 @@ def played(setup, rounds):
             states[id], replies[id] = client_step(setup, id, round, states[id], message, True)
         step = server_step(setup, round, state, [reply.message for reply in replies.values()])
         state, message = step.state, step.message
-    return {"before": before, "said": said, "held": held, "replies": replies, "after": states, "step": step, "round": rounds}
+    return {
+        "before": before,
+        "said": said,
+        "held": held,
+        "replies": replies,
+        "after": states,
+        "step": step,
+        "round": rounds,
+    }
 
 
 def test_it_is_pure(algorithm):

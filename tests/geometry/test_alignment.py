@@ -118,7 +118,14 @@ def test_lengths_do_not_matter(method, factor):
 
 @pytest.mark.parametrize(
     ("size", "method"),
-    [((5, 4), "exact"), ((7, 2), "exact"), ((5, 4), "paper"), ((9, 3), "paper"), ((9, 3), "descent"), ((20, 4), "auto")],
+    [
+        ((5, 4), "exact"),
+        ((7, 2), "exact"),
+        ((5, 4), "paper"),
+        ((9, 3), "paper"),
+        ((9, 3), "descent"),
+        ((20, 4), "auto"),
+    ],
 )
 def test_traces_begin_at_the_start_and_end_at_the_end(size, method):
     vectors = drawn(*size)
@@ -130,7 +137,7 @@ def test_traces_begin_at_the_start_and_end_at_the_end(size, method):
     assert torch.equal(align(vectors, method).prototypes, aligned.prototypes)
 
 
-SIZES = st.sampled_from([(2, 2), (3, 5), (5, 4), (6, 2), (6, 3), (9, 4)])
+SIZES = st.sampled_from([(2, 2), (3, 5), (5, 4), (6, 2), (6, 3), (7, 3)])
 
 
 @pytest.mark.parametrize("method", ["exact", "paper", "descent"])

@@ -13,6 +13,11 @@ ALGORITHMS: dict[str, Entry] = {
         "prototypes, averaged by the server",
         {"models": "any", "shares": "prototypes", "paper": "Tan et al., AAAI 2022"},
     ),
+    "fedavg": Entry(
+        "protonorm.algorithms.fedavg:FedAvg",
+        "whole models, averaged by the server",
+        {"models": "one for all", "shares": "model", "paper": "McMahan et al., AISTATS 2017"},
+    ),
     "local": Entry(
         "protonorm.algorithms.local:Local",
         "every client trains alone: what federation has to beat",

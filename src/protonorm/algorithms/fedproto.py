@@ -58,9 +58,7 @@ class FedProto(Algorithm):
         else:
             own = client.class_means(model)
         said = own | {"counts": client.train.class_counts(client.num_classes)[own["classes"]]}
-        return Step(
-            snapshot("model", model) | own, said if self.weighting == "samples" else own, {"loss": mean}
-        )
+        return Step(snapshot("model", model) | own, said if self.weighting == "samples" else own, {"loss": mean})
 
     def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
         """Average per class (Eq. 7); a class that nobody sent keeps its last prototype."""

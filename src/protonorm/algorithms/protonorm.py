@@ -114,6 +114,7 @@ class ProtoNorm(Algorithm):
         )
         said = prototypes | {"prototypes": aligned.prototypes}
         metrics = {"alignment.steps": float(aligned.steps), "alignment.energy": aligned.energy}
-        return Step(said, said, metrics, {"alignment.distances": aligned.distances} if first else {})
+        traced = {} if aligned.distances is None else {"alignment.distances": aligned.distances}
+        return Step(said, said, metrics, traced)
 
     scores = prototype_scores

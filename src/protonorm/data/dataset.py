@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
@@ -22,8 +22,8 @@ class Dataset:
     """Labelled samples in two arrays."""
 
     name: str
-    inputs: Inputs
-    labels: NDArray[np.int64]  # (N,), from 0 to K − 1
+    inputs: Inputs = field(repr=False)
+    labels: NDArray[np.int64] = field(repr=False)  # (N,), from 0 to K − 1
     classes: tuple[str, ...]  # K names
 
     def __post_init__(self) -> None:

@@ -61,7 +61,10 @@ class Dirichlet:
 def _shares(drawn: Shares, hungry: NDArray[np.bool_], random: np.random.RandomState) -> Shares:
     """Spread the shares (M,) over the clients that still take samples."""
     shares: Shares = np.where(hungry, drawn, 0.0)
-    if not 0 < shares.sum() < np.inf:
-        # A tiny α underflows. Its limit gives the whole class to one client, each with the same chance.
-        shares = np.eye(len(hungry))[random.choice(np.flatnonzero(hungry))]
-    return shares / shares.sum()
+    total = float(shares.sum())
+    if 0 < total < np.inf:
+        return shares / total
+    # A tiny α underflows. Its limit gives the whole class to one client, each with the same chance.
+    whole = np.zeros(len(hungry))
+    whole[random.choice(np.flatnonzero(hungry))] = 1.0
+    return whole

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import json
 import sys
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,12 @@ ARRAYS = ("inputs", "labels", "index", "cuts")
 
 def obstacle(experiment: Experiment) -> str | None:
     """Say why an experiment cannot leave this process; None if it can."""
-    own = [item for item in networks(experiment.models) if not isinstance(item, str)]
-    if _is_own(experiment.algorithm):
-        own.append(type(experiment.algorithm))
-        if not is_dataclass(experiment.algorithm) or not _is_plain(asdict(experiment.algorithm)):
-            return f"{type(experiment.algorithm).__name__} is not a dataclass with plain fields"
+    own: list[Any] = [item for item in networks(experiment.models) if not isinstance(item, str)]
+    algorithm: Any = experiment.algorithm
+    if _is_own(algorithm):
+        own.append(type(algorithm))
+        if not hasattr(algorithm, "__dataclass_fields__") or not _is_plain(asdict(algorithm)):
+            return f"{type(algorithm).__name__} is not a dataclass with plain fields"
     for thing in own:
         if thing.__module__ == "__main__":
             return f"{thing.__qualname__} is defined in the main script; put it into a file of its own to import it"
@@ -59,7 +60,7 @@ def hand_over(setup: Setup, folder: Path) -> dict[str, Any]:
         "data": {"name": setup.dataset.name, "classes": setup.dataset.classes},
         "settings": settings,
         "algorithm": (
-            {"own": _reference(type(algorithm)), "fields": asdict(algorithm)}  # type: ignore[call-overload]
+            {"own": _reference(type(algorithm)), "fields": asdict(algorithm)}
             if _is_own(algorithm)
             else describe(ALGORITHMS, algorithm)
         ),

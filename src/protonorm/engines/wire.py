@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from protonorm.core import Reply
 from protonorm.tensors import Tensors, decode, encode, prefixed, under
@@ -12,7 +12,7 @@ from protonorm.tensors import Tensors, decode, encode, prefixed, under
 SIZES = struct.Struct("<QQ")  # bytes of the header, bytes of the tensors
 
 
-def write_frame(stream: BinaryIO, header: dict[str, Any], tensors: Tensors | None = None) -> None:
+def write_frame(stream: IO[bytes], header: dict[str, Any], tensors: Tensors | None = None) -> None:
     """Send one frame."""
     text = json.dumps(header).encode()
     body = encode(tensors or {})
@@ -20,7 +20,7 @@ def write_frame(stream: BinaryIO, header: dict[str, Any], tensors: Tensors | Non
     stream.flush()
 
 
-def read_frame(stream: BinaryIO) -> tuple[dict[str, Any], Tensors] | None:
+def read_frame(stream: IO[bytes]) -> tuple[dict[str, Any], Tensors] | None:
     """Receive one frame; None when the other side has gone."""
     sizes = stream.read(SIZES.size)
     if len(sizes) < SIZES.size:
@@ -32,7 +32,7 @@ def read_frame(stream: BinaryIO) -> tuple[dict[str, Any], Tensors] | None:
     return json.loads(text), decode(payload)
 
 
-def write_reply(stream: BinaryIO, reply: Reply, seconds: float) -> None:
+def write_reply(stream: IO[bytes], reply: Reply, seconds: float) -> None:
     """Send what a client says, reports and counted."""
     header = {"id": reply.id, "metrics": reply.metrics, "seconds": seconds}
     write_frame(stream, header, prefixed("message", reply.message) | prefixed("evaluation", reply.evaluation))

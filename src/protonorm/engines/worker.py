@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import torch
 
@@ -38,14 +38,14 @@ def main() -> None:
         os._exit(0)
 
 
-def listen(stream: BinaryIO, frames: Frames) -> None:
+def listen(stream: IO[bytes], frames: Frames) -> None:
     """Queue what the parent says; end the process the moment the parent has gone, whatever it is doing."""
     while frame := read_frame(stream):
         frames.put(frame)
     os._exit(0)
 
 
-def serve(frames: Frames, answers: BinaryIO) -> None:
+def serve(frames: Frames, answers: IO[bytes]) -> None:
     """Take over the experiment, then play the clients of each round."""
     told, _ = frames.get()
     host = Host(take_over(told), States(Path(told["run"]), told["key"]))

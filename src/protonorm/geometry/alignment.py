@@ -65,7 +65,7 @@ def align(
     epsilon: float = 1e-4,
     patience: int = 10,
     stop: str = "change",
-    tolerance: float = 1e-10,
+    tolerance: float = 1e-9,
     limit: int | None = None,
     trace: bool = False,
 ) -> Alignment[Array]:

@@ -39,7 +39,7 @@ class Settings:
     """What is descended, and how far."""
 
     s: float = 0.0  # Riesz exponent, Eq. 8
-    tolerance: float = 1e-10  # residual at which the descent stops
+    tolerance: float = 1e-9  # residual at which the descent stops
     limit: int = 1000  # greatest number of steps
 
     def __post_init__(self) -> None:

@@ -110,8 +110,9 @@ def sum_logs(block: Block) -> float:
         half = len(products) // 2
         result += float(products[2 * half :].log().sum())  # the odd one
         products = products[:half] * products[half : 2 * half]
+    result += float(products.log().sum())
     squared[rows, columns] = tiny
-    return result + float(products.log().sum())
+    return result
 
 
 def push(cloud: Cloud, weights: Tensor, block: Block) -> Tensor:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from protonorm.history import Run
 
-STYLE: dict[str, Any] = {
+STYLE: Any = {  # of matplotlib's settings
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,

@@ -1,0 +1,66 @@
+"""FedAvg: the server averages the clients' models.
+
+McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017.
+
+server remembers: model.* (floating tensors; without buffers if those are local)
+server says:      the same
+client remembers: model.*
+client says:      model.* as the server, num_examples ()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+import torch
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from protonorm.core import Algorithm, Client, Server, Step
+from protonorm.settings import STRICT
+from protonorm.tensors import Tensors, floats, snapshot, weighted_mean
+
+
+@dataclass(frozen=True, config=STRICT)
+class FedAvg(Algorithm):
+    """Train the average model further, everywhere."""
+
+    buffers: Literal["averaged", "local"] = "averaged"  # batch norm's statistics; "local" as in PFLlib
+
+    heterogeneous: ClassVar[bool] = False
+    rules: ClassVar[tuple[str, ...]] = ("received", "logits")
+    headline: ClassVar[str] = "received"
+
+    def init_server(self, server: Server) -> Step:
+        """Begin with one model for all."""
+        assert server.model is not None
+        shared = self._shared(server.model)
+        return Step(shared, shared)
+
+    def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
+        """Take the average model over."""
+        return state | message
+
+    def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
+        """Train the received model with the cross-entropy."""
+        model = client.load(self.receive(client, state, message))
+
+        def loss(x: Tensor, y: Tensor) -> Tensor:
+            return cross_entropy(model(x), y)
+
+        mean = client.fit(loss, model)
+        said = self._shared(model) | {"num_examples": torch.tensor(len(client.train))}
+        return Step(snapshot("model", model), said, {"loss": mean})
+
+    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
+        """Average the models by their numbers of samples: w = Σ n_i w_i / Σ n_i."""
+        model = weighted_mean((float(reply.pop("num_examples")), reply) for reply in map(dict, replies))
+        return Step(model, model)
+
+    def _shared(self, model: nn.Module) -> Tensors:
+        whole = floats(snapshot("model", model))
+        if self.buffers == "averaged":
+            return whole
+        return {name: whole[name] for name, _ in model.named_parameters(prefix="model")}
