@@ -39,6 +39,11 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
+def run(experiment: pn.Experiment, out: Path, engine: str = "serial", **options: Any) -> pn.Result:
+    """Run in this process unless the test says otherwise: no time to start workers."""
+    return pn.run(experiment, out=out, engine=engine, **options)
+
+
 def run_folder(experiment: pn.Experiment, root: Path) -> Path:
     return root / experiment.key
 

@@ -10,13 +10,13 @@ import pytest
 import protonorm as pn
 from protonorm.federation import draw_cohort
 from protonorm.tensors import load
-from tests.support import Given, pictures, spiral
+from tests.support import Given, pictures, run, spiral
 
 METHODS = ["protonorm", "fedproto", "local"]
 
 
-def run(tmp_path, **settings):
-    result = pn.run(
+def play(tmp_path, **settings):
+    result = run(
         pn.Experiment.of({"models": "light", "feature_dim": 8, "rounds": 3, "batch_size": 4} | settings), out=tmp_path
     )
     text = json.dumps(result.history, allow_nan=False)  # refuses NaN and infinity
@@ -36,7 +36,7 @@ def given(shares, classes):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_client_with_one_class(tmp_path, method):
-    result = run(tmp_path, algorithm=method, **given([[0] * 20, [0, 1, 2] * 8], 3))
+    result = play(tmp_path, algorithm=method, **given([[0] * 20, [0, 1, 2] * 8], 3))
     for line in result.history:
         assert all(value is not None for value in line["rules"]["logits"]["clients"])
     if method != "local":
@@ -46,7 +46,7 @@ def test_a_client_with_one_class(tmp_path, method):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_class_that_no_client_of_a_round_has_keeps_its_last_prototype(tmp_path, method):
     """With one client a round, classes of the others are missing in it."""
-    result = run(
+    result = play(
         tmp_path, algorithm=method, participation=0.4, rounds=6, **given([[0, 1] * 10, [2, 3] * 10, [4, 5] * 10], 6)
     )
     assert all(len(line["cohort"]) == 1 for line in result.history)
@@ -59,7 +59,7 @@ def test_a_class_that_no_client_of_a_round_has_keeps_its_last_prototype(tmp_path
 @pytest.mark.parametrize("method", METHODS)
 def test_a_class_never_seen_is_masked_everywhere(tmp_path, method):
     """Class 2 exists by name only: no prototype, no prediction, no zero vector."""
-    result = run(tmp_path, algorithm=method, **given([[0, 1] * 10, [0, 1] * 10], 3))
+    result = play(tmp_path, algorithm=method, **given([[0, 1] * 10, [0, 1] * 10], 3))
     last = result.history[-1]
     if method != "local":
         assert last["prototypes"]["classes"] == [0, 1]
@@ -69,7 +69,7 @@ def test_a_class_never_seen_is_masked_everywhere(tmp_path, method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_cohort_of_one_and_everybody_is_evaluated(tmp_path, method):
-    result = run(tmp_path, algorithm=method, participation=0.01, **given([[0, 1] * 10, [1, 2] * 10, [0, 2] * 10], 3))
+    result = play(tmp_path, algorithm=method, participation=0.01, **given([[0, 1] * 10, [1, 2] * 10, [0, 2] * 10], 3))
     for line in result.history:
         assert len(line["cohort"]) == 1
         assert all(value is not None for value in line["rules"]["logits"]["clients"])
@@ -77,7 +77,7 @@ def test_a_cohort_of_one_and_everybody_is_evaluated(tmp_path, method):
 
 def test_test_classes_without_a_local_prototype_count_as_wrong_under_the_local_rule(tmp_path):
     """Eight samples of class 0 and one each of four others: some of those four are only in the test part."""
-    result = run(tmp_path, algorithm="protonorm", **given([[0] * 8 + [1, 2, 3, 4], [0, 1, 2, 3, 4] * 4], 5))
+    result = play(tmp_path, algorithm="protonorm", **given([[0] * 8 + [1, 2, 3, 4], [0, 1, 2, 3, 4] * 4], 5))
     share = result.history[-1]["unseen"]
     held = set(result.clients[0].state["classes"].tolist())
     setup = result.clients[0].setup
@@ -89,7 +89,7 @@ def test_test_classes_without_a_local_prototype_count_as_wrong_under_the_local_r
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_client_with_fewer_samples_than_a_batch_and_one_with_a_single_sample(tmp_path, method):
-    result = run(tmp_path, algorithm=method, batch_size=16, **given([[0, 1, 0], [1], [0, 1] * 20], 2))
+    result = play(tmp_path, algorithm=method, batch_size=16, **given([[0, 1, 0], [1], [0, 1] * 20], 2))
     for line in result.history:
         clients = line["rules"]["logits"]["clients"]
         assert clients[0] is not None
@@ -106,7 +106,7 @@ def test_cohorts_depend_on_seed_and_round_alone():
 
 def test_prototypes_uploaded_are_of_the_trained_model_not_stale(tmp_path):
     """What a client says is measured with the weights it remembers then."""
-    result = pn.run(spiral(rounds=1), out=tmp_path)
+    result = run(spiral(rounds=1), out=tmp_path)
     client = result.clients[0]
     here = client.setup.client(0, 1)
     here.load(client.state)
@@ -115,7 +115,7 @@ def test_prototypes_uploaded_are_of_the_trained_model_not_stale(tmp_path):
 
 
 def test_first_alignment_is_traced_for_the_figures(tmp_path):
-    result = pn.run(spiral(), out=tmp_path)
+    result = run(spiral(), out=tmp_path)
     figures = load(result.run.folder / "figures.safetensors", f"{result.experiment.key} figures 1")
     steps = int(result.history[0]["server"]["alignment.steps"])
     assert figures["alignment.distances"].shape == (steps + 1, 15)  # 6 classes: 15 pairs

@@ -10,7 +10,7 @@ import torch
 import protonorm as pn
 from protonorm.history import committed, read_run
 from protonorm.session import is_finished
-from tests.support import contents, run_folder, spiral
+from tests.support import contents, run, run_folder, spiral
 
 
 class Killed(BaseException):
@@ -19,28 +19,28 @@ class Killed(BaseException):
 
 def test_a_run_leaves_a_complete_record(tmp_path):
     experiment = spiral()
-    result = pn.run(experiment, out=tmp_path)
-    run = read_run(run_folder(experiment, tmp_path))
-    assert [line["round"] for line in run.history] == [1, 2, 3]
-    assert run.finished
-    assert result.history == run.history
-    first, last = run.history[0], run.history[-1]
+    result = run(experiment, out=tmp_path)
+    record = read_run(run_folder(experiment, tmp_path))
+    assert [line["round"] for line in record.history] == [1, 2, 3]
+    assert record.finished
+    assert result.history == record.history
+    first, last = record.history[0], record.history[-1]
     assert first["rules"]["global"] is None  # no prototypes had been received
     assert set(last["rules"]) == {"global", "local", "logits"}
     assert len(last["rules"]["global"]["clients"]) == 6
     assert last["server"]["alignment.steps"] >= 1
     assert last["prototypes"]["distance"]["min"] > 0
-    assert sorted(path.name for path in (run.folder / "prototypes").iterdir()) == [
+    assert sorted(path.name for path in (record.folder / "prototypes").iterdir()) == [
         f"{r}.safetensors" for r in (1, 2, 3)
     ]
-    assert (run.folder / "figures.safetensors").exists()
-    assert len(list((run.folder / "clients").iterdir())) == 6
+    assert (record.folder / "figures.safetensors").exists()
+    assert len(list((record.folder / "clients").iterdir())) == 6
 
 
 def test_metrics_hold_no_time_and_are_equal_in_two_places(tmp_path):
     experiment = spiral()
     for place in ("a", "b"):
-        pn.run(experiment, out=tmp_path / place)
+        run(experiment, out=tmp_path / place)
     one, two = (contents(run_folder(experiment, tmp_path / place)) for place in ("a", "b"))
     assert one == two
     assert not any(word in one["metrics.jsonl"] for word in (b"second", b"time", b"host"))
@@ -48,24 +48,24 @@ def test_metrics_hold_no_time_and_are_equal_in_two_places(tmp_path):
 
 def test_a_finished_run_is_not_repeated(tmp_path):
     experiment = spiral()
-    pn.run(experiment, out=tmp_path)
+    run(experiment, out=tmp_path)
     files = {path: path.stat().st_mtime_ns for path in run_folder(experiment, tmp_path).rglob("*")}
     seen = []
-    pn.run(experiment, out=tmp_path, watch=seen.append)
+    run(experiment, out=tmp_path, watch=seen.append)
     assert seen == []
     assert files == {path: path.stat().st_mtime_ns for path in run_folder(experiment, tmp_path).rglob("*")}
 
 
 def test_no_rounds_is_a_run_too(tmp_path):
     experiment = spiral(rounds=0)
-    assert pn.run(experiment, out=tmp_path).history == []
+    assert run(experiment, out=tmp_path).history == []
     assert is_finished(run_folder(experiment, tmp_path))
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.4])
 def test_killed_at_any_write_a_run_resumes_to_the_same_bytes(tmp_path, monkeypatch, participation):
     experiment = spiral(rounds=2, participation=participation)
-    pn.run(experiment, out=tmp_path / "whole")
+    run(experiment, out=tmp_path / "whole")
     folder = run_folder(experiment, tmp_path / "broken")
     real, calls, limit = os.replace, 0, 0
 
@@ -80,7 +80,7 @@ def test_killed_at_any_write_a_run_resumes_to_the_same_bytes(tmp_path, monkeypat
     for limit in range(1, 200):
         calls = 0
         try:
-            pn.run(experiment, out=tmp_path / "broken")
+            run(experiment, out=tmp_path / "broken")
         except Killed:
             continue
         break
@@ -95,7 +95,7 @@ def test_kill_9_at_random_moments_and_the_same_command_give_the_same_bytes(tmp_p
     words += [f"{name}={plain[name]}" for name in ("clients", "rounds", "batch_size", "lr")]
     words += [f"{owner}={plain[owner]['name']}" for owner in ("algorithm", "dataset", "partition")]
     words += ["dataset.points=400", "partition.alpha=0.3", "partition.least=4"]
-    pn.run(experiment, out=tmp_path / "whole")
+    run(experiment, out=tmp_path / "whole")
     folder = run_folder(experiment, tmp_path / "broken")
     kills, seen = 0, 0
     for _ in range(40):
@@ -121,17 +121,17 @@ def test_kill_9_at_random_moments_and_the_same_command_give_the_same_bytes(tmp_p
 def test_divergence_names_client_round_and_settings_and_keeps_the_last_good_state(tmp_path):
     experiment = spiral(algorithm={"name": "protonorm", "gamma": 1e18}, rounds=5)
     with pytest.raises(pn.Diverged, match=r"client \d.*round 2.*Round 1 is kept.*algorithm.gamma=1e\+18"):
-        pn.run(experiment, out=tmp_path)
-    run = read_run(run_folder(experiment, tmp_path))
-    assert len(run.history) == 1
-    assert run.failure["round"] == 2
+        run(experiment, out=tmp_path)
+    record = read_run(run_folder(experiment, tmp_path))
+    assert len(record.history) == 1
+    assert record.failure["round"] == 2
     with pytest.raises(pn.Diverged):  # again, from the kept state
-        pn.run(experiment, out=tmp_path)
+        run(experiment, out=tmp_path)
 
 
 def test_trained_clients_predict(tmp_path):
     experiment = spiral(rounds=2)
-    result = pn.run(experiment, out=tmp_path)
+    result = run(experiment, out=tmp_path)
     client = result.clients[3]
     setup = client.setup
     x, y = setup.dataset.inputs[setup.parts[3].test], setup.dataset.labels[setup.parts[3].test]
@@ -143,7 +143,7 @@ def test_trained_clients_predict(tmp_path):
 
 
 def test_history_as_arrays_and_as_a_frame(tmp_path):
-    result = pn.run(spiral(), out=tmp_path)
+    result = run(spiral(), out=tmp_path)
     assert result.accuracy("logits").shape == (3,)
     assert result.accuracy("global", "clients").shape == (3, 6)
     assert torch.isnan(torch.tensor(result.accuracy("global")[0]))

@@ -84,15 +84,16 @@ def fingerprint(thing: Any) -> str:
 
 
 def sentences(error: ValidationError, known: Iterable[str], owner: str, prefix: str = "") -> str:
-    """Say what is wrong with settings in words for the person who gave them."""
-    lines = []
+    """Say what is wrong with settings in words for the person who gave them, a line for each setting."""
+    lines: dict[str, str] = {}
     for item in error.errors():
-        name = prefix + ".".join(str(part) for part in item["loc"])
+        field = str(item["loc"][0]) if item["loc"] else ""
         if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-            lines.append(f"{owner} has no setting {name!r}; {nearest(str(item['loc'][-1]), known)}")
+            line = f"{owner} has no setting {prefix + field!r}; {nearest(field, known)}"
         elif item["type"] == "value_error":
-            lines.append(str(item["ctx"]["error"]))
+            line = str(item["ctx"]["error"])
         else:
             message = item["msg"][0].lower() + item["msg"][1:]
-            lines.append(f"{name}={item['input']!r} is refused: {message}.")
-    return "\n".join(lines)
+            line = f"{prefix}{field}={item['input']!r} is refused: {message}."
+        lines.setdefault(field, line)  # the first complaint of a value that could be of several kinds
+    return "\n".join(lines.values())

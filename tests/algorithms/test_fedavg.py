@@ -4,7 +4,7 @@ import torch
 import protonorm as pn
 from protonorm.setup import Setup
 from tests.algorithms.test_protonorm import server
-from tests.support import pictures, spiral
+from tests.support import pictures, run, spiral
 
 
 def test_models_are_averaged_by_numbers_of_samples():
@@ -47,7 +47,7 @@ def test_batch_norm_statistics_stay_at_home_if_asked():
 
 
 def test_both_the_received_and_the_trained_model_are_evaluated(tmp_path):
-    history = pn.run(spiral(algorithm="fedavg"), out=tmp_path, engine="serial").history
+    history = run(spiral(algorithm="fedavg"), out=tmp_path).history
     assert set(history[0]["rules"]) == {"received", "logits"}
     assert history[0]["rules"]["received"] is not None  # the server's first model is there to be tested
 

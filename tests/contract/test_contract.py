@@ -6,12 +6,11 @@ import pytest
 import safetensors.torch
 import torch
 
-import protonorm as pn
 from protonorm.algorithms import ALGORITHMS
 from protonorm.core import SERVER, seeded
 from protonorm.federation import begin, client_step, first_state
 from protonorm.setup import Setup
-from tests.support import contents, run_folder, spiral
+from tests.support import contents, run, run_folder, spiral
 
 ENGINES = ["processes"]
 
@@ -84,28 +83,26 @@ def test_messages_and_states_survive_the_wire(algorithm):
         assert same(safetensors.torch.load(safetensors.torch.save(whole)), tensors)
 
 
-@pytest.mark.parametrize("participation", [1.0, 0.5])
+@pytest.mark.parametrize(("participation", "workers"), [(1.0, 2), (0.5, 1)])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_every_engine_gives_the_bytes_of_serial(tmp_path, algorithm, engine, participation):
+def test_every_engine_gives_the_bytes_of_serial(tmp_path, algorithm, engine, participation, workers):
     experiment = spiral(algorithm=algorithm, participation=participation)
-    pn.run(experiment, out=tmp_path / "serial", engine="serial")
-    for workers in (1, 2):
-        place = tmp_path / f"{engine}-{workers}"
-        pn.run(experiment, out=place, engine=engine, workers=workers)
-        assert contents(run_folder(experiment, place)) == contents(run_folder(experiment, tmp_path / "serial"))
+    run(experiment, out=tmp_path / "serial")
+    run(experiment, out=tmp_path / engine, engine=engine, workers=workers)
+    assert contents(run_folder(experiment, tmp_path / engine)) == contents(run_folder(experiment, tmp_path / "serial"))
 
 
 def test_resumed_equals_unbroken(tmp_path, algorithm):
     experiment = spiral(algorithm=algorithm, participation=0.7)
-    pn.run(experiment, out=tmp_path / "whole")
+    run(experiment, out=tmp_path / "whole")
 
     def stop(round):
         raise KeyboardInterrupt
 
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):
-            pn.run(experiment, out=tmp_path / "broken", watch=stop)
-    pn.run(experiment, out=tmp_path / "broken", watch=stop)  # the last round was committed: nothing is left to stop
+            run(experiment, out=tmp_path / "broken", watch=stop)
+    run(experiment, out=tmp_path / "broken", watch=stop)  # the last round was committed: nothing is left to stop
     assert contents(run_folder(experiment, tmp_path / "broken")) == contents(run_folder(experiment, tmp_path / "whole"))
 
 
@@ -116,7 +113,7 @@ def test_a_client_with_one_class_in_a_cohort_of_one(tmp_path, algorithm):
         participation=0.1,
         rounds=4,
     )
-    history = pn.run(experiment, out=tmp_path).history
+    history = run(experiment, out=tmp_path).history
     json.dumps(history, allow_nan=False)
     assert all(None not in line["rules"]["logits"]["clients"] for line in history)
 
@@ -124,13 +121,13 @@ def test_a_client_with_one_class_in_a_cohort_of_one(tmp_path, algorithm):
 def test_training_lowers_the_loss(tmp_path, algorithm):
     """From the second round on, when the server's word is part of the loss."""
     experiment = spiral(algorithm=algorithm, partition="iid", rounds=12, dataset={"name": "spiral", "points": 300})
-    losses = [line["loss"] for line in pn.run(experiment, out=tmp_path).history]
+    losses = [line["loss"] for line in run(experiment, out=tmp_path).history]
     assert losses[-1] < 0.97 * losses[1]
 
 
 def test_bytes_are_those_of_the_messages(tmp_path, algorithm):
     experiment = spiral(algorithm=algorithm)
-    lines = pn.run(experiment, out=tmp_path).history
+    lines = run(experiment, out=tmp_path).history
     seen = played(Setup(experiment), 3)
     count = lambda tensors: sum(value.nbytes for value in tensors.values())  # noqa: E731
     assert lines[-1]["bytes"]["up"] == sum(count(reply.message) for reply in seen["replies"].values())

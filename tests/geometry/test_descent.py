@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 
 import numpy as np
 import pymanopt
@@ -36,7 +37,7 @@ def test_logarithmic_minima_by_hand(vectors, least):
     assert align(vectors).energy == pytest.approx(least, abs=1e-11)
 
 
-SIZES = [(4, 2), (7, 2), (5, 3), (9, 3), (20, 3), (8, 5), (12, 4), (30, 8), (10, 20), (16, 4)]
+SIZES = [(4, 2), (7, 2), (5, 3), (9, 3), (14, 3), (8, 5), (12, 4), (20, 8), (10, 20), (16, 4)]
 
 
 @pytest.mark.parametrize(("count", "dimension"), SIZES)
@@ -127,7 +128,7 @@ def test_every_step_goes_down():
     start = on_sphere(25, 3)
     levels = [energy(start)] + [energy(points) for points in descend(start, Settings())]
     assert len(levels) > 10
-    assert all(after <= before + 1e-9 for before, after in zip(levels, levels[1:], strict=False))
+    assert all(after <= before + 1e-9 for before, after in pairwise(levels))
 
 
 def test_limits_hold():

@@ -177,9 +177,16 @@ def test_closeness_lays_scores_out_over_all_classes():
 
 
 def test_features_and_prototypes_must_fit():
-    for prototypes in (torch.ones(3, 5), torch.ones(0, 4), torch.ones(4)):
+    for prototypes in (torch.ones(3, 5), torch.ones(4)):
         with pytest.raises(ValueError, match="shapes are"):
             nearest(torch.ones(2, 4), prototypes, torch.arange(len(prototypes)))
+
+
+def test_without_prototypes_no_class_is_near():
+    none = torch.zeros(0, dtype=torch.int64)
+    with pytest.raises(ValueError, match="at least one"):
+        nearest(torch.ones(2, 4), torch.ones(0, 4), none)
+    assert torch.isneginf(closeness(torch.ones(2, 4), none, torch.ones(0, 4), 3)).all()
 
 
 @pytest.mark.parametrize("block", [1 << 22, 40])

@@ -5,6 +5,9 @@ import torch
 from torch import nn
 from torch.nn.functional import conv2d, cross_entropy
 
+from protonorm.data.dataset import Samples
+from protonorm.data.fashion import Fashion
+from protonorm.data.partition import IID, partition
 from protonorm.models import FAMILIES, MODELS
 from protonorm.models.light import Pointwise
 
@@ -81,6 +84,24 @@ def test_learns_a_batch(name):
         losses.append(loss.item())
     assert losses[1] < losses[0]
     assert losses[-1] < losses[0] / 2
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_one_epoch_of_fashion(name):
+    """4500 pictures once at the usual settings: 71 to 76 % of the other 1500 were right when this was written."""
+    data = Fashion().load()
+    (part,) = partition(data.labels, 1, IID())
+    train, test = Samples.of(data, part.train), Samples.of(data, part.test)
+    model = build(name, feature_dim=128)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, y in train.sweep(32):
+        optimiser.zero_grad()
+        cross_entropy(model(x), y).backward()
+        optimiser.step()
+    model.eval()
+    with torch.no_grad():
+        right = sum(int((model(x).argmax(1) == y).sum()) for x, y in test.sweep(256))
+    assert right / len(test) > 0.66
 
 
 @pytest.mark.parametrize("name", LIGHT)

@@ -100,6 +100,8 @@ def check_weights(weights: Tensor, count: int, name: str) -> None:
 
 def nearest(features: Tensor, prototypes: Tensor, classes: Tensor) -> Tensor:
     """Predict the class (B,) of the prototype (K', d) nearest to each feature (B, d) (Eq. 6), the first of equals."""
+    if not len(prototypes):
+        raise ValueError("There is no prototype to be nearest to: at least one is needed.")
     return classes[_scores(features, prototypes).argmax(dim=1)]
 
 
@@ -113,10 +115,10 @@ def closeness(features: Tensor, classes: Tensor, prototypes: Tensor, num_classes
 
 def _scores(features: Tensor, prototypes: Tensor) -> Tensor:
     """Compute ‖z‖² − ‖z − c‖² = 2 z·c − ‖c‖², (B, K'), in float64: no (B, K', d) tensor."""
-    if features.ndim != 2 or prototypes.ndim != 2 or features.shape[1] != prototypes.shape[1] or not len(prototypes):
+    if features.ndim != 2 or prototypes.ndim != 2 or features.shape[1] != prototypes.shape[1]:
         raise ValueError(
-            f"Features (B, d) and at least one prototype (K', d) are needed, but their shapes are "
-            f"{tuple(features.shape)} and {tuple(prototypes.shape)}."
+            f"Features (B, d) and prototypes (K', d) do not fit: their shapes are {tuple(features.shape)} "
+            f"and {tuple(prototypes.shape)}."
         )
     points, centres = to_float64(features), to_float64(prototypes)
     return 2 * points @ centres.T - centres.square().sum(dim=1)
@@ -144,8 +146,8 @@ def prototype_loss(z: Tensor, y: Tensor, targets: Tensor, known: Tensor) -> Tens
 
     This is R of Eq. 15 as the authors code it. Samples of classes that are not known (K,) add nothing but count.
     """
-    has_target = known[y]  # (B,)
-    return (z[has_target] - targets[y[has_target]]).square().sum() / z.numel()
+    apart = torch.where(known[y].unsqueeze(1), z - targets[y], 0.0)  # (B, d)
+    return apart.square().sum() / z.numel()
 
 
 def class_euclidean(z: Tensor, y: Tensor, targets: Tensor, known: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 They agree in three things only. A convolution of stride 2 comes first, for most work is where maps are large. The last
 maps, an eighth of the picture's side, are averaged, and a linear layer makes d features of them, which may be negative.
-And the averages are normalised before: plain SGD with a small learning rate hardly moves them otherwise.
+And the averages are normalised before: plain SGD with a small learning rate needs many more epochs otherwise.
 """
 
 from __future__ import annotations
