@@ -56,3 +56,34 @@ def test_a_failed_write_leaves_the_file_before(tmp_path, monkeypatch):
         tensors.save(path, {"w": torch.zeros(1)}, "new")
     assert tensors.load(path, "old")["w"] == 1
     assert [file.name for file in tmp_path.iterdir()] == ["a"]
+
+
+def test_floats_and_integers_are_all_there_is():
+    state = {"w": torch.ones(2), "n": torch.tensor(7), "b": torch.tensor(True)}
+    assert tensors.floats(state).keys() == {"w"}
+    assert tensors.integers(state).keys() == {"n", "b"}
+
+
+def test_what_is_alike_is_let_by():
+    said = {"w": torch.ones(2, 3)}
+    assert tensors.alike(said, {"w": torch.zeros(2, 3)}, "A part") is said
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ({"v": torch.ones(2, 3)}, "A part does not hold what was expected: the names differ in v, w"),
+        ({"w": torch.ones(3, 2)}, r"A part holds w as torch.float32 of shape \(3, 2\); expected .* of shape \(2, 3\)"),
+        ({"w": torch.ones(2, 3).long()}, "torch.int64"),
+        ({"w": torch.full((2, 3), torch.nan)}, "numbers in w that are not finite"),
+    ],
+)
+def test_what_is_not_alike_is_refused_with_a_sentence(said, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        tensors.alike(said, {"w": torch.zeros(2, 3)}, "A part")
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
+def test_weights_that_no_mean_can_have_are_refused(weight):
+    with pytest.raises(ValueError, match="finite and above zero"):
+        tensors.weighted_mean([(1.0, {"w": torch.ones(1)}), (weight, {"w": torch.ones(1)})])

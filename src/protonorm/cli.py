@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from protonorm.history import Run
 
 REFUSED, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
+PAGE = 110  # characters a line where there is no terminal to ask
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -195,7 +196,10 @@ def follow_or_fail(
 
 def say(what: Any) -> None:
     """Print a table or a text on the answer stream."""
-    Console(highlight=False).print(what, soft_wrap=isinstance(what, str))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = PAGE
+    console.print(what, soft_wrap=isinstance(what, str))
 
 
 def print_json(value: dict[str, Any]) -> None:

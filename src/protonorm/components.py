@@ -75,12 +75,15 @@ def load_file(path: Path) -> ModuleType:
 
 
 def fingerprint(thing: Any) -> str:
-    """Tell one text of a user's own class or function from another."""
+    """Tell one text of a user's own class or function from another: by its file, or by itself in a main script."""
     try:
-        text = inspect.getsource(thing)
+        if thing.__module__ == "__main__":
+            text = inspect.getsource(thing).encode()
+        else:
+            text = Path(inspect.getfile(thing)).read_bytes()
     except (OSError, TypeError):
         return "unknown"
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(text).hexdigest()[:16]
 
 
 def sentences(error: ValidationError, known: Iterable[str], owner: str, prefix: str = "") -> str:

@@ -118,6 +118,8 @@ class Client:
             raise Diverged(
                 f"The training loss of client {self.id} became {mean} in round {self.round} (lr = {self.lr:g})."
             )
+        if not all(bool(weight.isfinite().all()) for group in groups for weight in group):
+            raise Diverged(f"The weights of client {self.id} are not finite after round {self.round}.")
         return mean
 
     @torch.no_grad()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, Self
 
+import torch
 from annotated_types import Ge, Lt, MinLen
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator, model_validator
 
@@ -76,6 +78,16 @@ class Experiment(BaseModel):
     def _build_partition(cls, value: Any) -> Any:
         return _with_method(build(PARTITIONS, "partition", value, "dirichlet"), "assign", "a partition")
 
+    @field_validator("device")
+    @classmethod
+    def _check_device(cls, value: str) -> str:
+        try:
+            torch.empty(0, device=value)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0].split(", hint")[0]
+            raise ValueError(f"device={value!r} cannot be used here ({reason}); cpu always can.") from None
+        return value
+
     @model_validator(mode="after")
     def _resolve(self) -> Self:
         """Fill in what depends on other settings, so that the record says what was run."""
@@ -108,7 +120,7 @@ class Experiment(BaseModel):
         """Count the clients of a round; at least one."""
         return max(1, int(self.participation * self.clients + 1e-9))
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Name the run: readable words, and a hash of everything that decides its numbers."""
         plain = {"format": FORMAT, **self.model_dump(mode="json")}

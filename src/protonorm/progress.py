@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from statistics import fmean
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,8 +24,8 @@ class Teller:
         self._title, self._rounds, self._headline = title, rounds, headline
         self._live: Progress | None = None
         self._task = TaskID(0)
-        self._said = self._start = time.monotonic()
-        self._first = 0  # rounds that were done before
+        self._said = time.monotonic()
+        self._seconds: list[float] = []  # of the rounds so far
         if self._console.is_terminal:
             self._live = Progress(
                 TextColumn("{task.description}"),
@@ -52,11 +53,10 @@ class Teller:
             self._live.update(self._task, completed=round.number, note=note)
             return
         now = time.monotonic()
-        self._first = self._first or round.number
-        if now - self._said >= EVERY or round.number in (self._first, self._rounds):
+        self._seconds.append(round.seconds["round"])
+        if now - self._said >= EVERY or len(self._seconds) == 1 or round.number == self._rounds:
             self._said = now
-            speed = (now - self._start) / (round.number - self._first + 1)
-            left = speed * (self._rounds - round.number)
+            left = fmean(self._seconds) * (self._rounds - round.number)
             self._console.print(
                 f"{self._title}: round {round.number}/{self._rounds}, {note}, {_clock(left)} left", highlight=False
             )

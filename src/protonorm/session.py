@@ -63,6 +63,7 @@ def is_finished(folder: Path) -> bool:
 def _run(experiment: Experiment, folder: Path, engine: str, workers: int | None, watch: Watch) -> None:
     start = ENGINES[engine].load()
     setup = Setup(experiment)
+    setup.rehearse()
     with Record(folder, experiment.key, experiment.rounds) as record:
         record.describe(about(setup))
         point = record.resume() or begin(setup)

@@ -13,7 +13,7 @@ from protonorm.core import Client, Server, SplitModel, seeded
 from protonorm.data.dataset import Dataset, Samples
 from protonorm.data.partition import Part, partition
 from protonorm.experiment import Experiment
-from protonorm.models.choose import Network, network, networks
+from protonorm.models.choose import Network, named, network, networks
 
 Value = TypeVar("Value")
 
@@ -38,7 +38,8 @@ class Setup:
 
     def client(self, id: int, round: int) -> Client:
         """Give client `id` what it has; the weights in its models are those last loaded."""
-        return self._client(id, round, self._workspaces)
+        with seeded(self.experiment.seed, round, id):  # a workspace may be built now: not from the caller's randomness
+            return self._client(id, round, self._workspaces)
 
     def fresh_client(self, id: int) -> Client:
         """Give client `id` newly initialised networks, drawn from its own randomness."""
@@ -87,6 +88,26 @@ class Setup:
             lr=own(experiment.lr, 0),
             batch_size=own(experiment.batch_size, 0),
         )
+
+    @torch.no_grad()
+    def rehearse(self) -> None:
+        """Send two samples through each network, so that one that does not fit is refused before anything begins."""
+        batch, _ = Samples.of(self.dataset, np.array([0, -1]) % len(self.dataset.labels)).batch(torch.arange(2))
+        wanted = [(2, self._feature_dim), (2, self.dataset.num_classes)]
+        for item in dict.fromkeys(networks(self.experiment.models)):
+            model = self._build(item).eval()
+            try:
+                z = model.features(batch.to(self.experiment.device))
+                found = [tuple(z.shape), tuple(model.head(z).shape)]
+            except RuntimeError as error:
+                raise ValueError(
+                    f"The network {named(item)} does not take samples of shape {self.dataset.shape}: {error}"
+                ) from error
+            if found != wanted:
+                raise ValueError(
+                    f"The network {named(item)} gives features {found[0]} and logits {found[1]} for two samples; "
+                    f"expected {wanted[0]} and {wanted[1]}."
+                )
 
     @property
     def _feature_dim(self) -> int:

@@ -50,6 +50,8 @@ def weighted_mean(parts: Iterable[tuple[float, Tensors]]) -> Tensors:
             sums = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in floats(tensors).items()}
         if like.keys() != tensors.keys():
             raise ValueError(f"The parts of an average differ in {', '.join(sorted(like.keys() ^ tensors.keys()))}.")
+        if not 0 < weight < float("inf"):
+            raise ValueError(f"The weights of an average must be finite and above zero, but one is {weight}.")
         for name, value in sums.items():
             value.add_(tensors[name], alpha=weight)
         total += weight
@@ -59,6 +61,25 @@ def weighted_mean(parts: Iterable[tuple[float, Tensors]]) -> Tensors:
 def floats(tensors: Mapping[str, Tensor]) -> Tensors:
     """Take the tensors of a floating type."""
     return {name: value for name, value in tensors.items() if value.is_floating_point()}
+
+
+def integers(tensors: Mapping[str, Tensor]) -> Tensors:
+    """Take the tensors of other types: batch counters and tables, which have no mean."""
+    return {name: value for name, value in tensors.items() if not value.is_floating_point()}
+
+
+def alike(tensors: Tensors, like: Mapping[str, Tensor], owner: str) -> Tensors:
+    """Let tensors by that have the names, shapes and types of others and are finite; say what is wrong if not."""
+    if tensors.keys() != like.keys():
+        differ = ", ".join(sorted(tensors.keys() ^ like.keys()))
+        raise ValueError(f"{owner} does not hold what was expected: the names differ in {differ}.")
+    for name, value in tensors.items():
+        (found, shape), (wanted, size) = ((part.dtype, tuple(part.shape)) for part in (value, like[name]))
+        if (found, shape) != (wanted, size):
+            raise ValueError(f"{owner} holds {name} as {found} of shape {shape}; expected {wanted} of shape {size}.")
+        if not bool(value.isfinite().all()):
+            raise ValueError(f"{owner} holds numbers in {name} that are not finite.")
+    return tensors
 
 
 def encode(tensors: Mapping[str, Tensor], stamp: str = "") -> bytes:

@@ -18,6 +18,51 @@ ALGORITHMS: dict[str, Entry] = {
         "whole models, averaged by the server",
         {"models": "one for all", "shares": "model", "paper": "McMahan et al., AISTATS 2017"},
     ),
+    "fednh": Entry(
+        "protonorm.algorithms.fednh:FedNH",
+        "feature extractors, averaged, and one direction a class, moved by the server",
+        {"models": "one for all", "shares": "features, prototypes", "paper": "Dai et al., AAAI 2023"},
+    ),
+    "feduv": Entry(
+        "protonorm.algorithms.feduv:FedUV",
+        "whole models, kept varied and uniform by the clients' losses",
+        {"models": "one for all", "shares": "model", "paper": "Son et al., CVPR 2024"},
+    ),
+    "fedtgp": Entry(
+        "protonorm.algorithms.fedtgp:FedTGP",
+        "prototypes, trained by the server to keep a margin",
+        {"models": "any", "shares": "prototypes", "paper": "Zhang et al., AAAI 2024"},
+    ),
+    "feddistill": Entry(
+        "protonorm.algorithms.feddistill:FedDistill",
+        "mean logits of each class, averaged by the server and taught to the clients",
+        {"models": "any", "shares": "logits", "paper": "Jeong et al., NeurIPS workshop 2018"},
+    ),
+    "fedgh": Entry(
+        "protonorm.algorithms.fedgh:FedGH",
+        "prototypes, on which the server trains one head for all",
+        {"models": "any", "shares": "prototypes, head", "paper": "Yi et al., ACM MM 2023"},
+    ),
+    "fedgen": Entry(
+        "protonorm.algorithms.fedgen:FedGen",
+        "heads, averaged by the server, and features from a generator that it trains",
+        {"models": "any", "shares": "head, generator", "paper": "Zhu et al., ICML 2021"},
+    ),
+    "lgfedavg": Entry(
+        "protonorm.algorithms.lgfedavg:LGFedAvg",
+        "heads, averaged by the server, on features of the client's own",
+        {"models": "any", "shares": "head", "paper": "Liang et al., arXiv 2020"},
+    ),
+    "fml": Entry(
+        "protonorm.algorithms.fml:FML",
+        "a second network that travels; it and the client's own teach each other",
+        {"models": "any", "shares": "second network", "paper": "Shen et al., arXiv 2020"},
+    ),
+    "fedkd": Entry(
+        "protonorm.algorithms.fedkd:FedKD",
+        "a second network that travels in factors; it and the client's own teach each other",
+        {"models": "any", "shares": "second network", "paper": "Wu et al., Nature Communications 2022"},
+    ),
     "local": Entry(
         "protonorm.algorithms.local:Local",
         "every client trains alone: what federation has to beat",

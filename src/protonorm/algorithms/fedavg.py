@@ -11,23 +11,24 @@ client says:      model.* as the server, num_examples ()
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from pydantic.dataclasses import dataclass
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from protonorm.averaging import Buffers, average_by_examples, shared
 from protonorm.core import Algorithm, Client, Server, Step
 from protonorm.settings import STRICT
-from protonorm.tensors import Tensors, floats, snapshot, weighted_mean
+from protonorm.tensors import Tensors, snapshot
 
 
 @dataclass(frozen=True, config=STRICT)
 class FedAvg(Algorithm):
     """Train the average model further, everywhere."""
 
-    buffers: Literal["averaged", "local"] = "averaged"  # batch norm's statistics; "local" as in PFLlib
+    buffers: Buffers = "averaged"  # batch norm's statistics; "local" as in PFLlib
 
     heterogeneous: ClassVar[bool] = False
     rules: ClassVar[tuple[str, ...]] = ("received", "logits")
@@ -36,8 +37,8 @@ class FedAvg(Algorithm):
     def init_server(self, server: Server) -> Step:
         """Begin with one model for all."""
         assert server.model is not None
-        shared = self._shared(server.model)
-        return Step(shared, shared)
+        model = shared("model", server.model, self.buffers)
+        return Step(model, model)
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
         """Take the average model over."""
@@ -51,16 +52,10 @@ class FedAvg(Algorithm):
             return cross_entropy(model(x), y)
 
         mean = client.fit(loss, model)
-        said = self._shared(model) | {"num_examples": torch.tensor(len(client.train))}
+        said = shared("model", model, self.buffers) | {"num_examples": torch.tensor(len(client.train))}
         return Step(snapshot("model", model), said, {"loss": mean})
 
     def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
         """Average the models by their numbers of samples: w = Σ n_i w_i / Σ n_i."""
-        model = weighted_mean((float(reply.pop("num_examples")), reply) for reply in map(dict, replies))
+        model = average_by_examples(state, replies)
         return Step(model, model)
-
-    def _shared(self, model: nn.Module) -> Tensors:
-        whole = floats(snapshot("model", model))
-        if self.buffers == "averaged":
-            return whole
-        return {name: whole[name] for name, _ in model.named_parameters(prefix="model")}

@@ -48,7 +48,7 @@ class IID:
 
 
 def partition(labels: NDArray[np.int64], clients: int, how: Partition, train: float = 0.75) -> list[Part]:
-    """Deal the samples out and split each client's share at random, without regard to classes (A19).
+    """Deal the samples out and split each client's share at random, without regard to classes.
 
     A client of n samples trains on ⌊train·n⌋ of them, at least one, and tests on the others, at least one if n > 1.
     """
@@ -82,7 +82,7 @@ def hand_out(members: Sequence[Index], counts: NDArray[np.int64]) -> list[Index]
 
 
 def usual_least(samples: int, clients: int) -> int:
-    """Say how many samples a client gets at least if nobody says otherwise: 40, or half an equal share (A18)."""
+    """Say how many samples a client gets at least if nobody says otherwise: 40, or half an equal share."""
     return max(1, int(min(10 / (1 - 0.75), samples / clients / 2)))
 
 

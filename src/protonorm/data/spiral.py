@@ -19,7 +19,7 @@ class Spiral:
 
     form: Literal["linear", "paper"] = "linear"
     # "linear": ω from kπ/3 to (k+1)π/3 plus noise from U[0, 0.5), which separates the arms as the paper's figure does;
-    # "paper": the printed formula, ω from kπ/3 to 2kπ/3 plus noise from N(0, 1), which mixes them (A31)
+    # "paper": the printed formula, ω from kπ/3 to 2kπ/3 plus noise from N(0, 1), which mixes them
     points: Count = 5000  # of each arm
     noise: NonNegative = 1.0  # times the noise of the form; 0 for none
     seed: Whole = 1

@@ -9,14 +9,15 @@ import sys
 import tempfile
 import threading
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 from protonorm.core import Reply
 from protonorm.engines.balance import deal, redeal
 from protonorm.engines.handover import hand_over
-from protonorm.engines.wire import read_frame, reply_of, write_frame
-from protonorm.errors import Diverged, WorkerLost
+from protonorm.engines.wire import raise_error, read_frame, reply_of, write_frame
+from protonorm.errors import WorkerLost
 from protonorm.record import States
 from protonorm.setup import Setup
 from protonorm.tensors import Tensors
@@ -39,7 +40,7 @@ class Processes:
             with tempfile.TemporaryDirectory(prefix="protonorm-") as folder:  # gone once all have mapped it
                 told = hand_over(setup, Path(folder)) | {"run": str(states.folder.parent.resolve()), "key": states.key}
                 for worker in self._workers:
-                    write_frame(_stdin(worker), told)
+                    self._send(worker, told)
                 for _ in self._workers:
                     self._answer()
         except BaseException:
@@ -51,11 +52,7 @@ class Processes:
     ) -> Iterator[Reply]:
         """Let the cohort train and everybody be tested; give replies in the order of the clients' numbers."""
         for worker, hand in zip(self._workers, self._hands, strict=True):
-            order = {"round": round, "clients": [(id, id in cohort, trained[id]) for id in hand]}
-            try:
-                write_frame(_stdin(worker), order, message)
-            except BrokenPipeError:
-                self._lose(worker)
+            self._send(worker, {"round": round, "clients": [(id, id in cohort, trained[id]) for id in hand]}, message)
         early: dict[int, Reply] = {}
         costs: dict[int, float] = {}
         for id in range(len(trained)):
@@ -70,7 +67,8 @@ class Processes:
     def close(self) -> None:
         """End the workers: they go when their line is closed."""
         for worker in self._workers:
-            _stdin(worker).close()
+            with suppress(BrokenPipeError):
+                _stdin(worker).close()
         for worker in self._workers:
             try:
                 worker.wait(GRACE)
@@ -90,14 +88,18 @@ class Processes:
             return
         self._answers.put((number, {"gone": True}, {}))
 
+    def _send(self, worker: subprocess.Popen[bytes], header: dict[str, Any], tensors: Tensors | None = None) -> None:
+        try:
+            write_frame(_stdin(worker), header, tensors)
+        except BrokenPipeError:
+            self._lose(worker)
+
     def _answer(self) -> tuple[dict[str, Any], Tensors]:
         number, header, tensors = self._answers.get()
         if "gone" in header:
             self._lose(self._workers[number])
-        if "diverged" in header:
-            raise Diverged(header["diverged"])
         if "error" in header:
-            raise RuntimeError(f"A worker failed:\n{header['error']}")
+            raise_error(header)
         return header, tensors
 
     def _lose(self, worker: subprocess.Popen[bytes]) -> None:

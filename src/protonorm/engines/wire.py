@@ -7,7 +7,11 @@ import struct
 from typing import IO, Any
 
 from protonorm.core import Reply
+from protonorm.errors import Diverged
 from protonorm.tensors import Tensors, decode, encode, prefixed, under
+
+# Failures that a worker tells by name, so that the parent can raise the same.
+SAID: dict[type[Exception], str] = {Diverged: "diverged", ValueError: "refused", OSError: "file"}
 
 SIZES = struct.Struct("<QQ")  # bytes of the header, bytes of the tensors
 
@@ -30,6 +34,14 @@ def read_frame(stream: IO[bytes]) -> tuple[dict[str, Any], Tensors] | None:
     if len(text) < header or len(payload) < body:
         return None
     return json.loads(text), decode(payload)
+
+
+def raise_error(header: dict[str, Any]) -> None:
+    """Raise what went wrong in a worker, as far as it has a name."""
+    for kind, name in SAID.items():
+        if header["error"] == name:
+            raise kind(header["text"])
+    raise RuntimeError(f"A worker failed:\n{header['text']}")
 
 
 def write_reply(stream: IO[bytes], reply: Reply, seconds: float) -> None:

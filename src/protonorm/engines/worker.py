@@ -16,8 +16,7 @@ import torch
 
 from protonorm.engines.handover import take_over
 from protonorm.engines.host import Host
-from protonorm.engines.wire import read_frame, write_frame, write_reply
-from protonorm.errors import Diverged
+from protonorm.engines.wire import SAID, read_frame, write_frame, write_reply
 from protonorm.record import States
 from protonorm.tensors import Tensors
 
@@ -56,10 +55,11 @@ def serve(frames: Frames, answers: IO[bytes]) -> None:
             start = time.perf_counter()
             try:
                 reply = host.step(id, order["round"], message, train=train, trained=trained)
-            except Diverged as error:
-                write_frame(answers, {"diverged": str(error)})
+            except tuple(SAID) as error:
+                kind = next(kind for kind in SAID if isinstance(error, kind))
+                write_frame(answers, {"error": SAID[kind], "text": str(error)})
             except Exception:  # whatever it is, the parent must hear of it
-                write_frame(answers, {"error": traceback.format_exc()})
+                write_frame(answers, {"error": "unexpected", "text": traceback.format_exc()})
             else:
                 write_reply(answers, reply, time.perf_counter() - start)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from protonorm.components import fingerprint
+from protonorm.components import fingerprint, load_own
 from protonorm.core import SplitModel
 from protonorm.models import FAMILIES, MODELS
 from protonorm.registry import find, nearest
@@ -15,7 +15,7 @@ Choice = str | tuple[str | Network, ...]  # a family, or networks: client i take
 
 
 def chosen(value: Any) -> Choice:
-    """Check a setting: a family, a network, several with commas between, or a list of networks and functions."""
+    """Check a setting: a family, a network, several with commas between, file.py:function, or a list."""
     if isinstance(value, str) and value in FAMILIES:
         return value
     items = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
@@ -23,12 +23,20 @@ def chosen(value: Any) -> Choice:
         items = [items]
     if not isinstance(items, list | tuple) or not items:
         raise ValueError(f"models={value!r} is refused: expected a family, a network, or a list of networks.")
-    for item in items:
-        if isinstance(item, str) and item not in MODELS:
+    return tuple(_known(item) for item in items)
+
+
+def _known(item: Any) -> str | Network:
+    if isinstance(item, str) and ".py:" in item:
+        item = load_own(item, "network")
+    if isinstance(item, str):
+        if item not in MODELS:
             raise ValueError(f"Unknown network or family {item!r}; {nearest(item, [*FAMILIES, *MODELS])}")
-        if not isinstance(item, str) and not callable(item):
-            raise ValueError(f"{item!r} is neither a network's name nor a function (shape, d, K) that makes one.")
-    return tuple(items)
+        return item
+    if not callable(item):
+        raise ValueError(f"{item!r} is neither a network's name nor a function (shape, d, K) that makes one.")
+    made: Network = item
+    return made
 
 
 def networks(choice: Choice) -> tuple[str | Network, ...]:

@@ -10,9 +10,13 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from protonorm.history import Run
+
+DPI = 200
+FEW = 20  # classes up to which their names fit beside a heat map
 
 STYLE: Any = {  # of matplotlib's settings
     "font.size": 9,
@@ -20,15 +24,13 @@ STYLE: Any = {  # of matplotlib's settings
     "axes.spines.right": False,
     "axes.grid": True,
     "grid.alpha": 0.25,
-    "savefig.bbox": "tight",
-    "savefig.dpi": 200,
 }
 
 
 def accuracy_curves(runs: Mapping[str, Sequence[Run]]) -> Figure:
     """Draw each method's pooled accuracy over rounds under its headline rule, mean and spread over seeds."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(5.2, 3.4))
+        figure = Figure(figsize=(5.2, 3.4), layout="constrained")
         axes = figure.subplots()
         for method, found in runs.items():
             rule = found[0].about["headline"]
@@ -38,6 +40,7 @@ def accuracy_curves(runs: Mapping[str, Sequence[Run]]) -> Figure:
         level = next(iter(runs.values()))[0].about["majority"]
         if level:
             axes.axhline(100 * level["pooled"], color="0.4", linestyle=":", linewidth=1.2, label="majority")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("round")
         axes.set_ylabel("test accuracy, pooled (%)")
         axes.legend(frameon=False, fontsize=8)
@@ -48,11 +51,16 @@ def heat_map(run: Run) -> Figure:
     """Draw how many samples of each class each client has."""
     counts = np.array(run.about["counts"]["train"]) + np.array(run.about["counts"]["test"])  # (M, K)
     with matplotlib.rc_context(STYLE | {"axes.grid": False}):
-        figure = Figure(figsize=(5.2, 4.2))
+        figure = Figure(figsize=(5.2, 4.2), layout="constrained")
         axes = figure.subplots()
         image = axes.imshow(counts.T, aspect="auto", cmap="viridis", origin="lower", interpolation="nearest")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("client")
-        axes.set_ylabel("class")
+        names = run.about["classes"]
+        if len(names) <= FEW:
+            axes.set_yticks(range(len(names)), names)
+        else:
+            axes.set_ylabel("class")
         figure.colorbar(image, ax=axes, label="samples")
         return figure
 
@@ -61,7 +69,7 @@ def save_figure(figure: Figure, path: Path) -> Path:
     """Write a figure; the ending of the name decides the format."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # No date in the file: equal figures are equal files.
-    figure.savefig(path, metadata={"Software": None} if path.suffix == ".png" else {"CreationDate": None})
+    figure.savefig(path, dpi=DPI, metadata={"Software": None} if path.suffix == ".png" else {"CreationDate": None})
     return path
 
 

@@ -1,0 +1,1 @@
+"""Speed as ratios: everything that is compared runs side by side in one call."""

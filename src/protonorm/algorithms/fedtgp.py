@@ -1,0 +1,101 @@
+"""FedTGP: the server trains prototypes that keep an adaptive margin to those of other classes.
+
+Zhang et al., "FedTGP: Trainable Global Prototypes with Adaptive-Margin-Enhanced Contrastive Learning for Data and
+Model Heterogeneity in Federated Learning", AAAI 2024.
+
+server remembers: generator.*: an embedding (K, d), and two layers d -> h -> d
+server says:      classes (K,), prototypes (K, d) of all classes; nothing before the first round
+client remembers: model.*, classes (K_i,), prototypes (K_i, d)
+client says:      classes (K_i,), prototypes (K_i, d)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+import torch
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, one_hot
+
+from protonorm.core import Algorithm, Client, Server, Step
+from protonorm.exchange import prototype_scores, targets
+from protonorm.geometry.prototypes import class_means, margins, prototype_loss
+from protonorm.learning import descend, pairs, shuffled
+from protonorm.settings import STRICT, Count, NonNegative, Positive
+from protonorm.tensors import Tensors, snapshot, under
+
+NARROWEST = 64  # of fewer ReLU, all may be silent for several classes, whose prototypes then coincide for ever
+
+
+@dataclass(frozen=True, config=STRICT)
+class FedTGP(Algorithm):
+    """Train towards prototypes that the server trains to be apart."""
+
+    lam: NonNegative = 1.0  # λ of the clients' loss
+    gamma: Positive = 1.0  # γ of the ProtoNorm paper's Table 5: the target is γ·ĉ_j; 1 is FedTGP as published
+    tau: Positive = 100.0  # τ, the largest margin
+    server_epochs: Count = 100  # S, passes over what the clients sent
+    hidden: Count | None = None  # units of the generator's hidden layer; None is d, as published, but 64 at least
+    measured: Literal["after", "before"] = "after"  # "before" training repeats the authors' stale prototypes
+
+    rules: ClassVar[tuple[str, ...]] = ("global", "local", "logits")
+    headline: ClassVar[str] = "global"
+
+    def init_server(self, server: Server) -> Step:
+        """Draw the generator; say nothing before it has learnt."""
+        return Step(snapshot("generator", self._generator(server)), {})
+
+    def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
+        """Train with CE + λR towards γ·ĉ_j, as FedProto does, then measure the local prototypes."""
+        model = client.load(state)
+        prototypes, known = targets(message, client)  # (K, d), (K,)
+        before = client.class_means(model) if self.measured == "before" else None
+
+        def loss(x: Tensor, y: Tensor) -> Tensor:
+            z = model.features(x)
+            return cross_entropy(model.head(z), y) + self.lam * prototype_loss(z, y, self.gamma * prototypes, known)
+
+        mean = client.fit(loss, model)
+        own = before or client.class_means(model)
+        return Step(snapshot("model", model) | own, own, {"loss": mean})
+
+    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
+        """Train the generator to be near the prototypes of its class and far from others; say what it gives."""
+        vectors, labels = pairs(replies, server)  # (N, d), (N,)
+        margin = adaptive_margin(vectors, labels, server.num_classes, self.tau)
+        generator, classes = self._generator(server), torch.arange(server.num_classes)
+        generator.load_state_dict(under(state, "generator"))
+
+        def loss(points: Tensor, y: Tensor) -> Tensor:
+            return margin_loss(points, y, generator(classes), margin)
+
+        batches = shuffled(vectors, labels, self.server_epochs, server.batch_size)
+        mean = descend(loss, batches, torch.optim.SGD(generator.parameters(), server.lr), server)
+        said = {"classes": classes, "prototypes": generator(classes).detach()}
+        return Step(snapshot("generator", generator), said, {"generator.loss": mean, "generator.margin": margin})
+
+    def _generator(self, server: Server) -> nn.Sequential:
+        """Build what turns class numbers into prototypes, j -> ĉ_j."""
+        width = server.feature_dim
+        hidden = self.hidden or max(width, NARROWEST)
+        into, out = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        return nn.Sequential(nn.Embedding(server.num_classes, width), into, nn.ReLU(), out)
+
+    scores = prototype_scores
+
+
+def adaptive_margin(vectors: Tensor, labels: Tensor, num_classes: int, tau: float) -> float:
+    """Find δ, the largest distance of a class mean to its nearest neighbour, but τ at most; τ with less than two."""
+    classes, means = class_means(vectors, labels, num_classes)
+    return min(float(margins(means).max()), tau) if len(classes) > 1 else tau
+
+
+def margin_loss(points: Tensor, labels: Tensor, prototypes: Tensor, margin: float) -> Tensor:
+    """Average −log of exp(−d_y − δ) over itself plus Σ_{j≠y} exp(−d_j), d_j = ‖c − ĉ_j‖: points (B, d), labels (B,).
+
+    Distances come from differences, not from the expanded square: it loses small ones, and their gradients with them.
+    """
+    apart = torch.cdist(points, prototypes, compute_mode="donot_use_mm_for_euclid_dist")  # (B, K)
+    return cross_entropy(-(apart + margin * one_hot(labels, len(prototypes))), labels)

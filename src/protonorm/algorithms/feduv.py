@@ -1,0 +1,95 @@
+"""FedUV: clients keep their classifiers' variance and their features' spread as they would be with all classes.
+
+Son et al., "FedUV: Uniformity and Variance for Heterogeneous Federated Learning", CVPR 2024.
+
+server remembers: model.* (floating tensors; without buffers if those are local)
+server says:      the same
+client remembers: model.*
+client says:      model.* as the server, num_examples ()
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+import torch
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize
+
+from protonorm.averaging import Buffers, average_by_examples, shared
+from protonorm.core import Algorithm, Client, Server, Step
+from protonorm.settings import STRICT, NonNegative
+from protonorm.tensors import Tensors, snapshot
+
+SMALLEST = 1e-12  # of σ: features this near each other count as equal
+
+
+@dataclass(frozen=True, config=STRICT)
+class FedUV(Algorithm):
+    """Train the average model further, with the variance and uniformity of data that have all classes."""
+
+    mu: NonNegative = 2.5  # μ, weight of the classifier's variance L_V
+    lam: NonNegative = 0.5  # λ, weight of the features' uniformity L_U
+    bandwidth: Literal["differentiated", "detached"] = "differentiated"  # whether gradients flow through σ of L_U
+    features: Literal["raw", "unit"] = "raw"  # z of L_U: as coded, or on the sphere as the paper's words have it
+    buffers: Buffers = "averaged"  # batch norm's statistics
+
+    heterogeneous: ClassVar[bool] = False
+    rules: ClassVar[tuple[str, ...]] = ("received", "logits")
+    headline: ClassVar[str] = "received"
+
+    def init_server(self, server: Server) -> Step:
+        """Begin with one model for all."""
+        assert server.model is not None
+        model = shared("model", server.model, self.buffers)
+        return Step(model, model)
+
+    def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
+        """Take the average model over."""
+        return state | message
+
+    def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
+        """Train the received model with CE + μ·L_V + λ·L_U."""
+        model = client.load(self.receive(client, state, message))
+
+        def loss(x: Tensor, y: Tensor) -> Tensor:
+            z = model.features(x)
+            logits = model.head(z)
+            spread = uniformity_loss(z if self.features == "raw" else normalize(z), self.bandwidth == "detached")
+            return cross_entropy(logits, y) + self.mu * variance_loss(logits.softmax(1)) + self.lam * spread
+
+        mean = client.fit(loss, model)
+        said = shared("model", model, self.buffers) | {"num_examples": torch.tensor(len(client.train))}
+        return Step(snapshot("model", model), said, {"loss": mean})
+
+    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
+        """Average the models by their numbers of samples: w = Σ n_i w_i / Σ n_i."""
+        model = average_by_examples(state, replies)
+        return Step(model, model)
+
+
+def variance_loss(p: Tensor) -> Tensor:
+    """Average max(0, v − std_k) over the columns k of probabilities p (B, K): L_V; zero for one row, which has no std.
+
+    v = 1/√K is the deviation of each column of the K×K identity: one sample of each class, all told for certain.
+    """
+    if len(p) < 2:
+        return p.new_zeros(())
+    v = 1 / math.sqrt(p.shape[1])
+    return (v - p.std(dim=0)).relu().mean()
+
+
+def uniformity_loss(z: Tensor, detached: bool = False) -> Tensor:
+    """Average exp(−‖z_a − z_b‖²/σ) over the pairs of features z (B, d): L_U; zero for one row, which has no pair.
+
+    σ is the median of the squared distances that are not zero, the lower one of two. Equal features give 1.
+    """
+    if len(z) < 2:
+        return z.new_zeros(())
+    squares = torch.pdist(z).square()  # (B(B − 1)/2,)
+    apart = squares[squares > 0]
+    sigma = (apart.median() if len(apart) else squares.new_ones(())).clamp(min=SMALLEST)
+    return (-squares / (sigma.detach() if detached else sigma)).exp().mean()

@@ -1,0 +1,75 @@
+"""FML: on every client a travelling network, the meme, and the client's own teach each other.
+
+Shen et al., "Federated Mutual Learning", 2020.
+
+server remembers: meme.* (floating tensors of the family's first network)
+server says:      the same
+client remembers: model.*, the meme's integers, such as batch counters
+client says:      meme.* as the server
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar
+
+from annotated_types import Ge, Le
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from protonorm.core import Algorithm, Client, Server, Step
+from protonorm.geometry.divergence import Reduction, divergence
+from protonorm.settings import STRICT, Positive
+from protonorm.tensors import Tensors, alike, floats, integers, prefixed, snapshot, under, weighted_mean
+
+
+@dataclass(frozen=True, config=STRICT)
+class FML(Algorithm):
+    """Learn from one's own data and from a network that visits everybody."""
+
+    alpha: Annotated[float, Ge(0), Le(1)] = 0.5  # α, the cross-entropy's share of the own model's loss
+    beta: Annotated[float, Ge(0), Le(1)] = 0.5  # β, its share of the meme's loss
+    reduction: Reduction = "mean"  # of the KL; "batchmean" as in the authors' code is K times stronger
+    detach: bool = False  # whether a teacher is left as it is by its pupil's loss, as in the authors' code
+    clip: Positive = 10.0  # bound of each network's gradient norm
+
+    auxiliary: ClassVar[bool] = True
+
+    def init_server(self, server: Server) -> Step:
+        """Begin with one meme for all."""
+        assert server.auxiliary is not None
+        meme = floats(snapshot("meme", server.auxiliary))
+        return Step(meme, meme)
+
+    def init_client(self, client: Client) -> Tensors:
+        """Begin with a model of one's own; of the meme only what never travels."""
+        assert client.auxiliary is not None
+        return snapshot("model", client.model) | integers(snapshot("meme", client.auxiliary))
+
+    def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
+        """Train both networks on the sum of their losses: each gets the gradient it would get from the two in turn."""
+        model, meme = client.load(state), client.auxiliary
+        assert meme is not None
+        received = alike(message, floats(prefixed("meme", meme.state_dict())), "The server's meme")
+        meme.load_state_dict(under(state | received, "meme"))
+
+        def loss(x: Tensor, y: Tensor) -> Tensor:
+            own, shared = self.losses(model(x), meme(x), y)
+            return own + shared
+
+        mean = client.fit(loss, model, meme, clip=self.clip)
+        trained = snapshot("meme", meme)
+        return Step(snapshot("model", model) | integers(trained), floats(trained), {"loss": mean})
+
+    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
+        """Average the memes, all alike."""
+        meme = weighted_mean((1.0, alike(reply, state, "A client's meme")) for reply in replies)
+        return Step(meme, meme)
+
+    def losses(self, o: Tensor, o_g: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Give α CE + (1 − α) KL(p_g‖p) of the own logits, β CE + (1 − β) KL(p‖p_g) of the meme's, both (B, K)."""
+        teacher, teacher_g = (o.detach(), o_g.detach()) if self.detach else (o, o_g)
+        own = self.alpha * cross_entropy(o, y) + (1 - self.alpha) * divergence(teacher_g, o, self.reduction)
+        meme = self.beta * cross_entropy(o_g, y) + (1 - self.beta) * divergence(teacher, o_g, self.reduction)
+        return own, meme

@@ -1,0 +1,47 @@
+"""Unit vectors that stand for classes: where they begin, and how they follow what clients measure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from protonorm.geometry.points import to_float64, unit
+from protonorm.geometry.prototypes import read_upload
+
+
+def orthogonal(num_classes: int, feature_dim: int) -> Tensor:
+    """Draw unit vectors (K, d): orthonormal if K ≤ d, else the rows of a matrix whose columns are orthonormal."""
+    return unit(nn.init.orthogonal_(torch.empty(num_classes, feature_dim)))
+
+
+def on_circle(num_classes: int, feature_dim: int) -> Tensor:
+    """Place unit vectors (K, 2) at equal angles on the circle, the first at (1, 0)."""
+    if feature_dim != 2:
+        raise ValueError(f"Only vectors of two numbers stand on the circle, but feature_dim is {feature_dim}.")
+    angles = torch.arange(num_classes, dtype=torch.float64) * (2 * math.pi / num_classes)
+    return torch.stack([angles.cos(), angles.sin()], dim=1).float()
+
+
+def weighed(upload: Mapping[str, Tensor], num_classes: int, feature_dim: int) -> Tensor:
+    """Lay a client's prototypes (K_i, d), times their counts (K_i,), out over all classes (K, d) in float64."""
+    parts = [upload.get(name) for name in ("classes", "prototypes", "counts")]
+    classes, prototypes, counts = read_upload(parts, num_classes, feature_dim, "A client's reply")
+    if counts is None:
+        raise ValueError("A client's reply must hold the counts of its classes.")
+    sums = torch.zeros(num_classes, feature_dim, dtype=torch.float64)
+    sums[classes.long()] = prototypes.double() * counts.unsqueeze(1)
+    return sums
+
+
+def smoothed(directions: Tensor, sums: Tensor, rho: float) -> Tensor:
+    """Move unit vectors W (K, d) towards sums a (K, d): W_j becomes the direction of ρ W_j + (1 − ρ) a_j/‖a_j‖.
+
+    Where a_j is zero, or both cancel, there is no new direction and W_j stays as it is.
+    """
+    towards = unit(to_float64(sums))
+    moved = rho * to_float64(directions) + (1 - rho) * towards
+    stays = (towards == 0).all(dim=1) | (moved == 0).all(dim=1)
+    return torch.where(stays.unsqueeze(1), directions, unit(moved).to(directions))

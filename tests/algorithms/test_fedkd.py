@@ -1,0 +1,218 @@
+import math
+
+import pytest
+import torch
+
+import protonorm as pn
+from protonorm.algorithms.fedkd import FedKD
+from protonorm.core import Server
+from protonorm.federation import first_state
+from protonorm.geometry.factors import compress, decompress
+from protonorm.setup import Setup
+from protonorm.tensors import under
+from tests.support import pictures, run, spiral
+
+LN2, LN3 = math.log(2), math.log(3)
+
+
+def server(round=1, rounds=10):
+    return Server(round, rounds, 3, 2, None, None, 0.01, 32)
+
+
+def example(**settings):
+    """One sample of class 1: the mentor says p = (¼, ¾) of z = (1, 2), the student p_s = (½, ½) of W z_s = (0, 4)."""
+    rows = ([[1.0, 2.0]], [[0.0, 4.0]], [[0.0, LN3]], [[0.0, 0.0]])
+    given = [torch.tensor(row, dtype=torch.float64, requires_grad=True) for row in rows]
+    return FedKD(**settings).losses(*given, torch.tensor([1])), given
+
+
+@pytest.mark.parametrize(("reduction", "parts"), [("mean", 2), ("batchmean", 1)])
+@pytest.mark.parametrize("detach", [False, True])
+def test_both_losses_by_hand(reduction, parts, detach):
+    """CE = ln 4/3 and ln 2, so that S = 3 ln 2 − ln 3; MSE = (1² + 2²)/2 = 2.5.
+
+    KL(p_s‖p) = ½ ln 4/3 and KL(p‖p_s) = ¾ ln 3 − ln 2, divided by parts = B·K or B.
+    """
+    (mentor, student), _ = example(reduction=reduction, detach=detach)
+    total = 3 * LN2 - LN3
+    assert mentor.item() == pytest.approx(2 * LN2 - LN3 + ((LN2 - LN3 / 2) / parts + 2.5) / total)
+    assert student.item() == pytest.approx(LN2 + ((0.75 * LN3 - LN2) / parts + 2.5) / total)
+
+
+def test_features_are_pulled_together_from_both_sides():
+    """∂[2·MSE/S]/∂z = 2·(2/d)(z − Wz_s)/S = 2(1, −2)/S, the opposite for Wz_s; detached teachers leave half of it."""
+    total = 3 * LN2 - LN3
+    for detach, factor in ((False, 2.0), (True, 1.0)):
+        (mentor, student), (z, z_s, *_) = example(detach=detach)
+        (mentor + student).backward()
+        assert z.grad[0].tolist() == pytest.approx([factor / total, -2 * factor / total])
+        assert z_s.grad[0].tolist() == pytest.approx([-factor / total, 2 * factor / total])
+
+
+def test_detached_answers_get_the_gradients_of_their_own_losses():
+    """Mentor: p − (0, 1) + (p − p_s)/S = (¼, −¼)(1 − 1/S); student: (½, −½) + (p_s − p)/S = (½, −½)(1 + 1/(2S))."""
+    total = 3 * LN2 - LN3
+    (mentor, student), (_, _, o, o_s) = example(reduction="batchmean", detach=True)
+    (mentor + student).backward()
+    assert o.grad[0].tolist() == pytest.approx([(1 - 1 / total) / 4, (1 / total - 1) / 4])
+    assert o_s.grad[0].tolist() == pytest.approx([(1 + 0.5 / total) / 2, -(1 + 0.5 / total) / 2])
+
+
+def test_two_that_make_no_errors_still_give_numbers():
+    """Both cross-entropies are zero, and so is S: the floor stands in, (0 + 2.5)/10⁻⁶ each."""
+    sure = torch.tensor([[-100.0, 100.0]], requires_grad=True)
+    z, z_s = torch.tensor([[1.0, 2.0]], requires_grad=True), torch.tensor([[0.0, 4.0]])
+    mentor, student = FedKD().losses(z, z_s, sure, sure, torch.tensor([1]))
+    (mentor + student).backward()
+    assert mentor.item() == student.item() == pytest.approx(2.5e6)
+    assert bool(z.grad.isfinite().all() and sure.grad.isfinite().all())
+
+
+def test_the_energy_rises_evenly_to_its_end():
+    """0.95 + r/R·0.03: before the first of 3 rounds 0.95, then 0.96, 0.97, 0.98."""
+    assert [FedKD().energy(round, 3) for round in range(4)] == pytest.approx([0.95, 0.96, 0.97, 0.98])
+    assert FedKD(t_start=0.5, t_end=1.0).energy(5, 5) == 1.0
+    assert FedKD().energy(0, 0) == 0.95  # a run of no rounds
+
+
+def student(*singular):
+    matrix = torch.zeros(8, 8)
+    matrix.diagonal()[: len(singular)] = torch.tensor(singular)
+    return {"student.w": matrix}
+
+
+def test_students_are_rebuilt_averaged_and_compressed():
+    """Diagonals (8, 0) and (0, 6, 0) have the mean (4, 3), squares 16 and 9: rank 1 keeps 0.64, rank 2 all of it.
+
+    With E = 0.6 one singular value, 4, is published in 8 + 1 + 8 numbers for 64; the server remembers both."""
+    replies = [compress(student(8.0), 0.6), compress(student(0.0, 6.0), 0.6)]
+    step = FedKD(t_start=0.6, t_end=0.6).aggregate(server(), student(1.0), iter(replies))
+    assert step.state["student.w"].diagonal()[:3].tolist() == pytest.approx([4.0, 3.0, 0.0])
+    assert step.message["student.w.s"].tolist() == pytest.approx([4.0])
+    assert step.metrics == {"energy": pytest.approx(0.6), "ratio": pytest.approx(17 / 64)}
+    torch.testing.assert_close(decompress(step.message, step.state)["student.w"], student(4.0)["student.w"])
+    step = FedKD(t_start=0.7, t_end=0.7).aggregate(server(), student(1.0), iter(replies))
+    assert step.message["student.w.s"].tolist() == pytest.approx([4.0, 3.0])
+
+
+def test_updates_are_added_to_the_student_that_everybody_has():
+    """8 + (4 + 0)/2 = 10 and 0 + (0 + 6)/2 = 3: published as they are, so that everybody has them exactly."""
+    method = FedKD(t_start=0.6, t_end=0.6, compressed="updates")
+    replies = [compress(student(4.0), 0.6), compress(student(0.0, 6.0), 0.6)]
+    step = method.aggregate(server(), student(8.0), iter(replies))
+    torch.testing.assert_close(step.message["student.w"], student(10.0, 3.0)["student.w"])
+    assert step.metrics["ratio"] == 1.0
+
+
+def test_the_round_decides_how_much_is_kept():
+    """Squares 64 and 36: E = 0.6 in round 1 of 2 needs one singular value, E = 0.7 in round 2 both."""
+    method = FedKD(t_start=0.5, t_end=0.7)
+    kept = [
+        len(method.aggregate(server(round, 2), student(1.0), iter([student(8.0, 6.0)])).message["student.w.s"])
+        for round in (1, 2)
+    ]
+    assert kept == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("reply", "sentence"),
+    [
+        ({"student.v": torch.ones(8, 8)}, "the names differ in student.v, student.w.s"),
+        ({"student.w": torch.ones(8, 9)}, r"A client's student holds student.w as .* of shape \(8, 9\)"),
+        (compress({"student.w": torch.ones(9, 9)}, 0.9), r"of shape \(9, 9\); expected"),
+        (compress(student(1.0), 0.9) | {"student.w.s": torch.tensor([torch.nan])}, "not finite"),
+    ],
+)
+def test_what_is_not_a_student_is_refused_with_a_sentence(reply, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        FedKD().aggregate(server(), student(1.0), iter([reply]))
+
+
+def started(method, **settings):
+    setup = Setup(spiral(algorithm=method, **settings))
+    client = setup.fresh_client(1)
+    return client, method.init_client(client), method.init_server(setup.server(0)).message
+
+
+def test_mentor_student_and_projection_are_trained_and_only_the_student_is_said():
+    method = FedKD(t_start=0.5, t_end=0.5)
+    client, state, message = started(method)
+    assert state["projection.weight"].shape == (2, 2)
+    step = method.local_update(client, state, message)
+    assert all(not torch.equal(step.state[name], state[name]) for name in ("model.head.weight", "projection.weight"))
+    names = names_of(client)
+    said, before = decompress(step.message, names), decompress(message, names)
+    assert all(not torch.equal(said[name], before[name]) for name in names)
+    assert any(name.endswith(".u") for name in step.message)
+    assert all(name.startswith("student.") for name in step.message)
+
+
+def test_what_training_changed_is_said_if_asked_for():
+    """With all of the energy, received + said of `updates` is what `weights` says; the first message is whole."""
+    weights, updates = FedKD(t_start=1.0, t_end=1.0), FedKD(t_start=1.0, t_end=1.0, compressed="updates")
+    client, state, message = started(updates)
+    names = names_of(client)
+    assert set(message) == set(names)
+    torch.manual_seed(0)
+    changed = decompress(updates.local_update(client, state, message).message, names)
+    torch.manual_seed(0)
+    trained = decompress(weights.local_update(client, state, message).message, names)
+    assert all(torch.allclose(message[name] + changed[name], trained[name], atol=1e-6) for name in names)
+
+
+def names_of(client):
+    return [f"student.{name}" for name in client.auxiliary.state_dict()]
+
+
+def test_the_reported_loss_is_the_sum_of_both_at_the_received_student():
+    """One step on one batch of everything with lr → 0: the mean loss is the loss at the start."""
+    method = FedKD()
+    client, state, message = started(method, batch_size=4096, lr=1e-12)
+    loss = method.local_update(client, state, message).metrics["loss"]
+    x, y = client.train.batch(torch.arange(len(client.train)))
+    with torch.no_grad():
+        client.auxiliary.load_state_dict(under(decompress(message, names_of(client)), "student"))
+        z, z_s = client.load(state).features(x), client.auxiliary.features(x)
+        projected = z_s @ state["projection.weight"].T
+        both = method.losses(z, projected, client.model.head(z), client.auxiliary.head(z_s), y)
+    assert loss == pytest.approx(float(sum(both)), rel=1e-5)
+
+
+def test_the_server_is_checked_too():
+    method = FedKD()
+    client, state, message = started(method)
+    with pytest.raises(ValueError, match="names differ in student.more"):
+        method.local_update(client, state, message | {"student.more": torch.ones(1)})
+
+
+def test_clients_begin_with_projections_of_their_own():
+    method = FedKD()
+    setup = Setup(spiral(algorithm=method))
+    one, two = (first_state(setup, id)["projection.weight"] for id in (0, 1))
+    assert not torch.equal(one, two)
+
+
+@pytest.mark.parametrize("energy", [0.3, 1.0])
+def test_any_network_learns_with_a_student_in_factors(tmp_path, energy):
+    """Raw, the student's floats travel whole; at a third of the energy it needs less than half of them."""
+    data = pictures([0, 1, 2] * 20, 3)
+    experiment = pn.Experiment(
+        algorithm=FedKD(t_start=energy, t_end=energy),
+        dataset=data,
+        models="light",
+        clients=4,
+        feature_dim=8,
+        rounds=2,
+        partition="iid",
+    )
+    whole = sum(value.numel() for value in Setup(experiment).server(0).auxiliary.state_dict().values() if value.ndim)
+    first, second = run(experiment, out=tmp_path).history
+    ratios = [second["bytes"][way] / (4 * 4 * whole) for way in ("up", "down")]
+    assert ratios == [1.0, 1.0] if energy == 1.0 else max(ratios) < 0.5
+    assert first["server"]["ratio"] == pytest.approx(ratios[1], rel=1e-5)
+
+
+def test_settings_outside_their_range_are_refused():
+    for wrong in ({"t_start": 0}, {"t_end": 1.01}, {"reduction": "sum"}, {"floor": 0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            pn.Experiment.of({"algorithm": {"name": "fedkd", **wrong}})

@@ -1,0 +1,222 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import protonorm as pn
+from protonorm.algorithms.fednh import Directions, FedNH, Unit
+from protonorm.core import Client
+from protonorm.data.dataset import Samples
+from protonorm.evaluation import evaluate
+from protonorm.setup import Setup
+from tests.algorithms.test_protonorm import server
+from tests.support import Given, pictures, run, spiral
+
+
+def held(directions, w=1.0):
+    """What a server with one weight w remembers."""
+    return {
+        "model.features.w": torch.tensor([w]),
+        "scale": torch.tensor(2.0),
+        "classes": torch.arange(len(directions)),
+        "prototypes": torch.tensor(directions),
+    }
+
+
+def reply(classes, vectors, counts, w=1.0, scale=2.0):
+    return {
+        "model.features.w": torch.tensor([w]),
+        "scale": torch.tensor(scale),
+        "classes": torch.tensor(classes),
+        "prototypes": torch.tensor(vectors),
+        "counts": torch.tensor(counts),
+    }
+
+
+def seeing(inputs, labels, lr=1e-12):
+    """A client whose features are its inputs (n, 2), of three classes."""
+    data = pn.Dataset("plane", np.array(inputs, np.float32), np.array(labels), ("a", "b", "c"))
+    samples = Samples.of(data, np.arange(len(labels)))
+    model = pn.SplitModel(nn.Identity(), nn.Linear(2, 3))
+    return Client(0, 1, 1, model, None, samples, samples, 3, 2, lr, 0.0, 0.0, 1, 64, False, "cpu")
+
+
+def told(client, directions=((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0)), scale=1.0, method=None):
+    message = {"scale": torch.tensor(scale), "classes": torch.arange(3), "prototypes": torch.tensor(directions)}
+    return (method or FedNH()).local_update(client, FedNH().init_client(client), message)
+
+
+def test_directions_move_towards_the_mean_weighted_by_counts():
+    """4·(1, 0) + 3·(0, 1) = (4, 3), of direction (0.8, 0.6); ½(1, 0) + ½(0.8, 0.6) = (0.9, 0.3), of length √0.9."""
+    replies = [reply([0], [[1.0, 0.0]], [4]), reply([0], [[0.0, 1.0]], [3])]
+    step = FedNH(rho=0.5).aggregate(server(classes=2), held([[1.0, 0.0], [0.0, 1.0]]), iter(replies))
+    torch.testing.assert_close(step.message["prototypes"][0], torch.tensor([0.9, 0.3]) / math.sqrt(0.9))
+
+
+def test_nine_tenths_of_a_direction_stay_by_default():
+    """0.9·(1, 0) + 0.1·(0, 1) = (0.9, 0.1), of length √0.82."""
+    step = FedNH().aggregate(server(classes=1), held([[1.0, 0.0]]), iter([reply([0], [[0.0, 1.0]], [7])]))
+    torch.testing.assert_close(step.message["prototypes"], torch.tensor([[0.9, 0.1]]) / math.sqrt(0.82))
+
+
+def test_directions_of_classes_that_nobody_holds_stay_and_all_are_unit_vectors():
+    state = FedNH().init_server(Setup(spiral(algorithm=FedNH())).server(0)).state
+    shape = {name: value for name, value in state.items() if name.startswith(("model", "scale"))}
+    said = shape | {
+        "classes": torch.tensor([4, 1]),
+        "prototypes": torch.tensor([[0.6, 0.8], [1.0, 0.0]]),
+        "counts": torch.tensor([2, 9]),
+    }
+    after = FedNH().aggregate(server(classes=6), state, iter([said])).message["prototypes"]
+    for j in (0, 2, 3, 5):
+        assert torch.equal(after[j], state["prototypes"][j])
+    assert not torch.equal(after[1], state["prototypes"][1])
+    assert after.norm(dim=1).tolist() == pytest.approx([1.0] * 6)
+
+
+def test_opposite_measurements_cancel_and_the_direction_stays():
+    """5·(0, 1) + 5·(0, −1) = 0 has no direction."""
+    replies = [reply([0], [[0.0, 1.0]], [5]), reply([0], [[0.0, -1.0]], [5])]
+    step = FedNH().aggregate(server(classes=1), held([[1.0, 0.0]]), iter(replies))
+    assert step.message["prototypes"].tolist() == [[1.0, 0.0]]
+
+
+def test_features_and_scale_are_averaged_whatever_clients_hold():
+    """Mean of 2 and 6 is 4, of 1 and 5 is 3, with 1 and 99 samples; half the way from 1 is 2.5, and from 2 is 2.5."""
+    replies = [
+        reply([0], [[1.0, 0.0]], [1], w=2.0, scale=1.0),
+        reply([0], [[1.0, 0.0]], [99], w=6.0, scale=5.0),
+    ]
+    whole = FedNH().aggregate(server(classes=1), held([[1.0, 0.0]]), iter(replies)).message
+    assert (float(whole["model.features.w"]), float(whole["scale"])) == (4.0, 3.0)
+    half = FedNH(server_lr=0.5).aggregate(server(classes=1), held([[1.0, 0.0]]), iter(replies)).message
+    assert (float(half["model.features.w"]), float(half["scale"])) == (2.5, 2.5)
+
+
+def test_the_first_directions_are_orthonormal_or_stand_on_the_circle():
+    client = Setup(spiral(algorithm=FedNH(), feature_dim=8)).fresh_client(0)
+    drawn = FedNH().init_client(client)["prototypes"]  # (6, 8)
+    torch.testing.assert_close(drawn @ drawn.T, torch.eye(6), atol=1e-6, rtol=0)
+    first = FedNH(initial="circle").init_server(Setup(spiral(algorithm=FedNH())).server(0)).message["prototypes"]
+    torch.testing.assert_close(first[:3], torch.tensor([[1.0, 0.0], [0.5, 0.75**0.5], [-0.5, 0.75**0.5]]))
+
+
+def test_logits_are_scaled_cosines():
+    """e = (3, 4), ê = (0.6, 0.8); W = (1, 0), (0, 1), (−0.6, −0.8); s = 2: logits 1.2, 1.6, −2."""
+    directions = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-0.6, -0.8]])
+    logits = Directions(directions, torch.tensor(2.0), True)(Unit()(torch.tensor([[3.0, 4.0]])))
+    torch.testing.assert_close(logits, torch.tensor([[1.2, 1.6, -2.0]]))
+
+
+def test_a_client_measures_the_mean_of_unit_features():
+    """Class 0 at (3, 0) and (0, 1): unit vectors, mean (½, ½), direction (1, 1)/√2; not that of (1.5, 0.5)."""
+    said = told(seeing([[3.0, 0.0], [0.0, -2.0], [0.0, 1.0]], [0, 2, 0])).message
+    assert said["classes"].tolist() == [0, 2]
+    assert said["counts"].tolist() == [2, 1]
+    torch.testing.assert_close(said["prototypes"], torch.tensor([[0.5**0.5, 0.5**0.5], [0.0, -1.0]]))
+
+
+def test_one_step_of_the_scale():
+    """ê = (1, 0), W = (1, 0), (0, 1), (−1, 0), s = 1: logits 1, 0, −1, cross-entropy of class 0 −log p_0.
+
+    Its derivative by s is Σ_k p_k·cos_k − cos_0 = p_0 − p_2 − 1; one step with lr 1 takes that off. The same sample
+    stands twice in the batch.
+    """
+    step = told(seeing([[5.0, 0.0]], [0], lr=1.0))
+    total = math.e + 1 + 1 / math.e
+    assert step.metrics["loss"] == pytest.approx(-math.log(math.e / total))
+    assert float(step.message["scale"]) == pytest.approx(1.0 - (math.e / total - 1 / math.e / total - 1.0))
+    assert float(step.state["scale"]) == float(step.message["scale"])
+
+
+def test_a_frozen_scale_stays():
+    method = FedNH(scaling="frozen", scale=30.0)
+    setup = Setup(spiral(algorithm=method))
+    begun, client = method.init_server(setup.server(0)), setup.fresh_client(0)
+    step = method.local_update(client, method.init_client(client), begun.message)
+    assert float(begun.message["scale"]) == float(step.message["scale"]) == 30.0
+
+
+def test_features_of_length_zero_give_no_nan():
+    """ê = 0: logits 0, the loss is log 3; a class without direction sends a zero vector, which moves nothing."""
+    step = told(seeing([[0.0, 0.0]], [1]))
+    assert step.metrics["loss"] == pytest.approx(math.log(3))
+    assert step.message["prototypes"].tolist() == [[0.0, 0.0]]
+    state = {"scale": torch.tensor(1.0), "classes": torch.arange(3), "prototypes": torch.eye(3)[:, :2]}
+    after = FedNH().aggregate(server(classes=3), state, iter([step.message])).message
+    assert torch.equal(after["prototypes"], state["prototypes"])
+
+
+def test_sgd_moves_neither_directions_nor_the_head_and_the_head_is_not_sent():
+    method = FedNH()
+    setup = Setup(spiral(algorithm=method))
+    begun, client = method.init_server(setup.server(0)), setup.fresh_client(0)
+    state = method.init_client(client)
+    step = method.local_update(client, state, begun.message)
+    assert torch.equal(step.state["prototypes"], begun.message["prototypes"])
+    assert torch.equal(step.state["model.head.weight"], state["model.head.weight"])
+    assert not torch.equal(step.state["model.features.0.weight"], begun.message["model.features.0.weight"])
+    assert not any(name.startswith("model.head") for said in (begun.message, step.message) for name in said)
+
+
+def test_the_payload():
+    """Features 2 → 16 → 8 → 4 → 2: 48 + 136 + 36 + 10 = 230 floats, the scale, and 2 for each class: 6 or K_i."""
+    method = FedNH()
+    setup = Setup(spiral(algorithm=method))
+    begun, client = method.init_server(setup.server(0)), setup.fresh_client(0)
+    up = method.local_update(client, method.init_client(client), begun.message).message
+    count = lambda said: sum(value.numel() for value in said.values() if value.is_floating_point())  # noqa: E731
+    assert count(begun.message) == 230 + 1 + 6 * 2
+    assert count(up) == 230 + 1 + len(client.train.labels.unique()) * 2
+
+
+def test_a_client_starts_from_what_it_received_whatever_its_workspace_holds():
+    method = FedNH()
+    setup = Setup(spiral(algorithm=method, lr=1e-30))
+    said = method.init_server(setup.server(0)).message
+    client = setup.fresh_client(0)
+    state = method.init_client(client)
+    for weight in client.model.parameters():
+        nn.init.zeros_(weight)
+    step = method.local_update(client, state, said)
+    for name in said:
+        assert torch.equal(step.state[name], said[name])
+
+
+def test_predictions_are_those_of_the_directions_and_not_of_the_head():
+    """(2, 0), (0, 2) and (−2, 0) are told by W, whatever the head says."""
+    client = seeing([[2.0, 0.0], [0.0, 2.0], [-2.0, 0.0]], [0, 1, 2])
+    state = told(client).state
+    state = state | {name: torch.zeros_like(state[name]) for name in state if name.startswith("model.head")}
+    assert evaluate(FedNH(), client, state, {})["correct.logits"].tolist() == [1, 1, 1]
+
+
+def test_a_reply_that_does_not_fit_is_refused():
+    wrong = reply([0], [[1.0, 0.0]], [1]) | {"model.features.w": torch.zeros(3)}
+    with pytest.raises(ValueError, match=r"the shape of model.features.w is \(3,\), expected \(1,\)"):
+        FedNH().aggregate(server(classes=1), held([[1.0, 0.0]]), iter([wrong]))
+    with pytest.raises(ValueError, match="finite"):
+        FedNH().aggregate(server(classes=1), held([[1.0, 0.0]]), iter([reply([0], [[math.nan, 0.0]], [1])]))
+
+
+@pytest.mark.parametrize("buffers", ["averaged", "local"])
+def test_pictures(tmp_path, buffers):
+    """Also a client with one sample; the geometry of the directions is in the record."""
+    data = pictures([0, 1, 2] * 20 + [0, 0], 3)
+    experiment = pn.Experiment(
+        algorithm=FedNH(buffers=buffers),
+        dataset=data,
+        models="plain",
+        feature_dim=8,
+        clients=3,
+        rounds=3,
+        batch_size=8,
+        partition=Given([list(range(30)), list(range(30, 60)), [60, 61]]),
+        train=0.5,
+    )
+    last = run(experiment, out=tmp_path).history[-1]
+    assert math.isfinite(last["loss"])
+    assert last["rules"]["received"] is not None
+    assert 0 < last["prototypes"]["distance"]["max"] <= 2

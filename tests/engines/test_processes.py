@@ -1,0 +1,166 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+import protonorm as pn
+from protonorm.engines.handover import obstacle
+from protonorm.errors import WorkerLost
+from protonorm.history import committed
+from tests.support import contents, pictures, run, run_folder, spiral
+
+WORDS = ["dataset=spiral", "dataset.points=60", "partition=dirichlet", "partition.alpha=0.3", "partition.least=4"]
+WORDS += ["clients=6", "batch_size=8", "lr=0.05"]
+
+
+def children(pid):
+    """List the processes that a process started (Linux)."""
+    return [
+        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
+    ]
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_for(condition, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def start(out, *words):
+    command = [sys.executable, "-m", "protonorm", "run", *WORDS, *words, "--out", str(out)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+
+@linux
+def test_killed_three_times_and_resumed_with_other_workers_gives_the_same_bytes(tmp_path):
+    experiment = spiral(rounds=40)
+    folder = run_folder(experiment, tmp_path)
+    for kill, workers in enumerate((2, 1, 2, 1)):
+        process = start(tmp_path, "rounds=40", "--engine", "processes", "--workers", str(workers))
+        if kill < 3:
+            wait_for(lambda goal=10 * kill + 1: (folder / "server.safetensors").exists() and committed(folder) >= goal)
+            workers_of_it = children(process.pid)
+            assert len(workers_of_it) == workers
+            process.kill()
+            process.communicate()
+            wait_for(lambda ids=workers_of_it: not any(map(alive, ids)), 10)  # workers end when the parent dies
+        else:
+            process.communicate()
+            assert process.returncode == 0
+    run(experiment, out=tmp_path / "whole")
+    assert contents(folder) == contents(run_folder(experiment, tmp_path / "whole"))
+
+
+@linux
+def test_a_worker_that_dies_is_told_and_the_run_can_go_on(tmp_path):
+    process = start(tmp_path, "rounds=100000", "--engine", "processes", "--workers", "2")
+    wait_for(lambda: list(tmp_path.glob("*/server.safetensors")))
+    os.kill(children(process.pid)[0], signal.SIGKILL)
+    _, text = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "A worker process was ended by signal 9" in text
+    assert "Traceback" not in text
+
+
+def test_divergence_in_a_worker_is_told_as_in_serial(tmp_path):
+    experiment = spiral(algorithm={"name": "protonorm", "gamma": 1e18})
+    with pytest.raises(pn.Diverged, match=r"client \d.*Round 1 is kept"):
+        run(experiment, out=tmp_path, engine="processes", workers=2)
+
+
+def test_own_data_partition_and_settings_travel(tmp_path):
+    experiment = pn.Experiment(
+        dataset=pictures([0, 1, 2] * 30, 3),
+        models=["plain", "dense"],
+        feature_dim=4,
+        clients=3,
+        rounds=2,
+        lr=(0.01, 0.02),
+    )
+    run(experiment, out=tmp_path / "a")
+    run(experiment, out=tmp_path / "b", engine="processes", workers=2)
+    assert contents(run_folder(experiment, tmp_path / "a")) == contents(run_folder(experiment, tmp_path / "b"))
+
+
+OWN = """
+from dataclasses import dataclass
+from protonorm import Algorithm, Step
+from protonorm.tensors import snapshot
+from torch.nn.functional import cross_entropy
+
+@dataclass(frozen=True)
+class Noisy(Algorithm):
+    weight: float = 1.0
+
+    def local_update(self, client, state, message):
+        print("this must not get between the frames")
+        model = client.load(state)
+        loss = client.fit(lambda x, y: self.weight * cross_entropy(model(x), y), model)
+        return Step(snapshot("model", model), {}, {"loss": loss})
+
+    def aggregate(self, server, state, replies):
+        return Step({}, {})
+"""
+
+
+def test_an_own_algorithm_from_a_file_runs_in_workers_even_if_it_prints(tmp_path):
+    path = tmp_path / "own_noisy.py"
+    path.write_text(OWN)
+    experiment = spiral(algorithm={"name": f"{path}:Noisy", "weight": 0.5})
+    key = experiment.key
+    assert obstacle(experiment) is None
+    run(experiment, out=tmp_path / "a")
+    run(experiment, out=tmp_path / "b", engine="processes", workers=2)
+    assert contents(run_folder(experiment, tmp_path / "a")) == contents(run_folder(experiment, tmp_path / "b"))
+    path.write_text(OWN.replace("self.weight *", "2 * self.weight *"))
+    sys.modules.pop("protonorm_own_own_noisy")
+    assert (
+        spiral(algorithm={"name": f"{path}:Noisy", "weight": 0.5}).key != key == experiment.key
+    )  # other code, other run
+
+
+def test_what_cannot_leave_the_process_runs_in_it_and_a_sentence_says_why(tmp_path):
+    @dataclass(frozen=True)
+    class Inner(pn.Local.__mro__[1]):
+        def local_update(self, client, state, message):
+            return pn.Local().local_update(client, state, message)
+
+        def aggregate(self, server, state, replies):
+            return pn.Step({}, {})
+
+    experiment = spiral(algorithm=Inner())
+    with pytest.warns(UserWarning, match="one after the other: .*Inner is defined inside a function"):
+        run(experiment, out=tmp_path, engine="processes")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(spiral(algorithm=Inner(), seed=1), out=tmp_path, engine="serial")
+
+
+def test_a_worker_gone_before_it_began_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("protonorm.engines.processes.sys.executable", "/bin/false")
+    with pytest.raises(WorkerLost, match="ended with code 1"):
+        run(spiral(), out=tmp_path, engine="processes", workers=1)
+
+
+def test_torch_threads_are_as_before_a_run(tmp_path):
+    torch.set_num_threads(2)
+    run(spiral(rounds=1), out=tmp_path)
+    assert torch.get_num_threads() == 2

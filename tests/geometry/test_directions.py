@@ -1,0 +1,78 @@
+import pytest
+import torch
+
+from protonorm.geometry.directions import on_circle, orthogonal, smoothed, weighed
+
+
+@pytest.mark.parametrize(("classes", "width"), [(1, 1), (3, 3), (10, 64)])
+def test_orthogonal_directions_are_orthonormal_where_there_is_room(classes, width):
+    drawn = orthogonal(classes, width)
+    torch.testing.assert_close(drawn @ drawn.T, torch.eye(classes), atol=1e-6, rtol=0)
+
+
+def test_directions_have_unit_length_where_there_is_no_room():
+    assert orthogonal(6, 2).norm(dim=1).tolist() == pytest.approx([1.0] * 6)
+
+
+def test_four_directions_on_the_circle():
+    wanted = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
+    torch.testing.assert_close(on_circle(4, 2), wanted)
+
+
+def test_six_directions_on_the_circle_are_a_hexagon():
+    """The sides of a hexagon in the unit circle are 1 long."""
+    hexagon = on_circle(6, 2)
+    assert (hexagon - hexagon.roll(1, 0)).norm(dim=1).tolist() == pytest.approx([1.0] * 6)
+
+
+def test_the_circle_is_refused_in_space():
+    with pytest.raises(ValueError, match="feature_dim is 3"):
+        on_circle(4, 3)
+
+
+def test_smoothing_by_hand():
+    """W = (1, 0), a ∥ (4, 3) → (0.8, 0.6): ½W + ½a = (0.9, 0.3), of length √0.9."""
+    moved = smoothed(torch.tensor([[1.0, 0.0]]), torch.tensor([[4.0, 3.0]]), rho=0.5)
+    torch.testing.assert_close(moved, torch.tensor([[0.9, 0.3]]) / 0.9**0.5)
+
+
+@pytest.mark.parametrize("sums", [[0.0, 0.0], [-7.0, 0.0]])
+def test_a_direction_without_a_new_one_stays(sums):
+    """Nothing was sent; or ½(1, 0) + ½(−1, 0) = 0, which has no direction."""
+    before = torch.tensor([[1.0, 0.0]])
+    assert torch.equal(smoothed(before, torch.tensor([sums]), rho=0.5), before)
+
+
+def test_rho_of_zero_and_one():
+    before, sums = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1e-30]])
+    assert smoothed(before, sums, 0.0).tolist() == [[0.0, 1.0]]  # however short the sum is
+    assert smoothed(before, sums, 1.0).tolist() == [[1.0, 0.0]]
+
+
+def upload(**changes):
+    said = {"classes": [2, 0], "prototypes": [[0.0, 1.0], [0.6, 0.8]], "counts": [3, 5]} | changes
+    return {name: torch.tensor(value) for name, value in said.items() if value is not None}
+
+
+def test_prototypes_are_laid_out_times_their_counts():
+    torch.testing.assert_close(
+        weighed(upload(), 3, 2), torch.tensor([[3.0, 4.0], [0.0, 0.0], [0.0, 3.0]], dtype=torch.float64)
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"classes": [2, 3]}, "between 0 and 2"),
+        ({"classes": [2, 2]}, "more than once"),
+        ({"prototypes": [[0.0, 1.0]]}, "shapes"),
+        ({"prototypes": [[0.0, 1.0], [0.0, torch.nan]]}, "finite"),
+        ({"counts": [3, 0]}, "above zero"),
+        ({"counts": [3]}, "one finite weight"),
+        ({"counts": None}, "must hold the counts"),
+        ({"classes": None}, "must hold classes"),
+    ],
+)
+def test_a_wrong_upload_is_refused(changes, said):
+    with pytest.raises(ValueError, match=said):
+        weighed(upload(**changes), 3, 2)
