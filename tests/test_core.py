@@ -75,6 +75,17 @@ def test_a_loss_that_is_not_finite_is_told_with_client_and_round():
         client.fit(loss, client.model)
 
 
+def test_weights_that_are_not_finite_are_told_although_the_only_loss_was():
+    """One batch: the loss is taken before the step that ruins the weights."""
+    client = Setup(spiral(lr=1e30, batch_size=1000)).client(2, 7)
+
+    def loss(x, y):
+        return 1e20 * client.model(x).sum()
+
+    with pytest.raises(Diverged, match="The weights of client 2 are not finite after round 7"):
+        client.fit(loss, client.model)
+
+
 def test_clip_bounds_each_modules_gradient():
     client = Setup(spiral(lr=1.0, batch_size=1000)).client(0, 1)
     before = [weight.detach().clone() for weight in client.model.parameters()]

@@ -95,7 +95,7 @@ def test_lost_metrics_are_noticed(record):
 def test_prototypes_are_kept_at_fifty_evenly_spaced_rounds(record):
     record.resume()
     for round in range(1, 101):
-        commit(record, round, [round], {"prototypes": torch.ones(1, 1)})
+        commit(record, round, [round], {"prototypes": torch.ones(1, 1), "classes": torch.arange(1)})
     kept = sorted(int(path.stem) for path in (record.folder / "prototypes").iterdir())
     assert len(kept) == 50
     assert (kept[0], kept[-1]) == (1, 100)

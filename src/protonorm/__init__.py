@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from protonorm.algorithms.fedavg import FedAvg
+    from protonorm.algorithms.feddistill import FedDistill
+    from protonorm.algorithms.fedgen import FedGen
+    from protonorm.algorithms.fedgh import FedGH
+    from protonorm.algorithms.fedkd import FedKD
+    from protonorm.algorithms.fednh import FedNH
     from protonorm.algorithms.fedproto import FedProto
+    from protonorm.algorithms.fedtgp import FedTGP
+    from protonorm.algorithms.feduv import FedUV
+    from protonorm.algorithms.fml import FML
+    from protonorm.algorithms.lgfedavg import LGFedAvg
     from protonorm.algorithms.local import Local
     from protonorm.algorithms.protonorm import ProtoNorm
     from protonorm.core import Algorithm, Client, Server, SplitModel, Step
@@ -28,8 +37,17 @@ _PLACES = {
     "Dataset": "data.dataset",
     "Diverged": "errors",
     "Experiment": "experiment",
+    "FML": "algorithms.fml",
     "FedAvg": "algorithms.fedavg",
+    "FedDistill": "algorithms.feddistill",
+    "FedGH": "algorithms.fedgh",
+    "FedGen": "algorithms.fedgen",
+    "FedKD": "algorithms.fedkd",
+    "FedNH": "algorithms.fednh",
     "FedProto": "algorithms.fedproto",
+    "FedTGP": "algorithms.fedtgp",
+    "FedUV": "algorithms.feduv",
+    "LGFedAvg": "algorithms.lgfedavg",
     "Local": "algorithms.local",
     "ProtoNorm": "algorithms.protonorm",
     "Result": "result",
@@ -43,6 +61,7 @@ _PLACES = {
 }
 
 __all__ = [
+    "FML",
     "Algorithm",
     "Alignment",
     "Client",
@@ -50,7 +69,15 @@ __all__ = [
     "Diverged",
     "Experiment",
     "FedAvg",
+    "FedDistill",
+    "FedGH",
+    "FedGen",
+    "FedKD",
+    "FedNH",
     "FedProto",
+    "FedTGP",
+    "FedUV",
+    "LGFedAvg",
     "Local",
     "ProtoNorm",
     "Result",

@@ -13,7 +13,7 @@ from protonorm.errors import Diverged
 from protonorm.evaluation import by_rule, digits, evaluate, prototype_metrics, unseen
 from protonorm.record import Checkpoint, Record
 from protonorm.setup import Setup
-from protonorm.tensors import Tensors, nbytes
+from protonorm.tensors import Tensors, nbytes, numbers
 
 
 class Engine(Protocol):
@@ -101,9 +101,21 @@ def _heard(replies: Iterable[Reply], cohort: Sequence[int], kept: list[Reply]) -
     """Pass the cohort's messages on one by one, and keep of each reply what the record needs."""
     members = set(cohort)
     for reply in replies:
-        kept.append(reply._replace(message={}, metrics=reply.metrics | {"bytes": float(nbytes(reply.message))}))
+        kept.append(reply._replace(message={}, metrics=reply.metrics | _sizes(reply.message)))
         if reply.id in members:
             yield reply.message
+
+
+def _sizes(message: Tensors) -> dict[str, float]:
+    return {"bytes": float(nbytes(message)), "floats": float(numbers(message))}
+
+
+def _traffic(unit: str, trained: Sequence[Reply], message: Tensors) -> dict[str, int]:
+    """Count what a round's cohort sent and was sent."""
+    return {
+        "up": int(sum(reply.metrics[unit] for reply in trained)),
+        "down": int(_sizes(message)[unit]) * len(trained),
+    }
 
 
 def _check_finite(message: Tensors, round: int) -> None:
@@ -125,10 +137,8 @@ def _line(
         "loss": digits(sum(reply.metrics["loss"] for reply in trained) / len(trained)),
         "rules": by_rule(algorithm.rules, {reply.id: reply.evaluation for reply in replies}),
         "unseen": digits(sum(reply.metrics["unseen"] for reply in replies) / support) if support else None,
-        "bytes": {
-            "up": int(sum(reply.metrics["bytes"] for reply in trained)),
-            "down": nbytes(message) * len(cohort),
-        },
+        "bytes": _traffic("bytes", trained, message),
+        "floats": _traffic("floats", trained, message),
         "server": {name: digits(value) for name, value in step.metrics.items()},
     }
     shape = prototype_metrics(step.message)

@@ -5,7 +5,7 @@ metrics.jsonl           one line a round; no time, no host: equal for equal expe
 timings.jsonl           seconds a round
 server.safetensors      what the server remembers and last said; its rename commits a round
 clients/<id>.<round>.safetensors    what a client remembers after the last round it trained in
-prototypes/<round>.safetensors      what the server said, at up to 50 evenly spaced rounds
+prototypes/<round>.safetensors      the global prototypes, at up to 50 evenly spaced rounds
 figures.safetensors     arrays for the figures, such as the first alignment's distances
 failure.json            why and where a run stopped, if it did
 """
@@ -123,7 +123,8 @@ class Record:
         round = point.round
         if round in self._snapshots and "prototypes" in point.message:
             path = self.folder / "prototypes" / f"{round}.safetensors"
-            tensors.save(path, point.message, stamp(self.key, "server", round))
+            shown = {name: point.message[name] for name in ("classes", "prototypes")}
+            tensors.save(path, shown, stamp(self.key, "server", round))
         if figures:
             tensors.save(self.folder / "figures.safetensors", figures, stamp(self.key, "figures", round))
         append_line(self.folder / "metrics.jsonl", metrics)

@@ -31,6 +31,11 @@ def snapshot(name: str, module: nn.Module) -> Tensors:
     return {f"{name}.{key}": value.detach().cpu().clone() for key, value in module.state_dict().items()}
 
 
+def numbers(tensors: Mapping[str, Tensor]) -> int:
+    """Count the floating numbers: what the papers count when they speak of communication."""
+    return sum(value.numel() for value in floats(tensors).values())
+
+
 def nbytes(tensors: Mapping[str, Tensor]) -> int:
     """Count the bytes of all values."""
     return sum(value.nbytes for value in tensors.values())

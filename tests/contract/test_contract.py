@@ -76,6 +76,20 @@ def test_it_is_pure(algorithm):
     assert same(seen["held"], kept[1])
 
 
+def test_it_relies_on_nothing_but_its_inputs(algorithm):
+    """Whatever weights the workspace last held, equal states and messages give equal answers."""
+    setup = Setup(spiral(algorithm=algorithm))
+    seen = played(setup, 2)
+    client = setup.client(1, 2)
+    for module in filter(None, (client.model, client.auxiliary)):
+        for weight in module.parameters():
+            weight.data.fill_(7.0)
+    with seeded(setup.experiment.seed, 2, 1):
+        step = setup.experiment.algorithm.local_update(client, seen["before"][1], seen["said"])
+    assert same(step.state, seen["after"][1])
+    assert same(step.message, seen["replies"][1].message)
+
+
 def test_messages_and_states_survive_the_wire(algorithm):
     seen = played(Setup(spiral(algorithm=algorithm)), 2)
     for tensors in (seen["step"].message, seen["step"].state, seen["after"][0], seen["replies"][0].message):
