@@ -17,5 +17,6 @@ def _one_thread():
 
 @pytest.fixture(autouse=True)
 def _runs_elsewhere(tmp_path, monkeypatch):
-    """Keep every run of a test in the test's own folder."""
+    """Keep every run of a test, and its data, in the test's own folder."""
     monkeypatch.setenv("PROTONORM_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("PROTONORM_DATA", str(tmp_path / "data"))

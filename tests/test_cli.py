@@ -36,6 +36,7 @@ def test_help_and_list_do_not_import_torch():
     [
         ("algorithms", "protonorm"),
         ("models", "mlp"),
+        ("families", "light"),
         ("datasets", "fashion"),
         ("partitions", "dirichlet"),
         ("engines", "serial"),

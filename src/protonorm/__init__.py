@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from protonorm.experiment import Experiment
     from protonorm.geometry.alignment import Alignment, align
     from protonorm.history import read_run
+    from protonorm.models.split import split
     from protonorm.result import Result
+    from protonorm.saved import load_client
     from protonorm.session import run
     from protonorm.tensors import Tensors
 
@@ -56,8 +58,10 @@ _PLACES = {
     "Step": "core",
     "Tensors": "tensors",
     "align": "geometry.alignment",
+    "load_client": "saved",
     "read_run": "history",
     "run": "session",
+    "split": "models.split",
 }
 
 __all__ = [
@@ -87,8 +91,10 @@ __all__ = [
     "Tensors",
     "__version__",
     "align",
+    "load_client",
     "read_run",
     "run",
+    "split",
 ]
 
 

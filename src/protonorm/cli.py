@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from protonorm import __version__
+from protonorm import __version__, cli_data, cli_models, cli_predict
 from protonorm.errors import Diverged, Failed
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class Kind(StrEnum):
 
     algorithms = "algorithms"
     models = "models"
+    families = "families"
     datasets = "datasets"
     partitions = "partitions"
     engines = "engines"
@@ -68,6 +69,7 @@ class Kind(StrEnum):
 TABLES = {  # where the table of each kind is
     Kind.algorithms: ("protonorm.algorithms", "ALGORITHMS"),
     Kind.models: ("protonorm.models", "MODELS"),
+    Kind.families: ("protonorm.models", "FAMILIES"),
     Kind.datasets: ("protonorm.data", "DATASETS"),
     Kind.partitions: ("protonorm.data", "PARTITIONS"),
     Kind.engines: ("protonorm.engines", "ENGINES"),
@@ -170,6 +172,12 @@ def show(
         else:
             say(run_table(found))
             say(run_lines(found))
+
+
+app.command()(cli_models.inspect)
+app.command()(cli_predict.export)
+app.command()(cli_predict.predict)
+app.add_typer(cli_data.data, name="data")
 
 
 def follow(experiment: Experiment, out: Path | None, engine: str | None, workers: int | None, *, quiet: bool) -> Run:

@@ -31,8 +31,8 @@ class Sizes(NamedTuple):
     @property
     def generator(self) -> int:
         """Count FedGen's generator, P(G) = (q + K)h + 5h + (h + 1)d: two layers and batch norm with its statistics."""
-        hidden = self.method.hidden
-        return (self.method.noise + self.classes) * hidden + 5 * hidden + (hidden + 1) * self.width
+        hidden, noise = int(self.method.hidden), int(self.method.noise)
+        return (noise + self.classes) * hidden + 5 * hidden + (hidden + 1) * self.width
 
 
 class Formula(NamedTuple):

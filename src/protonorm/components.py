@@ -35,6 +35,17 @@ def build(table: Mapping[str, Entry], kind: str, value: Any, usual: str) -> Any:
         raise ValueError(sentences(error, known, f"{kind} {name}", f"{kind}.")) from None
 
 
+def located(table: Mapping[str, Entry], value: Any) -> Any:
+    """Read folder:PATH as the component `folder` with the setting path=PATH, wherever a name is given."""
+    name = value.get("name") if isinstance(value, Mapping) else value
+    if not isinstance(name, str) or ".py:" in name:
+        return value
+    kind, colon, path = name.partition(":")
+    if not colon or kind not in table:
+        return value
+    return {**(value if isinstance(value, Mapping) else {}), "name": kind, "path": path}
+
+
 def describe(table: Mapping[str, Entry], value: Any) -> dict[str, Any]:
     """Write a component as plain data: its name and settings; a user's own by where it is and what it says."""
     if hasattr(value, "description"):
@@ -93,6 +104,8 @@ def sentences(error: ValidationError, known: Iterable[str], owner: str, prefix: 
         field = str(item["loc"][0]) if item["loc"] else ""
         if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             line = f"{owner} has no setting {prefix + field!r}; {nearest(field, known)}"
+        elif item["type"] in ("missing", "missing_argument"):
+            line = f"{owner} needs the setting {prefix}{field}."
         elif item["type"] == "value_error":
             line = str(item["ctx"]["error"])
         else:

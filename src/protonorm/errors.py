@@ -11,3 +11,7 @@ class Diverged(Failed):
 
 class WorkerLost(Failed):
     """A process that played clients ended before its time."""
+
+
+class NotFetched(Failed):
+    """A download stopped; what has come is kept."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Self
@@ -13,10 +14,10 @@ from annotated_types import Ge, Lt, MinLen
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator, model_validator
 
 from protonorm.algorithms import ALGORITHMS
-from protonorm.components import build, describe, sentences
+from protonorm.components import build, describe, located, sentences
 from protonorm.core import Algorithm
 from protonorm.data import DATASETS, PARTITIONS
-from protonorm.data.dataset import Dataset
+from protonorm.data.given import Given
 from protonorm.models import FAMILIES
 from protonorm.models.choose import chosen, described
 from protonorm.settings import Count, Fraction, NonNegative, Positive, Share, Whole
@@ -71,7 +72,7 @@ class Experiment(BaseModel):
     @field_validator("dataset")
     @classmethod
     def _build_dataset(cls, value: Any) -> Any:
-        return _with_method(build(DATASETS, "dataset", value, "fashion"), "load", "a data set")
+        return _with_method(build(DATASETS, "dataset", located(DATASETS, value), "fashion"), "load", "a data set")
 
     @field_validator("partition")
     @classmethod
@@ -91,11 +92,12 @@ class Experiment(BaseModel):
     @model_validator(mode="after")
     def _resolve(self) -> Self:
         """Fill in what depends on other settings, so that the record says what was run."""
-        dataset = self.dataset.name if isinstance(self.dataset, Dataset) else describe(DATASETS, self.dataset)["name"]
+        dataset = getattr(self.dataset, "name", None) or describe(DATASETS, self.dataset)["name"]
         usual = DATASETS[dataset].details["models"] if dataset in DATASETS else "light"
         models = chosen(usual if self.models is None else self.models)
         width = FAMILIES[models].feature_dim if isinstance(models, str) else 512
         algorithm = self.algorithm.adapted(dataset)
+        self._take_over_clients()
         # Frozen for everybody else; here the experiment is still being made.
         for name, value in (("models", models), ("feature_dim", self.feature_dim or width), ("algorithm", algorithm)):
             object.__setattr__(self, name, value)
@@ -106,6 +108,18 @@ class Experiment(BaseModel):
                 f"but models={models} has {len(set(networks))} different ones."
             )
         return self
+
+    def _take_over_clients(self) -> None:
+        """Let data that are dealt out already say how many clients there are."""
+        held = getattr(self.dataset, "clients", None)
+        if not isinstance(held, int):
+            return
+        if "clients" in self.model_fields_set and self.clients != held:
+            raise ValueError(f"clients={self.clients} is refused: the data are dealt out to {held} clients already.")
+        if "partition" in self.model_fields_set and not isinstance(self.partition, Given):
+            warnings.warn("The data are dealt out already: of the partition only the seed counts.", stacklevel=2)
+        object.__setattr__(self, "clients", held)
+        object.__setattr__(self, "partition", Given(self.partition.seed))
 
     @field_serializer("algorithm", "dataset", "partition")
     def _describe(self, value: Any) -> dict[str, Any]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from protonorm.core import EVALUATION_BATCH, one_thread
-from protonorm.data.dataset import Dataset, as_input
 from protonorm.experiment import Experiment
 from protonorm.history import Run, stamp
+from protonorm.predictor import Predictor
 from protonorm.record import States
+from protonorm.saved import portrait
 from protonorm.setup import Setup
 from protonorm.tensors import Tensors, load, under
 
@@ -71,7 +71,8 @@ class Result:
         held = load(folder / "server.safetensors", stamp(key, "server", done)) if done else {}
         trained = held["trained"].tolist() if done else [0] * self.experiment.clients
         states = States(folder, key)
-        return [TrainedClient(setup, id, states, round, under(held, "message")) for id, round in enumerate(trained)]
+        message = under(held, "message")
+        return [TrainedClient(setup, id, states, round, message, self.run.about) for id, round in enumerate(trained)]
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class TrainedClient:
     states: States
     trained: int  # the last round it trained in
     message: Tensors  # what the server said last
+    about: dict[str, Any]  # of the run
 
     @cached_property
     def state(self) -> Tensors:
@@ -91,32 +93,17 @@ class TrainedClient:
             raise ValueError(f"Client {self.id} has not trained yet: it was in no round's cohort.")
         return self.states.load(self.id, self.trained)
 
-    @torch.no_grad()
+    @cached_property
+    def predictor(self) -> Predictor:
+        """Give what it takes to predict."""
+        client = self.setup.client(self.id, self.trained)
+        about = portrait(self.about | {"input": self.setup.dataset.form}, self.id, self.trained)
+        return Predictor(about, self.setup.experiment.algorithm, client, self.state, self.message)
+
     def predict(self, x: NDArray[Any], rule: str | None = None) -> NDArray[np.int64]:
         """Predict the classes (n,) of pictures (n, H, W, C) as uint8, or of vectors (n, D)."""
-        algorithm = self.setup.experiment.algorithm
-        rule = rule or ("logits" if algorithm.headline == "received" else algorithm.headline)
-        client = self.setup.client(self.id, self.trained)
-        state = self.state
-        if rule == "received":
-            rule, state = "logits", algorithm.receive(client, state, self.message) or state
-        client.load(state).eval()
-        inputs = self._checked(x)
-        found = []
-        with one_thread():
-            for rows in inputs.split(EVALUATION_BATCH):
-                scores = algorithm.scores(client, state, self.message, as_input(rows.to(client.device)))
-                if rule not in scores:
-                    raise ValueError(f"There is no rule {rule!r} here; known: {', '.join(scores)}.")
-                found.append(scores[rule].argmax(1).cpu())
-        return torch.cat(found).numpy()
+        return self.predictor.predict(x, rule)
 
-    def _checked(self, x: NDArray[Any]) -> torch.Tensor:
-        """Refuse inputs that are not of the kind the client was trained on."""
-        known: Dataset = self.setup.dataset
-        if x.ndim != known.inputs.ndim or x.shape[1:] != known.inputs.shape[1:] or x.dtype != known.inputs.dtype:
-            raise ValueError(
-                f"The inputs have shape {x.shape} and type {x.dtype}; "
-                f"expected (n, {', '.join(map(str, known.inputs.shape[1:]))}) of type {known.inputs.dtype}."
-            )
-        return torch.from_numpy(np.array(x))
+    def save(self, path: str | Path) -> Path:
+        """Write the client into a folder of its own, for `load_client`."""
+        return self.predictor.save(path)

@@ -95,6 +95,7 @@ def about(setup: Setup) -> dict[str, Any]:
         "headline": experiment.algorithm.headline,
         "networks": [choice[id % len(choice)] for id in range(experiment.clients)],
         "classes": list(setup.dataset.classes),
+        "input": setup.dataset.form,
         "counts": {"train": train.tolist(), "test": test.tolist()},
         "majority": majority(train, test),
     }

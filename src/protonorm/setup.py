@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from protonorm.core import Client, Server, SplitModel, seeded
 from protonorm.data.dataset import Dataset, Samples
-from protonorm.data.partition import Part, partition
+from protonorm.data.given import parts_of
+from protonorm.data.partition import Part
 from protonorm.experiment import Experiment
 from protonorm.models.choose import Network, named, network, networks
 
@@ -25,7 +26,7 @@ class Setup:
         """Load and deal out the data, unless both are given."""
         self.experiment = experiment
         self.dataset: Dataset = dataset or experiment.dataset.load()
-        self.parts = parts or partition(self.dataset.labels, experiment.clients, experiment.partition, experiment.train)
+        self.parts = parts or parts_of(self.dataset, experiment.clients, experiment.partition, experiment.train)
         self._workspaces: dict[object, SplitModel] = {}
 
     @cached_property

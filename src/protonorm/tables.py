@@ -10,6 +10,7 @@ from rich.table import Table
 
 from protonorm.comparison import COLUMNS, Row, best
 from protonorm.history import Run
+from protonorm.models import Family
 from protonorm.registry import Entry
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -22,7 +23,7 @@ RULES = {
 }
 
 
-def entries_table(title: str, entries: Mapping[str, Entry]) -> Table:
+def entries_table(title: str, entries: Mapping[str, Entry | Family]) -> Table:
     """List what can be chosen by name."""
     columns = sorted({column for entry in entries.values() for column in entry.details})
     table = _table(title)

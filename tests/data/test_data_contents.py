@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from protonorm.data import DATASETS, PARTITIONS
+from protonorm.data.official import SOURCES
 from protonorm.models import FAMILIES
 
 
@@ -16,7 +17,10 @@ def test_listing_is_light():
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("name", DATASETS)
+IN_THE_PACKAGE = [name for name, entry in DATASETS.items() if name not in SOURCES and "samples" in entry.details]
+
+
+@pytest.mark.parametrize("name", IN_THE_PACKAGE)
 def test_details_are_true(name):
     entry = DATASETS[name]
     data = entry.load()().load()
@@ -25,6 +29,17 @@ def test_details_are_true(name):
     assert entry.details["samples"] == str(len(data.labels))
     assert entry.details["size"] == "×".join(map(str, data.inputs.shape[1:]))
     assert entry.details["models"] in FAMILIES
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_usual_networks_are_a_family(name):
+    assert DATASETS[name].details["models"] in FAMILIES
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_prepared_sets_have_a_class_of_their_name_and_readers(name):
+    assert DATASETS[name].load().name == name
+    assert all(callable(source.reader.load()) for source in SOURCES[name])
 
 
 @pytest.mark.parametrize("name", PARTITIONS)

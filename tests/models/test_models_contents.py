@@ -8,9 +8,10 @@ from protonorm.models import FAMILIES, MODELS
 
 @pytest.mark.parametrize("name", MODELS)
 def test_details_are_true(name):
-    """Count the parameters of the smallest usual case: one channel or two coordinates, the family's d, its classes."""
-    shape, classes = ((2,), 6) if name == "mlp" else ((1, 28, 28), 10)
+    """Count the parameters of the usual case: `fashion` for light networks, CIFAR for the paper's, the family's d."""
     family = next(family for family in FAMILIES.values() if name in family.models)
+    light = name in FAMILIES["light"].models
+    shape, classes = ((2,), 6) if name == "mlp" else ((1, 28, 28) if light else (3, 32, 32), 10)
     torch.manual_seed(0)
     model = MODELS[name].load()(shape, family.feature_dim, classes)
     count = sum(weight.numel() for weight in model.parameters())

@@ -33,7 +33,7 @@ class FedNH(Algorithm):
 
     rho: Annotated[float, Ge(0), Le(1)] = 0.9  # ρ, share of W_j that stays; 1 never moves W (FedUH)
     server_lr: Fraction = 1.0  # step from the old model to the mean; above 1 a running variance may become negative
-    scale: Positive = 1.0  # s at the start; the authors' code has 20 for ResNets
+    scale: Positive = 20.0  # s at the start, as the authors' code has for ResNets; 1 for its CNN
     scaling: Literal["trained", "frozen"] = "trained"  # whether SGD moves s
     initial: Literal["orthogonal", "circle"] = "orthogonal"  # W before round 1; "circle" needs d = 2
     clip: Positive = 10.0  # bound of the gradient's norm

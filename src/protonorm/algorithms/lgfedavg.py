@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from protonorm.core import Algorithm, Client, Server, Step
+from protonorm.heads import first_head, said_head, take_head
 from protonorm.settings import STRICT
 from protonorm.tensors import Tensors, alike, floats, snapshot, weighted_mean
 
@@ -35,13 +36,12 @@ class LGFedAvg(Algorithm):
 
     def init_server(self, server: Server) -> Step:
         """Begin with one head for all."""
-        assert server.auxiliary is not None
-        head = floats(snapshot("head", server.auxiliary.head))
+        head = first_head(server)
         return Step(head, head)
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
         """Put the shared head on one's own features."""
-        return state | {own: message[shared] for own, shared in _pairs(state, message)}
+        return take_head(state, message)
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train features and head together with the cross-entropy."""
@@ -52,7 +52,7 @@ class LGFedAvg(Algorithm):
 
         mean = client.fit(loss, model)
         trained = snapshot("model", model)
-        said = {shared: trained[own] for own, shared in _pairs(trained, message)}
+        said = said_head(trained)
         if self.weighting == "samples":
             said["num_examples"] = torch.tensor(len(client.train))
         return Step(trained, said, {"loss": mean})
@@ -63,18 +63,3 @@ class LGFedAvg(Algorithm):
         checked = (alike(reply, state | weighted, "A client's head") for reply in replies)
         head = weighted_mean((float(reply.get("num_examples", 1)), floats(reply)) for reply in checked)
         return Step(head, head)
-
-
-def _pairs(state: Tensors, message: Tensors) -> list[tuple[str, str]]:
-    """Match a client's head with the shared one, name by name in their order: a dropout before it changes its names."""
-    own = sorted(name for name in floats(state) if name.startswith("model.head."))
-    pairs = list(zip(own, sorted(message), strict=False))
-    if len(own) != len(message) or any(state[name].shape != message[shared].shape for name, shared in pairs):
-        shapes = [
-            sorted(tuple(side[name].shape) for name in names) for side, names in ((state, own), (message, message))
-        ]
-        raise ValueError(
-            f"LG-FedAvg averages heads, so that all clients need heads of the same shapes, "
-            f"but one has {shapes[0]} and the shared one has {shapes[1]}."
-        )
-    return pairs

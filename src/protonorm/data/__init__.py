@@ -13,6 +13,51 @@ DATASETS: dict[str, Entry] = {
         "six spiral arms in the plane, computed",
         {"classes": "6", "size": "2", "samples": "30000", "models": "mlp", "licence": "-"},
     ),
+    "cifar10": Entry(
+        "protonorm.data.published:CIFAR10",
+        "small photographs; `protonorm data` prepares it",
+        {"classes": "10", "size": "32×32×3", "samples": "60000", "models": "paper", "licence": "to be cited"},
+    ),
+    "cifar100": Entry(
+        "protonorm.data.published:CIFAR100",
+        "small photographs; `protonorm data` prepares it",
+        {"classes": "100", "size": "32×32×3", "samples": "60000", "models": "paper", "licence": "to be cited"},
+    ),
+    "flowers102": Entry(
+        "protonorm.data.published:Flowers102",
+        "photographs of flowers; `protonorm data` prepares it",
+        {"classes": "102", "size": "64×64×3", "samples": "8189", "models": "paper", "licence": "for research"},
+    ),
+    "tinyimagenet": Entry(
+        "protonorm.data.published:TinyImageNet",
+        "photographs of two hundred kinds of things; `protonorm data` prepares it",
+        {"classes": "200", "size": "64×64×3", "samples": "100000", "models": "paper", "licence": "for research"},
+    ),
+    "fashion-mnist": Entry(
+        "protonorm.data.published:FashionMNIST",
+        "all of Fashion-MNIST; `protonorm data` prepares it",
+        {"classes": "10", "size": "28×28×1", "samples": "70000", "models": "light", "licence": "MIT"},
+    ),
+    "mnist": Entry(
+        "protonorm.data.published:MNIST",
+        "handwritten digits; `protonorm data` prepares it",
+        {"classes": "10", "size": "28×28×1", "samples": "70000", "models": "light", "licence": "CC BY-SA 3.0"},
+    ),
+    "folder": Entry(
+        "protonorm.data.own:Folder",
+        "folder:PATH, your own pictures, a folder for each class",
+        {"models": "light"},
+    ),
+    "npz": Entry(
+        "protonorm.data.own:Npz",
+        "npz:PATH, your own pictures as arrays: images, labels, classes",
+        {"models": "light"},
+    ),
+    "clients": Entry(
+        "protonorm.data.own:Clients",
+        "clients:PATH, data dealt out already: a folder of class folders, or an npz file, for each client",
+        {"models": "light"},
+    ),
 }
 
 PARTITIONS: dict[str, Entry] = {

@@ -25,10 +25,12 @@ class Dataset:
     inputs: Inputs = field(repr=False)
     labels: NDArray[np.int64] = field(repr=False)  # (N,), from 0 to K − 1
     classes: tuple[str, ...]  # K names
+    owner: NDArray[np.int64] | None = field(default=None, repr=False)  # (N,): clients, if it is dealt out already
+    split: NDArray[np.int8] | None = field(default=None, repr=False)  # (N,): 0 trains, 1 tests, −1 nobody has said
 
     def __post_init__(self) -> None:
         """Refuse what no network could train on."""
-        complaint = _complain_about_inputs(self.inputs) or _complain_about_labels(self)
+        complaint = _complain_about_inputs(self.inputs) or _complain_about_labels(self) or _complain_about_owners(self)
         if complaint:
             raise ValueError(f"Data set {self.name!r}: {complaint}")
 
@@ -38,10 +40,20 @@ class Dataset:
         return len(self.classes)
 
     @property
+    def clients(self) -> int | None:
+        """Count the clients that it is dealt out to already; None if it is not."""
+        return None if self.owner is None else int(self.owner.max()) + 1
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Say what a network gets: (C, H, W) for pictures, (D,) for vectors."""
         size = self.inputs.shape[1:]
         return (size[2], size[0], size[1]) if len(size) == 3 else size
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """Say in plain data what one sample is, as it is stored."""
+        return {"shape": list(self.inputs.shape[1:]), "type": str(self.inputs.dtype)}
 
     def load(self) -> Self:
         """Stand where an experiment takes a data set with settings."""
@@ -50,7 +62,8 @@ class Dataset:
     def description(self) -> dict[str, Any]:
         """Tell this data set from others in an experiment's key."""
         digest = hashlib.sha256()
-        for array in (self.inputs, self.labels):
+        given = (array for array in (self.owner, self.split) if array is not None)
+        for array in (self.inputs, self.labels, *given):
             digest.update(np.ascontiguousarray(array).data)
         return {"name": self.name, "samples": len(self.labels), "sha256": digest.hexdigest()}
 
@@ -134,4 +147,22 @@ def _complain_about_labels(data: Dataset) -> str | None:
         return f"there are {len(data.inputs)} inputs but {len(labels)} labels."
     if labels.min() < 0 or labels.max() >= known:
         return f"the labels go from {labels.min()} to {labels.max()}, but {known} classes are named: 0 to {known - 1}."
+    return None
+
+
+def _complain_about_owners(data: Dataset) -> str | None:
+    owner, split, size = data.owner, data.split, data.labels.shape
+    if owner is None:
+        return None if split is None else "a split without owners is not used; leave it out."
+    if owner.shape != size or owner.dtype != np.int64:
+        return f"the owners have shape {owner.shape} and type {owner.dtype}; expected int64 numbers {size}."
+    if owner.min() < 0 or not (held := np.bincount(owner)).all():
+        return f"the owners go from {owner.min()} to {owner.max()}, but somebody has no sample."
+    if split is None:
+        return None
+    if split.shape != size or split.dtype != np.int8:
+        return f"the split has shape {split.shape} and type {split.dtype}; expected int8 numbers {size}."
+    training = np.bincount(owner[split <= 0], minlength=len(held))
+    if not training.all():
+        return f"client {training.argmin()} has no sample to train on."
     return None

@@ -56,7 +56,7 @@ def partition(labels: NDArray[np.int64], clients: int, how: Partition, train: fl
         raise ValueError(f"train={train} is refused: expected a share between 0 and 1, such as 0.75.")
     shares = how.assign(labels, clients)
     _require_sound(shares, len(labels), clients)
-    return [_split(share, train, [how.seed, client]) for client, share in enumerate(shares)]
+    return [two_parts(share, train, [how.seed, client]) for client, share in enumerate(shares)]
 
 
 def class_counts(labels: NDArray[np.int64], parts: Sequence[Index], num_classes: int) -> NDArray[np.int64]:
@@ -97,7 +97,8 @@ def require_enough(labels: NDArray[np.int64], clients: int, least: int = 1) -> N
         )
 
 
-def _split(share: Index, train: float, seed: list[int]) -> Part:
+def two_parts(share: Index, train: float, seed: list[int]) -> Part:
+    """Split a client's share at random, without regard to classes."""
     mixed = np.random.default_rng(seed).permutation(share)
     cut = min(max(int(train * len(share)), 1), max(len(share) - 1, 1))
     return Part(mixed[:cut], mixed[cut:])

@@ -1,4 +1,7 @@
-"""What a worker needs of an experiment: plain data, and arrays in files that all workers map, not copy."""
+"""What a worker needs of an experiment: plain data, and arrays in files that all workers map, not copy.
+
+An array that is mapped from a file already is not written again: workers map the same file.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,12 @@ import json
 import sys
 from dataclasses import asdict
 from itertools import pairwise
+from mmap import mmap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protonorm.algorithms import ALGORITHMS
 from protonorm.components import describe, load_file
@@ -50,12 +55,10 @@ def hand_over(setup: Setup, folder: Path) -> dict[str, Any]:
         "index": np.concatenate(parts),
         "cuts": np.cumsum([0, *map(len, parts)]),
     }
-    for name in ARRAYS:
-        np.save(folder / f"{name}.npy", arrays[name], allow_pickle=False)
     settings = experiment.model_dump(mode="json", exclude={"algorithm", "dataset", "partition", "models"})
     algorithm = experiment.algorithm
     return {
-        "folder": str(folder),
+        "arrays": {name: place(arrays[name], folder / f"{name}.npy") for name in ARRAYS},
         "path": sys.path,
         "data": {"name": setup.dataset.name, "classes": setup.dataset.classes},
         "settings": settings,
@@ -75,7 +78,7 @@ def hand_over(setup: Setup, folder: Path) -> dict[str, Any]:
 def take_over(told: dict[str, Any]) -> Setup:
     """Build in a worker what `hand_over` told; the arrays are mapped."""
     sys.path[:] = told["path"]
-    inputs, labels, index, cuts = (np.load(Path(told["folder"]) / f"{name}.npy", mmap_mode="r") for name in ARRAYS)
+    inputs, labels, index, cuts = (take(told["arrays"][name]) for name in ARRAYS)
     dataset = Dataset(told["data"]["name"], inputs, labels, tuple(told["data"]["classes"]))
     halves = [index[start:end] for start, end in pairwise(cuts)]
     parts = [Part(*pair) for pair in zip(halves[::2], halves[1::2], strict=True)]
@@ -87,6 +90,28 @@ def take_over(told: dict[str, Any]) -> Setup:
         models = [item if isinstance(item, str) else _resolve(item) for item in models]
     experiment = Experiment.of({**told["settings"], "algorithm": algorithm, "dataset": dataset, "models": models})
     return Setup(experiment, dataset, parts)
+
+
+def place(array: NDArray[Any], path: Path) -> dict[str, Any]:
+    """Say in which file an array is: the one it is mapped from, or else a new one."""
+    origin = (
+        array if isinstance(getattr(array, "base", None), mmap) else array.base
+    )  # a slice has the whole as its base
+    if isinstance(origin, np.memmap) and origin.mode == "r" and array.flags.c_contiguous:
+        file = Path(str(origin.filename))
+        if file.exists():
+            offset = origin.offset + array.ctypes.data - origin.ctypes.data
+            return {"file": str(file), "type": array.dtype.str, "shape": array.shape, "offset": offset}
+    np.save(path, array, allow_pickle=False)
+    return {"file": str(path)}
+
+
+def take(told: dict[str, Any]) -> NDArray[Any]:
+    """Map what `place` told."""
+    if "offset" not in told:
+        mapped: NDArray[Any] = np.load(told["file"], mmap_mode="r", allow_pickle=False)
+        return mapped
+    return np.memmap(told["file"], told["type"], "r", told["offset"], tuple(told["shape"]))
 
 
 def _is_own(algorithm: Any) -> bool:

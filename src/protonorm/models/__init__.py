@@ -12,6 +12,11 @@ class Family(NamedTuple):
     feature_dim: int  # d, unless the experiment says otherwise
     summary: str
 
+    @property
+    def details(self) -> dict[str, str]:
+        """Give the further columns of `protonorm list`."""
+        return {"networks": ", ".join(self.models), "d": str(self.feature_dim)}
+
 
 MODELS: dict[str, Entry] = {
     "plain": Entry(
@@ -34,6 +39,36 @@ MODELS: dict[str, Entry] = {
         "each layer reads what all before it found",
         {"input": "pictures from 16×16", "parameters": "144 k"},
     ),
+    "resnet8": Entry(
+        "protonorm.models.resnet8:resnet8",
+        "ResNet-8 of the paper",
+        {"input": "pictures from 16×16", "parameters": "1238 k"},
+    ),
+    "mobilenet_v2": Entry(
+        "protonorm.models.paper:mobilenet_v2",
+        "MobileNetV2 of the paper, from torchvision",
+        {"input": "pictures from 16×16", "parameters": "2229 k"},
+    ),
+    "shufflenet_v2": Entry(
+        "protonorm.models.paper:shufflenet_v2",
+        "ShuffleNetV2 ×1.0 of the paper, from torchvision",
+        {"input": "pictures from 16×16", "parameters": "1259 k"},
+    ),
+    "efficientnet_b0": Entry(
+        "protonorm.models.paper:efficientnet_b0",
+        "EfficientNet-B0 of the paper, from torchvision",
+        {"input": "pictures from 16×16", "parameters": "4013 k"},
+    ),
+    "resnet18": Entry(
+        "protonorm.models.paper:resnet18",
+        "ResNet-18 of the paper's homogeneous table, from torchvision",
+        {"input": "pictures from 16×16", "parameters": "11182 k"},
+    ),
+    "cnn4": Entry(
+        "protonorm.models.cnn4:cnn4",
+        "4-layer CNN of the paper's homogeneous table",
+        {"input": "pictures from 16×16", "parameters": "879 k"},
+    ),
     "mlp": Entry(
         "protonorm.models.mlp:mlp",
         "five fully connected layers, of 16, 8, 4, d and K units",
@@ -43,5 +78,12 @@ MODELS: dict[str, Entry] = {
 
 FAMILIES: dict[str, Family] = {
     "light": Family(("plain", "residual", "depthwise", "dense"), 128, "four kinds of small networks, quick on a CPU"),
+    "paper": Family(
+        ("resnet8", "mobilenet_v2", "shufflenet_v2", "efficientnet_b0"),
+        512,
+        "the four networks of the paper's tables 1, 2",
+    ),
+    "cnn": Family(("cnn4",), 512, "the 4-layer CNN of the paper's table 3"),
+    "resnet18": Family(("resnet18",), 512, "the ResNet-18 of the paper's table 3"),
     "mlp": Family(("mlp",), 2, "one small network for points in the plane"),
 }

@@ -1,0 +1,86 @@
+"""Read members of archives into memory. Nothing is ever extracted to a path that an archive names."""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+LARGEST = 2**30  # bytes of a member; the largest official one has 155 million
+
+
+def tar_members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """Give the name and content of the wanted files of a .tar.gz, in its order."""
+    with reading(path), tarfile.open(path, "r:gz") as archive:
+        for member in archive:
+            name = plain(member.name)
+            if not member.isfile() or not wanted(name):
+                continue
+            check_size(path, name, member.size)
+            file = archive.extractfile(member)
+            content = file.read() if file else b""
+            if len(content) != member.size:
+                raise EOFError(f"{name} ends early")
+            yield name, content
+
+
+def zip_members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """Give the name and content of the wanted files of a .zip, sorted by name."""
+    with reading(path), zipfile.ZipFile(path) as archive:
+        for member in sorted(archive.infolist(), key=lambda one: one.filename):
+            name = plain(member.filename)
+            if member.is_dir() or not wanted(name):
+                continue
+            check_size(path, name, member.file_size)
+            yield name, archive.read(member)
+
+
+def zip_names(path: Path) -> list[str]:
+    """List the files of a .zip, sorted."""
+    with reading(path), zipfile.ZipFile(path) as archive:
+        return sorted(plain(member.filename) for member in archive.infolist() if not member.is_dir())
+
+
+def gunzip(path: Path) -> bytes:
+    """Read a file, unpacked if gzip packed it."""
+    with reading(path):
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path) if packed else path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+    check_size(path, path.name, len(content))
+    return content
+
+
+def plain(name: str) -> str:
+    """Write a member's name without ./ and empty parts."""
+    return str(PurePosixPath(name))
+
+
+def check_size(path: Path, name: str, size: int) -> None:
+    """Refuse a member that is larger than any official one."""
+    if size > LARGEST:
+        raise ValueError(f"{name} in {path} has {size} bytes: it is not the official archive.")
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn what a damaged archive gives into a sentence."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise ValueError(f"There is no file {path}.") from None
+    except (
+        tarfile.TarError,
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        gzip.BadGzipFile,
+        NotImplementedError,
+        RuntimeError,
+    ) as error:
+        raise ValueError(f"{path} is damaged or incomplete ({error}).") from error

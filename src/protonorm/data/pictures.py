@@ -1,0 +1,75 @@
+"""Read picture files with Pillow: header first, then pixels of one size and number of channels. Nothing needs torch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+# Pillow calls other programs for some formats, such as EPS; these it reads itself.
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEBP", "TIFF")
+ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".webp", ".tif", ".tiff")
+GREY = ("1", "L", "LA")  # Pillow's modes of grey pictures with eight bits or fewer
+COLOURED = ("RGB", "RGBA", "P", "PA", "CMYK", "YCbCr", "RGBX", "LAB", "HSV", "RGBa", "La")
+MODE = {1: "L", 3: "RGB"}  # by channels
+TURNED = (5, 6, 7, 8)  # values of EXIF's orientation that exchange height and width
+ORIENTATION = 0x0112
+
+
+class Look(NamedTuple):
+    """What a picture's header says."""
+
+    height: int
+    width: int
+    channels: int  # 1 or 3
+
+
+def look(path: Path) -> Look:
+    """Read a picture's header."""
+    with opened(path, str(path)) as picture:
+        if picture.mode not in GREY + COLOURED:
+            raise ValueError(f"its pixels are of the kind {picture.mode}; expected eight bits a channel")
+        width, height = picture.size
+        if picture.getexif().get(ORIENTATION) in TURNED:
+            width, height = height, width
+        return Look(height, width, 1 if picture.mode in GREY else 3)
+
+
+def pixels(file: Path | IO[bytes], name: str, size: tuple[int, int] | None, channels: int) -> NDArray[np.uint8]:
+    """Read a picture as (H, W, C), upright, brought to a size (H, W) if one is given."""
+    with opened(file, name) as picture:
+        upright = ImageOps.exif_transpose(picture).convert(MODE[channels])
+        if size and upright.size != size[::-1]:
+            upright = upright.resize(size[::-1], Image.Resampling.BILINEAR)
+        return np.asarray(upright, dtype=np.uint8).reshape(upright.height, upright.width, channels)
+
+
+def stack(paths: Sequence[Path], size: tuple[int, int], channels: int) -> NDArray[np.uint8]:
+    """Read pictures into one array (N, H, W, C)."""
+    images = np.empty((len(paths), *size, channels), np.uint8)
+    for position, path in enumerate(paths):
+        images[position] = pixels(path, str(path), size, channels)
+    return images
+
+
+@contextmanager
+def opened(file: Path | IO[bytes], name: str) -> Iterator[Any]:
+    """Open a picture; what is wrong with it becomes a sentence that names it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of odd metadata
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(file, formats=FORMATS) as picture:
+                yield picture
+    except FileNotFoundError:
+        raise ValueError(f"There is no picture {name}.") from None
+    except UnidentifiedImageError:
+        raise ValueError(f"{name} is not a picture that can be read; expected {', '.join(FORMATS)}.") from None
+    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError, Warning) as error:
+        raise ValueError(f"The picture {name} cannot be read: {str(error).rstrip('.')}.") from error

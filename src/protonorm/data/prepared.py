@@ -1,0 +1,115 @@
+"""The one form in which pictures are prepared: a file NAME.npz of four plain arrays. Nothing here needs torch.
+
+images   uint8 (N, H, W, C)
+labels   int64 (N,), from 0 to K − 1
+split    uint8 (N,), 0 for the original training pictures; all 0 if it is not there
+classes  text (K,); the numbers if it is not there
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib.npyio import NpzFile
+from numpy.typing import NDArray
+
+Tell = Callable[[str, int, int], None]  # what is being done, how far it is, how far it goes
+
+
+class Arrays(NamedTuple):
+    """Labelled pictures, as they are prepared."""
+
+    images: NDArray[np.uint8]  # (N, H, W, C)
+    labels: NDArray[np.int64]  # (N,)
+    split: NDArray[np.int8]  # (N,): 0 trains, more tests, −1 where nobody has said
+    classes: tuple[str, ...]  # K names
+    owner: NDArray[np.int64] | None = None  # (N,): the client of each picture, if they are dealt out already
+
+
+def read_prepared(path: Path) -> Arrays:
+    """Read a file of the prepared form, or say what is wrong with it."""
+    with opened(path) as file:
+        if missing := {"images", "labels"} - set(file.files):
+            raise ValueError(f"it lacks {' and '.join(sorted(missing))}")
+        further = [file.get(name) for name in ("split", "classes")]
+        return check(file["images"], file["labels"], *further)
+
+
+def has_training(path: Path) -> bool:
+    """Tell whether a file holds original training pictures, without reading pictures."""
+    with opened(path) as file:
+        return "split" not in file or bool((file["split"] == 0).any())
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[NpzFile]:
+    """Open a .npz file without executing anything; what is wrong with it becomes a sentence."""
+    try:
+        if path.exists() and not zipfile.is_zipfile(path):
+            raise ValueError("it is not a whole .npz archive")
+        with np.load(path, allow_pickle=False) as file:
+            yield file
+    except FileNotFoundError:
+        raise ValueError(f"There is no file {path}.") from None
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        reason = str(error).rstrip(".")
+        raise ValueError(f"{path} cannot be used as prepared data: {reason}.") from error
+
+
+def check(
+    images: NDArray[Any], labels: NDArray[Any], split: NDArray[Any] | None, classes: NDArray[Any] | None
+) -> Arrays:
+    """Bring arrays into the prepared form, or say why they are not of it."""
+    if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size:
+        raise ValueError(f"images has shape {images.shape} and type {images.dtype}; expected uint8 (N, H, W, C)")
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) != len(images):
+        raise ValueError(f"labels has shape {labels.shape} and type {labels.dtype}; expected int64 ({len(images)},)")
+    if split is not None and (split.shape != labels.shape or split.dtype.kind not in "iub"):
+        raise ValueError(f"split has shape {split.shape} and type {split.dtype}; expected uint8 ({len(images)},)")
+    if classes is not None and (classes.ndim != 1 or classes.dtype.kind != "U"):
+        raise ValueError(f"classes has shape {classes.shape} and type {classes.dtype}; expected text (K,)")
+    names = tuple(map(str, range(int(labels.max()) + 1) if classes is None else classes.tolist()))
+    if labels.min() < 0 or labels.max() >= len(names):
+        raise ValueError(f"labels go from {labels.min()} to {labels.max()}, but {len(names)} classes are named")
+    if len(set(names)) < len(names):
+        raise ValueError("two classes have the same name")
+    parts = np.zeros(len(labels), np.int8) if split is None else split.astype(np.int8)
+    return Arrays(images if images.ndim == 4 else images[..., None], labels.astype(np.int64), parts, names)
+
+
+def write_prepared(path: Path, arrays: Arrays) -> None:
+    """Write a file of the prepared form in one atomic step, uncompressed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as file:
+            np.savez(
+                file,
+                images=arrays.images,
+                labels=arrays.labels,
+                split=arrays.split.astype(np.uint8),
+                classes=np.array(arrays.classes),
+            )
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def glance(path: Path) -> tuple[int, ...]:
+    """Read the shape (N, H, W, C) of prepared pictures without reading them."""
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open("images.npy") as file:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            return read(file)[0]
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} cannot be used as prepared data: {error}.") from error

@@ -1,0 +1,29 @@
+"""What networks for pictures have in common: the shapes they take, and stems for any number of channels."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+SMALLEST = 16  # pixels of a side
+
+
+def channels(shape: tuple[int, ...], name: str) -> int:
+    """Count the channels of a picture (C, H, W), or refuse a shape that is none or too small."""
+    if len(shape) != 3 or min(shape[1:]) < SMALLEST:
+        raise ValueError(
+            f"The network {name!r} takes pictures (C, H, W) of at least {SMALLEST}×{SMALLEST} pixels, "
+            f"but the data set has samples of shape {shape}."
+        )
+    return shape[0]
+
+
+def take_channels(network: nn.Module, count: int) -> None:
+    """Let a network's first convolution read `count` channels; new weights spread as those they replace."""
+    stem = next(layer for layer in network.modules() if isinstance(layer, nn.Conv2d))
+    if stem.in_channels == count:
+        return
+    spread = float(stem.weight.detach().std())
+    stem.in_channels = count
+    stem.weight = nn.Parameter(torch.empty(stem.out_channels, count, *stem.kernel_size))
+    nn.init.normal_(stem.weight, std=spread)

@@ -1,0 +1,85 @@
+"""Cut any network at its decision layer."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from protonorm.core import SplitModel
+from protonorm.models.cut import cut
+from protonorm.models.decision import Linear, find_decision, inputs_of, outputs_of
+
+
+def split(
+    module: nn.Module,
+    feature_dim: int,
+    num_classes: int,
+    *,
+    shape: tuple[int, ...] = (3, 32, 32),
+    layer: str | None = None,
+) -> SplitModel:
+    """Cut a network at its last linear layer, or at the one named: what that layer reads becomes d features.
+
+    `shape` is that of one sample. The module is taken over, not copied; one that is refused stays as it was.
+    """
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"{module!r} is not a network: expected an nn.Module.")
+    for name, size in {"feature_dim": (feature_dim,), "num_classes": (num_classes,), "shape": shape}.items():
+        if not size or not all(isinstance(number, int) and number > 0 for number in size):
+            raise ValueError(
+                f"{name}={size if name == 'shape' else size[0]} is refused: expected whole numbers from 1."
+            )
+    found = find_decision(module, tuple(shape), layer)
+    tap = Tap(found.layer)
+    base = Base(_replaced(module, found.layer, tap), tap)
+    model = cut(base, found.name, inputs_of(found.layer), feature_dim, num_classes)
+    return model.to(found.output.device)
+
+
+class Tap(nn.Module):
+    """Stand in a decision layer's place: keep what it would read, and give zeros where it gave logits.
+
+    So whatever the network does with its logits, it goes on with tensors of the right shape.
+    """
+
+    def __init__(self, layer: Linear) -> None:
+        super().__init__()
+        self.axis = -1 if isinstance(layer, nn.Linear) else 1  # where the features are
+        self.outputs = outputs_of(layer)
+        self.kept: Tensor | None = None
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Map (B, …, L) to zeros (B, …, outputs)."""
+        self.kept = input
+        shape = list(input.shape)
+        shape[self.axis] = self.outputs
+        return input.new_zeros(shape)
+
+    def take(self) -> Tensor:
+        """Hand out what was kept (B, L), averaged over points or tokens if there are several."""
+        kept, self.kept = self.kept, None
+        if kept is None:
+            raise RuntimeError("The network's decision layer did not run.")
+        return kept.movedim(self.axis, -1).flatten(1, -2).mean(1) if kept.ndim > 2 else kept
+
+
+class Base(nn.Module):
+    """A network of which nothing is wanted but what its decision layer would read."""
+
+    def __init__(self, network: nn.Module, tap: Tap) -> None:
+        super().__init__()
+        self.network, self.tap = network, tap
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map a batch to (B, L)."""
+        self.network(x)
+        return self.tap.take()
+
+
+def _replaced(network: nn.Module, layer: nn.Module, tap: Tap) -> nn.Module:
+    """Put the tap in the layer's place, under all names that it has."""
+    for name in [name for name, part in network.named_modules(remove_duplicate=False) if part is layer]:
+        if not name:
+            return tap  # the network is nothing but its decision layer
+        owner, _, leaf = name.rpartition(".")
+        setattr(network.get_submodule(owner), leaf, tap)
+    return network
