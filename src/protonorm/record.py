@@ -28,7 +28,7 @@ from protonorm.history import committed, stamp
 from protonorm.tensors import Tensors, prefixed, under
 
 SNAPSHOTS = 50
-VERSIONS = ("protonorm", "torch", "numpy")
+VERSIONS = ("protonorm", "torch", "torchvision", "numpy")
 
 
 class States:
