@@ -31,7 +31,7 @@ types: install
 	$(BIN)/mypy
 
 bench: install
-	$(BIN)/python -m benchmarks
+	$(BIN)/protonorm bench all
 
 docs: install
 	$(BIN)/mkdocs build --strict

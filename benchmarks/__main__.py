@@ -1,24 +1,22 @@
 """Run the benchmarks named on the command line, or all: python -m benchmarks [NAME…]."""
 
-import json
 import sys
-from importlib import import_module
-from pathlib import Path
 
-NAMES = ("workers",)
-RESULTS = Path(__file__).parent / "results"
+from .results import chosen, keep, place, run
 
 
 def main() -> None:
-    """Run, print and keep the results."""
-    names = sys.argv[1:] or NAMES
+    """Run, keep the results and print their tables."""
+    try:
+        names = chosen(sys.argv[1:])
+    except ValueError as error:
+        sys.exit(str(error))
     for name in names:
-        if name not in NAMES:
-            sys.exit(f"There is no benchmark {name!r}; known: {', '.join(NAMES)}.")
-        found = import_module(f"benchmarks.{name}").measure()
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / f"{name}.json").write_text(json.dumps(found, indent=2) + "\n")
-        print(json.dumps(found, indent=2))
+        module, found = run(name, lambda line: print(line, file=sys.stderr), f"python -m benchmarks {name}")
+        print(f"{name}: {keep(name, found, place())}")
+        for row in module.table(found):
+            print("  ".join(row))
 
 
-main()
+if __name__ == "__main__":  # child processes import this module too
+    main()

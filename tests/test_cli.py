@@ -27,7 +27,14 @@ def test_help_and_list_do_not_import_torch():
         "except SystemExit as end: assert not end.code, end.code\n"
         "heavy = {'torch', 'scipy', 'matplotlib', 'torchvision'} & set(sys.modules); assert not heavy, heavy"
     )
-    for words in (["--help"], ["list", "algorithms"], ["list", "models"], ["list", "datasets"], ["run", "--help"]):
+    for words in (
+        ["--help"],
+        ["list", "algorithms"],
+        ["list", "models"],
+        ["list", "datasets"],
+        ["list", "trackers"],
+        ["run", "--help"],
+    ):
         subprocess.run([sys.executable, "-c", code, *words], check=True, stdout=subprocess.DEVNULL)
 
 
@@ -40,6 +47,7 @@ def test_help_and_list_do_not_import_torch():
         ("datasets", "fashion"),
         ("partitions", "dirichlet"),
         ("engines", "serial"),
+        ("trackers", "tensorboard"),
     ],
 )
 def test_list_names_everything(call, kind, name):

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from protonorm import __version__, cli_data, cli_models, cli_predict
+from protonorm import __version__, cli_bench, cli_data, cli_models, cli_predict, cli_report, cli_reproduce
 from protonorm.errors import Diverged, Failed
 
 if TYPE_CHECKING:
     from protonorm.experiment import Experiment
     from protonorm.history import Run
+    from protonorm.trackers.tracker import Tracker
 
 REFUSED, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
 PAGE = 110  # characters a line where there is no terminal to ask
@@ -37,7 +38,8 @@ app = typer.Typer(
 Words = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[SETTINGS]...", help="A YAML file and/or key=value, such as algorithm.gamma=200 rounds=50."
+        metavar="[SETTINGS]...",
+        help="A YAML file and/or key=value, such as algorithm.gamma=200 rounds=50 tracker=tensorboard.",
     ),
 ]
 Methods = Annotated[
@@ -50,7 +52,7 @@ Methods = Annotated[
 Out = Annotated[Path | None, typer.Option(help="Folder of all runs; PROTONORM_RUNS or ./runs if not given.")]
 EngineName = Annotated[str | None, typer.Option("--engine", help="Where clients live: see `protonorm list engines`.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes to use; all cores if not given.")]
-Figures = Annotated[Path | None, typer.Option(help="Folder for the figures; <runs>/comparisons/… if not given.")]
+Figures = Annotated[Path | None, typer.Option(help="Folder for figures and report; <runs>/comparisons/… if not given.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")]
 
@@ -64,6 +66,7 @@ class Kind(StrEnum):
     datasets = "datasets"
     partitions = "partitions"
     engines = "engines"
+    trackers = "trackers"
 
 
 TABLES = {  # where the table of each kind is
@@ -73,6 +76,7 @@ TABLES = {  # where the table of each kind is
     Kind.datasets: ("protonorm.data", "DATASETS"),
     Kind.partitions: ("protonorm.data", "PARTITIONS"),
     Kind.engines: ("protonorm.engines", "ENGINES"),
+    Kind.trackers: ("protonorm.trackers", "TRACKERS"),
 }
 
 
@@ -85,12 +89,15 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run one experiment; resume it if it was begun, show it if it is done."""
-    with reporting():
+    with reporting(quiet=as_json):
         from protonorm.configuration import read_settings
         from protonorm.display import plain_run, run_table
         from protonorm.experiment import Experiment
+        from protonorm.trackers.tracker import choose
 
-        found = follow(Experiment.of(read_settings(settings or [])), out, engine, workers, quiet=as_json)
+        given = read_settings(settings or [])
+        tracker = choose(given.pop("tracker", None))  # refused before anything begins
+        found = follow(Experiment.of(given), out, engine, workers, quiet=as_json, tracker=tracker)
         if as_json:
             print_json(plain_run(found))
         else:
@@ -109,28 +116,35 @@ def compare(
     as_csv: Csv = False,
 ) -> None:
     """Run several methods with the same settings and put them side by side, with `local` and `majority`."""
-    with reporting():
+    quiet = as_json or as_csv
+    with reporting(quiet=quiet):
         from protonorm.comparison import csv_text, rows
-        from protonorm.display import draw_comparison, headline, plain_run
+        from protonorm.display import comparison_folder, draw_comparison, headline, plain_run
         from protonorm.history import runs_root
-        from protonorm.plan import plan
+        from protonorm.plan import plan, tracker
+        from protonorm.report.page import write_page
         from protonorm.tables import comparison_table
+        from protonorm.trackers.tracker import choose
 
-        quiet = as_json or as_csv
+        follower = choose(tracker(words))
         runs = {
-            method: [follow_or_fail(one, out, engine, workers, quiet=quiet) for one in experiments]
+            method: [follow_or_fail(one, out, engine, workers, quiet=quiet, tracker=follower) for one in experiments]
             for method, experiments in plan(words).items()
         }
         table = rows(runs)
-        drawn = draw_comparison(runs, runs_root(out), figures)
+        folder = figures or comparison_folder(runs, runs_root(out))
+        drawn = draw_comparison(runs, folder)
+        page = write_page(runs, folder / "report.html")
         if as_json:
             listed = {method: [plain_run(run) for run in found] for method, found in runs.items()}
-            print_json({"rows": [row.plain() for row in table], "runs": listed, "figures": list(map(str, drawn))})
+            files = {"figures": list(map(str, drawn)), "report": str(page)}
+            print_json({"rows": [row.plain() for row in table], "runs": listed, **files})
         elif as_csv:
             sys.stdout.write(csv_text(table))
         else:
             say(comparison_table(headline(runs), table))
             say(f"Figures: {', '.join(map(str, drawn))}")
+            say(f"Report: {page}")
 
 
 @app.command("list")
@@ -174,29 +188,46 @@ def show(
             say(run_lines(found))
 
 
+app.command()(cli_bench.bench)
 app.command()(cli_models.inspect)
 app.command()(cli_predict.export)
 app.command()(cli_predict.predict)
+app.command()(cli_report.report)
+app.command()(cli_reproduce.reproduce)
 app.add_typer(cli_data.data, name="data")
 
 
-def follow(experiment: Experiment, out: Path | None, engine: str | None, workers: int | None, *, quiet: bool) -> Run:
+def follow(
+    experiment: Experiment,
+    out: Path | None,
+    engine: str | None,
+    workers: int | None,
+    *,
+    quiet: bool,
+    tracker: Tracker | None = None,
+) -> Run:
     """Run an experiment and tell of its rounds."""
     from protonorm.progress import Teller
     from protonorm.session import run as run_experiment
 
     with Teller(experiment.key, experiment.rounds, experiment.algorithm.headline, quiet=quiet) as teller:
-        return run_experiment(experiment, out=out, engine=engine, workers=workers, watch=teller).run
+        return run_experiment(experiment, out=out, engine=engine, workers=workers, watch=teller, tracker=tracker).run
 
 
 def follow_or_fail(
-    experiment: Experiment, out: Path | None, engine: str | None, workers: int | None, *, quiet: bool
+    experiment: Experiment,
+    out: Path | None,
+    engine: str | None,
+    workers: int | None,
+    *,
+    quiet: bool,
+    tracker: Tracker | None = None,
 ) -> Run:
     """Run an experiment for a table, where a run that diverged is a result too."""
     from protonorm.history import read_run, runs_root
 
     try:
-        return follow(experiment, out, engine, workers, quiet=quiet)
+        return follow(experiment, out, engine, workers, quiet=quiet, tracker=tracker)
     except Diverged as error:
         complain(str(error))
         return read_run(runs_root(out) / experiment.key)
@@ -221,12 +252,15 @@ def complain(sentence: str) -> None:
 
 
 @contextmanager
-def reporting() -> Iterator[None]:
+def reporting(*, quiet: bool = False) -> Iterator[None]:
     """Turn what can go wrong into a sentence and an exit code; PROTONORM_DEBUG=1 shows where it came from."""
+    from protonorm.progress import speaking
+
     if os.environ.get("PROTONORM_DEBUG"):
-        yield
+        with speaking(wanted=not quiet):
+            yield
         return
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), speaking(wanted=not quiet):
         warnings.showwarning = lambda message, *_, **__: complain(str(message))
         try:
             yield

@@ -51,7 +51,7 @@ def predict(
     """Say of pictures which class a trained client takes them for, and how sure each rule is."""
     from protonorm.cli import print_json, reporting, say
 
-    with reporting():
+    with reporting(quiet=as_json):
         found = find_client(source, client, out, network, algorithm)
         sure = found.sureness(read_pictures(images, found.about["input"]))  # {rule: (n, K)}
         if as_json:

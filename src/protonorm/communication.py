@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from protonorm.history import Run
 from protonorm.models.choose import network, networks
 from protonorm.setup import Setup
 from protonorm.tensors import numbers, snapshot
@@ -80,4 +82,21 @@ def sizes(setup: Setup) -> Sizes:
         features=numbers(snapshot("features", first.features)),
         head=numbers(snapshot("head", first.head)),
         method=setup.experiment.algorithm,
+    )
+
+
+def sizes_of(run: Run) -> Sizes:
+    """Find the same in a run's record; the data are not needed."""
+    about, settings = run.about, run.experiment
+    size, width, classes = about["input"]["shape"], settings["feature_dim"], len(about["classes"])
+    shape = (size[2], size[0], size[1]) if len(size) == 3 else tuple(size)
+    first = network(networks(settings["models"])[0], shape, width, classes)
+    return Sizes(
+        clients=settings["clients"],
+        classes=classes,
+        width=width,
+        held=int(np.count_nonzero(about["counts"]["train"])),
+        features=numbers(snapshot("features", first.features)),
+        head=numbers(snapshot("head", first.head)),
+        method=SimpleNamespace(**settings["algorithm"]),
     )

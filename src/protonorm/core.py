@@ -19,7 +19,7 @@ from protonorm.geometry.prototypes import class_sums, means_of
 from protonorm.tensors import Tensors, snapshot, under
 
 SERVER = -1  # the server's node number; clients count from 0
-EVALUATION_BATCH = 256  # rows a batch where no gradient is taken
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class SplitModel(nn.Module):
@@ -74,6 +74,7 @@ class Client:
     batch_size: int  # B
     shuffle: bool
     device: str
+    precision: str = "float32"  # of the networks' products; weights and sums stay float32
 
     def load(self, state: Tensors) -> SplitModel:
         """Put the remembered weights into the model."""
@@ -87,7 +88,7 @@ class Client:
             order = torch.randperm(size) if self.shuffle else torch.arange(size)
             if size == 1:
                 order = order.repeat(2)  # batch norm needs two rows; two equal ones give the same mean loss
-            for positions in order.split(self.batch_size):
+            for positions in order.to(self.train.index.device).split(self.batch_size):
                 if len(positions) == self.batch_size or size < self.batch_size:
                     yield self.train.batch(positions, self.device)
 
@@ -97,30 +98,38 @@ class Client:
         `clip` bounds the gradient norm of each module.
         """
         groups = [[weight for weight in module.parameters() if weight.requires_grad] for module in modules]
-        optimiser = torch.optim.SGD(
-            [weight for group in groups for weight in group], self.lr, self.momentum, weight_decay=self.weight_decay
-        )
+        weights = [weight for group in groups for weight in group]
+        optimiser = torch.optim.SGD(weights, self.lr, self.momentum, weight_decay=self.weight_decay, fused=True)
+        scaler = torch.amp.GradScaler(torch.device(self.device).type, enabled=self.precision == "float16")
         for module in modules:
             module.train()
         total, count = torch.zeros((), device=self.device), 0
         for x, y in self.batches():
             optimiser.zero_grad()
-            value = loss(x, y)
-            value.backward()
+            with self.computing():
+                value = loss(x, y)
+            scaler.scale(value).backward()
             if clip is not None:
+                scaler.unscale_(optimiser)
                 for group in groups:
                     nn.utils.clip_grad_norm_(group, clip)
-            optimiser.step()
+            scaler.step(optimiser)
+            scaler.update()
             total += value.detach()
             count += 1
-        mean = float(total) / count  # the only wait for the device
+        mean = float(total) / count  # the first wait for the device
         if not np.isfinite(mean):
             raise Diverged(
                 f"The training loss of client {self.id} became {mean} in round {self.round} (lr = {self.lr:g})."
             )
-        if not all(bool(weight.isfinite().all()) for group in groups for weight in group):
+        if weights and not bool(torch.stack([weight.isfinite().all() for weight in weights]).all()):
             raise Diverged(f"The weights of client {self.id} are not finite after round {self.round}.")
         return mean
+
+    def computing(self) -> torch.autocast:
+        """Let networks compute in the client's precision inside."""
+        kind, precision = torch.device(self.device).type, PRECISIONS[self.precision]
+        return torch.autocast(kind, precision, enabled=self.precision != "float32")
 
     @torch.no_grad()
     def class_means(self, model: SplitModel) -> Tensors:
@@ -128,8 +137,10 @@ class Client:
         model.eval()
         sums = torch.zeros(self.num_classes, self.feature_dim, dtype=torch.float64, device=self.device)
         counts = torch.zeros(self.num_classes, dtype=torch.int64, device=self.device)
-        for x, y in self.train.sweep(EVALUATION_BATCH, self.device):
-            more, seen = class_sums(model.features(x), y, self.num_classes)
+        for x, y in self.train.sweep(device=self.device):
+            with self.computing():
+                z = model.features(x)
+            more, seen = class_sums(z, y, self.num_classes)
             sums += more
             counts += seen
         classes, means = means_of(sums, counts)

@@ -52,13 +52,16 @@ def headline(runs: Mapping[str, Sequence[Run]]) -> str:
     return f"{first['dataset']['name']}, {dealt}, {first['clients']} clients, {first['rounds']} rounds"
 
 
-def draw_comparison(runs: Mapping[str, Sequence[Run]], root: Path, folder: Path | None) -> list[Path]:
+def comparison_folder(runs: Mapping[str, Sequence[Run]], root: Path) -> Path:
+    """Say where the figures and the report of a comparison go."""
+    keys = "\n".join(run.about["key"] for found in runs.values() for run in found)
+    return root / "comparisons" / hashlib.sha256(keys.encode()).hexdigest()[:10]
+
+
+def draw_comparison(runs: Mapping[str, Sequence[Run]], folder: Path) -> list[Path]:
     """Write the figures of a comparison: accuracy over rounds, and who holds what."""
     from protonorm.report.figures import accuracy_curves, heat_map, save_figure  # slow to import
 
-    if folder is None:
-        keys = "\n".join(run.about["key"] for found in runs.values() for run in found)
-        folder = root / "comparisons" / hashlib.sha256(keys.encode()).hexdigest()[:10]
     first = next(iter(runs.values()))[0]
     return [
         save_figure(accuracy_curves(runs), folder / "accuracy.png"),

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from protonorm.core import EVALUATION_BATCH, Algorithm, Client
+from protonorm.core import Algorithm, Client
 from protonorm.geometry.prototypes import distances, margins
 from protonorm.tensors import Tensors
 
@@ -24,15 +24,15 @@ WORST = 0.1  # the share of clients whose mean accuracy is `worst`
 def evaluate(algorithm: Algorithm, client: Client, state: Tensors, message: Tensors) -> Tensors:
     """Count right answers per class and rule in one pass over the test part: support (K,), correct.<rule> (K,)."""
     client.load(state).eval()
-    counts: Tensors = {"support": torch.zeros(client.num_classes, dtype=torch.int64)}
-    for x, y in client.test.sweep(EVALUATION_BATCH, client.device):
-        scores = algorithm.scores(client, state, message, x)
-        counts["support"] += torch.bincount(y, minlength=client.num_classes).cpu()
+    counts: Tensors = {"support": torch.zeros(client.num_classes, dtype=torch.int64, device=client.device)}
+    for x, y in client.test.sweep(device=client.device):
+        with client.computing():
+            scores = algorithm.scores(client, state, message, x)
+        counts["support"].index_add_(0, y, torch.ones_like(y))
         for rule, score in scores.items():
-            right = y[score.argmax(1) == y]
-            more = torch.bincount(right, minlength=client.num_classes).cpu()
-            counts[f"correct.{rule}"] = counts.get(f"correct.{rule}", 0) + more
-    return counts
+            found = counts.setdefault(f"correct.{rule}", torch.zeros_like(counts["support"]))
+            found.index_add_(0, y, (score.argmax(1) == y).long())
+    return {name: count.cpu() for name, count in counts.items()}
 
 
 def unseen(client: Client, state: Tensors) -> int:

@@ -43,7 +43,7 @@ def prototype_scores(
     """Score by the nearest global prototype, the nearest local one (Eq. 6), and the logits, in one pass."""
     z = client.model.features(x)
     scores = {
-        rule: closeness(z, said["classes"].to(z.device), said["prototypes"].to(z), client.num_classes)
+        rule: closeness(z, said["classes"].to(z.device), said["prototypes"].to(z.device), client.num_classes)
         for rule, said in (("global", message), ("local", state))
         if "prototypes" in said
     }

@@ -7,7 +7,7 @@ import json
 import warnings
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import torch
 from annotated_types import Ge, Lt, MinLen
@@ -23,6 +23,8 @@ from protonorm.models.choose import chosen, described
 from protonorm.settings import Count, Fraction, NonNegative, Positive, Share, Whole
 
 Size = Annotated[int, Ge(2)]  # of a batch: batch norm needs two samples
+
+Precision = Literal["float32", "bfloat16", "float16"]
 
 FORMAT = 1  # of a run's files; another one gives another key
 
@@ -52,6 +54,8 @@ class Experiment(BaseModel):
     train: Share = Field(0.75, description="share of a client's samples to train on; the others test")
     seed: Whole = Field(0, description="of all but data and partition, which have their own")
     device: str = Field("cpu", description="where to compute: cpu, cuda, cuda:1, mps")
+    precision: Precision = Field("float32", description="of the networks' products: float32, bfloat16 or float16")
+    lowering: bool = Field(True, description="exact forms of convolutions that a CPU computes faster")
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
@@ -128,6 +132,11 @@ class Experiment(BaseModel):
     @field_serializer("models")
     def _describe_models(self, value: Any) -> Any:
         return described(value)
+
+    @property
+    def lowered(self) -> bool:
+        """Tell whether networks take their CPU forms."""
+        return self.lowering and torch.device(self.device).type == "cpu" and self.precision == "float32"
 
     @property
     def cohort_size(self) -> int:

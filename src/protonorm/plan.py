@@ -18,11 +18,17 @@ def plan(words: Sequence[str]) -> dict[str, list[Experiment]]:
         raise ValueError(f"There is no method to compare; known: {', '.join(sorted(ALGORITHMS))}.")
     if "algorithm" in settings:
         raise ValueError("Name methods as words of their own (protonorm:gamma=50 fedproto), not as algorithm=….")
+    settings.pop("tracker", None)
     seeds = read_seeds(settings.pop("seeds", settings.pop("seed", 0)))
     return {
         method: [Experiment.of(settings | {"algorithm": algorithm(method), "seed": seed}) for seed in seeds]
         for method in dict.fromkeys([*methods, "local"])
     }
+
+
+def tracker(words: Sequence[str]) -> Any:
+    """Find the tracker among the words; it decides no number, so that no experiment has it."""
+    return read_settings([word for word in words if not is_method(word)]).get("tracker")
 
 
 def is_method(word: str) -> bool:

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protonorm.core import EVALUATION_BATCH, Algorithm, Client, one_thread
-from protonorm.data.dataset import as_input
+from protonorm.core import Algorithm, Client, one_thread
+from protonorm.data.dataset import as_input, at_once
 from protonorm.files import pretty, replace
 from protonorm.tensors import Tensors, encode, prefixed
 
@@ -81,7 +81,7 @@ class Predictor:
         self.client.load(state).eval()
         parts = [
             self.algorithm.scores(self.client, state, self.message, as_input(rows.to(self.client.device)))
-            for rows in inputs.split(EVALUATION_BATCH)
+            for rows in inputs.split(at_once(inputs))
         ]
         return {rule: torch.cat([part[rule] for part in parts]).float().cpu() for rule in parts[0]}
 

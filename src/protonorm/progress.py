@@ -1,11 +1,14 @@
-"""Tell of a run while it goes on: a live bar in a terminal, plain lines elsewhere."""
+"""Tell of a run, or of other long work, while it goes on: a live bar in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from statistics import fmean
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -14,6 +17,11 @@ if TYPE_CHECKING:
     from protonorm.federation import Round
 
 EVERY = 10.0  # seconds between plain lines
+LATE = 2.0  # seconds of work before a bar is worth showing
+
+Item = TypeVar("Item")
+
+_heard: ContextVar[bool] = ContextVar("heard", default=False)  # a program that uses the package is not talked to
 
 
 class Teller:
@@ -60,6 +68,43 @@ class Teller:
             self._console.print(
                 f"{self._title}: round {round.number}/{self._rounds}, {note}, {_clock(left)} left", highlight=False
             )
+
+
+@contextmanager
+def speaking(*, wanted: bool = True) -> Iterator[None]:
+    """Let `steps` be heard, or not, while this lasts."""
+    before = _heard.set(wanted)
+    try:
+        yield
+    finally:
+        _heard.reset(before)
+
+
+def steps(items: Sequence[Item], title: str) -> Iterator[Item]:
+    """Go through items, and tell on the error stream how far it is once that takes long."""
+    if not _heard.get():
+        yield from items
+        return
+    console = Console(stderr=True)
+    live = Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console
+    )
+    task = live.add_task(title, total=len(items))
+    begun = said = time.monotonic()
+    try:
+        for done, item in enumerate(items):
+            now = time.monotonic()
+            live.update(task, completed=done)
+            if console.is_terminal and not live.live.is_started and now - begun >= LATE:
+                live.start()
+            elif done and not console.is_terminal and now - said >= EVERY:
+                said, left = now, (now - begun) / done * (len(items) - done)
+                console.print(f"{title}: {done}/{len(items)}, {_clock(left)} left", highlight=False)
+            yield item
+        live.update(task, completed=len(items))
+    finally:
+        if live.live.is_started:
+            live.stop()
 
 
 def _note(metrics: dict[str, Any], headline: str) -> str:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from protonorm.core import one_thread
 from protonorm.experiment import Experiment
 from protonorm.history import Run, stamp
 from protonorm.predictor import Predictor
@@ -103,6 +105,15 @@ class TrainedClient:
     def predict(self, x: NDArray[Any], rule: str | None = None) -> NDArray[np.int64]:
         """Predict the classes (n,) of pictures (n, H, W, C) as uint8, or of vectors (n, D)."""
         return self.predictor.predict(x, rule)
+
+    @torch.no_grad()
+    def features(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Give the features (n, d) of the client's test samples, and their classes (n,)."""
+        client = self.setup.client(self.id, self.trained)
+        with one_thread():
+            model = client.load(self.state).eval()
+            parts = [model.features(x).double().cpu() for x, _ in client.test.sweep(device=client.device)]
+        return torch.cat(parts).numpy(), client.test.labels.numpy()
 
     def save(self, path: str | Path) -> Path:
         """Write the client into a folder of its own, for `load_client`."""

@@ -17,6 +17,7 @@ from protonorm.files import read_json
 from protonorm.history import Run, stamp
 from protonorm.models import choose
 from protonorm.models.choose import Network
+from protonorm.models.lowering import lower
 from protonorm.predictor import ABOUT, WEIGHTS, Predictor
 from protonorm.record import States
 from protonorm.tensors import Tensors, decode, load, under
@@ -119,6 +120,7 @@ def _client(about: Mapping[str, Any], given: Network | None) -> Client:
     size = (shape[2], shape[0], shape[1]) if len(shape) == 3 else shape
     with seeded(0, 0, about["client"]):  # weights that are replaced at once: not from the caller's randomness
         model = choose.network(given or named, size, about["feature_dim"], len(about["classes"]))
+    lower(model)
     none = Samples(torch.zeros(0, *shape), torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64))
     return Client(
         id=about["client"],

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from protonorm.experiment import Experiment
 from protonorm.federation import Engine, Round, begin, rounds
 from protonorm.history import read_run, runs_root
 from protonorm.models.choose import described, networks
-from protonorm.record import Record
+from protonorm.record import Checkpoint, Record
 from protonorm.registry import find
 from protonorm.result import Result
 from protonorm.setup import Setup
+from protonorm.trackers.tracker import Tracker, choose, tracked
 
 Watch = Callable[[Round], None]  # told of every round as it is committed
 
@@ -32,16 +34,23 @@ def run(
     engine: str | None = None,
     workers: int | None = None,
     watch: Watch | None = None,
+    tracker: str | Tracker | Watch | None = None,
 ) -> Result:
     """Run an experiment in its folder under `out`; resume it if it was begun, do nothing if it is done.
 
     Clients live in one process a core unless `engine` says otherwise; the numbers are the same on every engine.
+    `watch` is told of the rounds that are done now; `tracker`, of which `protonorm list trackers` has those by name, is
+    told of all rounds from the first on, of a run that is done too.
     """
+    follower = choose(tracker)
     folder = runs_root(Path(out) if out else None) / experiment.key
     chosen = choose_engine(experiment, engine)
     if not is_finished(folder):
         with one_thread():
-            _run(experiment, folder, chosen, workers, watch or (lambda _: None))
+            _run(experiment, folder, chosen, workers, watch or (lambda _: None), follower)
+    elif follower:
+        with Record(folder, experiment.key, experiment.rounds), tracked(follower, folder):
+            pass  # all rounds are recorded
     return Result(experiment, read_run(folder))
 
 
@@ -60,27 +69,33 @@ def is_finished(folder: Path) -> bool:
     return (folder / "experiment.json").exists() and read_run(folder).finished
 
 
-def _run(experiment: Experiment, folder: Path, engine: str, workers: int | None, watch: Watch) -> None:
+def _run(
+    experiment: Experiment, folder: Path, engine: str, workers: int | None, watch: Watch, follower: Tracker | None
+) -> None:
     start = ENGINES[engine].load()
     setup = Setup(experiment)
     setup.rehearse()
     with Record(folder, experiment.key, experiment.rounds) as record:
         record.describe(about(setup))
         point = record.resume() or begin(setup)
-        clients: Engine = start(setup, record.states, workers)
-        done = point.round
-        try:
-            for finished in rounds(setup, clients, record, point):
-                done = finished.number
+        with tracked(follower, folder) as tell, closing(start(setup, record.states, workers)) as clients:
+            _go_on(setup, clients, record, point, (watch, tell))
+
+
+def _go_on(setup: Setup, clients: Engine, record: Record, point: Checkpoint, watches: Sequence[Watch]) -> None:
+    """Do the rounds after a checkpoint and tell of each; note why, if they end too soon."""
+    done = point.round
+    try:
+        for finished in rounds(setup, clients, record, point):
+            done = finished.number
+            for watch in watches:
                 watch(finished)
-        except Diverged as error:
-            record.fail(done + 1, str(error))
-            raise Diverged(
-                f"{error} Round {done} is kept in {folder}. A smaller lr, λ or γ may help: "
-                f"this run has {_settings(experiment)}."
-            ) from None
-        finally:
-            clients.close()
+    except Diverged as error:
+        record.fail(done + 1, str(error))
+        raise Diverged(
+            f"{error} Round {done} is kept in {record.folder}. A smaller lr, λ or γ may help: "
+            f"this run has {_settings(setup.experiment)}."
+        ) from None
 
 
 def about(setup: Setup) -> dict[str, Any]:

@@ -8,15 +8,19 @@ from typing import TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from protonorm.core import Client, Server, SplitModel, seeded
-from protonorm.data.dataset import Dataset, Samples
+from protonorm.data.dataset import Dataset, Samples, view
 from protonorm.data.given import parts_of
 from protonorm.data.partition import Part
 from protonorm.experiment import Experiment
 from protonorm.models.choose import Network, named, network, networks
+from protonorm.models.lowering import lower
 
 Value = TypeVar("Value")
+
+ROOM = 0.5  # share of a device's free memory that samples may take
 
 
 class Setup:
@@ -62,8 +66,8 @@ class Setup:
             rounds=experiment.rounds,
             model=workspace(choice[id % len(choice)], "model"),
             auxiliary=workspace(choice[0], "auxiliary") if experiment.algorithm.auxiliary else None,
-            train=Samples.of(self.dataset, part.train),
-            test=Samples.of(self.dataset, part.test),
+            train=self._samples(part.train),
+            test=self._samples(part.test),
             num_classes=self.dataset.num_classes,
             feature_dim=self._feature_dim,
             lr=own(experiment.lr, id),
@@ -73,6 +77,7 @@ class Setup:
             batch_size=own(experiment.batch_size, id),
             shuffle=experiment.shuffle,
             device=experiment.device,
+            precision=experiment.precision,
         )
 
     def server(self, round: int) -> Server:
@@ -118,7 +123,21 @@ class Setup:
     def _build(self, item: str | Network) -> SplitModel:
         model = network(item, self.dataset.shape, self._feature_dim, self.dataset.num_classes)
         laid: SplitModel = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if self.experiment.lowered:
+            lower(laid)
         return laid.to(self.experiment.device)
+
+    def _samples(self, index: NDArray[np.int64]) -> Samples:
+        inputs, labels = self._arrays
+        return Samples(inputs, labels, view(index).to(inputs.device))
+
+    @cached_property
+    def _arrays(self) -> tuple[Tensor, Tensor]:
+        """Lay the samples where networks compute, once for all clients, if there is room for them."""
+        inputs, labels, device = view(self.dataset.inputs), view(self.dataset.labels), self.experiment.device
+        if torch.device(device).type == "cuda" and inputs.nbytes > ROOM * torch.cuda.mem_get_info(device)[0]:
+            return inputs, labels  # batches travel one by one
+        return inputs.to(device), labels.to(device)
 
 
 def own(value: Value | tuple[Value, ...], id: int) -> Value:

@@ -134,9 +134,9 @@ def test_every_step_goes_down():
 def test_limits_hold():
     assert len(list(descend(on_sphere(40, 8), Settings(limit=7)))) == 7
     assert len(list(descend(on_sphere(40, 8), Settings(tolerance=1e-2)))) < 40
-    assert affordable(100, 64) == 1000
-    assert affordable(5000, 512) == 78  # 10¹² / (5000²·512)
-    assert affordable(100_000, 512) == 50
+    assert affordable(100, 64) == 500
+    assert affordable(5000, 512) == 26  # 4·10¹¹ / (5000²·612)
+    assert affordable(100_000, 512) == 20
 
 
 def test_many_points_in_blocks(monkeypatch):

@@ -8,6 +8,7 @@ import numpy as np
 
 from protonorm.data.prepared import Arrays, read_prepared
 from protonorm.data.tree import UNSAID, Wish, folders, in_order, leaves, read_leaves
+from protonorm.progress import steps
 
 
 def client_places(path: Path) -> list[Path]:
@@ -29,7 +30,7 @@ def read_clients(path: Path, wish: Wish) -> Arrays:
         return read_leaves(found, path, wish)
     if wish.size or wish.channels:
         raise ValueError(f"dataset.size and dataset.channels are for picture files; {places[0]} is taken as it is.")
-    return _join(places, [_own(place) for place in places])
+    return _join(places, [_own(place) for place in steps(places, "Reading the clients' files")])
 
 
 def _own(path: Path) -> Arrays:

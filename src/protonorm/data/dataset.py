@@ -14,6 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+CACHED = 3 * 2**17  # numbers in a batch of inputs, up to which a CPU's caches hold what networks make of them
+FEWEST, MOST = 32, 256  # samples of such a batch
+
 Inputs = NDArray[np.uint8] | NDArray[np.float32]  # pictures (N, H, W, C), vectors (N, D)
 
 
@@ -79,7 +82,7 @@ class Samples:
     @classmethod
     def of(cls, dataset: Dataset, index: NDArray[np.int64]) -> Self:
         """Look at a part of a data set without copying it."""
-        return cls(_view(dataset.inputs), _view(dataset.labels), _view(index))
+        return cls(view(dataset.inputs), view(dataset.labels), view(index))
 
     def __len__(self) -> int:
         """Count the samples, n."""
@@ -87,8 +90,8 @@ class Samples:
 
     @cached_property
     def labels(self) -> Tensor:
-        """Give the labels of the part, (n,)."""
-        return self.targets[self.index]
+        """Give the labels of the part, (n,), on the CPU."""
+        return self.targets[self.index].cpu()
 
     def class_counts(self, num_classes: int) -> Tensor:
         """Count the samples of each class, (K,)."""
@@ -96,14 +99,21 @@ class Samples:
 
     def batch(self, positions: Tensor, device: str | torch.device = "cpu") -> tuple[Tensor, Tensor]:
         """Gather the samples at positions (B,) of the part, ready for a network."""
-        rows = self.index[positions]
+        rows = self.index[positions.to(self.index.device)]
         x = self.inputs.index_select(0, rows).to(device)
         return as_input(x), self.targets[rows].to(device)
 
-    def sweep(self, size: int, device: str | torch.device = "cpu") -> Iterator[tuple[Tensor, Tensor]]:
+    def sweep(self, size: int | None = None, device: str | torch.device = "cpu") -> Iterator[tuple[Tensor, Tensor]]:
         """Go once through the part in its order, `size` samples at a time; the last batch may be smaller."""
+        size = size or at_once(self.inputs)
         for start in range(0, len(self), size):
             yield self.batch(torch.arange(start, min(start + size, len(self))), device)
+
+
+def at_once(inputs: Tensor) -> int:
+    """Say how many samples to compute at once where no gradient is taken: few large pictures, many small ones."""
+    numbers = max(1, inputs[:1].numel())
+    return min(MOST, max(FEWEST, CACHED // numbers))
 
 
 def as_input(x: Tensor) -> Tensor:
@@ -117,7 +127,8 @@ def as_input(x: Tensor) -> Tensor:
     return x.permute(0, 3, 1, 2) if x.ndim == 4 else x
 
 
-def _view(array: NDArray[Any]) -> Tensor:
+def view(array: NDArray[Any]) -> Tensor:
+    """Look at an array as a tensor."""
     with warnings.catch_warnings():
         # Nothing here writes into a data set, so that memory-mapped and other read-only arrays are welcome.
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import lzma
 from importlib.resources import files
+from typing import Any
 
 import numpy as np
 from pydantic.dataclasses import dataclass
 
 from protonorm.data.dataset import Dataset
-from protonorm.settings import STRICT
+from protonorm.data.fewer import fewer
+from protonorm.settings import STRICT, Count
 
 CLASSES = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 EACH = 600  # pictures of a class
@@ -28,6 +30,8 @@ SHA256 = "ddd532ed572dbe49b72b5f104b551d4e081a195ad73a00d4d40ec22e3eb3fae2"
 class Fashion:
     """Pictures of clothes, 28×28 grey values, 600 of each of ten classes."""
 
+    samples: Count | None = None  # so many, of each class its share; None takes all
+
     def load(self) -> Dataset:
         """Unpack the pictures, class after class, and check that they are those that were packed."""
         packed = files("protonorm.data").joinpath(FILE).read_bytes()
@@ -35,4 +39,10 @@ class Fashion:
         pictures = columns.transpose(0, 2, 1).copy()  # (6000, 28, 28); columns first pack smaller
         if hashlib.sha256(pictures.data).hexdigest() != SHA256:
             raise ValueError(f"The pictures in {FILE} are not those of this version; install the package again.")
-        return Dataset("fashion", pictures[..., None], np.repeat(np.arange(len(CLASSES)), EACH), CLASSES)
+        labels = np.repeat(np.arange(len(CLASSES)), EACH)
+        chosen = fewer(labels, self.samples) if self.samples else slice(None)
+        return Dataset("fashion", pictures[chosen, ..., None], labels[chosen], CLASSES)
+
+    def description(self) -> dict[str, Any]:
+        """Tell fewer samples from all of them."""
+        return {"name": "fashion"} | ({"samples": self.samples} if self.samples else {})

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from protonorm.progress import steps
+
 # Pillow calls other programs for some formats, such as EPS; these it reads itself.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEBP", "TIFF")
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".webp", ".tif", ".tiff")
@@ -53,7 +55,7 @@ def pixels(file: Path | IO[bytes], name: str, size: tuple[int, int] | None, chan
 def stack(paths: Sequence[Path], size: tuple[int, int], channels: int) -> NDArray[np.uint8]:
     """Read pictures into one array (N, H, W, C)."""
     images = np.empty((len(paths), *size, channels), np.uint8)
-    for position, path in enumerate(paths):
+    for position, path in enumerate(steps(paths, "Reading pictures")):
         images[position] = pixels(path, str(path), size, channels)
     return images
 

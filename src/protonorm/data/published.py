@@ -14,10 +14,11 @@ from typing import Any, ClassVar, Literal
 from pydantic.dataclasses import dataclass
 
 from protonorm.data.dataset import Dataset
+from protonorm.data.fewer import fewer
 from protonorm.data.mapped import Mapped, open_mapped, stamp_of_file
 from protonorm.data.places import data_root
 from protonorm.data.prepared import Arrays, has_training, read_prepared
-from protonorm.settings import STRICT
+from protonorm.settings import STRICT, Count
 
 Pool = Literal["train", "all"]
 
@@ -29,6 +30,7 @@ class Published(ABC):
     name: ClassVar[str]
 
     root: Path | None = field(default=None, compare=False)  # folder of prepared data; results do not depend on it
+    samples: Count | None = None  # so many, of each class its share; None takes all
 
     @property
     def path(self) -> Path:
@@ -37,12 +39,22 @@ class Published(ABC):
 
     def load(self) -> Dataset:
         """Map the pictures."""
-        arrays = self._open().arrays
-        return Dataset(self.name, arrays.images, arrays.labels, arrays.classes)
+        return self._taken(self._open().arrays)
 
     def description(self) -> dict[str, Any]:
         """Tell the data set by its content, not by its place."""
-        return {"name": self.name, **self._open().about}
+        return {"name": self.name, **self._told(self._open().about)}
+
+    def _taken(self, arrays: Arrays) -> Dataset:
+        images, labels = arrays.images, arrays.labels
+        if self.samples:
+            chosen = fewer(labels, self.samples)
+            images, labels = images[chosen], labels[chosen]
+        return Dataset(self.name, images, labels, arrays.classes)
+
+    def _told(self, about: dict[str, Any]) -> dict[str, Any]:
+        """Say how many samples are taken of how many; the hash is that of all."""
+        return about | ({"samples": self.samples, "of": about["samples"]} if self.samples else {})
 
     def _open(self, pool: Pool = "all") -> Mapped:
         path = self._there()
@@ -90,13 +102,12 @@ class TinyImageNet(Published):
 
     def load(self) -> Dataset:
         """Map the pictures of the pool."""
-        arrays = self._chosen()[1].arrays
-        return Dataset(self.name, arrays.images, arrays.labels, arrays.classes)
+        return self._taken(self._chosen()[1].arrays)
 
     def description(self) -> dict[str, Any]:
         """Tell the data set by its content and pool."""
         pool, found = self._chosen()
-        return {"name": self.name, "pool": pool, **found.about}
+        return {"name": self.name, "pool": pool, **self._told(found.about)}
 
     def _chosen(self) -> tuple[Pool, Mapped]:
         pool = self.pool

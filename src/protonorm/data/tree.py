@@ -12,6 +12,7 @@ import numpy as np
 
 from protonorm.data.pictures import ENDINGS, Look, look, stack
 from protonorm.data.prepared import Arrays
+from protonorm.progress import steps
 
 UNSAID = -1  # nobody has said whether a picture trains or tests
 SPLITS = {"train": 0, "test": 1, "val": 1, "valid": 1}  # sub-folders that say it
@@ -96,7 +97,7 @@ def class_names(found: Sequence[Leaf], where: Path) -> tuple[str, ...]:
 def read_leaves(found: Sequence[Leaf], where: Path, wish: Wish) -> Arrays:
     """Read all pictures of a tree."""
     names = class_names(found, where)
-    looks = [look(leaf.path) for leaf in found]
+    looks = [look(leaf.path) for leaf in steps(found, "Looking at pictures")]
     channels = _channels(found, looks, wish)
     size = _size(found, looks, wish)
     if (total := len(found) * size[0] * size[1] * channels) > LIMIT:

@@ -31,7 +31,7 @@ class Processes:
     def __init__(self, setup: Setup, states: States, workers: int | None = None) -> None:
         sizes = {id: float(len(part.train) + len(part.test)) for id, part in enumerate(setup.parts)}
         count = min(workers or cores(), len(sizes))
-        self._hands = deal(sizes, count)
+        self.hands = deal(sizes, count)
         self._answers: queue.SimpleQueue[tuple[int, dict[str, Any], Tensors]] = queue.SimpleQueue()
         self._workers = [start_worker() for _ in range(count)]
         for number, worker in enumerate(self._workers):
@@ -51,7 +51,7 @@ class Processes:
         self, round: int, cohort: Collection[int], message: Tensors, trained: Sequence[int]
     ) -> Iterator[Reply]:
         """Let the cohort train and everybody be tested; give replies in the order of the clients' numbers."""
-        for worker, hand in zip(self._workers, self._hands, strict=True):
+        for worker, hand in zip(self._workers, self.hands, strict=True):
             self._send(worker, {"round": round, "clients": [(id, id in cohort, trained[id]) for id in hand]}, message)
         early: dict[int, Reply] = {}
         costs: dict[int, float] = {}
@@ -62,7 +62,7 @@ class Processes:
                 costs[header["id"]] = header["seconds"]
             yield early.pop(id)
         if len(cohort) == len(trained):  # costs of a round in which everybody did the same
-            self._hands = redeal(self._hands, costs)
+            self.hands = redeal(self.hands, costs)
 
     def close(self) -> None:
         """End the workers: they go when their line is closed."""

@@ -25,7 +25,7 @@ from protonorm.geometry.separation import lift, separate, shake
 __all__ = ["METHODS", "Alignment", "align", "energy", "forces", "tangential"]
 
 METHODS = ("auto", "exact", "paper", "descent")
-RACE = 200  # steps after which only the lowest descent goes on
+RACE = 100  # steps after which only the lowest descent goes on, or a quarter of those it may take
 EQUAL = 1e-12  # relative difference below which two energies are the same
 
 
@@ -73,7 +73,7 @@ def align(
 
     `s` is the Riesz exponent. `eta` to `stop` are the schedule of `paper` (see `Schedule`), whose end point is also a
     second start of `descent`. `tolerance` is the residual at which `descent` stops, `limit` its greatest number of
-    steps: 1000 unless given, fewer for very many prototypes.
+    steps: 500 unless given, fewer for very many prototypes.
     """
     schedule = Schedule(eta, mu, decay, decay_every, first_decay, steps, epsilon, patience, stop)
     points = unit(take(vectors, "vectors"))
@@ -113,7 +113,8 @@ def begin(points: Tensor, trace: bool) -> Way:
 
 def race(start: Way, schedule: Schedule, settings: Settings, trace: bool) -> Way:
     """Descend from several starts for a while, then only on the lowest way."""
-    ways = [(follow(way, islice(path, RACE), trace), path) for way, path in starts(start, schedule, settings, trace)]
+    lap = min(RACE, 1 + settings.limit // 4)
+    ways = [(follow(way, islice(path, lap), trace), path) for way, path in starts(start, schedule, settings, trace)]
     levels = [look(way.points, settings.s).level for way, _ in ways]
     margin = EQUAL * max(1.0, abs(min(levels)))
     way, path = next(pair for pair, level in zip(ways, levels, strict=True) if level <= min(levels) + margin)

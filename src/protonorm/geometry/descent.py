@@ -8,7 +8,7 @@ For s > 0 the logarithm of the energy is descended: same minima, no overflow.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,10 +17,12 @@ from torch import Tensor
 
 from protonorm.geometry.energy import field, project
 from protonorm.geometry.memory import Memory
+from protonorm.geometry.stiffness import stiffness
 
 TRIALS = 40  # of one line search
 DECREASE, CURVATURE = 1e-4, 0.9  # of the Wolfe conditions
-WORK = 10**12  # multiplications of (K, K) by (K, d) that a descent may take unless told otherwise
+WORK = 4 * 10**11  # multiplications that a descent may take unless told otherwise: of (K, K) by (K, d) …
+PASSES = 100  # … and this many in place of d for what else is done to (K, K) numbers
 NOISE = 1e-12  # of log dist: smaller changes of the energy are judged by slopes, not by differences
 
 
@@ -40,7 +42,7 @@ class Settings:
 
     s: float = 0.0  # Riesz exponent, Eq. 8
     tolerance: float = 1e-9  # residual at which the descent stops
-    limit: int = 1000  # greatest number of steps
+    limit: int = 500  # greatest number of steps
 
     def __post_init__(self) -> None:
         """Refuse what ends nowhere."""
@@ -51,8 +53,8 @@ class Settings:
 
 
 def affordable(count: int, dimension: int) -> int:
-    """Choose a limit for K points in d dimensions: 1000 steps, fewer when that would be minutes of work."""
-    return max(50, min(1000, WORK // (count * count * dimension)))
+    """Choose a limit for K points in d dimensions: 500 steps, fewer when that would be minutes of work."""
+    return max(20, min(500, WORK // (count * count * (dimension + PASSES))))
 
 
 def look(vectors: Tensor, s: float) -> Place:
@@ -89,12 +91,21 @@ def direction(place: Place, memory: Memory, s: float) -> Tensor:
     """Choose where to go, (K, d): no row turns by more than half a right angle."""
     lengths = place.vectors.norm(dim=1, keepdim=True)
     if memory.order:
-        move = memory.direction(place.gradient)
+        move = memory.direction(place.gradient, divider(place, s))
         if dot(move, place.gradient) < 0:
             return move.div_(max(1.0, float((move.norm(dim=1, keepdim=True) / lengths).max())))
         memory.order.clear()
     pull: Tensor = -place.gradient * lengths
     return pull.mul_(lengths / (pull.norm(dim=1, keepdim=True) + radial(len(pull), s)))
+
+
+def divider(place: Place, s: float) -> Callable[[Tensor], Tensor] | None:
+    """Divide slopes (K, d) by what resists there, whatever the lengths of the vectors; only where that pays."""
+    count, dimension = place.points.shape
+    if s > 0 or count <= dimension:
+        return None
+    lengths, resistance = place.vectors.norm(dim=1, keepdim=True), stiffness(place.points)
+    return lambda slopes: resistance.divide(slopes * lengths).mul_(lengths)
 
 
 def search(place: Place, move: Tensor, s: float) -> Place | None:

@@ -1,13 +1,16 @@
 """What L-BFGS remembers: the last moves, the changes of slope along them, and all products between these.
 
-The usual two loops run over the (2m, 2m) products, not over vectors of length K·d, so a direction costs three passes
+The usual two loops run over the (2m, 2m) products, not over vectors of length K·d, so a direction costs four passes
 over the memory, whatever m is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 LENGTH = 10  # m, moves remembered
@@ -37,22 +40,30 @@ class Memory:
         self.products[:, both] = products
         self.products[both] = products.T
 
-    def direction(self, gradient: Tensor) -> Tensor:
-        """Apply minus the inverse Hessian to a gradient (K, d)."""
-        slopes = (self.rows @ gradient.flatten()).cpu().numpy()  # (2m,)
-        shares, own = np.zeros(2 * LENGTH), -1.0  # of the rows and of the gradient in the direction
+    def direction(self, gradient: Tensor, divide: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """Apply minus the inverse Hessian to a gradient (K, d).
 
-        def along(row: int) -> float:
-            return float(self.products[row] @ shares + own * slopes[row])
-
+        `divide` applies the inverse Hessian that is assumed before the moves are heard; otherwise it is a number.
+        """
         curvature = {place: self.products[place, LENGTH + place] for place in self.order}
-        taken = {}
+        slopes, shares, taken = self._along(gradient), np.zeros(2 * LENGTH), {}
         for place in reversed(self.order):
-            taken[place] = along(place) / curvature[place]
-            shares[LENGTH + place] -= taken[place]
-        scale = curvature[self.order[-1]] / self.products[LENGTH + self.order[-1], LENGTH + self.order[-1]]
-        shares, own = shares * scale, own * scale
+            taken[place] = (slopes[place] - self.products[place] @ shares) / curvature[place]
+            shares[LENGTH + place] = taken[place]
+        rest = gradient - self._mixed(shares, gradient)
+        newest = self.order[-1]
+        scale = curvature[newest] / self.products[LENGTH + newest, LENGTH + newest]
+        move = divide(rest) if divide else rest.mul_(scale)
+        slopes, shares = self._along(move), np.zeros(2 * LENGTH)
         for place in self.order:
-            shares[place] += taken[place] - along(LENGTH + place) / curvature[place]
-        move = torch.from_numpy(shares).to(self.rows) @ self.rows
-        return move.add_(gradient.flatten(), alpha=own).view_as(gradient)
+            along = slopes[LENGTH + place] + self.products[LENGTH + place] @ shares
+            shares[place] = taken[place] - along / curvature[place]
+        return move.add_(self._mixed(shares, move)).neg_()
+
+    def _along(self, vector: Tensor) -> NDArray[np.float64]:
+        """Multiply all rows by a (K, d) tensor, (2m,)."""
+        return (self.rows @ vector.flatten()).cpu().numpy()
+
+    def _mixed(self, shares: NDArray[np.float64], like: Tensor) -> Tensor:
+        """Add up shares (2m,) of the rows, (K, d)."""
+        return (torch.from_numpy(shares).to(self.rows) @ self.rows).view_as(like)

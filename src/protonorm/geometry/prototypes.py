@@ -20,10 +20,13 @@ def class_sums(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Tens
             f"Features (n, d) and labels (n,) do not fit: their shapes are {tuple(features.shape)} "
             f"and {tuple(labels.shape)}."
         )
-    check_classes(labels, num_classes, "labels")
-    rows, index = to_float64(features), labels.to(features.device).long()
-    sums = rows.new_zeros(num_classes, features.shape[1]).index_add_(0, index.to(rows.device), rows)
-    return sums, torch.bincount(index, minlength=num_classes)
+    rows = to_float64(features)
+    index = labels.to(rows.device).long()
+    sums = rows.new_zeros(num_classes, features.shape[1]).index_add_(0, index, rows)
+    counts = torch.zeros(num_classes, dtype=torch.int64, device=rows.device).index_add_(
+        0, index, torch.ones_like(index)
+    )
+    return sums, counts
 
 
 def means_of(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
@@ -34,6 +37,7 @@ def means_of(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
 
 def class_means(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
     """Average features (n, d) by label (n,) (Eq. 2): the classes there are (K_i,) and their prototypes (K_i, d)."""
+    check_classes(labels, num_classes, "labels")
     classes, means = means_of(*class_sums(features, labels, num_classes))
     return classes, means.to(features)
 
@@ -53,9 +57,9 @@ def average(uploads: Iterable[Sequence[Tensor | None]], num_classes: int, featur
             like, weighted = prototypes, weights is not None
         if weighted != (weights is not None):
             raise ValueError(f"Upload {number} differs from those before: either all have weights or none has.")
+        index, rows = classes.cpu().long(), to_float64(prototypes).cpu()
         shares = torch.ones(len(classes), dtype=torch.float64) if weights is None else to_float64(weights).cpu()
-        index = classes.cpu().long()
-        sums.index_add_(0, index, to_float64(prototypes).cpu() * shares.unsqueeze(1))
+        sums.index_add_(0, index, rows if weights is None else rows * shares.unsqueeze(1))
         totals.index_add_(0, index, shares)
     seen = totals > 0
     return (sums / torch.where(seen, totals, 1.0).unsqueeze(1)).to(like), seen.to(like.device)
@@ -76,11 +80,16 @@ def read_upload(
     check_classes(classes, num_classes, f"{name}: classes")
     if bool((torch.bincount(classes) > 1).any()):
         raise ValueError(f"{name} holds a class more than once.")
-    if not prototypes.is_floating_point() or not bool(prototypes.isfinite().all()):
+    if not prototypes.is_floating_point() or not all_finite(prototypes):
         raise ValueError(f"{name} must hold prototypes of finite floating numbers.")
     if weights is not None:
         check_weights(weights, len(classes), name)
     return classes, prototypes, weights
+
+
+def all_finite(numbers: Tensor) -> bool:
+    """Say whether no number is NaN or infinite: by the extremes, which NaN spoils, in one pass."""
+    return numbers.numel() == 0 or bool(torch.stack(torch.aminmax(numbers)).isfinite().all())
 
 
 def check_classes(classes: Tensor, num_classes: int, name: str) -> None:

@@ -1,0 +1,116 @@
+"""The server's part of a round: ProtoNorm against FedTGP, with more and more clients.
+
+Messages are made once. A client holds a random number of classes; its prototypes are the classes' own, plus noise.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+import torch
+
+from protonorm.algorithms.fedtgp import FedTGP
+from protonorm.algorithms.protonorm import ProtoNorm
+from protonorm.core import Algorithm, Server, one_thread, seeded
+from protonorm.tensors import Tensors
+
+from .results import silent
+
+CLIENTS, CLASSES, WIDTH, FEWEST = (20, 100, 1000), 100, 512, 20
+EPOCHS = 100  # of FedTGP's server, as published
+AFFORDED = 200_000  # prototypes that FedTGP's server is shown: with more, some epochs stand for all
+REPEATS = 5
+LONG = 10.0  # seconds of a call that is not worth repeating
+
+RIVALS: dict[str, Algorithm] = {
+    "protonorm, paper": ProtoNorm(alignment="paper"),
+    "protonorm, auto": ProtoNorm(alignment="auto"),
+    "protonorm, no alignment": ProtoNorm(alignment="none"),
+}
+FEDTGP = "fedtgp"
+
+
+def measure(
+    tell: Callable[[str], None] = silent,
+    clients: Sequence[int] = CLIENTS,
+    classes: int = CLASSES,
+    width: int = WIDTH,
+    epochs: int = EPOCHS,
+    repeats: int = REPEATS,
+) -> dict[str, Any]:
+    """Time `aggregate` of each method on the same messages, in turns."""
+    server = Server(2, 300, classes, width, None, None, lr=0.01, batch_size=32)
+    with one_thread():
+        cases = [_case(count, server, epochs, repeats, tell) for count in clients]
+    return {"K": classes, "d": width, "epochs": epochs, "batch size": server.batch_size, "cases": cases}
+
+
+def messages(clients: int, classes: int, width: int) -> list[Tensors]:
+    """Make what clients say."""
+    generator = torch.Generator().manual_seed(0)
+    own = torch.rand(classes, width, generator=generator)
+    said = []
+    for _ in range(clients):
+        held = int(torch.randint(min(FEWEST, classes), classes + 1, (), generator=generator))
+        order = torch.randperm(classes, generator=generator)[:held].sort().values
+        noise = 0.1 * torch.rand(held, width, generator=generator)
+        said.append({"classes": order, "prototypes": own[order] + noise})
+    return said
+
+
+def _case(clients: int, server: Server, epochs: int, repeats: int, tell: Callable[[str], None]) -> dict[str, Any]:
+    said = messages(clients, server.num_classes, server.feature_dim)
+    sent = sum(len(one["classes"]) for one in said)
+    afforded = max(1, min(epochs, AFFORDED // sent))
+    rivals = RIVALS | {FEDTGP: FedTGP(server_epochs=afforded)}
+    tell(f"server: {clients} clients, {sent} prototypes")
+    seconds = _in_turns(rivals, server, said, repeats)
+    part = {name: float(f"{value:.3g}") for name, value in seconds.items()}
+    part[FEDTGP] = float(f"{seconds[FEDTGP] * epochs / afforded:.3g}")
+    return {"clients": clients, "prototypes": sent, "seconds": part, "epochs measured": afforded}
+
+
+def _in_turns(rivals: dict[str, Algorithm], server: Server, said: list[Tensors], repeats: int) -> dict[str, float]:
+    times: dict[str, list[float]] = {name: [] for name in rivals}
+    for _ in range(repeats):
+        for name, algorithm in rivals.items():
+            if not times[name] or times[name][0] <= LONG:
+                times[name].append(_time(algorithm, server, said))
+    return {name: median(values) for name, values in times.items()}
+
+
+def _time(algorithm: Algorithm, server: Server, said: list[Tensors]) -> float:
+    with seeded(0, 0, 0):
+        state = algorithm.init_server(server).state
+        begun = time.perf_counter()
+        algorithm.aggregate(server, state, iter(said))
+        return time.perf_counter() - begun
+
+
+def table(found: dict[str, Any]) -> list[list[str]]:
+    """Show a line for each number of clients, headings first."""
+    heads = ["clients", "prototypes sent", *(f"{name}, s" for name in RIVALS), "of this alignment", "fedtgp, s"]
+    rows = [[*heads, "fedtgp against protonorm"]]
+    for case in found["cases"]:
+        seconds = case["seconds"]
+        whole, plain = seconds["protonorm, paper"], seconds["protonorm, no alignment"]
+        part = case["epochs measured"] < found["epochs"]
+        note = f" ({case['epochs measured']} of {found['epochs']} epochs measured)" if part else ""
+        rows.append(
+            [
+                f"{case['clients']:,}",
+                f"{case['prototypes']:,}",
+                *(_digits(seconds[name]) for name in RIVALS),
+                f"{100 * max(0.0, 1 - plain / whole):.0f} %",
+                f"{_digits(seconds[FEDTGP])}{note}",
+                f"{seconds[FEDTGP] / whole:,.0f}×",
+            ]
+        )
+    return rows
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

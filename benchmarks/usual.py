@@ -1,0 +1,123 @@
+"""The usual way: what research programs for prototypes do in a round, in its plain form.
+
+Networks as published in NCHW, float pictures in a `DataLoader`, targets and prototypes gathered sample by sample in
+Python, one client after the other with torch's own number of threads, and metrics in passes of their own over the
+training and the test part. Models and data stay in memory: nothing is read or written.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, mse_loss
+from torch.utils.data import DataLoader, TensorDataset
+
+from protonorm import Experiment
+from protonorm.setup import Setup
+
+from .bare import ready
+
+SIZE = 32
+
+
+class Player(NamedTuple):
+    """A client that stays in memory."""
+
+    model: Any
+    optimiser: torch.optim.Optimizer
+    train: DataLoader[Any]
+    swept: DataLoader[Any]  # the training part again, whole and in its order
+    test: DataLoader[Any]
+
+
+def players(settings: dict[str, Any], ids: list[int]) -> tuple[list[Player], dict[int, Tensor]]:
+    """Make the clients, and some prototypes to train towards."""
+    setup = Setup(Experiment.of(settings | {"lowering": False}))
+    width = setup.experiment.feature_dim or 0
+    return [player(setup, id) for id in ids], {label: torch.randn(width) for label in range(setup.dataset.num_classes)}
+
+
+def player(setup: Setup, id: int) -> Player:
+    """Make one client."""
+    client = setup.fresh_client(id)
+    model = client.model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    train, test = (
+        TensorDataset(ready(part.inputs[part.index]).contiguous(), part.targets[part.index])
+        for part in (client.train, client.test)
+    )
+    loader = DataLoader(train, SIZE, shuffle=True, drop_last=len(train) > SIZE)
+    optimiser = torch.optim.SGD(model.parameters(), client.lr)
+    return Player(model, optimiser, loader, DataLoader(train, SIZE), DataLoader(test, SIZE))
+
+
+def play(made: list[Player], prototypes: dict[int, Tensor]) -> None:
+    """Do what all clients do in a round."""
+    for one in made:
+        train(one, prototypes)
+        collect(one)
+    for one in made:
+        test(one, prototypes)
+    for one in made:
+        losses(one, prototypes)
+
+
+def train(one: Player, prototypes: dict[int, Tensor]) -> None:
+    """Pass once over the training part, with gradients."""
+    one.model.train()
+    for x, y in one.train:
+        z = one.model.features(x)
+        loss = cross_entropy(one.model.head(z), y) + mse_loss(z, targets(z, y, prototypes))
+        one.optimiser.zero_grad()
+        loss.backward()
+        one.optimiser.step()
+
+
+def targets(z: Tensor, y: Tensor, prototypes: dict[int, Tensor]) -> Tensor:
+    """Find each sample's prototype."""
+    wanted = z.detach().clone()
+    for row, label in enumerate(y):
+        if label.item() in prototypes:
+            wanted[row] = prototypes[int(label.item())]
+    return wanted
+
+
+@torch.no_grad()
+def collect(one: Player) -> dict[int, Tensor]:
+    """Pass over the training part for the prototypes."""
+    one.model.eval()
+    found: dict[int, list[Tensor]] = defaultdict(list)
+    for x, y in one.swept:
+        z = one.model.features(x)
+        for row, label in enumerate(y):
+            found[int(label.item())].append(z[row])
+    return {label: torch.stack(rows).mean(0) for label, rows in found.items()}
+
+
+@torch.no_grad()
+def test(one: Player, prototypes: dict[int, Tensor]) -> float:
+    """Pass over the test part: the share of right answers by the nearest prototype."""
+    one.model.eval()
+    right, total = 0, 0
+    for x, y in one.test:
+        z = one.model.features(x)
+        apart = torch.full((len(y), len(prototypes)), float("inf"))
+        for label, prototype in prototypes.items():  # by class: kinder than sample by sample, as some do
+            apart[:, label] = (z - prototype).square().mean(1)
+        right += int((apart.argmin(1) == y).sum().item())
+        total += len(y)
+    return right / max(total, 1)
+
+
+@torch.no_grad()
+def losses(one: Player, prototypes: dict[int, Tensor]) -> float:
+    """Pass over the training part again, to log its loss."""
+    one.model.eval()
+    total = 0.0
+    for x, y in one.swept:
+        z = one.model.features(x)
+        loss = cross_entropy(one.model.head(z), y) + mse_loss(z, targets(z, y, prototypes))
+        total += loss.item() * len(y)
+    return total

@@ -1,0 +1,20 @@
+"""The paper's tables and figures, one file each, in the paper's order: `protonorm reproduce NAME` makes them again.
+
+Lee, Shin and Choi, "Heterogeneous Federated Learning with Prototype Alignment and Upscaling", ICCV 2025.
+"""
+
+NAMES = (
+    "spiral",
+    "table1",
+    "table2",
+    "table3",
+    "table4",
+    "table5",
+    "convergence",
+    "distances",
+    "margins",
+    "spiral_clients",
+    "hyperparameters",
+    "partitions",
+    "communication",
+)

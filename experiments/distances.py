@@ -1,0 +1,31 @@
+"""The figure of distances: how far prototypes are apart during the first round's alignment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from protonorm.reproduction.cells import Cell
+
+from .setting import DATASETS, practical
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from protonorm.reproduction.findings import Findings
+
+TITLE = "Pairwise global prototype distance during PA iterations"
+
+CELLS = [
+    Cell(name, "ProtoNorm", practical(DATASETS[name]) | {"algorithm": {"name": "protonorm", "alignment": "paper"}})
+    for name in ("CIFAR-10", "CIFAR-100")
+]
+
+
+def draw(findings: Findings) -> Mapping[str, Figure]:
+    """Draw a panel for each data set whose first round is done."""
+    from protonorm.report.distances import distance_curves, first_distances
+
+    found = {cell.row: run for cell in CELLS if (run := findings.run(cell.row, cell.column))}
+    shown = {name: run for name, run in found.items() if first_distances(run) is not None}
+    return {"distances": distance_curves(shown)} if shown else {}

@@ -1,0 +1,50 @@
+"""The paper's settings, which its tables and figures share (its section 5.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from protonorm.reproduction.cells import Cell, Column, Settings
+
+METHODS = {  # as printed: as we call them, in the order of tables 1 and 2
+    "LG-FedAvg": "lgfedavg",
+    "FML": "fml",
+    "FedKD": "fedkd",
+    "FedDistill": "feddistill",
+    "FedProto": "fedproto",
+    "FedTGP": "fedtgp",
+    "ProtoNorm": "protonorm",
+}
+DATASETS = {
+    "CIFAR-10": "cifar10",
+    "CIFAR-100": "cifar100",
+    "Flowers-102": "flowers102",
+    "Tiny ImageNet": "tinyimagenet",
+}
+CLASSES_PER_CLIENT = {"cifar10": 2, "cifar100": 10, "tinyimagenet": 20}  # of the pathological setting
+
+COMMON: dict[str, Any] = {
+    "models": "paper",
+    "feature_dim": 512,
+    "clients": 20,
+    "rounds": 300,
+    "epochs": 1,
+    "batch_size": 32,
+    "lr": 0.01,
+}
+
+
+def practical(dataset: str, alpha: float = 0.1, **more: Any) -> dict[str, Any]:
+    """Deal a data set out in Dirichlet shares: the practical setting."""
+    return COMMON | {"dataset": dataset, "partition": {"name": "dirichlet", "alpha": alpha}} | more
+
+
+def pathological(dataset: str) -> dict[str, Any]:
+    """Give each client a few classes only: the pathological setting."""
+    deal = {"name": "pathological", "classes_per_client": CLASSES_PER_CLIENT[dataset]}
+    return COMMON | {"dataset": dataset, "partition": deal}
+
+
+def cell(row: str, column: Column, settings: Settings, algorithm: str, **fields: Any) -> Cell:
+    """Make a cell of a method in a setting."""
+    return Cell(row, column.place, {**settings, "algorithm": {"name": algorithm, **fields}})

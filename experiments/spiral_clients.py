@@ -1,0 +1,33 @@
+"""The supplement's figure: every client of the spiral experiment, with γ = 1 and γ = 10."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from .toy import client_star, toy_cell
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from protonorm.reproduction.findings import Findings
+
+TITLE = "Local prototypes and learned representations of clients; in parentheses γ"
+
+CELLS = [toy_cell("ProtoNorm", "non-IID", gamma=gamma) for gamma in (1.0, 10.0)]
+
+
+def draw(findings: Findings) -> Mapping[str, Figure]:
+    """Draw the clients in turn, both values of γ beside each other."""
+    from protonorm.report.paper import COLUMN
+    from protonorm.report.stars import stars
+
+    results = [findings.result(cell.row, cell.column) for cell in CELLS]
+    if not all(results):
+        return {}
+    panels = [
+        client_star(found, id, f"Client {id} ({gamma})")
+        for id in range(results[0].experiment.clients)
+        for gamma, found in zip((1, 10), results, strict=True)
+    ]
+    return {"spiral_clients": stars(panels, 4, COLUMN, lettered=False)}

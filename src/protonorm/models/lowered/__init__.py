@@ -1,0 +1,1 @@
+"""Layers in the forms that a CPU computes fastest; see protonorm.models.lowering."""

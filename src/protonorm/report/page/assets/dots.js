@@ -1,0 +1,112 @@
+// Accuracy of every client and class: a row each, a dot for each method, or for each rule of a single run.
+function parts() {
+  const single = new Set(data.runs.map((run) => run.slot)).size === 1;
+  const form = { world: byId("parts-world"), rule: byId("parts-rule"), seed: byId("parts-seed"), order: byId("parts-order"), best: byId("parts-best"), round: byId("parts-round") };
+  const seeds = [...new Set(data.runs.map((run) => run.seed))];
+  options(form.world, data.worlds.map((world) => [world.name, world.name]), true);
+  options(form.rule, [["", "each method’s headline"], ...data.rules.map((rule) => [rule, rule])]);
+  form.rule.closest("label").hidden = single;
+  options(form.seed, seeds.map((seed) => [seed, String(seed)]), true);
+  let rounds = [];
+  let hidden = new Set();
+  const names = () => (single ? data.rules.map((rule, slot) => ({ name: rule, slot })) : [...new Map(data.runs.map((run) => [run.slot, { name: run.method, slot: run.slot }])).values()]);
+
+  const here = () => data.runs.filter((run) => run.world === form.world.value && (seeds.length < 2 || String(run.seed) === form.seed.value));
+  const series = () => here().flatMap((run) => (single ? data.rules : [form.rule.value || run.headline])
+    .filter((rule) => run.rules[rule]).map((rule) => ({ run, rule, name: single ? rule : run.name, slot: single ? data.rules.indexOf(rule) : run.slot })))
+    .map((one) => ({ ...one, index: chosen(one.run, one.rule) }))
+    .filter((one) => one.index >= 0 && !hidden.has(single ? one.name : one.run.method));
+  const chosen = (run, rule) => {
+    if (form.best.checked) return run.rounds.indexOf(run.best[rule]);
+    let index = -1; // the last round on the page up to the one chosen
+    run.rounds.forEach((round, i) => { if (round <= rounds[form.round.value]) index = i; });
+    return index >= 0 && run.rules[rule].clients[index] ? index : -1;
+  };
+
+  const draws = ["clients", "classes"].map((part) => dotChart(byId(`parts-${part}`), part, () => ({
+    world: data.worlds.find((world) => world.name === form.world.value), series: series(), order: form.order.value })));
+  const draw = () => {
+    const told = form.best.checked ? "best of each" : String(rounds[form.round.value] ?? "–");
+    byId("parts-shown").value = told;
+    form.round.setAttribute("aria-valuetext", form.best.checked ? "best round of each" : `round ${told}`);
+    draws.forEach((one) => one());
+  };
+  const restart = () => {
+    rounds = [...new Set(here().flatMap((run) => run.rounds))].sort((a, b) => a - b);
+    form.round.max = Math.max(0, rounds.length - 1);
+    form.round.value = form.round.max;
+    form.round.disabled = !rounds.length;
+    draw();
+  };
+  hidden = legend(byId("parts-legend"), names(), draw);
+  form.round.addEventListener("input", () => { form.best.checked = false; draw(); });
+  for (const one of [form.rule, form.order, form.best]) one.addEventListener("change", draw);
+  for (const one of [form.world, form.seed]) one.addEventListener("change", restart);
+  byId("parts-controls").addEventListener("submit", (event) => event.preventDefault());
+  restart();
+}
+
+function dotChart(figure, part, state) {
+  const place = figure.querySelector(".plot");
+  const held = (world, i) => (part === "clients" ? world.train[i].reduce((a, b) => a + b, 0) + world.test[i].reduce((a, b) => a + b, 0)
+    : world.train.reduce((sum, row) => sum + row[i], 0) + world.test.reduce((sum, row) => sum + row[i], 0));
+  const values = (one, i) => one.run.rules[one.rule][part][one.index][i];
+  const name = (world, i) => (part === "clients" ? `client ${i}` : world.classes[i]);
+  const table = numbers(figure, () => {
+    const { world, series } = state();
+    return [[part === "clients" ? "client" : "class", ...(part === "clients" ? ["network"] : []), "samples", ...series.map((one) => `${one.name} (${one.name === one.rule ? "" : `${one.rule}, `}round ${one.run.rounds[one.index]})`), "majority"],
+      ...rowsOf(world, series, "number").map((i) => [name(world, i), ...(part === "clients" ? [world.networks[i]] : []), held(world, i), ...series.map((one) => percent(values(one, i))), percent(world.majority[part]?.[i])])];
+  });
+  const rowsOf = (world, series, order) => {
+    const rows = [...(part === "clients" ? world.networks : world.classes).keys()];
+    const lowest = (i) => Math.min(101, ...series.map((one) => values(one, i)).filter((value) => value !== null));
+    if (order === "lowest") rows.sort((a, b) => lowest(a) - lowest(b));
+    if (order === "size") rows.sort((a, b) => held(world, b) - held(world, a));
+    return rows;
+  };
+  const told = (world, series) => {
+    const lines = series.map((one) => {
+      const known = one.run.rules[one.rule][part][one.index].map((value, i) => [value, i]).filter(([value]) => value !== null);
+      if (!known.length) return `${one.name} has none`;
+      const [low, i] = known.reduce((a, b) => (b[0] < a[0] ? b : a));
+      const mean = known.reduce((sum, [value]) => sum + value, 0) / known.length;
+      return `${one.name} (${one.name === one.rule ? "" : `${one.rule}, `}round ${one.run.rounds[one.index]}): mean ${percent(mean)}, lowest ${name(world, i)} with ${percent(low)}`;
+    });
+    return lines.length ? `${lines.join("; ")}. Grey bars: guessing the majority class.` : "There is nothing to show for this choice.";
+  };
+  const draw = sized(place, (width) => {
+    const { world, series, order } = state();
+    const rows = rowsOf(world, series, order);
+    const step = rows.length > 40 ? 19 : 24;
+    const longest = Math.max(...rows.map((i) => name(world, i).length));
+    const left = Math.min(Math.round(width * 0.36), 14 + 7 * longest);
+    const height = rows.length * step + 34;
+    const x = (value) => left + 10 + (value / 100) * (width - left - 38);
+    const words = told(world, series);
+    figure.querySelector("figcaption p").textContent = words;
+    const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": `${figure.querySelector("h3").textContent}. ${words}` });
+    for (const value of width < 330 ? [0, 50, 100] : [0, 25, 50, 75, 100]) {
+      svg.append(shape("line", { class: "grid", x1: x(value), x2: x(value), y1: 22, y2: height - 6 }),
+        shape("text", { x: x(value), y: 14, "text-anchor": "middle" }, value === 100 ? "100 %" : String(value)));
+    }
+    rows.forEach((i, n) => {
+      const y = 34 + n * step;
+      const dots = series.map((one) => [one, values(one, i)]).filter(([, value]) => value !== null);
+      const reach = dots.map(([, value]) => value);
+      const guess = world.majority[part]?.[i];
+      svg.append(shape("text", { class: "strong", x: left, y: y + 4, "text-anchor": "end" }, shorten(name(world, i), Math.floor((left - 8) / 6.6))));
+      if (reach.length > 1) svg.append(shape("line", { class: "span", x1: x(Math.min(...reach)), x2: x(Math.max(...reach)), y1: y, y2: y }));
+      if (guess !== null && guess !== undefined) svg.append(shape("line", { class: "guess", x1: x(guess), x2: x(guess), y1: y - 6, y2: y + 6 }));
+      for (const [one, value] of dots.reverse()) svg.append(marker(one.slot, x(value), y, 5.2));
+    });
+    svg.addEventListener("pointermove", (event) => {
+      const i = rows[Math.round((event.clientY - svg.getBoundingClientRect().top - 34) / step)];
+      if (i === undefined) return hideTip();
+      const title = part === "clients" ? `client ${i}, ${world.networks[i]}, ${held(world, i)} samples` : `${world.classes[i]}, ${held(world, i)} samples`;
+      showTip(event.clientX, event.clientY, title, [...series.map((one) => [`${one.name}, round ${one.run.rounds[one.index]}`, percent(values(one, i)), one.slot]), ["majority (bar)", percent(world.majority[part]?.[i])]]);
+    });
+    svg.addEventListener("pointerleave", hideTip);
+    place.replaceChildren(svg);
+  });
+  return () => { draw(); table(); };
+}

@@ -1,0 +1,90 @@
+"""Write the page: one file with all it needs inside.
+
+The charts are drawn by a few hundred lines of JavaScript of our own. A plotting library would bring megabytes into
+every page, need WebGL for the sphere, which remote and old browsers lack, and know nothing of the page's dark mode;
+with SVG, colours are the style sheet's and a page stays small enough to be sent by mail.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from protonorm.files import replace
+from protonorm.history import Run
+from protonorm.report.page.content import content
+from protonorm.report.page.groups import Groups, by_method
+
+SCRIPTS = ("draw", "tips", "lines", "dots", "heat", "bars", "sphere", "start")  # in this order
+NEEDED = {"key", "classes", "networks", "counts"}
+
+
+def write_page(runs: Groups | Iterable[Run], path: str | Path) -> Path:
+    """Write the report of runs, or of a comparison's runs by method, and give the file's place."""
+    groups = runs if isinstance(runs, Mapping) else by_method(runs)
+    if not groups:
+        raise ValueError("There is nothing to report: give at least one run.")
+    for run in (run for found in groups.values() for run in found):
+        if missing := NEEDED - set(run.about):
+            raise ValueError(f"{run.folder / 'experiment.json'} is damaged: it lacks {', '.join(sorted(missing))}.")
+    with reading(groups):
+        found = content(groups)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace(path, render(found).encode())
+    return path
+
+
+def render(found: dict[str, Any]) -> str:
+    """Fill in the template. Every text is escaped; only the page's own style and script may take effect."""
+    environment = Environment(
+        loader=PackageLoader("protonorm.report.page", "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style, script = asset("page.css"), "\n".join(asset(f"{name}.js") for name in SCRIPTS)
+    script = f'(() => {{\n"use strict";\n{script}\n}})();'
+    policy = (
+        f"default-src 'none'; style-src '{digest(style)}'; script-src '{digest(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return environment.get_template("page.html").render(
+        found | {"style": Markup(style), "script": Markup(script), "policy": policy, "data": embedded(found["data"])}
+    )
+
+
+def embedded(data: dict[str, Any]) -> Markup:
+    """Write data so that no text in it can end the script element that it stands in."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)  # other than ASCII is escaped already
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def asset(name: str) -> str:
+    """Read a file that travels with the package."""
+    return files("protonorm.report.page").joinpath("assets", name).read_text(encoding="utf-8").strip()
+
+
+def digest(text: str) -> str:
+    """Name a text for a content security policy."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+@contextmanager
+def reading(groups: Groups) -> Iterator[None]:
+    """Say so in a sentence when a record does not hold what every record holds."""
+    try:
+        yield
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        names = ", ".join(run.folder.name for found in groups.values() for run in found)
+        raise ValueError(f"A record among {names} is damaged: {type(error).__name__} {error}.") from error

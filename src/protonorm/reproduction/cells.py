@@ -1,0 +1,67 @@
+"""What a table or figure is made of: cells to run, and the numbers that the paper prints. Nothing here needs torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+Settings = Mapping[str, Any]
+Place = tuple[str, str]  # row, column
+
+NUMBER = re.compile(r"(?P<mean>\d+\.\d+)(?: ± (?P<std>\d+\.\d+))?")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One experiment of a table or figure, as the paper has it; a profile may cut it, and seeds repeat it."""
+
+    row: str
+    column: str
+    settings: Settings
+
+
+class Printed(NamedTuple):
+    """A number as printed, in per cent."""
+
+    mean: float | None  # None for '-': it did not converge
+    std: float | None = None  # over seeds, where it is printed
+
+    def __str__(self) -> str:
+        """Write it as it is printed."""
+        spread = "" if self.std is None else f" ± {self.std:.2f}"
+        return "-" if self.mean is None else f"{self.mean:.2f}{spread}"
+
+
+class Column(NamedTuple):
+    """A column of a table, below the heading that it shares with its neighbours."""
+
+    name: str
+    group: str = ""
+
+    @property
+    def place(self) -> str:
+        """Tell it from columns of the same name below other headings."""
+        return f"{self.group}: {self.name}" if self.group else self.name
+
+
+def printed(columns: Sequence[Column], text: str) -> dict[Place, Printed]:
+    """Read lines `row | number | number | …`, one number for each column."""
+    found: dict[Place, Printed] = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        row, *numbers = (part.strip() for part in line.split("|"))
+        if len(numbers) != len(columns):
+            raise ValueError(f"The line {line!r} has {len(numbers)} numbers for {len(columns)} columns.")
+        for column, number in zip(columns, numbers, strict=True):
+            found[row, column.place] = _read(number, line)
+    return found
+
+
+def _read(number: str, line: str) -> Printed:
+    if number == "-":
+        return Printed(None)
+    match = NUMBER.fullmatch(number)
+    if not match:
+        raise ValueError(f"{number!r} in the line {line!r} is not a number such as 47.41 ± 0.40, nor '-'.")
+    return Printed(float(match["mean"]), float(match["std"]) if match["std"] else None)

@@ -1,0 +1,55 @@
+"""Compare what was found with what the paper says. Nothing here needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from protonorm.reproduction.accuracy import Value, values
+from protonorm.reproduction.cells import Place
+from protonorm.reproduction.findings import Findings
+
+
+class Verdict(NamedTuple):
+    """One thing that was checked."""
+
+    passed: bool
+    sentence: str
+
+
+def check(findings: Findings) -> list[Verdict]:
+    """Check all finished cells of a study as far as its file states a tolerance for the profile."""
+    found = values(findings) if findings.study.columns else {}
+    return [*_near(findings, found), *_leading(findings, found)]
+
+
+def _near(findings: Findings, found: dict[Place, Value]) -> Iterator[Verdict]:
+    """Check that numbers are near the printed ones; '-' is a promise of nothing."""
+    tolerance = findings.study.tolerance.get(findings.profile.name)
+    for place, ours in found.items():
+        printed = findings.study.paper.get(place)
+        if tolerance is None or printed is None or printed.mean is None:
+            continue
+        where = f"{findings.study.name}, {place[0]}, {place[1]}"
+        if ours.mean is not None:
+            near = abs(ours.mean - printed.mean) <= tolerance
+            yield Verdict(near, f"{where}: {ours.text}, printed {printed}, tolerance {tolerance:g}.")
+        elif ours.text == "-":
+            yield Verdict(False, f"{where}: {ours.note}, printed {printed}.")
+
+
+def _leading(findings: Findings, found: dict[Place, Value]) -> Iterator[Verdict]:
+    """Check that the row that leads in the paper is not far behind the best one of any column."""
+    leads, slack = findings.study.leads, findings.study.slack.get(findings.profile.name)
+    if leads is None or slack is None:
+        return
+    for column in findings.study.columns:
+        held = {row: one.mean for row in findings.study.rows if (one := found.get((row, column.place))) and one.mean}
+        if leads not in held or len(held) < 2:
+            continue
+        best = max(held, key=lambda row: held[row])
+        behind = held[best] - held[leads]
+        where = f"{findings.study.name}, {column.place}"
+        yield Verdict(
+            behind <= slack, f"{where}: {leads} is {behind:.2f} points behind the best ({best}), {slack:g} allowed."
+        )

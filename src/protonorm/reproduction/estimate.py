@@ -1,0 +1,97 @@
+"""How long cells will take: guessed from their settings, then learned from the seconds of rounds. No torch here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from protonorm.data import DATASETS
+from protonorm.files import read_lines
+from protonorm.reproduction.cells import Settings
+
+# Seconds for a training picture of 32×32, with its share of testing and prototypes, on two cores nobody else uses.
+COST = {"light": 0.00047, "plain": 0.00047, "residual": 0.0006, "cnn": 0.00045, "paper": 0.0022, "resnet18": 0.0025}
+COST_OF_POINTS = 0.00004
+TWO_NETWORKS = ("fml", "fedkd")  # train a second one beside their own
+
+
+class Work(NamedTuple):
+    """What is left of one run."""
+
+    kind: str  # runs of one kind take about as long as guessed by the same factor
+    rounds: int  # left
+    guess: float  # seconds a round
+
+
+def seconds_a_round(settings: Settings) -> float:
+    """Guess how long a round takes on two cores."""
+    dataset = _named(settings.get("dataset", "fashion"))
+    details = DATASETS[dataset["name"]].details if dataset["name"] in DATASETS else {}
+    samples = dataset.get("samples") or 6 * dataset.get("points", 0) or int(details.get("samples", 6000))
+    size = [int(part) for part in details.get("size", "32×32×3").split("×")]
+    if len(size) == 1:
+        cost = COST_OF_POINTS
+    else:
+        given = settings.get("models") or details.get("models", "light")
+        cost = COST.get(given if isinstance(given, str) else str(given[0]), 0.001) * size[0] * size[1] / 32**2
+    twice = 1.8 if _named(settings.get("algorithm", "protonorm"))["name"] in TWO_NETWORKS else 1.0
+    return float(0.75 * samples * cost * twice + 0.4)
+
+
+def work(settings: Settings, done: int = 0) -> Work:
+    """Describe what is left of a run."""
+    dataset = _named(settings.get("dataset", "fashion"))["name"]
+    return Work(f"{dataset} {settings.get('models')}", settings.get("rounds", 20) - done, seconds_a_round(settings))
+
+
+def seconds(works: Iterable[Work]) -> float:
+    """Guess how long all takes, as if on two cores nobody else uses."""
+    return sum(one.rounds * one.guess for one in works)
+
+
+class Clock:
+    """Learn by how much guesses are wrong here, and say how much time is left."""
+
+    def __init__(self) -> None:
+        self._guessed: dict[str, float] = {}
+        self._taken: dict[str, float] = {}
+
+    def learn(self, one: Work, taken: float, rounds: int = 1) -> None:
+        """Take note of how long rounds took."""
+        self._guessed[one.kind] = self._guessed.get(one.kind, 0.0) + rounds * one.guess
+        self._taken[one.kind] = self._taken.get(one.kind, 0.0) + taken
+
+    def left(self, works: Sequence[Work]) -> float:
+        """Say how many seconds are left; kinds that have not run yet are corrected like all others together."""
+        return sum(one.rounds * one.guess * self._factor(one.kind) for one in works)
+
+    def _factor(self, kind: str) -> float:
+        if self._guessed.get(kind):
+            return self._taken[kind] / self._guessed[kind]
+        whole = sum(self._guessed.values())
+        return sum(self._taken.values()) / whole if whole else 1.0
+
+
+def recorded(folder: Path) -> list[float]:
+    """Read how long the rounds of a run took."""
+    found: list[float] = []
+    for line in read_lines(folder / "timings.jsonl"):
+        try:
+            found.append(float(json.loads(line)["round"]))
+        except (ValueError, KeyError, TypeError):  # a damaged line only spoils an estimate
+            continue
+    return found
+
+
+def clock(number: float) -> str:
+    """Write a duration for people: 40 s, 12 min, 5 h, 3 days."""
+    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if number >= 1.5 * size:
+            return f"{number / size:.0f} {unit}"
+    return f"{number:.0f} s"
+
+
+def _named(value: Any) -> dict[str, Any]:
+    return {"name": value} if isinstance(value, str) else dict(value)

@@ -1,0 +1,124 @@
+"""How large a reproduction is: as printed, as two cores can bear, or as small as possible. Nothing here needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from protonorm.registry import nearest
+from protonorm.reproduction.cells import Settings
+
+LARGE = ("cifar10", "cifar100", "tinyimagenet")  # with 60,000 pictures and more
+PUBLISHED = (*LARGE, "flowers102")
+
+CPU_SAMPLES, CPU_ROUNDS, CPU_WIDTH = 10_000, 100, 512
+SMOKE_SAMPLES, SMOKE_ROUNDS, SMOKE_POINTS = 600, 2, 60
+SMOKE_CLIENTS = {20: 10, 50: 12, 100: 15}
+SMOKE_WIDTHS = {512: 128, 1024: 256}
+SMOKE_MODELS = {"paper": "light", "cnn": "plain", "resnet18": "residual"}
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A size."""
+
+    name: str
+    summary: str
+    seeds: tuple[int, ...]
+    cut: Callable[[Settings], dict[str, Any]]  # the paper's settings to those that are run
+    cuts: tuple[str, ...] = ()  # what was cut and why, in sentences
+    engine: str | None = None  # unless the command says otherwise
+    beside: bool = True  # whether the printed numbers stand beside ours
+
+
+def as_printed(settings: Settings) -> dict[str, Any]:
+    """Leave everything as the paper has it."""
+    return dict(settings)
+
+
+def for_two_cores(settings: Settings) -> dict[str, Any]:
+    """Take fewer pictures and rounds, and small networks with the paper's width; the toy data stay as they are."""
+    smaller = dict(settings)
+    name = _dataset(settings)["name"]
+    if name in LARGE and settings.get("rounds"):
+        smaller["dataset"] = _dataset(settings) | {"samples": CPU_SAMPLES}
+    if name in PUBLISHED:
+        smaller["rounds"] = min(settings.get("rounds", CPU_ROUNDS), CPU_ROUNDS)
+    if settings.get("models") == "paper":
+        smaller |= {"models": "light", "feature_dim": settings.get("feature_dim", CPU_WIDTH)}
+    if settings.get("models") == "resnet18":
+        smaller |= {"models": "residual", "feature_dim": settings.get("feature_dim", CPU_WIDTH)}
+    return smaller
+
+
+def for_seconds(settings: Settings) -> dict[str, Any]:
+    """Take the pictures inside the package and two rounds: it shows that everything works, and nothing else."""
+    smaller = dict(settings)
+    dataset = _dataset(settings)
+    if dataset["name"] in PUBLISHED:
+        smaller["dataset"] = {"name": "fashion", "samples": SMOKE_SAMPLES}
+        smaller["clients"] = SMOKE_CLIENTS.get(settings.get("clients", 20), 10)
+        smaller["rounds"] = min(settings.get("rounds", SMOKE_ROUNDS), SMOKE_ROUNDS)
+        smaller["models"] = SMOKE_MODELS.get(settings.get("models", "paper"), "light")
+        smaller["feature_dim"] = SMOKE_WIDTHS.get(settings.get("feature_dim", 512), 64)
+        smaller["batch_size"] = 16
+        smaller["partition"] = _few_classes(dict(settings.get("partition", {})))
+    elif dataset["name"] == "spiral":
+        smaller |= {"dataset": dataset | {"points": SMOKE_POINTS}, "rounds": 4}
+    return smaller
+
+
+def _few_classes(partition: dict[str, Any]) -> dict[str, Any]:
+    """Give a client two of the ten classes where it had a tenth of a hundred or more."""
+    return partition | ({"classes_per_client": 2} if "classes_per_client" in partition else {})
+
+
+def _dataset(settings: Settings) -> dict[str, Any]:
+    given = settings.get("dataset", "fashion")
+    return {"name": given} if isinstance(given, str) else {"name": "fashion", **given}
+
+
+PROFILES: dict[str, Profile] = {
+    profile.name: profile
+    for profile in (
+        Profile("paper", "everything as printed: all pictures, 300 rounds, three seeds", (0, 1, 2), as_printed),
+        Profile(
+            "cpu",
+            "a size for two cores: 10,000 pictures, 100 rounds, small networks, one seed",
+            (0,),
+            for_two_cores,
+            cuts=(
+                f"Of CIFAR-10, CIFAR-100 and Tiny ImageNet {CPU_SAMPLES:,} pictures are used, of each class its share, "
+                "because a round costs what its pictures cost; so a client has less to learn from, and all accuracies "
+                "are lower than printed. Flowers-102 is used whole.",
+                f"{CPU_ROUNDS} rounds instead of 300, for the same reason.",
+                f"The four networks of the family `light`, with decision layers of the paper's width ({CPU_WIDTH} "
+                "unless the table varies it), instead of the paper's four: they are as different from each other, "
+                "and about five times as fast. ResNet-18 is replaced by the network `residual`; the 4-layer CNN "
+                "stays.",
+                "One seed instead of three; `--seeds 0,1,2` adds the others.",
+                "So compare methods with each other inside a column. The printed numbers stand beside for orientation.",
+            ),
+        ),
+        Profile(
+            "smoke",
+            "seconds a cell, on pictures inside the package; shows that everything works, no result",
+            (0,),
+            for_seconds,
+            cuts=(
+                "SMOKE: 600 pictures of `fashion` in place of every data set, 2 rounds, fewer clients and classes. "
+                "Nothing here is a result.",
+            ),
+            engine="serial",  # starting processes would take longer than such a run
+            beside=False,
+        ),
+    )
+}
+
+
+def find_profile(name: str) -> Profile:
+    """Look a profile up, or refuse it with the nearest valid one."""
+    if name not in PROFILES:
+        raise ValueError(f"Unknown profile {name!r}; {nearest(name, PROFILES)}")
+    return PROFILES[name]

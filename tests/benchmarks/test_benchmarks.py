@@ -1,0 +1,172 @@
+"""The benchmarks run on tiny sizes and give what their tables need. Nothing here is timed."""
+
+import json
+import math
+import time
+
+import benchmarks
+import pytest
+import torch
+from benchmarks import alignment, results, server, turns, workers
+from benchmarks.differences import align_by_differences, force_by_differences
+from benchmarks.machine import facts, forget_peak, memory
+from tools import performance_tables
+from typer.testing import CliRunner
+
+from protonorm.cli import app
+from protonorm.geometry.alignment import align, energy
+from tests.geometry.arrangements import drawn, plain_forces
+
+
+@pytest.mark.parametrize(("count", "dimension"), [(6, 3), (12, 4), (20, 32)])
+def test_the_difference_form_is_algorithm_1(count, dimension):
+    """The same updates, whatever form the force has: 1e-10 on squared distances changes no number of steps."""
+    vectors = drawn(count, dimension).abs()
+    points, steps = align_by_differences(vectors)
+    published = align(vectors, "paper", stop="rounding")
+    assert steps == published.steps
+    assert energy(points) == pytest.approx(published.energy, rel=1e-7)
+    assert torch.allclose(points, published.prototypes, atol=1e-6)
+
+
+def test_forces_by_differences():
+    points = drawn(7, 3)
+    assert torch.allclose(force_by_differences(points), torch.as_tensor(plain_forces(points.numpy())), rtol=1e-6)
+
+
+def test_alignment_gives_a_line_for_each_method():
+    found = alignment.measure(counts=(3, 6), dimensions=(4,), repeats=2)
+    small, large = found["cases"]
+    assert (small["K"], small["d"], small["auto"]) == (3, 4, "exact")
+    assert list(small["runs"]) == ["auto", "paper", "descent", "differences"]
+    assert (large["auto"], list(large["runs"])) == ("descent", ["auto", "paper", "differences"])
+    assert small["runs"]["auto"]["energy"] == pytest.approx(-1.5 * math.log(3))  # three sides of √3
+    assert all(run["times"] == 2 and run["seconds"] > 0 for run in large["runs"].values())
+    head, *rows = alignment.table(found)
+    assert len(rows) == 7
+    assert {len(row) for row in rows} == {len(head)}
+    assert rows[0][:4] == ["3", "4", "auto (exact)", "1"]
+    assert rows[0][-1] == "0"
+    json.dumps(found, allow_nan=False)
+
+
+def test_a_method_over_the_limit_is_said_to_be():
+    runs = {"auto": None, "paper": {"failed": "no memory"}}
+    rows = alignment.table({"limit": 5.0, "cases": [{"K": 2, "d": 2, "auto": "exact", "runs": runs}]})
+    assert [row[4] for row in rows[1:]] == ["over 5", "no memory"]
+
+
+def sleep_long():
+    time.sleep(60)
+    return {}
+
+
+def answer(value):
+    return {"value": value}
+
+
+def test_a_rival_that_takes_too_long_is_ended():
+    jobs = {"long": (sleep_long, ()), "short": (answer, (3,))}
+    found = turns.take_turns(jobs, lambda name: None, limit=3.0, repeats=2)
+    assert found["long"] is None
+    assert [run["value"] for run in found["short"]] == [3, 3]
+
+
+def hold(megabytes):
+    return {"held": float(torch.ones(megabytes * 250_000).sum())}
+
+
+def test_peaks_of_memory_are_those_of_the_job():
+    if memory("VmHWM") is None:
+        pytest.skip("this system tells no peak of memory")
+    forget_peak()
+    (run,) = turns.take_turns({"large": (hold, (200,))}, lambda name: None, limit=60.0, repeats=1)["large"]
+    assert 190 < run["megabytes"] < 260
+
+
+def test_the_server_is_measured_on_the_same_messages():
+    found = server.measure(clients=(2, 3), classes=5, width=4, epochs=2, repeats=1)
+    assert [case["clients"] for case in found["cases"]] == [2, 3]
+    assert found["cases"][0]["prototypes"] == 10  # with so few classes every client holds all
+    assert found["cases"][0]["seconds"].keys() == {*server.RIVALS, "fedtgp"}
+    head, *rows = server.table(found)
+    assert {len(row) for row in rows} == {len(head)}
+
+
+def test_epochs_that_were_not_run_are_said(monkeypatch):
+    monkeypatch.setattr(server, "AFFORDED", 20)
+    found = server.measure(clients=(2,), classes=5, width=4, epochs=8, repeats=1)
+    assert found["cases"][0]["epochs measured"] == 2
+    assert "2 of 8 epochs" in server.table(found)[1][-2]
+
+
+def test_messages_hold_some_of_the_classes():
+    said = server.messages(6, 50, 3)
+    sizes = [len(one["classes"]) for one in said]
+    assert all(20 <= size <= 50 for size in sizes)
+    assert len(set(sizes)) > 1
+    assert all(one["prototypes"].shape == (size, 3) for one, size in zip(said, sizes, strict=True))
+
+
+def test_workers_have_a_table():
+    found = {"seconds a round": {"serial": 3.0, "1 worker": 2.0, "2 workers": 1.0}}
+    assert workers.table(found)[1:] == [
+        ["serial", "3.00", "0.67×"],
+        ["1 worker", "2.00", "1.00×"],
+        ["2 workers", "1.00", "2.00×"],
+    ]
+
+
+def test_names_are_checked():
+    assert results.chosen([]) == list(benchmarks.BENCHMARKS)
+    assert results.chosen(["server"]) == ["server"]
+    with pytest.raises(ValueError, match="Unknown benchmark 'sever'; did you mean 'server'"):
+        results.chosen(["sever"])
+
+
+def test_results_are_kept_with_their_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(server, "measure", lambda tell: {"cases": [], "epochs": 1})
+    _, found = results.run("server", results.silent, "a command")
+    path = results.keep("server", found, tmp_path / "new")
+    assert json.loads(path.read_text()) == {"command": "a command", "machine": facts(), "cases": [], "epochs": 1}
+    assert {"cores", "processor", "torch", "numpy"} <= facts().keys()
+
+
+def test_the_command_runs_keeps_and_shows(tmp_path, monkeypatch):
+    tiny = server.measure(clients=(2,), classes=5, width=4, epochs=1, repeats=1)
+    monkeypatch.setattr(server, "measure", lambda tell: tell("half way") or tiny)
+    shown = CliRunner().invoke(app, ["bench", "server", "--to", str(tmp_path)])
+    assert shown.exit_code == 0
+    assert "half way" in shown.stderr
+    assert "clients" in shown.stdout
+    assert json.loads((tmp_path / "server.json").read_text())["cases"] == tiny["cases"]
+    printed = CliRunner().invoke(app, ["bench", "server", "--json", "--to", str(tmp_path)])
+    assert json.loads(printed.stdout)["server"]["command"] == "protonorm bench server"
+    assert printed.stderr == ""
+
+
+def test_the_command_lists_and_refuses():
+    assert "alignment" in CliRunner().invoke(app, ["bench"]).stdout
+    assert json.loads(CliRunner().invoke(app, ["bench", "--json"]).stdout)["benchmarks"] == benchmarks.BENCHMARKS
+    refused = CliRunner().invoke(app, ["bench", "all", "wokers"])
+    assert refused.exit_code == 2
+    assert "did you mean 'workers'" in refused.stderr
+
+
+def test_the_page_agrees_with_the_results():
+    page = performance_tables.PAGE.read_text(encoding="utf-8")
+    assert performance_tables.written(page) == page
+    marked = {match["name"] for match in performance_tables.PLACE.finditer(page)}
+    assert {"alignment", "server", "workers"} <= marked <= benchmarks.BENCHMARKS.keys()
+
+
+def test_the_page_follows_the_results(tmp_path):
+    found = {"command": "some command", "seconds a round": {"1 worker": 2.0, "2 workers": 1.6}}
+    (tmp_path / "workers.json").write_text(json.dumps(found))
+    page = "before\n<!-- workers -->\nold\n<!-- end -->\n<!-- server -->\nkept\n<!-- end -->\n"
+    new = performance_tables.written(page, tmp_path)
+    assert "| 2 workers | 1.60 | 1.25× |" in new
+    assert "`some command`" in new
+    assert "old" not in new
+    assert "kept" in new
+    assert performance_tables.written(new, tmp_path) == new

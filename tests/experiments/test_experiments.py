@@ -1,0 +1,168 @@
+"""The files of `experiments`: what they say the paper prints, and what they would run."""
+
+import numpy as np
+import pytest
+
+from protonorm.experiment import Experiment
+from protonorm.reproduction.cells import Printed
+from protonorm.reproduction.findings import expect
+from protonorm.reproduction.profiles import PROFILES
+from protonorm.reproduction.running import Reproduction
+from protonorm.reproduction.study import find_studies, names
+
+FIGURES = ("spiral", "spiral_clients", "partitions", "distances", "margins", "convergence")
+STUDIES = {study.name: study for study in find_studies(["all"])}
+
+FEW, MANY = "Pathological setting", "Practical setting (α=0.1)"
+GAMMA = "Scaling factor (γ)"
+PRINTED = [  # typed by hand from the paper: corners and middles of every table
+    ("table1", "LG-FedAvg", f"{FEW}: CIFAR-10", 85.49, 0.05),
+    ("table1", "ProtoNorm", f"{MANY}: Tiny ImageNet", 31.20, 0.38),
+    ("table1", "FedDistill", f"{FEW}: Tiny ImageNet", 30.40, 0.02),
+    ("table1", "FedProto", f"{MANY}: Flowers-102", 29.77, 0.15),
+    ("table1", "ProtoNorm", f"{MANY}: CIFAR-100", 47.41, 0.40),
+    ("table1", "FedKD", f"{MANY}: CIFAR-10", 87.10, 0.02),
+    ("table2", "LG-FedAvg", "Data heterogeneity (α): 0.01", 66.75, 0.36),
+    ("table2", "FedDistill", "Decision layer dim. (d): 1024", 38.78, 1.11),
+    ("table2", "FedTGP", "Decision layer dim. (d): 64", 31.26, 0.69),
+    ("table2", "ProtoNorm", "Number of clients (M): 100", 41.06, 0.17),
+    ("table3", "FedNH", "4-layer CNN: CIFAR-100", 32.68, 0.61),
+    ("table3", "FedUV", "ResNet-18: Flowers-102", 55.36, 0.32),
+    ("table3", "ProtoNorm", "ResNet-18: Tiny ImageNet", 31.69, 0.32),
+    ("table4", "CIFAR-100", f"{GAMMA}: 1", 29.71, None),
+    ("table4", "Flowers-102", f"{GAMMA}: 600", 50.79, None),
+    ("table4", "Tiny ImageNet", f"{GAMMA}: 1000", None, None),
+    ("table5", "CIFAR-10, FedProto", f"{GAMMA}: 1.1", 83.23, None),
+    ("table5", "CIFAR-100, FedProto", f"{GAMMA}: 1.3", None, None),
+    ("table5", "CIFAR-100, FedTGP", f"{GAMMA}: 1.4", 44.84, None),
+]
+
+
+@pytest.mark.parametrize(("study", "row", "column", "mean", "std"), PRINTED)
+def test_printed_numbers_are_the_papers(study, row, column, mean, std):
+    assert STUDIES[study].paper[row, column] == Printed(mean, std)
+
+
+@pytest.mark.parametrize(
+    ("study", "count", "total"),
+    [
+        ("table1", 49, 2512.56),
+        ("table2", 49, 1735.65),
+        ("table3", 18, 722.92),
+        ("table4", 17, 688.12),
+        ("table5", 16, 919.24),
+    ],
+)
+def test_all_printed_numbers_add_up(study, count, total):
+    """Sums of the means, added up from the paper's source by other means: a mistyped digit shows."""
+    means = [one.mean for one in STUDIES[study].paper.values() if one.mean is not None]
+    assert len(means) == count
+    assert round(sum(means), 2) == total
+
+
+@pytest.mark.parametrize("study", [study for study in STUDIES.values() if study.columns], ids=lambda study: study.name)
+def test_every_printed_number_has_a_cell_and_every_row_a_number(study):
+    places = {(cell.row, cell.column) for cell in study.cells}
+    assert set(study.paper) <= places
+    assert {row for row, _ in places} == {*study.rows, *study.beside}
+    assert {(row, column.place) for row in study.rows for column in study.columns} == set(study.paper)
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)
+@pytest.mark.parametrize("study", STUDIES.values(), ids=lambda study: study.name)
+def test_every_cell_of_every_profile_is_an_experiment(study, profile):
+    for outcome in expect(study, profile, profile.seeds[:1]):
+        assert isinstance(outcome.experiment, Experiment)
+        assert outcome.key or "is not prepared" in outcome.missing
+
+
+def test_the_papers_settings_are_the_papers():
+    (cell,) = [
+        cell for cell in STUDIES["table1"].cells if (cell.row, cell.column) == ("ProtoNorm", f"{MANY}: CIFAR-100")
+    ]
+    plain = Experiment.of(STUDIES["table1"].settings(cell, PROFILES["paper"], 2))
+    assert (plain.clients, plain.rounds, plain.epochs, plain.batch_size, plain.lr) == (20, 300, 1, 32, 0.01)
+    assert (plain.algorithm.lam, plain.algorithm.gamma, plain.algorithm.mu, plain.algorithm.eta) == (1, 200, 0.9, 0.1)
+    assert (plain.models, plain.feature_dim, plain.partition.alpha, plain.seed) == ("paper", 512, 0.1, 2)
+
+
+def test_figures_share_the_runs_of_tables():
+    """Margins, distances and convergence cost nothing more once table 1 is there, but for the width of 64."""
+
+    def runs(*chosen):
+        return {
+            repr(sorted(STUDIES[name].settings(cell, PROFILES["paper"], 0).items(), key=str)).replace(
+                ", 'alignment': 'paper'", ""
+            )
+            for name in chosen
+            for cell in STUDIES[name].cells
+        }
+
+    assert runs("margins", "distances") <= runs("table1")
+    assert len(runs("convergence") - runs("table1", "table2")) == 1  # CIFAR-10 with d = 64
+
+
+def test_smoke_runs_every_kind_of_cell_few_times(tmp_path):
+    task = Reproduction(list(STUDIES.values()), PROFILES["smoke"], tmp_path, tmp_path / "out", "", [0])
+    waiting = task.pending()
+    assert 80 < len(waiting) < 140
+    assert sum(one.experiment.rounds for one in waiting.values()) < 300
+
+
+def test_every_file_is_named(tmp_path):
+    from protonorm.companion import companion
+
+    folder = __import__("pathlib").Path(companion("experiments").__file__).parent
+    shared = {"__init__", "setting", "toy"}
+    assert {path.stem for path in folder.glob("*.py")} - shared == set(names())
+
+
+def test_hyperparameters_are_our_defaults():
+    (table,) = STUDIES["hyperparameters"].tables(None)
+    assert [row for row, entries in table.rows if entries[1].text != entries[2].text] == []
+    assert len(table.rows) == 8
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """The runs of all figures and of the communication table, of a size for tests, made once."""
+    folder = tmp_path_factory.mktemp("smoke")
+    chosen = [STUDIES[name] for name in FIGURES]
+    task = Reproduction(chosen, PROFILES["smoke"], folder / "runs", folder / "out", "protonorm reproduce", [0])
+    task.run("serial", None, lambda _: None)
+    return folder, chosen
+
+
+def test_figures_come_from_records_alone(smoke, tmp_path, monkeypatch):
+    from protonorm import federation, session
+    from protonorm.core import Client
+
+    monkeypatch.setattr(session, "_run", lambda *_: pytest.fail("it was run"))
+    monkeypatch.setattr(federation, "client_step", lambda *_: pytest.fail("it trained"))
+    monkeypatch.setattr(Client, "fit", lambda *_: pytest.fail("it trained"))
+    folder, chosen = smoke
+    task = Reproduction(chosen, PROFILES["smoke"], folder / "runs", tmp_path, "protonorm reproduce", [0])
+    written = {path.name for path in task.write()}
+    for stem in (
+        *("spiral", "spiral-data", "spiral_clients", "partitions-cifar10", "partitions-cifar100"),
+        *("distances", "margins", "convergence"),
+    ):
+        assert {f"{stem}.png", f"{stem}.pdf"} <= written
+        assert (tmp_path / f"{stem}.pdf").read_bytes().startswith(b"%PDF")
+        assert b"protonorm reproduce" in (tmp_path / f"{stem}.png").read_bytes()
+
+
+def test_stars_show_the_clients_prototypes_and_features(smoke):
+    from protonorm.reproduction.findings import Findings, look
+
+    folder, _ = smoke
+    study = STUDIES["spiral"]
+    outcomes = look(list(expect(study, PROFILES["smoke"], [0])), folder / "runs", {})
+    result = Findings(study, PROFILES["smoke"], outcomes).result(study.cells[3].row, "spiral")
+    trained = result.clients[2]
+    features, labels = trained.features()
+    scores = trained.predictor.scores(trained.setup.dataset.inputs[trained.setup.parts[2].test])
+    np.testing.assert_allclose(
+        features @ trained.predictor.client.model.head.weight.detach().numpy().T, scores["logits"], rtol=1e-3, atol=1e-5
+    )
+    assert len(labels) == len(trained.setup.parts[2].test)

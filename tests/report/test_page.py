@@ -1,0 +1,383 @@
+import base64
+import hashlib
+import json
+import re
+import shlex
+import subprocess
+import sys
+from html.parser import HTMLParser
+from importlib.resources import files
+from itertools import combinations
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import protonorm as pn
+from protonorm.cli import app
+from protonorm.configuration import read_settings
+from protonorm.history import read_run
+from protonorm.plan import plan
+from protonorm.report.page import write_page
+from protonorm.report.page.again import compare_again, run_again, text
+from protonorm.report.page.groups import by_method
+from protonorm.report.page.settings import typed
+from protonorm.report.page.sphere import directions, shown_share
+from protonorm.report.page.usual import usual
+from tests.report.pages import data, made, page, record, words
+from tests.support import run, spiral
+
+
+class Elements(HTMLParser):
+    """All elements of a page, with their attributes."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+
+
+def test_the_page_of_one_run_says_all_there_is(tmp_path):
+    found = run(spiral(rounds=3), out=tmp_path).run
+    text = page([found], tmp_path)
+    read = words(text)
+    assert "protonorm on spiral" in read
+    for part in ("Every rule", "Make it again", "Where each number came from", "On the unit sphere", "Margins"):
+        assert part in read
+    assert f"{100 * found.summary()['best']['pooled']:.2f}" in read
+    assert found.about["key"] in read
+    held = data(text)
+    names = [line["name"] for line in held["charts"]["accuracy"][0]["lines"]]
+    assert names == ["global", "local", "logits"]
+    np.testing.assert_allclose(
+        held["charts"]["accuracy"][0]["lines"][2]["y"],
+        [100 * line["rules"]["logits"]["pooled"] for line in found.history],
+        rtol=1e-3,
+    )
+    assert held["worlds"][0]["train"] == found.about["counts"]["train"]
+
+
+def test_bytes_are_told_by_round_and_in_all(tmp_path):
+    """Three rounds of 100 bytes up and 200 down."""
+    held = data(page([made(tmp_path / "run")], tmp_path))
+    assert held["traffic"]["rows"][0] | {"up": 300, "down": 600, "round_up": 100} == held["traffic"]["rows"][0]
+    up, down = (chart["lines"][0]["y"] for chart in held["charts"]["bytes"])
+    assert (up, down) == ([0.1] * 3, [0.2] * 3)
+
+
+def test_equal_records_give_equal_files(tmp_path):
+    found = made(tmp_path / "a")
+    assert page([found], tmp_path / "x") == page([found], tmp_path / "y")
+
+
+def test_a_comparison_has_a_chart_for_each_rule_and_the_mean_and_spread_over_seeds(tmp_path):
+    """Under `local`, logits of the seeds are what the record says; mean and standard deviation (ddof 1) by numpy."""
+    runs = [
+        run(spiral(algorithm=name, seed=seed, rounds=2), out=tmp_path).run
+        for name in ("protonorm", "local")
+        for seed in (0, 1)
+    ]
+    text = page(runs, tmp_path)
+    charts = {chart["id"]: chart for chart in data(text)["charts"]["accuracy"]}
+    assert list(charts) == ["accuracy-global", "accuracy-local", "accuracy-logits"]
+    line = charts["accuracy-logits"]["lines"][1]
+    both = [[100 * one["rules"]["logits"]["pooled"] for one in found.history] for found in runs[2:]]
+    np.testing.assert_allclose(line["y"], np.mean(both, 0), rtol=1e-3)
+    np.testing.assert_allclose(np.subtract(line["high"], line["y"]), np.std(both, 0, ddof=1), atol=0.02)
+    assert "± one standard deviation" in words(text)
+    assert [one["name"] for one in data(text)["spheres"]] == ["protonorm, seed 0", "protonorm, seed 1"]
+    assert "<strong>" in text[text.index('class="comparison"') : text.index("</table>")]
+
+
+def test_what_comes_from_outside_stays_text(tmp_path):
+    evil = "</script><img src=x onerror=alert(1)>"
+    found = made(tmp_path / "run", names=[evil, "b & c", "d'\""], method={"name": f"own:{evil}", "note": evil})
+    text = page([found], tmp_path)
+    elements = Elements(text).found
+    assert "img" not in [tag for tag, _ in elements]
+    assert [tag for tag, _ in elements].count("script") == 2
+    assert not [name for _, attributes in elements for name in attributes if name.startswith("on") or name == "style"]
+    assert data(text)["worlds"][0]["classes"] == [evil, "b & c", "d'\""]
+
+
+def test_nothing_is_loaded_and_only_the_pages_own_style_and_script_take_effect(tmp_path):
+    text = page([made(tmp_path / "run")], tmp_path)
+    elements = Elements(text).found
+    assert not [
+        one
+        for one in elements
+        if {"src", "srcset", "action", "data"} & set(one[1]) or one[0] in ("link", "img", "iframe")
+    ]
+    assert all(attributes["href"].startswith("#") for tag, attributes in elements if "href" in attributes)
+    assert not re.findall(r"url\(|@import|\bfetch\(|XMLHttpRequest|\beval\(|innerHTML|import\(", text)
+    assert set(re.findall(r"https?://[^\"' ]+", text)) <= {"http://www.w3.org/2000/svg"}  # a name space, not an address
+    (policy,) = [found["content"] for _, found in elements if found.get("http-equiv") == "Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    for tag in ("style", "script"):
+        inner = re.search(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)[1]
+        assert base64.b64encode(hashlib.sha256(inner.encode()).digest()).decode() in policy
+
+
+def test_controls_have_labels_and_regions_have_names(tmp_path):
+    text = page([made(tmp_path / "a"), made(tmp_path / "b", method={"name": "fedproto"})], tmp_path)
+    elements = Elements(text).found
+    tags = [tag for tag, _ in elements]
+    for landmark in ("header", "nav", "main", "footer"):
+        assert tags.count(landmark) == 1
+    assert tags.count("h1") == 1
+    assert {"href": "#main", "class": "skip"} in [found for tag, found in elements if tag == "a"]
+    inside = re.findall(r"<label[^>]*>.*?</label>", text, re.DOTALL)
+    assert len(re.findall(r"<(?:select|input)\b", text)) == len(re.findall(r"<(?:select|input)\b", "".join(inside)))
+    assert all(
+        "aria-label" in found or "aria-labelledby" in found for _, found in elements if found.get("role") == "region"
+    )
+    identifiers = [found["id"] for _, found in elements if "id" in found]
+    assert len(identifiers) == len(set(identifiers))
+
+
+def test_colours_have_enough_contrast_in_both_modes():
+    """WCAG 2: 4.5 for text, 3 for lines and marks, against the surface they are drawn on."""
+    style = files("protonorm.report.page").joinpath("assets/page.css").read_text()
+    pairs = dict(re.findall(r"--([\w-]+): (light-dark\([^)]*\))", style))
+    for mode in (0, 1):
+        colour = {name: re.findall("#[0-9a-f]{6}", pair)[mode] for name, pair in pairs.items()}
+        for name in ("text", "quiet", "accent", "good", "bad"):
+            assert min(contrast(colour[name], colour[under]) for under in ("surface", "page")) >= 4.5, name
+        for name in ("s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "edge", "heat"):
+            assert contrast(colour[name], colour["surface"]) >= 3, name
+
+
+BLIND = [  # Machado et al., IEEE TVCG 2009: what is seen without red, green or blue cones, in linear RGB
+    [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+]
+
+
+def test_colour_blind_readers_can_tell_the_lines_apart():
+    """In CIELAB about 2 is the least difference that is seen side by side; 20 is a plain one."""
+    style = files("protonorm.report.page").joinpath("assets/page.css").read_text()
+    pairs = re.findall(r"--s\d: light-dark\((#\w+), (#\w+)\)", style)
+    assert len(pairs) == 8
+    for colours in zip(*pairs, strict=True):
+        for eye in (np.eye(3), *BLIND):
+            seen = [lab(np.array(eye) @ linear(colour)) for colour in colours]
+            assert min(np.linalg.norm(a - b) for a, b in combinations(seen, 2)) > 20
+
+
+def lab(colour):
+    white = np.array([0.9505, 1, 1.089])
+    mixed = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]] @ np.clip(colour, 0, 1)
+    x, y, z = (np.cbrt(one) if one > 0.008856 else 7.787 * one + 16 / 116 for one in mixed / white)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def contrast(one, other):
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour):
+    return float(linear(colour) @ [0.2126, 0.7152, 0.0722])
+
+
+def linear(colour):
+    parts = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+
+
+def test_an_unfinished_run_says_how_far_it_is(tmp_path):
+    read = words(page([made(tmp_path / "run", rounds=9, done=2)], tmp_path))
+    assert "2 of 9 rounds are done; the same command goes on." in read
+    assert "unfinished" in read
+
+
+def test_a_run_without_any_round_has_a_page(tmp_path):
+    text = page([made(tmp_path / "run", done=0)], tmp_path)
+    assert "No round is done yet." in words(text)
+    assert data(text)["charts"]["prototypes"] == []
+
+
+def test_a_run_that_diverged_says_so_and_shows_what_it_has(tmp_path):
+    with pytest.raises(pn.Diverged):
+        run(spiral(algorithm={"name": "protonorm", "gamma": 1e18}, rounds=4), out=tmp_path)
+    (folder,) = tmp_path.glob("*/failure.json")
+    text = page([read_run(folder.parent)], tmp_path)
+    assert "Stopped in round 2" in words(text)
+    assert data(text)["runs"][0]["rounds"] == [1]
+
+
+def test_a_method_without_prototypes_has_no_sphere(tmp_path):
+    text = page([run(spiral(algorithm="local", rounds=1), out=tmp_path).run], tmp_path)
+    assert "On the unit sphere" not in words(text)
+    assert 'href="#prototypes"' not in text
+    assert data(text)["spheres"] == []
+
+
+def test_two_dimensions_are_shown_as_they_are(tmp_path):
+    found = made(tmp_path / "run", width=2)
+    shown = data(page([found], tmp_path))["spheres"][0]
+    assert shown["flat"] is True
+    assert [view["share"] for view in shown["views"]] == [1, 1, 1]
+    assert all(point[2] == 0 for view in shown["views"] for point in view["points"])
+
+
+def test_two_classes_lie_on_a_circle_with_their_true_angle():
+    """Two unit vectors span a plane: it holds them whole, so that lengths and the angle are those of the picture."""
+    units = np.eye(4)[:2] @ np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))[0]
+    shown = units @ directions(units)
+    np.testing.assert_allclose(np.linalg.norm(shown, axis=1), 1)
+    np.testing.assert_allclose(shown[0] @ shown[1], 0, atol=1e-12)
+    assert shown_share(units, directions(units)) == pytest.approx(1)
+
+
+def test_the_projection_lengthens_nothing_and_says_what_it_shows():
+    """Orthonormal e1 … e6, centred, vary equally in five directions: three of them are 3/5 of the variance."""
+    basis = directions(np.eye(6))
+    np.testing.assert_allclose(basis.T @ basis, np.eye(3), atol=1e-12)
+    assert shown_share(np.eye(6), basis) == pytest.approx(3 / 5)
+
+
+def test_coinciding_prototypes_do_not_break_the_sphere():
+    basis = directions(np.tile([1.0, 0, 0, 0], (3, 1)))
+    np.testing.assert_allclose(np.abs(basis[0]), [1, 0, 0])
+
+
+def test_a_large_run_gives_a_page_of_sensible_size(tmp_path):
+    runs = [
+        made(tmp_path / name, classes=100, clients=20, rounds=300, width=512, method={"name": name})
+        for name in ("protonorm", "fedproto", "fedtgp")
+    ]
+    assert len(page(runs, tmp_path)) < 3_000_000
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["algorithm=protonorm", "dataset=spiral", "rounds=5", "lr=1e-05", "partition.alpha=2", "seed=3"],
+        ["algorithm=fedtgp", "dataset=spiral", "dataset.points=90", "models=mlp", "epochs=[1, 2]", "shuffle=false"],
+        ["algorithm=fedavg", "models=plain", "feature_dim=64", "partition=pathological", "clients=7"],
+        ["algorithm.alignment=none", "algorithm.gamma=50", "models=plain,dense"],
+        ["algorithm=local"],
+    ],
+)
+def test_the_command_on_the_page_makes_the_same_run_again(given):
+    experiment = pn.Experiment.of(read_settings(given))
+    again = run_again(experiment.model_dump(mode="json"))
+    assert again.notes == []
+    line = typed("run", again.words).replace("\\\n", " ")
+    assert pn.Experiment.of(read_settings(shlex.split(line)[2:])).key == experiment.key
+
+
+def test_the_command_names_nothing_but_what_differs_from_the_defaults():
+    assert run_again(pn.Experiment(algorithm="local").model_dump(mode="json")).words == ["algorithm=local"]
+    assert run_again(pn.Experiment(algorithm="local", rounds=7).model_dump(mode="json")).words[1:] == ["rounds=7"]
+
+
+def test_the_compare_command_on_the_page_makes_the_same_runs_again(tmp_path):
+    asked = ["protonorm:gamma=5", "local", "dataset=spiral", "dataset.points=60", "clients=3", "rounds=1", "seeds=0,2"]
+    asked += ["partition.least=4"]
+    runs = {name: [run(one, out=tmp_path).run for one in found] for name, found in plan(asked).items()}
+    again = compare_again(by_method([one for found in runs.values() for one in found]))
+    keys = [one.key for found in plan(again.words).values() for one in found]
+    assert keys == [one.about["key"] for found in runs.values() for one in found]
+
+
+def test_what_a_record_does_not_hold_is_said():
+    plain = pn.Experiment(algorithm="local").model_dump(mode="json")
+    own = plain | {"algorithm": {"name": "protonorm_own_median:Median", "source": "ab", "lam": 2.0}}
+    again = run_again(own)
+    assert again.words == ["algorithm=median.py:Median", "algorithm.lam=2"]
+    assert "median.py is a file of your own" in again.notes[0]
+    there = run_again(plain | {"dataset": {"name": "folder:cats", "samples": 9, "sha256": "ab"}})
+    assert there.words[1] == "dataset=folder:PATH"
+    assert "put the place of cats for PATH" in there.notes[0]
+
+
+def test_defaults_are_those_of_the_classes():
+    """The text of a class says the same as the class."""
+    assert usual("protonorm.algorithms.protonorm:ProtoNorm")["mu"] == pn.ProtoNorm().mu
+    read = usual("protonorm.experiment:Experiment")
+    for name, field in pn.Experiment.model_fields.items():
+        assert read[name] == field.default
+
+
+@pytest.mark.parametrize("value", [1e-5, 1.0, 300.0, 0.1, True, None, "auto", "1", [1, 2.5], "none", 1e300])
+def test_values_are_read_back_as_they_were_written(value):
+    (found,) = read_settings([f"x={text(value)}"]).values()
+    assert found == value
+
+
+def test_runs_that_differ_in_more_than_the_method_are_named_and_warned_of(tmp_path):
+    one, two = made(tmp_path / "a"), made(tmp_path / "b", clients=5, method={**one_method(), "gamma": 7.0})
+    groups = by_method([one, two, one])
+    assert list(groups) == ["protonorm:gamma=100,clients=4", "protonorm:gamma=7,clients=5"]
+    read = words(page([one, two], tmp_path))
+    assert "These runs differ in more than the method: clients." in read
+    assert len(data(page([one, two], tmp_path))["worlds"]) == 2
+
+
+def one_method():
+    return {"name": "protonorm", "lam": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("prototypes/2.safetensors", b"no tensors", "prototypes"),
+        ("metrics.jsonl", b'{"round": 1}\n{"round": 2}\n{"round": 3}\n', "damaged"),
+        ("timings.jsonl", b"[\n[\n[\n", "timings.jsonl is damaged"),
+    ],
+)
+def test_a_damaged_record_is_refused_in_a_sentence(tmp_path, file, content, said):
+    folder = record(tmp_path / "run")
+    (folder / file).write_bytes(content)
+    with pytest.raises(ValueError, match=said):
+        write_page([read_run(folder)], tmp_path / "page.html")
+
+
+def test_no_runs_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="at least one run"):
+        write_page([], tmp_path / "page.html")
+
+
+def test_report_writes_where_it_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("PROTONORM_RUNS", str(tmp_path))
+    for name, method in (("protonorm-x-seed0-1", "protonorm"), ("local-x-seed0-2", "local")):
+        record(tmp_path / name, method={"name": method})
+    call = CliRunner().invoke
+    one = call(app, ["report", "protonorm"])
+    assert one.exit_code == 0, one.output
+    assert (tmp_path / "protonorm-x-seed0-1" / "report.html").exists()
+    both = call(app, ["report", "protonorm", "local", "--out", str(tmp_path)])
+    (there,) = (tmp_path / "reports").iterdir()
+    assert there.name.startswith("local-x-protonorm-x-")
+    assert there.name in both.output.replace("\n", "")
+    assert call(app, ["report", "local", "--to", str(tmp_path / "here.html")]).exit_code == 0
+    assert (tmp_path / "here.html").exists()
+    refused = call(app, ["report", "nothing"])
+    assert refused.exit_code == 2
+    assert "There is no run 'nothing'" in refused.stderr
+
+
+def test_a_report_needs_neither_torch_nor_matplotlib(tmp_path):
+    record(tmp_path / "run")
+    code = (
+        "import sys; from pathlib import Path; from protonorm.history import read_run\n"
+        "from protonorm.report.page import write_page; write_page([read_run(Path(sys.argv[1]))], sys.argv[2])\n"
+        "heavy = {'torch', 'scipy', 'matplotlib', 'pandas'} & set(sys.modules); assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "run"), str(tmp_path / "page.html")], check=True)
+
+
+def test_compare_writes_the_page_beside_its_figures(tmp_path):
+    small = ["dataset=spiral", "dataset.points=60", "partition.least=4", "clients=3", "rounds=1"]
+    words_ = ["compare", "local", *small, "--engine", "serial", "--figures", str(tmp_path / "here"), "--json"]
+    result = CliRunner().invoke(app, words_)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["report"] == str(tmp_path / "here" / "report.html")
+    assert (tmp_path / "here" / "report.html").exists()

@@ -1,0 +1,46 @@
+import pytest
+
+from protonorm.reproduction.profiles import CPU_ROUNDS, CPU_SAMPLES, PROFILES, find_profile
+
+PAPER = {"dataset": "cifar100", "models": "paper", "feature_dim": 64, "clients": 20, "rounds": 300}
+
+
+def test_paper_changes_nothing():
+    assert PROFILES["paper"].cut(PAPER) == PAPER
+    assert PROFILES["paper"].seeds == (0, 1, 2)
+
+
+def test_cpu_cuts_pictures_rounds_and_networks_but_not_the_width_nor_the_clients():
+    cut = PROFILES["cpu"].cut(PAPER)
+    assert cut == PAPER | {
+        "dataset": {"name": "cifar100", "samples": CPU_SAMPLES},
+        "rounds": CPU_ROUNDS,
+        "models": "light",
+    }
+
+
+def test_cpu_leaves_small_data_whole():
+    assert PROFILES["cpu"].cut(PAPER | {"dataset": "flowers102"})["dataset"] == "flowers102"
+    spiral = {"dataset": "spiral", "rounds": 200, "models": "mlp"}
+    assert PROFILES["cpu"].cut(spiral) == spiral
+
+
+def test_what_is_dealt_out_but_not_trained_is_not_cut():
+    assert PROFILES["cpu"].cut(PAPER | {"rounds": 0})["dataset"] == "cifar100"
+
+
+def test_smoke_takes_what_is_in_the_package_and_stands_alone():
+    cut = PROFILES["smoke"].cut(PAPER | {"partition": {"name": "pathological", "classes_per_client": 10}})
+    assert cut["dataset"]["name"] == "fashion"
+    assert cut["rounds"] == 2
+    assert cut["partition"]["classes_per_client"] == 2
+    assert not PROFILES["smoke"].beside
+
+
+def test_every_profile_that_cuts_says_so():
+    assert all(profile.cuts for profile in PROFILES.values() if profile.name != "paper")
+
+
+def test_an_unknown_profile_is_refused_with_the_nearest():
+    with pytest.raises(ValueError, match="did you mean 'smoke'"):
+        find_profile("smoek")

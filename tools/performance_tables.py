@@ -1,0 +1,53 @@
+"""Write the tables of docs/performance.md from the results that `protonorm bench` keeps."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from protonorm.files import read_json
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "performance.md"
+RESULTS = ROOT / "benchmarks" / "results"
+PLACE = re.compile(r"(<!-- (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def written(page: str, results: Path = RESULTS) -> str:
+    """Put every table between its marks, where there is a result."""
+
+    def fill(match: re.Match[str]) -> str:
+        path = results / f"{match['name']}.json"
+        return f"{match[1]}\n{part(match['name'], path)}\n{match[3]}" if path.is_file() else match[0]
+
+    return PLACE.sub(fill, page)
+
+
+def part(name: str, path: Path) -> str:
+    """Write one table, and where and how it was measured."""
+    found = read_json(path)
+    head, *rows = import_module(f"benchmarks.{name}").table(found)
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", origin(found)]) + "\n"
+
+
+def origin(found: dict[str, Any]) -> str:
+    """Say where numbers come from."""
+    machine = found.get("machine")
+    if not machine:
+        return f"`{found['command']}`"
+    versions = f"Python {machine['python']}, torch {machine['torch']}, numpy {machine['numpy']}"
+    return f"`{found['command']}` on {machine['processor']}, {machine['cores']} cores, {machine['system']}; {versions}."
+
+
+def main() -> None:
+    """Bring the page up to date."""
+    sys.path.insert(0, str(ROOT))
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
