@@ -29,7 +29,7 @@ CIFAR: dict[str, Any] = COMMON | {"dataset": {"name": "cifar100", "samples": 15_
 ELSEWHERE: dict[str, Any] = COMMON | {"dataset": "fashion"}  # where CIFAR-100 is not prepared
 FAMILIES = ("paper", "light", "cnn4")
 WARM_UP = 2  # of our rounds: the balance learns costs from them; the others need none but get one
-TURNS = 5
+TURNS = 3
 
 
 def measure(

@@ -20,7 +20,7 @@ from protonorm.tensors import Tensors
 from .results import silent
 
 CLIENTS, CLASSES, WIDTH, FEWEST = (20, 100, 1000), 100, 512, 20
-EPOCHS = 100  # of FedTGP's server, as published
+EPOCHS = 100  # of FedTGP's server, as in its authors' scripts
 AFFORDED = 200_000  # prototypes that FedTGP's server is shown: with more, some epochs stand for all
 REPEATS = 5
 LONG = 10.0  # seconds of a call that is not worth repeating

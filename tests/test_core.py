@@ -98,3 +98,25 @@ def test_clip_bounds_each_modules_gradient():
         [(new.detach() - old).flatten() for new, old in zip(client.model.parameters(), before, strict=True)]
     )
     assert float(moved.norm()) == pytest.approx(0.5, rel=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_mixed_precision_trains_and_keeps_weights_in_full(precision):
+    """The products are rounded, so the numbers differ from float32's; the loss still falls."""
+    exact = Setup(spiral()).client(0, 1)
+    mixed = Setup(spiral(precision=precision)).client(0, 1)
+    for client in (exact, mixed):
+        client.load(
+            {f"model.{name}": value for name, value in Setup(spiral()).fresh_client(0).model.state_dict().items()}
+        )
+
+    def train(client):
+        with seeded(0, 1, 0):
+            return [client.fit(lambda x, y: cross_entropy(client.model(x), y), client.model) for _ in range(8)]
+
+    losses, others = train(mixed), train(exact)
+    assert losses != others
+    assert losses[0] == pytest.approx(others[0], rel=0.05)
+    assert losses[-1] < losses[0]
+    assert {value.dtype for value in mixed.model.parameters()} == {torch.float32}
+    assert mixed.class_means(mixed.model)["prototypes"].dtype == torch.float32

@@ -36,11 +36,11 @@ def part(name: str, path: Path) -> str:
 
 def origin(found: dict[str, Any]) -> str:
     """Say where numbers come from."""
-    machine = found.get("machine")
-    if not machine:
-        return f"`{found['command']}`"
-    versions = f"Python {machine['python']}, torch {machine['torch']}, numpy {machine['numpy']}"
-    return f"`{found['command']}` on {machine['processor']}, {machine['cores']} cores, {machine['system']}; {versions}."
+    told, machine = f"`{found['command']}`", found.get("machine")
+    if machine:
+        versions = f"Python {machine['python']}, torch {machine['torch']}, numpy {machine['numpy']}"
+        told += f" on {machine['processor']}, {machine['cores']} cores, {machine['system']}; {versions}"
+    return f"{told}. {found.get('note', '')}".strip()
 
 
 def main() -> None:

@@ -161,12 +161,12 @@ def test_the_page_agrees_with_the_results():
 
 
 def test_the_page_follows_the_results(tmp_path):
-    found = {"command": "some command", "seconds a round": {"1 worker": 2.0, "2 workers": 1.6}}
+    found = {"command": "some command", "note": "In haste.", "seconds a round": {"1 worker": 2.0, "2 workers": 1.6}}
     (tmp_path / "workers.json").write_text(json.dumps(found))
     page = "before\n<!-- workers -->\nold\n<!-- end -->\n<!-- server -->\nkept\n<!-- end -->\n"
     new = performance_tables.written(page, tmp_path)
     assert "| 2 workers | 1.60 | 1.25× |" in new
-    assert "`some command`" in new
+    assert "`some command`. In haste." in new
     assert "old" not in new
     assert "kept" in new
     assert performance_tables.written(new, tmp_path) == new

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from protonorm.data.dataset import Dataset, Samples
+from protonorm.data.dataset import Dataset, Samples, at_once
 
 
 def pictures(count=4, height=3, width=5, channels=3):
@@ -96,6 +96,11 @@ def test_pictures_come_channels_last(channels):
     assert x.stride() == (3 * 5 * channels, 1, 5 * channels, channels)
     assert x.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(x[0], torch.from_numpy(data.inputs[3]).permute(2, 0, 1).float() / 127.5 - 1)
+
+
+@pytest.mark.parametrize(("shape", "rows"), [((32, 32, 3), 128), ((64, 64, 3), 32), ((224, 224, 3), 32), ((2,), 256)])
+def test_large_samples_are_computed_few_at_a_time(shape, rows):
+    assert at_once(torch.zeros(1, *shape)) == rows
 
 
 def test_sweep_goes_through_the_part_once():

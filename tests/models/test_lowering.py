@@ -86,7 +86,7 @@ def test_a_lowered_network_has_lowered_layers():
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("size", [(1, 1), (2, 2), (1, 3), (4, 4), (5, 4), (8, 8)])
 @pytest.mark.parametrize(
-    ("kernel", "stride", "padding"), [(3, 1, 1), (5, 2, 2), (5, 1, 2), (3, 2, 0), ((3, 5), 1, 2), (1, 2, 0)]
+    ("kernel", "stride", "padding"), [(3, 1, 1), (5, 2, 2), (5, 1, 2), (3, 2, 1), ((3, 5), 1, 2), (1, 2, 0)]
 )
 @pytest.mark.parametrize("groups", [1, 36])
 @pytest.mark.parametrize("bias", [True, False])
@@ -94,10 +94,6 @@ def test_a_lowered_convolution_agrees_on_every_size(layout, size, kernel, stride
     torch.manual_seed(0)
     layer = nn.Conv2d(36, 36, kernel, stride, padding, groups=groups, bias=bias).double()
     x = torch.randn(3, 36, *size, dtype=torch.float64).to(memory_format=layout)
-    try:
-        layer(x)
-    except RuntimeError:
-        pytest.skip("the kernel does not fit on these maps")
     lowered = copy.deepcopy(layer)
     lower(lowered)
     assert type(lowered) is not nn.Conv2d

@@ -90,6 +90,6 @@ def uniformity_loss(z: Tensor, detached: bool = False) -> Tensor:
     if len(z) < 2:
         return z.new_zeros(())
     squares = torch.pdist(z).square()  # (B(B − 1)/2,)
-    apart = squares[squares > 0]
-    sigma = (apart.median() if len(apart) else squares.new_ones(())).clamp(min=SMALLEST)
+    apart = squares.masked_fill(squares <= 0, math.nan)
+    sigma = apart.nanmedian().nan_to_num(nan=1.0).clamp(min=SMALLEST)
     return (-squares / (sigma.detach() if detached else sigma)).exp().mean()

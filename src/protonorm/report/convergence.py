@@ -24,9 +24,9 @@ def convergence(runs: Mapping[str, Run]) -> Figure:
             steps = [line["server"].get("alignment.steps", np.nan) for line in run.history]
             found = [line["rules"].get(run.about["headline"]) for line in run.history]
             right_answers = [np.nan if one is None else 100 * one["pooled"] for one in found]
-            look = LINES[number % len(LINES)] + ("." if len(rounds) <= FEW else "")
-            left.plot(rounds, steps, look, label=name, linewidth=0.9)
-            right.plot(rounds, right_answers, look, label=name, linewidth=0.9)
+            line, marker = LINES[number % len(LINES)], "." if len(rounds) <= FEW else ""
+            left.plot(rounds, steps, line, marker=marker, label=name, linewidth=0.9)
+            right.plot(rounds, right_answers, line, marker=marker, label=name, linewidth=0.9)
         left.set_ylabel("PA iterations")
         right.set_ylabel("test accuracy (%)")
         left.set_ylim(bottom=0)

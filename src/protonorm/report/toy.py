@@ -31,5 +31,5 @@ def toy_data(points: NDArray[np.float32], labels: NDArray[np.int64], run: Run) -
         right.set_xticks(range(len(counts)))
         right.set_ylabel("samples")
         left.set_xlabel(label(0, "spiral data set"), labelpad=3)
-        right.set_xlabel("client\n" + label(1, "samples of each client by class"), labelpad=1)
+        right.set_xlabel("client\n" + label(1, "clients' data"), labelpad=1)
         return figure

@@ -90,11 +90,11 @@ PROFILES: dict[str, Profile] = {
             for_two_cores,
             cuts=(
                 f"Of CIFAR-10, CIFAR-100 and Tiny ImageNet {CPU_SAMPLES:,} pictures are used, of each class its share, "
-                "because a round costs what its pictures cost; so a client has less to learn from, and all accuracies "
-                "are lower than printed. Flowers-102 is used whole.",
+                "because a round costs what its pictures cost; so a client has less to learn from, and accuracies "
+                "are likely to be lower than printed. Flowers-102 is used whole.",
                 f"{CPU_ROUNDS} rounds instead of 300, for the same reason.",
                 f"The four networks of the family `light`, with decision layers of the paper's width ({CPU_WIDTH} "
-                "unless the table varies it), instead of the paper's four: they are as different from each other, "
+                "unless the table varies it), instead of the paper's four: they are of four kinds too, "
                 "and about five times as fast. ResNet-18 is replaced by the network `residual`; the 4-layer CNN "
                 "stays.",
                 "One seed instead of three; `--seeds 0,1,2` adds the others.",
