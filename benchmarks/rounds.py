@@ -47,7 +47,7 @@ def measure(
 def available(tell: Callable[[str], None]) -> dict[str, Any]:
     """Use CIFAR-100 where it is prepared, and say so where it is not."""
     try:
-        pn.Experiment.of(CIFAR)
+        pn.Experiment.of(CIFAR).dataset.load()
     except ValueError as error:
         tell(f"rounds: the embedded pictures instead of CIFAR-100. {error}")
         return ELSEWHERE
