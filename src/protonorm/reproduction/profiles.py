@@ -95,7 +95,7 @@ PROFILES: dict[str, Profile] = {
                 f"{CPU_ROUNDS} rounds instead of 300, for the same reason.",
                 f"The four networks of the family `light`, with decision layers of the paper's width ({CPU_WIDTH} "
                 "unless the table varies it), instead of the paper's four: they are of four kinds too, "
-                "and about five times as fast. ResNet-18 is replaced by the network `residual`; the 4-layer CNN "
+                "and about four times as fast. ResNet-18 is replaced by the network `residual`; the 4-layer CNN "
                 "stays.",
                 "One seed instead of three; `--seeds 0,1,2` adds the others.",
                 "So compare methods with each other inside a column. The printed numbers stand beside for orientation.",
