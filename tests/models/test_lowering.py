@@ -104,6 +104,15 @@ def test_a_lowered_convolution_agrees_on_every_size(layout, size, kernel, stride
     assert all(close(value, ours[2][key]) for key, value in theirs[2].items())
 
 
+@pytest.mark.parametrize(("kernel", "groups"), [(1, 1), (3, 1), (3, 4)])
+def test_a_picture_without_a_batch_is_taken_too(kernel, groups):
+    layer = nn.Conv2d(4, 4, kernel, padding=kernel // 2, groups=groups).double()
+    x = torch.randn(4, 2, 2, dtype=torch.float64)
+    expected = layer(x)
+    lower(layer)
+    assert torch.equal(layer(x), expected)
+
+
 def test_the_gradient_of_small_maps_has_a_gradient():
     x = torch.randn(2, 32, 2, 2, dtype=torch.float64, requires_grad=True)
     for groups in (1, 32):

@@ -21,6 +21,8 @@ class PointwiseConv2d(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """Mix the channels of every point: (B, C, H, W) to (B, C', H', W')."""
+        if input.ndim != 4:
+            return super().forward(input)
         down, right = self.stride
         points = input.permute(0, 2, 3, 1)[:, ::down, ::right]  # (B, H', W', C)
         return functional.linear(points, self.weight.flatten(1), self.bias).permute(0, 3, 1, 2)
@@ -31,6 +33,8 @@ class DenseConv2d(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """Map (B, C, H, W) to (B, C', H', W')."""
+        if input.ndim != 4:
+            return super().forward(input)
         window, size = Window.of(self), (input.shape[2], input.shape[3])
         if size == (1, 1) and window.is_centred:
             row, column = window.centre
@@ -47,6 +51,8 @@ class DepthwiseConv2d(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """Map (B, C, H, W) to (B, C, H', W')."""
+        if input.ndim != 4:
+            return super().forward(input)
         window, size = Window.of(self), (input.shape[2], input.shape[3])
         if size == (1, 1) and window.is_centred:
             row, column = window.centre
