@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from protonorm import session
 from protonorm.cli import app
+from protonorm.reproduction.running import Reproduction
 
 MINE = """
 from protonorm.reproduction.cells import Cell, Column, Printed
@@ -79,12 +80,19 @@ def test_render_only_runs_nothing(mine, monkeypatch, tmp_path):
         (["table1", "--profile", "cpo"], "did you mean 'cpu'"),
         (["table1", "--seeds", "a"], "--seeds a is refused"),
         (["nowhere.py"], "no Python file"),
+        (["table1", "--engine", "nosuch"], "Unknown engine 'nosuch'"),
+        (["table1", "--only", "MNIST"], "no cell of table1 fits"),
+        (["table1", "--to", ""], "--to with an empty text"),
+        (["spiral", "--check"], "nothing to check: spiral states no tolerance for the profile 'cpu'"),
+        (["elsewhere/table1.py"], "is a table or figure of the paper"),
+        (["a/mine.py", "b/mine.py"], "both are named 'mine'"),
     ],
 )
-def test_mistakes_are_refused_in_a_sentence(words, what):
+def test_mistakes_are_refused_in_a_sentence(words, what, monkeypatch):
+    monkeypatch.setattr(Reproduction, "write", lambda *_: pytest.fail("something was written"))
     done = call(*words)
     assert done.exit_code == 2
-    assert what in done.stderr
+    assert what in " ".join(done.stderr.split())
 
 
 def test_a_file_that_is_no_table_is_refused(tmp_path):
@@ -113,3 +121,54 @@ def test_listing_does_without_torch():
     assert done.returncode == 0, done.stderr
     for name in ("table1", "spiral_clients", "communication"):
         assert name in done.stdout
+
+
+def test_a_file_named_in_two_ways_is_one(mine, tmp_path):
+    done = call(mine, mine.parent / "x" / ".." / "mine.py", "--render-only", "--to", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert done.output.count("mine.md") == 1
+
+
+def test_a_part_does_not_replace_the_whole(mine, tmp_path):
+    call(mine, "--render-only", "--to", tmp_path)
+    done = call(mine, "--render-only", "--to", tmp_path, "--only", "FedProto")
+    assert done.exit_code == 0, done.output
+    assert "ProtoNorm" in (tmp_path / "mine.md").read_text()
+    assert "A part: 1 of 2 cells" in (tmp_path / "mine-only-fedproto.md").read_text()
+
+
+def test_a_file_where_the_folder_should_be_is_refused_first(mine, tmp_path, monkeypatch):
+    monkeypatch.setattr(session, "_run", lambda *_: pytest.fail("it was run"))
+    for place in (mine, mine / "below"):
+        done = call(mine, "--to", place)
+        assert done.exit_code == 2
+        assert "it is, or is inside, a file" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("X = 1\nif\n", "broken.py, line 2: SyntaxError: invalid syntax"),
+        ("\nimport nosuchthing\n", "broken.py, line 2: ModuleNotFoundError: No module named 'nosuchthing'"),
+        ("def f():\n    return 1 / 0\n\nf()\n", "broken.py, line 2: ZeroDivisionError"),
+        ("TITLE = 3\nCOLUMNS = ()\n", "broken.py is refused: TITLE must be a text"),
+    ],
+)
+def test_a_broken_file_is_refused_with_its_line(tmp_path, text, what):
+    path = tmp_path / "broken.py"
+    path.write_text(text)
+    done = call(path)
+    assert done.exit_code == 2
+    assert what in " ".join(done.stderr.split())
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_first(mine, tmp_path, monkeypatch):
+    def forbidden(**_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(session, "_run", lambda *_: pytest.fail("it was run"))
+    monkeypatch.setattr("protonorm.reproduction.running.tempfile.TemporaryFile", forbidden)
+    done = call(mine, "--to", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "Nothing can be written to the folder" in done.stderr
+    assert "Permission denied" in done.stderr

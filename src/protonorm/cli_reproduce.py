@@ -19,13 +19,17 @@ Names = Annotated[
 ProfileName = Annotated[str, typer.Option("--profile", help="How large: paper, cpu or smoke.")]
 Out = Annotated[Path | None, typer.Option(help="Folder of all runs; PROTONORM_RUNS or ./runs if not given.")]
 To = Annotated[
-    Path | None, typer.Option(help="Folder for tables and figures; <runs>/reproduction/<profile> if not given.")
+    str | None,  # an empty path would pass for the current folder
+    typer.Option(metavar="PATH", help="Folder for tables and figures; <runs>/reproduction/<profile> if not given."),
 ]
 EngineName = Annotated[str | None, typer.Option("--engine", help="Where clients live: see `protonorm list engines`.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes to use; all cores if not given.")]
 Only = Annotated[
     list[str] | None,
-    typer.Option(help="Run and show only cells whose row or column has this text, such as CIFAR-100; may be repeated."),
+    typer.Option(
+        help="Run and show only cells whose row or column has this text, such as CIFAR-100; a whole name means only "
+        "that. May be repeated: a cell must then fit all of them. The part is written under a name of its own."
+    ),
 ]
 Seeds = Annotated[str | None, typer.Option(help="Seeds in place of the profile's, such as 0 or 0,1,2.")]
 RenderOnly = Annotated[bool, typer.Option("--render-only", help="Run nothing; write what is there.")]
@@ -54,6 +58,7 @@ def reproduce(
             say(listing(names or ["all"]))
             return
         task = reproduction(names or [], profile, out, to, only or [], seeds)
+        refuse_early(task, engine, check=check)
         for path in task.write() if render_only else task.run(engine, workers, complain):
             say(f"Wrote {path}")
         show(task)
@@ -62,24 +67,42 @@ def reproduce(
 
 
 def reproduction(
-    names: list[str], profile: str, out: Path | None, to: Path | None, only: list[str], seeds: str | None
+    names: list[str], profile: str, out: Path | None, to: str | None, only: list[str], seeds: str | None
 ) -> Reproduction:
     """Put together what is to be made."""
     from protonorm.history import runs_root
+    from protonorm.reproduction.choosing import narrowed
     from protonorm.reproduction.profiles import find_profile
     from protonorm.reproduction.running import Reproduction
     from protonorm.reproduction.study import find_studies
 
+    if to is not None and not to.strip():
+        raise ValueError("--to with an empty text is refused: expected a folder for tables and figures.")
     size, root = find_profile(profile), runs_root(out)
     return Reproduction(
-        studies=find_studies(names),
+        studies=narrowed(find_studies(names), only),
         profile=size,
         root=root,
-        folder=to or root / "reproduction" / size.name,
+        folder=Path(to) if to else root / "reproduction" / size.name,
         command=f"protonorm {shlex.join(sys.argv[1:])}",
         seeds=size.seeds if seeds is None else read_seeds(seeds),
-        only=only,
     )
+
+
+def refuse_early(task: Reproduction, engine: str | None, *, check: bool) -> None:
+    """Refuse what cannot be done before anything is run or written."""
+    from protonorm.engines import ENGINES
+    from protonorm.registry import find
+    from protonorm.reproduction.checking import checkable
+
+    if engine is not None:
+        find(ENGINES, engine, "engine")
+    if check and not any(checkable(study, task.profile) for study in task.studies):
+        raise ValueError(
+            f"There is nothing to check: {', '.join(study.name for study in task.studies)} states no tolerance "
+            f"for the profile {task.profile.name!r}. Leave --check out, or choose another profile."
+        )
+    task.prepare()
 
 
 def read_seeds(text: str) -> list[int]:

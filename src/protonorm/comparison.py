@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+from protonorm.deals import deal, labels
 from protonorm.history import Run
 
 COLUMNS = {  # name: (title, where it is in a summary)
@@ -19,6 +21,8 @@ COLUMNS = {  # name: (title, where it is in a summary)
     "worst": ("worst 10 %", ("best", "worst")),
     "own_best": ("own best", ("own_best",)),
 }
+
+GUESS = "-"  # the rule of a row that tells of the majority class
 
 
 @dataclass(frozen=True)
@@ -44,20 +48,25 @@ class Row:
     cells: Mapping[str, Cell | None]  # by column
     note: str = ""
 
+    @property
+    def guess(self) -> bool:
+        """Tell whether the row is no method but the majority class."""
+        return self.rule == GUESS
+
     def plain(self) -> dict[str, Any]:
         """Give the row to machines."""
         return asdict(self)
 
 
 def rows(runs: Mapping[str, Sequence[Run]]) -> list[Row]:
-    """Make a row for each method and rule, the headline first, and one for `majority`."""
+    """Make a row for each method and rule, the headline first, then `majority` for each way of dealing out."""
     table = [_row(method, rule, found) for method, found in runs.items() for rule in _rules(found[0])]
-    return [*table, _majority([run for found in runs.values() for run in found])]
+    return [*table, *guesses([run for found in runs.values() for run in found])]
 
 
 def best(table: Sequence[Row], column: str) -> Row | None:
     """Find the headline row that is best in a column."""
-    known = [row for row in table if row.headline and row.method != "majority" and row.cells.get(column)]
+    known = [row for row in table if row.headline and not row.guess and row.cells.get(column)]
     return max(known, key=lambda row: cell.mean if (cell := row.cells[column]) else -math.inf, default=None)
 
 
@@ -74,12 +83,22 @@ def _row(method: str, rule: str, runs: Sequence[Run]) -> Row:
     return Row(method, rule, rule == runs[0].about["headline"], cells, note)
 
 
-def _majority(runs: Sequence[Run]) -> Row:
-    """Say what guessing each client's most frequent class gives; equal partitions count once."""
+def guesses(runs: Sequence[Run]) -> list[Row]:
+    """Say what guessing each client's most frequent class gives: a row for each way of dealing, named if several."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(json.dumps(deal(run), sort_keys=True), []).append(run)
+    names = labels([deal(dealt[0]) for dealt in found.values()])
+    return [_majority(dealt, name) for dealt, name in zip(found.values(), names, strict=True)]
+
+
+def _majority(runs: Sequence[Run], name: str) -> Row:
+    """Average over seeds of one way of dealing; equal partitions count once."""
     seen = {str(run.about["counts"]): run.about["majority"] for run in runs}
     values = [one for one in seen.values() if one]
     where = {"best": "pooled", "last": "pooled", "mean": "mean", "worst": "worst", "own_best": "mean"}
-    return Row("majority", "-", True, {name: _cell([one[key] for one in values]) for name, key in where.items()})
+    cells = {column: _cell([one[key] for one in values]) for column, key in where.items()}
+    return Row(f"majority ({name})" if name else "majority", GUESS, True, cells)
 
 
 def _dig(value: Any, where: Sequence[str]) -> float:

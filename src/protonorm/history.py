@@ -65,13 +65,50 @@ def read_run(folder: Path) -> Run:
     """Read a run's folder."""
     if not (folder / "experiment.json").exists():
         raise ValueError(f"{folder} is not a run: it has no experiment.json.")
-    about = read_json(folder / "experiment.json")
+    return Run(folder, _read_about(folder / "experiment.json"), _read_history(folder), _read_failure(folder))
+
+
+def damaged(path: Path, reason: str) -> ValueError:
+    """Say what is wrong with a file of a record."""
+    return ValueError(f"{path} is damaged: {reason}.")
+
+
+def _read_about(path: Path) -> dict[str, Any]:
+    about = read_json(path)
     if missing := {"experiment", "headline", "rules", "majority"} - set(about):
-        raise ValueError(f"{folder / 'experiment.json'} is damaged: it lacks {', '.join(sorted(missing))}.")
-    path = folder / "metrics.jsonl"
-    history = [parse_json(line, path) for line in read_lines(path)[: committed(folder)]]
-    failure = folder / "failure.json"
-    return Run(folder, about, history, read_json(failure) if failure.exists() else None)
+        raise damaged(path, f"it lacks {', '.join(sorted(missing))}")
+    experiment, rules = about["experiment"], about["rules"]
+    if not isinstance(experiment, dict) or type(rounds := experiment.get("rounds")) is not int or rounds < 0:
+        raise damaged(path, "expected settings under experiment, and a whole number of rounds among them")
+    if not isinstance(rules, list) or not rules or not all(isinstance(rule, str) for rule in rules):
+        raise damaged(path, "expected the names of one or more prediction rules under rules")
+    if about["headline"] not in rules:
+        raise damaged(path, f"its headline {about['headline']!r} is none of its rules, {', '.join(rules)}")
+    return about
+
+
+def _read_history(folder: Path) -> list[dict[str, Any]]:
+    path, done = folder / "metrics.jsonl", committed(folder)  # a run at work adds a line first and then commits it
+    lines = read_lines(path)
+    if len(lines) < done:
+        raise damaged(path, f"{len(lines)} lines for {done} committed rounds")
+    history = [parse_json(line, path) for line in lines[:done]]
+    for number, line in enumerate(history, 1):
+        if line.get("round") != number:
+            raise damaged(path, f"line {number} is not that of round {number}")
+        if not isinstance(line.get("rules"), dict):
+            raise damaged(path, f"line {number} lacks the accuracy under each rule, rules")
+    return history
+
+
+def _read_failure(folder: Path) -> dict[str, Any] | None:
+    path = folder / "failure.json"
+    if not path.exists():
+        return None
+    found = read_json(path)
+    if type(found.get("round")) is not int or not isinstance(found.get("reason"), str):
+        raise damaged(path, "expected the round in which the run stopped, and the reason")
+    return found
 
 
 def committed(folder: Path) -> int:

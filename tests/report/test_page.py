@@ -315,7 +315,7 @@ def test_values_are_read_back_as_they_were_written(value):
 def test_runs_that_differ_in_more_than_the_method_are_named_and_warned_of(tmp_path):
     one, two = made(tmp_path / "a"), made(tmp_path / "b", clients=5, method={**one_method(), "gamma": 7.0})
     groups = by_method([one, two, one])
-    assert list(groups) == ["protonorm:gamma=100,clients=4", "protonorm:gamma=7,clients=5"]
+    assert list(groups) == ["protonorm:gamma=100 (clients=4)", "protonorm:gamma=7 (clients=5)"]
     read = words(page([one, two], tmp_path))
     assert "These runs differ in more than the method: clients." in read
     assert len(data(page([one, two], tmp_path))["worlds"]) == 2
@@ -328,9 +328,9 @@ def one_method():
 @pytest.mark.parametrize(
     ("file", "content", "said"),
     [
-        ("prototypes/2.safetensors", b"no tensors", "prototypes"),
         ("metrics.jsonl", b'{"round": 1}\n{"round": 2}\n{"round": 3}\n', "damaged"),
         ("timings.jsonl", b"[\n[\n[\n", "timings.jsonl is damaged"),
+        ("timings.jsonl", b'{"round": "long"}\n', "seconds of round 1 are not a number"),
     ],
 )
 def test_a_damaged_record_is_refused_in_a_sentence(tmp_path, file, content, said):

@@ -4,6 +4,7 @@ from typing import Any
 
 from protonorm.history import Run
 from protonorm.reproduction.cells import Cell, Column, Printed
+from protonorm.reproduction.choosing import narrowed
 from protonorm.reproduction.findings import Findings, Outcome
 from protonorm.reproduction.profiles import PROFILES
 from protonorm.reproduction.running import Reproduction
@@ -39,11 +40,15 @@ def small_study(**more: Any) -> Study:
     return Study(**usual | more)
 
 
-def task(tmp_path, study=None, profile="paper", seeds=(0,), **more) -> Reproduction:
+def task(tmp_path, study=None, profile="paper", seeds=(0,), only=(), command="") -> Reproduction:
     """Prepare to reproduce the small table in a folder of its own."""
-    usual = {"command": "protonorm reproduce small", "only": ()} | more
     return Reproduction(
-        [study or small_study()], PROFILES[profile], tmp_path / "runs", tmp_path / "out", seeds=list(seeds), **usual
+        narrowed([study or small_study()], only),
+        PROFILES[profile],
+        tmp_path / "runs",
+        tmp_path / "out",
+        command or "protonorm reproduce small",
+        list(seeds),
     )
 
 

@@ -13,7 +13,7 @@ def test_paper_changes_nothing():
 def test_cpu_cuts_pictures_rounds_and_networks_but_not_the_width_nor_the_clients():
     cut = PROFILES["cpu"].cut(PAPER)
     assert cut == PAPER | {
-        "dataset": {"name": "cifar100", "samples": CPU_SAMPLES},
+        "dataset": {"name": "cifar100", "samples": CPU_SAMPLES["cifar100"]},
         "rounds": CPU_ROUNDS,
         "models": "light",
     }

@@ -12,7 +12,7 @@ from protonorm.reproduction.csvfile import accuracy_csv
 from protonorm.reproduction.latex import escape, latex
 from protonorm.reproduction.markdown import markdown
 from protonorm.reproduction.table import Entry, Table
-from protonorm.reproduction.writing import page, remarks
+from protonorm.reproduction.writing import cuts, page, remarks
 from tests.reproduction.studies import fake_findings, fake_run, small_study
 
 ONE, TWO = "Group: one", "Group: two"
@@ -176,3 +176,13 @@ def test_csv_has_a_line_for_each_cell_seed_and_rule():
 
 def test_columns_of_the_same_name_are_told_apart_by_their_group():
     assert Column("CIFAR-10", "A").place != Column("CIFAR-10", "B").place
+
+
+def test_a_line_break_in_the_command_stays_inside_the_comment():
+    text = latex(table(), "small", ["protonorm reproduce 'a\n\\input{b}'"])
+    assert text.startswith("% protonorm reproduce 'a \\input{b}'\n% needs")
+
+
+def test_cuts_are_named_only_where_something_was_cut():
+    assert not cuts(fake_findings(small_study(cells=[Cell("ProtoNorm", ONE, {"dataset": "spiral"})]), {}, "cpu"))
+    assert cuts(fake_findings(small_study(cells=[Cell("ProtoNorm", ONE, {"dataset": "cifar10"})]), {}, "cpu"))

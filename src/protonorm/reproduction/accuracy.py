@@ -33,6 +33,8 @@ def value(outcomes: Sequence[Outcome], rule: str | None = None) -> Value:
     if not outcomes:
         return Value(None, None, "", "")
     for outcome in outcomes:
+        if outcome.damaged:
+            return Value(None, None, "damaged", outcome.damaged)
         if outcome.state == "diverged" and outcome.run and outcome.run.failure:
             return Value(None, None, "-", f"diverged in round {outcome.run.failure['round']} with seed {outcome.seed}")
     done = [outcome for outcome in outcomes if outcome.state == "finished" and outcome.run]
@@ -54,6 +56,9 @@ def _absent(outcomes: Sequence[Outcome]) -> Value:
     missing = next((one.missing for one in outcomes if one.state == "missing"), "")
     if missing:
         return Value(None, None, "no data", missing)
+    refused = next((one.refused for one in outcomes if one.state == "refused"), "")
+    if refused:
+        return Value(None, None, "not run", refused)
     begun = next((one.run for one in outcomes if one.state == "begun"), None)
     if begun:
         return Value(None, None, f"{len(begun.history)} of {begun.experiment['rounds']} rounds", "begun, not finished")

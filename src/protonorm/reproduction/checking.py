@@ -8,6 +8,8 @@ from typing import NamedTuple
 from protonorm.reproduction.accuracy import Value, values
 from protonorm.reproduction.cells import Place
 from protonorm.reproduction.findings import Findings
+from protonorm.reproduction.profiles import Profile
+from protonorm.reproduction.study import Study
 
 
 class Verdict(NamedTuple):
@@ -15,6 +17,14 @@ class Verdict(NamedTuple):
 
     passed: bool
     sentence: str
+
+
+def checkable(study: Study, profile: Profile) -> bool:
+    """Tell whether a study's file states anything that can be checked under a profile."""
+    places = {(cell.row, cell.column) for cell in study.cells}
+    numbers = any(one.mean is not None for place, one in study.paper.items() if place in places)
+    near = profile.name in study.tolerance and numbers
+    return bool(study.columns) and (near or (study.leads is not None and profile.name in study.slack))
 
 
 def check(findings: Findings) -> list[Verdict]:

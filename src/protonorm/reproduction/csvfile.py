@@ -39,7 +39,7 @@ def _lines(findings: Findings, outcome: Outcome) -> list[dict[str, Any]]:
         "seed": outcome.seed,
         "state": outcome.state,
         "key": outcome.key or "",
-        "note": outcome.missing or (f"round {run.failure['round']}" if run and run.failure else ""),
+        "note": outcome.reason or (f"round {run.failure['round']}" if run and run.failure else ""),
     }
     if printed:
         common |= {"paper": "-" if printed.mean is None else printed.mean, "paper_std": printed.std or ""}

@@ -47,7 +47,7 @@ def escape(text: str) -> str:
 def latex(table: Table, label: str, comments: Sequence[str]) -> str:
     """Write one table as an environment to paste; it needs \\usepackage{booktabs} only."""
     lines = [
-        *(f"% {comment}" for comment in comments),
+        *(f"% {' '.join(comment.split())}" for comment in comments),  # a line break would end the comment
         "% needs \\usepackage{booktabs}",
         "\\begin{table*}[t]",
         "  \\centering\\small",

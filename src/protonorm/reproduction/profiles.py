@@ -9,10 +9,10 @@ from typing import Any
 from protonorm.registry import nearest
 from protonorm.reproduction.cells import Settings
 
-LARGE = ("cifar10", "cifar100", "tinyimagenet")  # with 60,000 pictures and more
-PUBLISHED = (*LARGE, "flowers102")
+CPU_SAMPLES = {"cifar10": 30_000, "cifar100": 30_000, "tinyimagenet": 10_000}  # of 60,000 pictures and more
+PUBLISHED = (*CPU_SAMPLES, "flowers102")
 
-CPU_SAMPLES, CPU_ROUNDS, CPU_WIDTH = 10_000, 100, 512
+CPU_ROUNDS, CPU_WIDTH = 100, 512
 SMOKE_SAMPLES, SMOKE_ROUNDS, SMOKE_POINTS = 600, 2, 60
 SMOKE_CLIENTS = {20: 10, 50: 12, 100: 15}
 SMOKE_WIDTHS = {512: 128, 1024: 256}
@@ -41,8 +41,8 @@ def for_two_cores(settings: Settings) -> dict[str, Any]:
     """Take fewer pictures and rounds, and small networks with the paper's width; the toy data stay as they are."""
     smaller = dict(settings)
     name = _dataset(settings)["name"]
-    if name in LARGE and settings.get("rounds"):
-        smaller["dataset"] = _dataset(settings) | {"samples": CPU_SAMPLES}
+    if name in CPU_SAMPLES and settings.get("rounds"):
+        smaller["dataset"] = _dataset(settings) | {"samples": CPU_SAMPLES[name]}
     if name in PUBLISHED:
         smaller["rounds"] = min(settings.get("rounds", CPU_ROUNDS), CPU_ROUNDS)
     if settings.get("models") == "paper":
@@ -85,11 +85,11 @@ PROFILES: dict[str, Profile] = {
         Profile("paper", "everything as printed: all pictures, 300 rounds, three seeds", (0, 1, 2), as_printed),
         Profile(
             "cpu",
-            "a size for two cores: 10,000 pictures, 100 rounds, small networks, one seed",
+            "a size for two cores: 30,000 pictures, 100 rounds, small networks, one seed",
             (0,),
             for_two_cores,
             cuts=(
-                f"Of CIFAR-10, CIFAR-100 and Tiny ImageNet {CPU_SAMPLES:,} pictures are used, of each class its share, "
+                "Of CIFAR-10 and CIFAR-100 30,000 pictures are used, of Tiny ImageNet 10,000, of each class its share, "
                 "because a round costs what its pictures cost; so a client has less to learn from, and accuracies "
                 "are likely to be lower than printed. Flowers-102 is used whole.",
                 f"{CPU_ROUNDS} rounds instead of 300, for the same reason.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -49,16 +50,30 @@ class Reproduction:
     folder: Path  # of what is written
     command: str
     seeds: Sequence[int]
-    only: Sequence[str] = ()
     expected: dict[str, list[Outcome]] = field(default_factory=dict)  # by study
     refused: dict[str, str] = field(default_factory=dict)  # by key: why a cell could not be run
+    failed: dict[str, dict[str, str]] = field(default_factory=dict)  # by study: what could not be made, and why
+
+    def prepare(self) -> None:
+        """Refuse what cannot be run or written before anything is."""
+        for study in self.studies:
+            self.findings(study)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except (FileExistsError, NotADirectoryError):
+            raise ValueError(f"Nothing can be written to {self.folder}: it is, or is inside, a file.") from None
+        except OSError as error:
+            raise ValueError(f"Nothing can be written to the folder {self.folder}: {error.strerror}.") from error
 
     def findings(self, study: Study) -> Findings:
         """Read how a study stands."""
         if study.name not in self.expected:
-            self.expected[study.name] = list(expect(study, self.profile, self.seeds, self.only))
+            self.expected[study.name] = list(expect(study, self.profile, self.seeds))
         outcomes = look(self.expected[study.name], self.root, self.refused)
-        return Findings(study, self.profile, outcomes, self.command)
+        failed = self.failed.setdefault(study.name, {})
+        return Findings(study, self.profile, outcomes, self.command, failed)
 
     def pending(self) -> dict[str, Outcome]:
         """List the runs that are not done, by key: all of the first seed first; a run that diverged is done."""
@@ -71,6 +86,7 @@ class Reproduction:
         written: list[Path] = []
         for study in self.studies:
             if key is None or any(one.key == key for one in self.expected[study.name]):
+                self.failed.pop(study.name, None)  # it is tried again
                 written += write(self.findings(study), self.folder)
         return written
 
@@ -90,10 +106,17 @@ class Reproduction:
                 self.refused[key] = str(error)
                 tell(f"Skipped: {error}")
             except BaseException:  # interrupted: show what is there
-                self.write()
+                self._write_last(tell)
                 raise
             pace.spend(partial(self.write, key))
         return self.write()
+
+    def _write_last(self, tell: Tell) -> None:
+        """Write what is there while another error is on its way, which matters more than one here."""
+        try:
+            self.write()
+        except Exception as error:
+            tell(f"What is there could not be written: {error}")
 
     def _run_one(self, one: Outcome, engine: str | None, workers: int | None, timer: Clock) -> Run:
         from protonorm.progress import Teller

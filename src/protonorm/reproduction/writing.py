@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from protonorm import __version__
 from protonorm.files import replace
 from protonorm.reproduction.accuracy import accuracy_tables
 from protonorm.reproduction.csvfile import accuracy_csv, table_csv
-from protonorm.reproduction.findings import Findings
+from protonorm.reproduction.findings import UNREADABLE, Findings, explain
 from protonorm.reproduction.latex import latex
 from protonorm.reproduction.markdown import escape, markdown
 from protonorm.reproduction.table import Table
@@ -25,8 +25,12 @@ def write(findings: Findings, folder: Path) -> list[Path]:
     """Write everything there is to show of a study; what is missing is named in it."""
     folder.mkdir(parents=True, exist_ok=True)
     tables = tables_of(findings)
-    figures = findings.study.draw(findings) if findings.study.draw else {}
-    written = [path for name, figure in figures.items() for path in _save(findings, figure, folder / name)]
+    ending = findings.study.ending
+    written = [
+        path
+        for name, figure in _figures(findings).items()
+        for path in _save(findings, figure, folder / f"{name}{ending}")
+    ]
     pages = {"md": page(findings, tables, [path for path in written if path.suffix == ".png"])}
     if tables:
         pages["tex"] = "\n".join(_latex(findings, tables))
@@ -41,17 +45,36 @@ def write(findings: Findings, folder: Path) -> list[Path]:
 
 
 def tables_of(findings: Findings) -> Sequence[Table]:
-    """Make a study's tables."""
+    """Make a study's tables; one that a damaged record prevents is left out and named."""
     if findings.study.tables:
-        return findings.study.tables(findings)
+        try:
+            return findings.study.tables(findings)
+        except UNREADABLE as error:
+            findings.failed["tables"] = f"The table was not made, because something could not be read: {explain(error)}"
+            return ()
     return accuracy_tables(findings) if findings.study.columns else ()
+
+
+def _figures(findings: Findings) -> Mapping[str, Figure]:
+    """Draw a study's figures; those that a damaged record prevents are left out and named."""
+    try:
+        return findings.study.draw(findings) if findings.study.draw else {}
+    except UNREADABLE as error:
+        findings.failed["figures"] = f"Nothing was drawn, because something could not be read: {explain(error)}"
+        return {}
+
+
+def cuts(findings: Findings) -> Sequence[str]:
+    """Say what the profile cut, if it cut anything of this study."""
+    settings = [cell.settings for cell in findings.study.cells]
+    return findings.profile.cuts if any(findings.profile.cut(one) != one for one in settings) else ()
 
 
 def page(findings: Findings, tables: Sequence[Table], pictures: Sequence[Path]) -> str:
     """Put a study on one page of Markdown."""
     smoke = "" if findings.profile.beside else "SMOKE: "
     parts = [f"## {smoke}{findings.study.title}", "", *origin(findings), ""]
-    parts += [f"- {cut}" for cut in findings.profile.cuts] + [""]
+    parts += [f"- {cut}" for cut in cuts(findings)] + [""]
     parts += [markdown(table) for table in tables]
     parts += [f"![{escape(path.stem)}]({path.name})\n" for path in pictures]
     if notes := remarks(findings):
@@ -74,7 +97,9 @@ def origin(findings: Findings) -> list[str]:
         if one.run and (held := one.run.about.get("versions"))
     }
     runs = f" Runs made with {'; '.join(sorted(made))}." if made else ""
-    return [f"`{findings.command}`, profile `{findings.profile.name}`, protonorm {__version__}.{runs}"]
+    command = " ".join(findings.command.split())
+    part = f" {findings.study.part}" if findings.study.part else ""
+    return [f"`{command}`, profile `{findings.profile.name}`, protonorm {__version__}.{runs}{part}"]
 
 
 def remarks(findings: Findings) -> list[str]:
@@ -82,8 +107,8 @@ def remarks(findings: Findings) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for one in findings.outcomes:
         where = f"{one.cell.row}, {one.cell.column}"
-        if one.state == "missing":
-            reasons.setdefault(one.missing, []).append(where)
+        if one.state in ("missing", "refused", "damaged"):
+            reasons.setdefault(" ".join(one.reason.split()), []).append(where)
         elif one.state == "diverged" and one.run and one.run.failure:
             reasons.setdefault(f"Diverged in round {one.run.failure['round']}", []).append(f"{where} (seed {one.seed})")
         elif one.state == "begun" and one.run:
@@ -91,7 +116,8 @@ def remarks(findings: Findings) -> list[str]:
             reasons.setdefault(f"Begun: {rounds}", []).append(f"{where} (seed {one.seed})")
         elif one.state == "absent":
             reasons.setdefault("Not run yet", []).append(f"{where} (seed {one.seed})")
-    return [f"{reason.rstrip('.')}: {_enumerated(list(dict.fromkeys(cells)))}." for reason, cells in reasons.items()]
+    lacking = [f"{reason.rstrip('.')}: {_enumerated(list(dict.fromkeys(cells)))}." for reason, cells in reasons.items()]
+    return [*lacking, *(f"{' '.join(reason.split()).rstrip('.')}." for reason in findings.failed.values())]
 
 
 def _enumerated(cells: list[str]) -> str:
@@ -100,7 +126,7 @@ def _enumerated(cells: list[str]) -> str:
 
 
 def _latex(findings: Findings, tables: Sequence[Table]) -> list[str]:
-    comments = [line.replace("`", "") for line in origin(findings)] + list(findings.profile.cuts)
+    comments = [line.replace("`", "") for line in origin(findings)] + list(cuts(findings))
     comments += remarks(findings) + list(dict.fromkeys(f"run {one.key}" for one in findings.outcomes if one.run))
     smoke = "" if findings.profile.beside else "SMOKE: "
     lines = []

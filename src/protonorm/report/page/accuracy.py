@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from protonorm.comparison import Row
+from protonorm.deals import data_sets
 from protonorm.history import Run
 from protonorm.report.page.groups import Groups
 from protonorm.report.page.lines import Line, chart, curve_of, over_seeds, thinned
@@ -17,18 +18,22 @@ ROUNDS = 50  # to choose from at most
 LABEL = "test accuracy, pooled (%)"
 
 
-def accuracy_charts(groups: Groups, majority: Row) -> list[dict[str, Any]]:
-    """Draw the rules of one run in one chart; of several methods, a chart for each rule."""
-    level = majority.cells["best"]
+def accuracy_charts(groups: Groups, majorities: Sequence[Row]) -> list[dict[str, Any]]:
+    """Draw the rules of one run in one chart; of several methods, a chart for each rule.
+
+    Where data were dealt out in several ways, no one majority line is true of all methods: there is none.
+    """
+    level = majorities[0].cells["best"] if len(majorities) == 1 else None
+    ranked = len(data_sets([run for runs in groups.values() for run in runs])) == 1
     reference = [{"name": "majority", "y": rounded(100 * level.mean)}] if level else []
     if len(groups) == 1:
         ((_, runs),) = groups.items()
         lines = [_line(rule, slot, runs, rule) for slot, rule in enumerate(rules_of(groups))]
-        return [_chart("accuracy", "Every rule", lines, reference)]
+        return [_chart("accuracy", "Every rule", lines, reference, ranked)]
     charts = []
     for rule in rules_of(groups):
         lines = [_line(name, slot, runs, rule) for slot, (name, runs) in enumerate(groups.items())]
-        charts.append(_chart(f"accuracy-{rule}", f"{rule}: {RULES.get(rule, rule)}", lines, reference))
+        charts.append(_chart(f"accuracy-{rule}", f"{rule}: {RULES.get(rule, rule)}", lines, reference, ranked))
     return charts
 
 
@@ -60,21 +65,26 @@ def _line(name: str, slot: int, runs: Sequence[Run], rule: str) -> Line:
     return over_seeds(name, slot, pooled, 100.0)
 
 
-def _chart(id: str, title: str, lines: Sequence[Line], reference: list[dict[str, Any]]) -> dict[str, Any]:
+def _chart(id: str, title: str, lines: Sequence[Line], reference: list[dict[str, Any]], ranked: bool) -> dict[str, Any]:
     known = [line for line in lines if line["x"]]
-    return chart(id, title, LABEL, known, _conclusion(known, reference), reference=reference, most=100)
+    words = _conclusion(known, reference) + (_highest(known) if ranked and len(known) > 1 else "")
+    return chart(id, title, LABEL, known, words, reference=reference, most=100)
 
 
 def _conclusion(lines: Sequence[Line], reference: Sequence[Mapping[str, Any]]) -> str:
     if not lines:
         return "No round is done yet."
-    lead = max(lines, key=lambda line: float(line["top"]))
     done = max(line["x"][-1] for line in lines)
     short = {line["name"]: f" (round {line['x'][-1]})" for line in lines if line["x"][-1] < done}
     ends = [f"{line['name']} {line['y'][-1]:.2f} %{short.get(line['name'], '')}" for line in lines]
     text = f"After {counted(done, 'round')}: {listed(ends)}"
     text += "".join(f"; guessing the majority class gives {per_cent(one['y'] / 100)}" for one in reference)
-    return f"{text}." + (f" {lead['name']} reaches the highest, {lead['top']:.2f} %." if len(lines) > 1 else "")
+    return f"{text}."
+
+
+def _highest(lines: Sequence[Line]) -> str:
+    lead = max(lines, key=lambda line: float(line["top"]))
+    return f" {lead['name']} reaches the highest, {lead['top']:.2f} %."
 
 
 def _shares(value: Mapping[str, Any] | None, part: str) -> list[float | None] | None:

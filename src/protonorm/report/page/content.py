@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from protonorm.comparison import COLUMNS, Row, best, rows
+from protonorm.comparison import COLUMNS, Row, best, guesses, rows
+from protonorm.deals import data_sets
 from protonorm.display import headline
 from protonorm.history import Run
 from protonorm.report.page.accuracy import accuracy_charts, details, rules_of
-from protonorm.report.page.costs import byte_charts, seconds_chart, total_seconds, traffic, traffic_words
+from protonorm.report.page.costs import byte_charts, seconds_chart, total_seconds, traffic, traffic_words, untimed
 from protonorm.report.page.groups import Groups
 from protonorm.report.page.prototypes import prototype_charts
 from protonorm.report.page.provenance import notices, sources, standings
@@ -22,10 +23,12 @@ from protonorm.tables import RULES
 def content(groups: Groups) -> dict[str, Any]:
     """Collect what the template needs; `data` is for the charts."""
     table = rows(groups)
+    majorities = [row for row in table if row.guess]
+    ranked = len(groups) > 1 and len(by_data(groups)) == 1
     costs = traffic(groups)
     first = next(iter(groups.values()))[0]
     charts = {
-        "accuracy": accuracy_charts(groups, table[-1]),
+        "accuracy": accuracy_charts(groups, majorities),
         "prototypes": prototype_charts(groups),
         "bytes": byte_charts(groups),
         "seconds": [seconds_chart(groups)],
@@ -33,16 +36,18 @@ def content(groups: Groups) -> dict[str, Any]:
     data = {"charts": charts, "traffic": {"rows": costs, "words": traffic_words(costs)}, **worlds_and_runs(groups)}
     return {
         "title": title(groups),
-        "headline": headline(groups),
+        "headline": "; ".join(dict.fromkeys(headline({name: runs}) for name, runs in groups.items())),
         "lead": lead(groups, table),
-        "cards": cards(groups, table),
+        "cards": cards(groups, table, ranked=ranked),
         "notices": notices(groups),
         "columns": [heading for heading, _ in COLUMNS.values()],
-        "rows": table_rows(table),
+        "rows": table_rows(table, ranked=ranked),
+        "ranked": ranked,
         "rules": [(rule, RULES[rule]) for rule in rules_of(groups) if rule in RULES],
         "charts": charts,
         "traffic": data["traffic"],
         "spheres": bool(data["spheres"]),
+        "lost": data.pop("lost"),
         "standings": standings(groups),
         "commands": commands(groups),
         "settings": settings_table(groups),
@@ -54,39 +59,60 @@ def content(groups: Groups) -> dict[str, Any]:
 
 def title(groups: Groups) -> str:
     """Name the page after its methods and data."""
-    names = list(groups)
+    data = by_data(groups)
+    runs = [found[0] for found in groups.values()]
+    methods = dict.fromkeys(str(run.experiment["algorithm"]["name"]).split(":")[-1] for run in runs)
+    names = list(groups if len(data) == 1 else methods)
     shown = listed(names if len(names) < 5 else [*names[:3], f"{len(names) - 3} more"])
-    return f"{shown} on {next(iter(groups.values()))[0].experiment['dataset']['name']}"
+    return f"{shown} on {listed(list(data))}"
+
+
+def by_data(groups: Groups) -> dict[str, Groups]:
+    """Part the methods by their data sets: accuracies on different data are not held against each other."""
+    names = data_sets([found[0] for found in groups.values()])
+    return {
+        name: {method: found for method, found in groups.items() if data_sets(found[:1]) == [name]} for name in names
+    }
 
 
 def lead(groups: Groups, table: Sequence[Row]) -> str:
-    """Say in a sentence how the comparison, or the run, came out."""
-    winner, majority = best(table, "best"), table[-1].cells["best"]
+    """Say in a sentence for each data set how the comparison, or the run, came out."""
+    parts = by_data(groups)
+    told = [outcome(part, [row for row in table if row.method in part]) for part in parts.values()]
+    empty = [f"No round{f' on {name}' if len(parts) > 1 else ''} is done yet." for name in parts]
+    seeds = max(map(len, groups.values()))
+    spread = f" Means over {seeds} seeds, ± one standard deviation." if seeds > 1 and any(told) else ""
+    return " ".join(one or none for one, none in zip(told, empty, strict=True)) + spread
+
+
+def outcome(groups: Groups, table: Sequence[Row]) -> str:
+    """Say how the methods on one data set came out; nothing if no round is done."""
+    winner = best(table, "best")
     if winner is None or (top := winner.cells["best"]) is None:
-        return "No round is done yet."
+        return ""
+    majority = guesses(groups[winner.method])[0].cells["best"]
     text = f"{winner.method} reaches {top} % under the rule {winner.rule}"
-    others = [row for row in table[:-1] if row.headline and row is not winner]
+    others = [row for row in table if row is not winner]
     if second := best(others, "best"):
         cell = second.cells["best"]
         text += f", {100 * (top.mean - cell.mean):.2f} points above {second.method} ({second.rule})" if cell else ""
     if majority:
         apart = 100 * (top.mean - majority.mean)
         text += f", {abs(apart):.2f} points {'above' if apart >= 0 else 'below'} guessing each client’s majority class"
-    seeds = max(map(len, groups.values()))
-    return f"{text}." + (f" Means over {seeds} seeds, ± one standard deviation." if seeds > 1 else "")
+    return f"{text}."
 
 
-def cards(groups: Groups, table: Sequence[Row]) -> list[dict[str, Any]]:
+def cards(groups: Groups, table: Sequence[Row], *, ranked: bool) -> list[dict[str, Any]]:
     """Put the first numbers on top: of each method, or of the one run."""
     if len(groups) > 1:
         heads = [row for row in table if row.headline]
         return [
             {
-                "slot": slot if row.method != "majority" else None,
+                "slot": None if row.guess else slot,
                 "name": row.method,
                 "value": f"{cell} %" if (cell := row.cells["best"]) else "–",
-                "note": f"best round, rule {row.rule}" if row.method != "majority" else "guessing, for scale",
-                "first": row is best(table, "best"),
+                "note": "guessing, for scale" if row.guess else f"best round, rule {row.rule}",
+                "first": ranked and row is best(table, "best"),
             }
             for slot, row in enumerate(heads)
         ]
@@ -97,14 +123,18 @@ def cards(groups: Groups, table: Sequence[Row]) -> list[dict[str, Any]]:
     found.append(("majority class", per_cent(majority.mean if majority else None)))
     found.append(("sent in all", size(sum(sum(line["bytes"].values()) for line in runs[0].history))))
     found.append(("time of all rounds", duration(total_seconds(runs[0]))))
-    return [{"slot": None, "name": name, "value": value, "note": "", "first": False} for name, value in found]
+    notes = {"time of all rounds": untimed(runs[0])}
+    return [
+        {"slot": None, "name": name, "value": value, "note": notes.get(name, ""), "first": False}
+        for name, value in found
+    ]
 
 
-def table_rows(table: Sequence[Row]) -> list[dict[str, Any]]:
-    """Write the comparison's rows; the best headline number of each column is marked."""
-    methods = dict.fromkeys(row.method for row in table[:-1])
+def table_rows(table: Sequence[Row], *, ranked: bool) -> list[dict[str, Any]]:
+    """Write the comparison's rows; the best headline number of each column is marked if they are ranked."""
+    methods = dict.fromkeys(row.method for row in table if not row.guess)
     slots = {name: slot for slot, name in enumerate(methods)}
-    winners = {column: best(table, column) if len(slots) > 1 else None for column in COLUMNS}
+    winners = {column: best(table, column) if ranked else None for column in COLUMNS}
     return [
         {
             "method": row.method,
@@ -122,7 +152,7 @@ def table_rows(table: Sequence[Row]) -> list[dict[str, Any]]:
 def worlds_and_runs(groups: Groups) -> dict[str, Any]:
     """Give who holds what, and each run's details; runs on the same deal of the data share one world."""
     worlds: dict[str, dict[str, Any]] = {}
-    runs, spheres = [], []
+    runs, spheres, lost = [], [], []
     count = sum(map(len, groups.values()))
     for slot, (name, found) in enumerate(groups.items()):
         for run in found:
@@ -132,10 +162,13 @@ def worlds_and_runs(groups: Groups) -> dict[str, Any]:
                 {"name": label, "method": name, "slot": slot, "seed": run.experiment["seed"], "world": world["name"]}
             )
             runs[-1] |= {"headline": run.about["headline"], **details(run, count)}
-            if snapshots := read_snapshots(run, count):
+            snapshots, unread = read_snapshots(run, count)
+            lost += [f"{label}: {one}" for one in unread]
+            if snapshots:
                 shown = sphere(snapshots, len(run.about["classes"]))
                 spheres.append({"name": label, "slot": slot, "world": world["name"], **shown})
-    return {"worlds": list(worlds.values()), "runs": runs, "spheres": spheres, "rules": rules_of(groups)}
+    told = {"worlds": list(worlds.values()), "runs": runs, "spheres": spheres}
+    return {**told, "lost": lost, "rules": rules_of(groups)}
 
 
 def world_of(run: Run, name: str) -> dict[str, Any]:

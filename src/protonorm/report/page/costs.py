@@ -7,7 +7,8 @@ from statistics import fmean
 from typing import Any
 
 from protonorm.files import parse_json, read_lines
-from protonorm.history import Run
+from protonorm.history import Run, damaged
+from protonorm.report.page.check import is_number
 from protonorm.report.page.groups import Groups
 from protonorm.report.page.lines import chart, curve_of, over_seeds
 from protonorm.report.page.words import duration, listed, size
@@ -55,6 +56,8 @@ def seconds_chart(groups: Groups) -> dict[str, Any]:
     known = [line for line in lines if line["x"]]
     totals = [f"{name} {duration(total_seconds(runs[0]))}" for name, runs in groups.items() if seconds(runs[0])]
     words = f"All rounds together (first seed): {listed(totals)}." if totals else "There are no times on record."
+    lacking = {(name, run.experiment["seed"]): untimed(run) for name, runs in groups.items() for run in runs}
+    words += "".join(f" {name}, seed {seed}: {told}." for (name, seed), told in lacking.items() if told)
     return chart("seconds", "Seconds a round", "seconds", known, words, zero=True)
 
 
@@ -62,7 +65,15 @@ def seconds(run: Run) -> dict[int, float]:
     """Read how long each committed round took."""
     path = run.folder / "timings.jsonl"
     lines: list[Mapping[str, Any]] = [parse_json(line, path) for line in read_lines(path)[: len(run.history)]]
+    if wrong := [number for number, line in enumerate(lines, 1) if not is_number(line.get("round", 0.0))]:
+        raise damaged(path, f"the seconds of round {wrong[0]} are not a number")
     return {number: float(line["round"]) for number, line in enumerate(lines, 1) if "round" in line}
+
+
+def untimed(run: Run) -> str:
+    """Say how many rounds have a time, if not all of them; else nothing."""
+    held, rounds = len(seconds(run)), len(run.history)
+    return f"timings.jsonl holds the times of {held} of {rounds} rounds" if held < rounds else ""
 
 
 def total_seconds(run: Run) -> float:

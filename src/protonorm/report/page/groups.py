@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from protonorm.deals import flat, labels
 from protonorm.history import Run
 from protonorm.report.page.again import text
 
@@ -33,24 +35,29 @@ def differences(groups: Groups) -> list[str]:
     ]
 
 
-def flat(experiment: Mapping[str, Any]) -> dict[str, Any]:
-    """Write settings as the command line names them: algorithm, algorithm.gamma, …"""
-    found: dict[str, Any] = {}
-    for name, value in experiment.items():
-        if isinstance(value, dict) and "name" in value:
-            found[name] = value["name"]
-            found |= {f"{name}.{field}": one for field, one in value.items() if field != "name"}
-        else:
-            found[name] = value
-    return found
-
-
 def _names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    names = []
-    for one in settings:
-        twins = [other for other in settings if other["algorithm"] == one["algorithm"]]
-        told = {name: one[name] for name in one if len({str(twin.get(name)) for twin in twins}) > 1}
-        told.pop("seed", None)
-        words = [f"{name.removeprefix('algorithm.')}={text(value)}" for name, value in told.items()]
-        names.append(f"{one['algorithm'].split(':')[-1]}{':' if words else ''}{','.join(words)}")
+    """Name each group by its method and the method's settings, then, in brackets, by what else tells it apart."""
+    methods = [_method(one, settings) for one in settings]
+    others = labels([_deal_first(one) for one in settings])
+    names = [f"{method} ({other})" if other else method for method, other in zip(methods, others, strict=True)]
+    seen: Counter[str] = Counter()
+    for place, name in enumerate(names):
+        seen[name] += 1
+        names[place] = name if seen[name] == 1 else f"{name} no. {seen[name]}"  # two classes may have one name
     return names
+
+
+def _method(one: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]) -> str:
+    same = ("algorithm", "dataset")  # usual values of a method's settings may follow from the data
+    twins = [other for other in settings if all(other[name] == one[name] for name in same)]
+    own = [name for name in one if name.startswith("algorithm.")]
+    told = [name for name in own if len({str(twin.get(name)) for twin in twins}) > 1]
+    words = [f"{name.removeprefix('algorithm.')}={text(one[name])}" for name in told]
+    return f"{one['algorithm'].split(':')[-1]}{':' if words else ''}{','.join(words)}"
+
+
+def _deal_first(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out method and seed, and put the data first: what they are is the plainest difference."""
+    names = [name for name in settings if name.split(".")[0] not in ("algorithm", "seed")]
+    first = [name for kind in ("dataset", "partition", "clients") for name in names if name.split(".")[0] == kind]
+    return {name: settings[name] for name in dict.fromkeys([*first, *names])}

@@ -7,8 +7,9 @@ from typing import Any
 
 from protonorm.algorithms import ALGORITHMS
 from protonorm.data import DATASETS, PARTITIONS
+from protonorm.deals import flat
 from protonorm.report.page.again import compare_again, resolved, run_again, text
-from protonorm.report.page.groups import Groups, flat
+from protonorm.report.page.groups import Groups
 from protonorm.report.page.usual import UNKNOWN, usual
 
 WIDTH = 76  # characters of a line of a command

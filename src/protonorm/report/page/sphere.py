@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from protonorm.history import Run
 from protonorm.report.page.lines import thinned
-from protonorm.report.page.words import rounded, significant
+from protonorm.report.page.words import listed, rounded, significant
 
 Array = NDArray[np.float64]
 
 NUMBERS = 200_000  # coordinates and angles on a page
 THOUSANDTHS = 1000  # coordinates are sent as whole thousandths
+RECORDED = 50  # rounds of a run whose prototypes are kept, evenly spaced
 FLAT = 1e-9  # a direction in which nothing varies
 
 
@@ -28,12 +29,23 @@ class Snapshot(NamedTuple):
     lengths: Array  # (K',)
 
 
-def read_snapshots(run: Run, runs: int = 1) -> list[Snapshot]:
-    """Read the recorded prototypes of the committed rounds, no more of them than a page of so many runs can hold."""
+def read_snapshots(run: Run, runs: int = 1) -> tuple[list[Snapshot], list[str]]:
+    """Read recorded prototypes, of no more rounds than a page of so many runs can hold, and say which are lost."""
     paths = {int(path.stem): path for path in run.folder.glob("prototypes/*.safetensors") if path.stem.isdigit()}
     done = sorted(round for round in paths if round <= len(run.history))
     most = NUMBERS // (5 * len(run.about["classes"]) * runs)
-    return [_read(run, round) for round in thinned(done, max(2, most))]
+    found = {round: _read(run, round) for round in thinned(done, max(2, most))}
+    unread = [round for round, shot in found.items() if shot is None]
+    missing = sorted(expected(run) - set(done))
+    told = [(missing, "not there"), (unread, "damaged and could not be read")]
+    return [shot for shot in found.values() if shot], [_lost(rounds, why) for rounds, why in told if rounds]
+
+
+def expected(run: Run) -> set[int]:
+    """Find the rounds of which a record keeps the prototypes."""
+    rounds = run.experiment["rounds"]
+    kept = np.linspace(1, rounds, min(RECORDED, rounds)).round().astype(int).tolist()
+    return {round for round in kept if round <= len(run.history) and run.history[round - 1].get("prototypes")}
 
 
 def sphere(snapshots: list[Snapshot], classes: int) -> dict[str, Any]:
@@ -88,17 +100,23 @@ def shown_share(units: Array, basis: Array) -> float:
     return float(np.square(centred @ basis).sum()) / whole if whole > FLAT else 1.0
 
 
-def _read(run: Run, round: int) -> Snapshot:
+def _lost(rounds: list[int], why: str) -> str:
+    names = [f"{round}.safetensors" for round in rounds]
+    shown = names if len(names) < 5 else [*names[:3], f"{len(names) - 3} more"]
+    return f"Of the folder prototypes, {listed(shown)} {'is' if len(names) == 1 else 'are'} {why}."
+
+
+def _read(run: Run, round: int) -> Snapshot | None:
     path = run.folder / "prototypes" / f"{round}.safetensors"
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             classes = np.asarray(file.get_tensor("classes")).astype(np.int64)
             vectors = np.asarray(file.get_tensor("prototypes")).astype(np.float64)
-    except (safetensors.SafetensorError, TypeError) as error:
-        raise ValueError(f"{path} is not a file of prototypes, or it is damaged ({error}).") from error
+    except (safetensors.SafetensorError, TypeError, OSError):
+        return None
     known = vectors.ndim == 2 and len(vectors) and classes.shape == vectors.shape[:1] and np.isfinite(vectors).all()
     if not known or classes.min() < 0 or classes.max() >= len(run.about["classes"]):
-        raise ValueError(f"{path} is damaged: expected a finite prototype for each of the classes that it names.")
+        return None
     lengths = np.linalg.norm(vectors, axis=1)
     units = vectors / np.where(lengths > 0, lengths, 1.0)[:, None]
     return Snapshot(round, classes, units, lengths)

@@ -21,27 +21,50 @@ from markupsafe import Markup
 
 from protonorm.files import replace
 from protonorm.history import Run
+from protonorm.report.page.check import check
 from protonorm.report.page.content import content
 from protonorm.report.page.groups import Groups, by_method
 
 SCRIPTS = ("draw", "tips", "lines", "dots", "heat", "bars", "sphere", "start")  # in this order
-NEEDED = {"key", "classes", "networks", "counts"}
+ENDINGS = (".html", ".htm")
+MARKS = (b'<meta name="generator" content="protonorm report">', b"ProtoNorm report</title>")  # now, and before
+HEAD = 4096  # bytes of a file in which a mark of ours stands
 
 
 def write_page(runs: Groups | Iterable[Run], path: str | Path) -> Path:
     """Write the report of runs, or of a comparison's runs by method, and give the file's place."""
-    groups = runs if isinstance(runs, Mapping) else by_method(runs)
-    if not groups:
+    path = Path(path)
+    refuse_to_overwrite(path)
+    every = [run for found in runs.values() for run in found] if isinstance(runs, Mapping) else list(runs)
+    if not every:
         raise ValueError("There is nothing to report: give at least one run.")
-    for run in (run for found in groups.values() for run in found):
-        if missing := NEEDED - set(run.about):
-            raise ValueError(f"{run.folder / 'experiment.json'} is damaged: it lacks {', '.join(sorted(missing))}.")
+    for run in every:
+        check(run)
+    groups = runs if isinstance(runs, Mapping) else by_method(every)
     with reading(groups):
         found = content(groups)
-    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     replace(path, render(found).encode())
     return path
+
+
+def refuse_to_overwrite(path: Path) -> None:
+    """Refuse a place where a page of ours cannot stand, or where something else stands."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; give the name of a file that ends in {' or '.join(ENDINGS)}.")
+    if path.suffix.lower() not in ENDINGS:
+        raise ValueError(f"{path} is refused: the name of a report ends in {' or '.join(ENDINGS)}.")
+    if path.exists() and not is_page(path):
+        raise ValueError(f"{path} exists and is not a report of protonorm; it is left as it is. Give another name.")
+
+
+def is_page(path: Path) -> bool:
+    """Tell whether a file is a page that was written here."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.read(HEAD)
+    return head.lstrip().startswith(b"<!doctype html>") and any(mark in head for mark in MARKS)
 
 
 def render(found: dict[str, Any]) -> str:
@@ -87,4 +110,4 @@ def reading(groups: Groups) -> Iterator[None]:
         yield
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         names = ", ".join(run.folder.name for found in groups.values() for run in found)
-        raise ValueError(f"A record among {names} is damaged: {type(error).__name__} {error}.") from error
+        raise ValueError(f"A record among {names} is damaged: it does not hold what every record holds.") from error

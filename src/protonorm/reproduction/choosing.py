@@ -1,0 +1,74 @@
+"""Some cells of a table or figure instead of all: what --only means. Nothing here needs torch."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from protonorm.reproduction.cells import Cell
+from protonorm.reproduction.study import Study
+
+SHOWN = 8  # names that a refusal gives as examples
+LONGEST = 60  # of a text in a file's name
+
+
+def narrowed(studies: Sequence[Study], only: Sequence[str]) -> list[Study]:
+    """Keep the cells that every text fits; a study that loses some is a part, with a name of its own."""
+    if any(not text.strip() for text in only):
+        raise ValueError("--only with an empty text is refused: expected a row or column, such as CIFAR-100.")
+    known = {name.lower() for study in studies for cell in study.cells for name in _names(cell)}
+    return [_narrow(study, only, known) for study in studies] if only else list(studies)
+
+
+def _narrow(study: Study, only: Sequence[str], known: set[str]) -> Study:
+    cells = [cell for cell in study.cells if all(_fits(cell, text.strip().lower(), known) for text in only)]
+    if not cells:
+        raise ValueError(_refusal(study, only))
+    if len(cells) == len(study.cells):
+        return study
+    ending = "-and-".join(map(_slug, only))
+    part = f"A part: {len(cells)} of {len(study.cells)} cells, those with {' and '.join(map(repr, only))}."
+    return replace(
+        study,
+        name=f"{study.name}-only-{ending}",
+        title=f"{study.title} (a part)",
+        cells=cells,
+        part=part,
+        ending=f"-only-{ending}",
+    )
+
+
+def _names(cell: Cell) -> list[str]:
+    """Name what a cell can be called by: row, column, and the parts that these are put together from."""
+    return [cell.row, cell.column, *re.split(", |: ", cell.row), *re.split(", |: ", cell.column)]
+
+
+def _fits(cell: Cell, text: str, known: set[str]) -> bool:
+    """Let a whole name win over texts that merely hold it: CIFAR-10 is not CIFAR-100."""
+    if text in known:
+        return text in map(str.lower, _names(cell))
+    return text in f"{cell.row} {cell.column}".lower()
+
+
+def _refusal(study: Study, only: Sequence[str]) -> str:
+    texts = " ".join(f"--only {text!r}" for text in only)
+    every = ", because one cell must fit all of them" if len(only) > 1 else ""
+    if not study.cells:
+        return f"{texts} is refused: {study.name} has no cells to choose from."
+    rows, columns = _some(cell.row for cell in study.cells), _some(cell.column for cell in study.cells)
+    return f"{texts} is refused: no cell of {study.name} fits{every}. Its rows: {rows}. Its columns: {columns}."
+
+
+def _some(names: Iterable[str]) -> str:
+    found = list(dict.fromkeys(names))
+    return "; ".join(found[:SHOWN]) + (f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else "")
+
+
+def _slug(text: str) -> str:
+    """Make a text fit for file names; one that loses signs is told from others by a few digits."""
+    plain = "-".join(text.lower().split())
+    slug = "-".join(re.findall(r"[a-z0-9.]+", plain))[:LONGEST]
+    digits = hashlib.sha256(plain.encode()).hexdigest()[:6]
+    return slug if slug == plain else f"{slug}-{digits}".strip("-")
