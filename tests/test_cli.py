@@ -75,6 +75,17 @@ def test_show_lists_runs_and_shows_one(call):
     assert call("show", "nothing").exit_code == 2
 
 
+def test_show_goes_on_after_a_damaged_run(call, tmp_path):
+    call("run", *SMALL, *SERIAL)
+    call("run", *SMALL, "seed=1", *SERIAL)
+    whole, damaged = sorted(path.parent for path in (tmp_path / "runs").glob("*/experiment.json"))
+    (damaged / "metrics.jsonl").write_bytes(b"")
+    listed = call("show", "--json")
+    assert listed.exit_code == 0
+    assert [run["key"] for run in json.loads(listed.stdout)["runs"]] == [whole.name]
+    assert "damaged" in listed.stderr
+
+
 def test_compare_puts_methods_local_and_majority_side_by_side(call):
     result = call("compare", "protonorm:gamma=5", "fedproto", *SMALL, "seeds=0,1", *SERIAL, "--json")
     assert result.exit_code == 0, result.output

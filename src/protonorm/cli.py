@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from importlib import import_module
@@ -174,7 +174,7 @@ def show(
 
         root = runs_root(out)
         if run is None:
-            runs = [read_run(folder) for folder in find_runs(root)]
+            runs = readable(find_runs(root))
             if as_json:
                 print_json({"runs": [plain_run(one) for one in runs]})
             else:
@@ -231,6 +231,19 @@ def follow_or_fail(
     except Diverged as error:
         complain(str(error))
         return read_run(runs_root(out) / experiment.key)
+
+
+def readable(folders: Sequence[Path]) -> list[Run]:
+    """Read runs; of a damaged one say what is wrong, and go on."""
+    from protonorm.history import read_run
+
+    found = []
+    for folder in folders:
+        try:
+            found.append(read_run(folder))
+        except ValueError as error:
+            complain(str(error))
+    return found
 
 
 def say(what: Any) -> None:
