@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from protonorm import __version__, cli_bench, cli_data, cli_models, cli_predict, cli_report, cli_reproduce
-from protonorm.errors import Diverged, Failed
+from protonorm.console import complain, print_json, reporting, say
+from protonorm.errors import Diverged
 
 if TYPE_CHECKING:
     from protonorm.experiment import Experiment
     from protonorm.history import Run
     from protonorm.trackers.tracker import Tracker
-
-REFUSED, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
-PAGE = 110  # characters a line where there is no terminal to ask
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -128,7 +121,10 @@ def compare(
 
         follower = choose(tracker(words))
         runs = {
-            method: [follow_or_fail(one, out, engine, workers, quiet=quiet, tracker=follower) for one in experiments]
+            method: [
+                follow(one, out, engine, workers, quiet=quiet, tracker=follower, may_diverge=True)
+                for one in experiments
+            ]
             for method, experiments in plan(words).items()
         }
         table = rows(runs)
@@ -205,32 +201,22 @@ def follow(
     *,
     quiet: bool,
     tracker: Tracker | None = None,
+    may_diverge: bool = False,
 ) -> Run:
-    """Run an experiment and tell of its rounds."""
+    """Run an experiment and tell of its rounds; in a table, a run that diverged is a result too."""
+    from protonorm.history import read_run, runs_root
     from protonorm.progress import Teller
     from protonorm.session import run as run_experiment
 
     with Teller(experiment.key, experiment.rounds, experiment.algorithm.headline, quiet=quiet) as teller:
-        return run_experiment(experiment, out=out, engine=engine, workers=workers, watch=teller, tracker=tracker).run
-
-
-def follow_or_fail(
-    experiment: Experiment,
-    out: Path | None,
-    engine: str | None,
-    workers: int | None,
-    *,
-    quiet: bool,
-    tracker: Tracker | None = None,
-) -> Run:
-    """Run an experiment for a table, where a run that diverged is a result too."""
-    from protonorm.history import read_run, runs_root
-
-    try:
-        return follow(experiment, out, engine, workers, quiet=quiet, tracker=tracker)
-    except Diverged as error:
-        complain(str(error))
-        return read_run(runs_root(out) / experiment.key)
+        options: dict[str, Any] = {"engine": engine, "workers": workers, "watch": teller, "tracker": tracker}
+        try:
+            return run_experiment(experiment, out=out, **options).run
+        except Diverged as error:
+            if not may_diverge:
+                raise
+            complain(str(error))
+            return read_run(runs_root(out) / experiment.key)
 
 
 def readable(folders: Sequence[Path]) -> list[Run]:
@@ -244,51 +230,6 @@ def readable(folders: Sequence[Path]) -> list[Run]:
         except ValueError as error:
             complain(str(error))
     return found
-
-
-def say(what: Any) -> None:
-    """Print a table or a text on the answer stream."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = PAGE
-    console.print(what, soft_wrap=isinstance(what, str))
-
-
-def print_json(value: dict[str, Any]) -> None:
-    """Print JSON on the answer stream."""
-    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
-
-
-def complain(sentence: str) -> None:
-    """Say what is wrong on the error stream."""
-    sys.stderr.write(f"protonorm: {sentence}\n")
-
-
-@contextmanager
-def reporting(*, quiet: bool = False) -> Iterator[None]:
-    """Turn what can go wrong into a sentence and an exit code; PROTONORM_DEBUG=1 shows where it came from."""
-    from protonorm.progress import speaking
-
-    if os.environ.get("PROTONORM_DEBUG"):
-        with speaking(wanted=not quiet):
-            yield
-        return
-    with warnings.catch_warnings(), speaking(wanted=not quiet):
-        warnings.showwarning = lambda message, *_, **__: complain(str(message))
-        try:
-            yield
-        except KeyboardInterrupt:
-            complain("Stopped. Finished rounds are kept; the same command goes on from there.")
-            raise typer.Exit(INTERRUPTED) from None
-        except (ValueError, BlockingIOError) as error:
-            complain(str(error))
-            raise typer.Exit(REFUSED) from None
-        except OSError as error:
-            complain(f"A file could not be used: {error}.")
-            raise typer.Exit(FAILED) from None
-        except Failed as error:
-            complain(str(error))
-            raise typer.Exit(FAILED) from None
 
 
 def show_version(wanted: bool) -> None:

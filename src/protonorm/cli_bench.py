@@ -12,6 +12,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from protonorm.console import print_json, reporting, say
+
 Names = Annotated[
     list[str] | None,
     typer.Argument(metavar="[NAME]...", help="Benchmarks to run, or `all`; they are listed if none is given."),
@@ -25,7 +27,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 def bench(names: Names = None, to: To = None, as_json: Json = False) -> None:
     """Measure speed: what is compared runs side by side, and results are kept as JSON."""
-    from protonorm.cli import print_json, reporting, say
     from protonorm.companion import companion
 
     with reporting(quiet=as_json):

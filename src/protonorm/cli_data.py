@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from protonorm.console import print_json, reporting, say
+
 EVERY = 10.0  # seconds between plain lines
 
 data = typer.Typer(no_args_is_help=True, help="See which data sets are there, and prepare others.")
@@ -28,8 +30,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 @data.command("list")
 def list_(root: Root = None, as_json: Json = False) -> None:
     """List the data sets: what is there, what is missing and what to do."""
-    from protonorm.cli import print_json, reporting, say
-
     with reporting():
         from protonorm.data.places import data_root
 
@@ -43,8 +43,6 @@ def list_(root: Root = None, as_json: Json = False) -> None:
 @data.command()
 def prepare(name: Name, source: Archives, root: Root = None, check: Check = True) -> None:
     """Make a data set's file from the official archives in a folder."""
-    from protonorm.cli import reporting, say
-
     with reporting(), Telling() as tell:
         from protonorm.data.prepare import prepare as prepare_archives
 
@@ -55,8 +53,6 @@ def prepare(name: Name, source: Archives, root: Root = None, check: Check = True
 @data.command()
 def download(name: Name, root: Root = None, mirror: Mirror = None, check: Check = True) -> None:
     """Fetch a data set's official archives, and prepare it; a download that stopped goes on."""
-    from protonorm.cli import reporting, say
-
     with reporting(), Telling() as tell:
         from protonorm.data.download import download as fetch_archives
         from protonorm.data.places import data_root

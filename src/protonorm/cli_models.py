@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from protonorm.console import print_json, reporting, say
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -31,8 +33,6 @@ def inspect(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
     """Show where a network is cut, how large it is, what it costs, and whether its features can be negative."""
-    from protonorm.cli import print_json, reporting, say
-
     with reporting():
         size = read_shape(shape)
         from protonorm.models.choose import chosen, networks

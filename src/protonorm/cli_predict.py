@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from protonorm.console import print_json, reporting, say
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -28,8 +30,6 @@ def export(
     algorithm: Method = None,
 ) -> None:
     """Write a trained client into a folder of its own: weights, prototypes, classes."""
-    from protonorm.cli import reporting, say
-
     with reporting():
         found = find_client(run, client, out, network, algorithm)
         say(f"Client {client} of {found.about['run']}: {found.save(path)}")
@@ -49,8 +49,6 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Say of pictures which class a trained client takes them for, and how sure each rule is."""
-    from protonorm.cli import print_json, reporting, say
-
     with reporting(quiet=as_json):
         found = find_client(source, client, out, network, algorithm)
         sure = found.sureness(read_pictures(images, found.about["input"]))  # {rule: (n, K)}

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from protonorm.console import reporting, say
+
 if TYPE_CHECKING:
     from protonorm.history import Run
 
@@ -24,8 +26,6 @@ To = Annotated[
 
 def report(runs: Names, out: Out = None, to: To = None) -> None:
     """Write one HTML file that tells of a run, or puts several side by side; it needs no network."""
-    from protonorm.cli import reporting, say
-
     with reporting():
         from protonorm.history import find_run, read_run, runs_root
         from protonorm.report.page import write_page

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from protonorm.console import complain, reporting, say
+
 if TYPE_CHECKING:
     from protonorm.reproduction.running import Reproduction
 
@@ -51,8 +53,6 @@ def reproduce(
     listed: Listed = False,
 ) -> None:
     """Make the paper's tables and figures again: run what is missing, resume what was begun, use what is done."""
-    from protonorm.cli import complain, reporting, say
-
     with reporting():
         if listed:
             say(listing(names or ["all"]))
@@ -115,7 +115,6 @@ def read_seeds(text: str) -> list[int]:
 
 def show(task: Reproduction) -> None:
     """Show the tables in the terminal, and what is missing."""
-    from protonorm.cli import say
     from protonorm.reproduction.terminal import terminal_table
     from protonorm.reproduction.writing import remarks, tables_of
 
@@ -129,7 +128,6 @@ def show(task: Reproduction) -> None:
 
 def judge(task: Reproduction) -> None:
     """Say what agrees with the paper and what does not; end with an error if something does not."""
-    from protonorm.cli import say
     from protonorm.errors import Failed
     from protonorm.reproduction.checking import check
 

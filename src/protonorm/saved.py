@@ -17,7 +17,7 @@ from protonorm.files import read_json
 from protonorm.history import Run, stamp
 from protonorm.models import choose
 from protonorm.models.choose import Network
-from protonorm.models.lowering import lower
+from protonorm.models.lowering import laid_out
 from protonorm.predictor import ABOUT, WEIGHTS, Predictor
 from protonorm.record import States
 from protonorm.tensors import Tensors, decode, load, under
@@ -120,13 +120,12 @@ def _client(about: Mapping[str, Any], given: Network | None) -> Client:
     size = (shape[2], shape[0], shape[1]) if len(shape) == 3 else shape
     with seeded(0, 0, about["client"]):  # weights that are replaced at once: not from the caller's randomness
         model = choose.network(given or named, size, about["feature_dim"], len(about["classes"]))
-    lower(model)
     none = Samples(torch.zeros(0, *shape), torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64))
     return Client(
         id=about["client"],
         round=about.get("trained", 0),
         rounds=about.get("trained", 0),
-        model=model.to(memory_format=torch.channels_last),  # type: ignore[call-overload]
+        model=laid_out(model, lowered=True),
         auxiliary=None,
         train=none,
         test=none,

@@ -16,7 +16,7 @@ from protonorm.data.given import parts_of
 from protonorm.data.partition import Part
 from protonorm.experiment import Experiment
 from protonorm.models.choose import Network, named, network, networks
-from protonorm.models.lowering import lower
+from protonorm.models.lowering import laid_out
 
 Value = TypeVar("Value")
 
@@ -122,10 +122,7 @@ class Setup:
 
     def _build(self, item: str | Network) -> SplitModel:
         model = network(item, self.dataset.shape, self._feature_dim, self.dataset.num_classes)
-        laid: SplitModel = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if self.experiment.lowered:
-            lower(laid)
-        return laid.to(self.experiment.device)
+        return laid_out(model, lowered=self.experiment.lowered).to(self.experiment.device)
 
     def _samples(self, index: NDArray[np.int64]) -> Samples:
         inputs, labels = self._arrays

@@ -6,9 +6,19 @@ computes is another. Results agree up to the rounding of sums, so a run's key sa
 
 from __future__ import annotations
 
+import torch
 from torch import nn
 
+from protonorm.core import SplitModel
 from protonorm.models.lowered.convolutions import DenseConv2d, DepthwiseConv2d, PointwiseConv2d
+
+
+def laid_out(network: SplitModel, *, lowered: bool) -> SplitModel:
+    """Lay a network's weights out as pictures are, channels last, and lower it if wanted."""
+    laid: SplitModel = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub lacks it
+    if lowered:
+        lower(laid)
+    return laid
 
 
 def lower(network: nn.Module) -> None:

@@ -115,7 +115,7 @@ class Reproduction:
         """Write what is there while another error is on its way, which matters more than one here."""
         try:
             self.write()
-        except Exception as error:
+        except (OSError, ValueError) as error:
             tell(f"What is there could not be written: {error}")
 
     def _run_one(self, one: Outcome, engine: str | None, workers: int | None, timer: Clock) -> Run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, cast
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.grad import conv2d_input
 
-from protonorm.models.lowered.window import Window
+from protonorm.models.lowered.window import Pair, Window
 
 MOST_PAIRS = 256  # (a point of the output, a point of the input): up to so many, looking at every pair is fast
 MOST_POINTS = 16  # of an output map, up to which the usual kernel for a dense kernel's gradient is slow
@@ -28,8 +29,8 @@ class PointwiseConv2d(nn.Conv2d):
         return functional.linear(points, self.weight.flatten(1), self.bias).permute(0, 3, 1, 2)
 
 
-class DenseConv2d(nn.Conv2d):
-    """A convolution that mixes all channels; deep in a network its maps are small."""
+class SmallMapConv2d(nn.Conv2d, ABC):
+    """A convolution that has other forms on maps of one point, and of few."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Map (B, C, H, W) to (B, C', H', W')."""
@@ -37,29 +38,40 @@ class DenseConv2d(nn.Conv2d):
             return super().forward(input)
         window, size = Window.of(self), (input.shape[2], input.shape[3])
         if size == (1, 1) and window.is_centred:
-            row, column = window.centre
-            mixed = functional.linear(input.flatten(1), self.weight[:, :, row, column], self.bias)
-            return mixed[:, :, None, None]  # all other taps see nothing but padding
-        height, width = window.out(size)
-        if height * width > MOST_POINTS or self.in_channels < FEWEST_CHANNELS:
+            return self._point(input, *window.centre)  # all other taps see nothing but padding
+        if not self._is_slow(window, size):
             return super().forward(input)
         return _with_bias(_convolve(input, self.weight, window), self.bias)
 
+    @abstractmethod
+    def _point(self, input: Tensor, row: int, column: int) -> Tensor:
+        """Apply the tap of a row and column alone."""
 
-class DepthwiseConv2d(nn.Conv2d):
+    @abstractmethod
+    def _is_slow(self, window: Window, size: Pair) -> bool:
+        """Tell whether the usual kernel is slow on maps of a size."""
+
+
+class DenseConv2d(SmallMapConv2d):
+    """A convolution that mixes all channels; deep in a network its maps are small."""
+
+    def _point(self, input: Tensor, row: int, column: int) -> Tensor:
+        mixed = functional.linear(input.flatten(1), self.weight[:, :, row, column], self.bias)
+        return mixed[:, :, None, None]
+
+    def _is_slow(self, window: Window, size: Pair) -> bool:
+        height, width = window.out(size)
+        return height * width <= MOST_POINTS and self.in_channels >= FEWEST_CHANNELS
+
+
+class DepthwiseConv2d(SmallMapConv2d):
     """A convolution of each channel by itself; deep in a network its maps are smaller than its kernel."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        """Map (B, C, H, W) to (B, C, H', W')."""
-        if input.ndim != 4:
-            return super().forward(input)
-        window, size = Window.of(self), (input.shape[2], input.shape[3])
-        if size == (1, 1) and window.is_centred:
-            row, column = window.centre
-            return _with_bias(input * self.weight[:, 0, row, column, None, None], self.bias)
-        if window.is_inside(size) or window.pairs(size) > MOST_PAIRS:
-            return super().forward(input)
-        return _with_bias(_convolve(input, self.weight, window), self.bias)
+    def _point(self, input: Tensor, row: int, column: int) -> Tensor:
+        return _with_bias(input * self.weight[:, 0, row, column, None, None], self.bias)
+
+    def _is_slow(self, window: Window, size: Pair) -> bool:
+        return not window.is_inside(size) and window.pairs(size) <= MOST_PAIRS
 
 
 class Convolution(torch.autograd.Function):
@@ -89,7 +101,7 @@ class Convolution(torch.autograd.Function):
 
 
 def _convolve(input: Tensor, weight: Tensor, window: Window) -> Tensor:
-    return cast(Tensor, Convolution.apply(input, weight, window))  # type: ignore[no-untyped-call]
+    return cast(Tensor, Convolution.apply(input, weight, window))  # type: ignore[no-untyped-call]  # torch's own
 
 
 def _dense_gradient(input: Tensor, gradient: Tensor, window: Window) -> Tensor:

@@ -8,17 +8,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-
-class _Unknown:
-    """Equal to nothing."""
-
-    def __eq__(self, other: object) -> bool:
-        return False
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-UNKNOWN = _Unknown()  # the default of a setting that has none, or a computed one
+UNKNOWN = object()  # equal to no value: the default of a setting that has none, or a computed one
 
 
 @cache
