@@ -48,6 +48,11 @@ def run_folder(experiment: pn.Experiment, root: Path) -> Path:
     return root / experiment.key
 
 
+def count_floats(tensors: dict[str, Any]) -> int:
+    """Count floating numbers without the package's own counting."""
+    return sum(value.numel() for value in tensors.values() if value.is_floating_point())
+
+
 class Given:
     """A partition with the given shares."""
 

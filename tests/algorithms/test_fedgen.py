@@ -8,7 +8,7 @@ from protonorm.algorithms.fedgen import FedGen, Generator, draw
 from protonorm.setup import Setup
 from protonorm.tensors import floats, snapshot, under
 from tests.algorithms.test_protonorm import server
-from tests.support import pictures, run, spiral
+from tests.support import count_floats, pictures, run, spiral
 
 HEAD = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])  # (K, d) = (3, 2)
 
@@ -159,8 +159,7 @@ def test_floats_of_the_messages():
     client = setup.fresh_client(0)
     step = method.local_update(client, method.init_client(client), begun.message)
     down = method.aggregate(setup.server(1), begun.state, iter([step.message])).message
-    count = lambda tensors: sum(value.numel() for value in floats(tensors).values())  # noqa: E731
-    assert (count(begun.message), count(step.message), count(down)) == (12, 12, 12 + 138)
+    assert (count_floats(begun.message), count_floats(step.message), count_floats(down)) == (12, 12, 12 + 138)
     assert set(down.keys() - floats(down).keys()) == {"counts"}
     assert int(step.message["counts"].sum()) == len(client.train)
 

@@ -12,7 +12,7 @@ from protonorm.data.dataset import Samples
 from protonorm.evaluation import evaluate
 from protonorm.setup import Setup
 from tests.algorithms.test_protonorm import server
-from tests.support import Given, pictures, run, spiral
+from tests.support import Given, count_floats, pictures, run, spiral
 
 
 def held(directions, w=1.0):
@@ -167,9 +167,8 @@ def test_the_payload():
     setup = Setup(spiral(algorithm=method))
     begun, client = method.init_server(setup.server(0)), setup.fresh_client(0)
     up = method.local_update(client, method.init_client(client), begun.message).message
-    count = lambda said: sum(value.numel() for value in said.values() if value.is_floating_point())  # noqa: E731
-    assert count(begun.message) == 230 + 1 + 6 * 2
-    assert count(up) == 230 + 1 + len(client.train.labels.unique()) * 2
+    assert count_floats(begun.message) == 230 + 1 + 6 * 2
+    assert count_floats(up) == 230 + 1 + len(client.train.labels.unique()) * 2
 
 
 def test_a_client_starts_from_what_it_received_whatever_its_workspace_holds():

@@ -8,7 +8,7 @@ import protonorm as pn
 from protonorm.algorithms.feduv import FedUV, uniformity_loss, variance_loss
 from protonorm.setup import Setup
 from tests.algorithms.test_protonorm import first_batch_loss, server
-from tests.support import Given, pictures, run, spiral
+from tests.support import Given, count_floats, pictures, run, spiral
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10, 100])
@@ -128,8 +128,7 @@ def test_the_payload_is_the_whole_model_both_ways():
     down = method.init_server(setup.server(0)).message
     client = setup.fresh_client(0)
     up = method.local_update(client, method.init_client(client), down).message
-    count = lambda said: sum(value.numel() for value in said.values() if value.is_floating_point())  # noqa: E731
-    assert count(down) == count(up) == 48 + 136 + 36 + 10 + 12
+    assert count_floats(down) == count_floats(up) == 48 + 136 + 36 + 10 + 12
 
 
 @pytest.mark.parametrize("buffers", ["averaged", "local"])

@@ -143,6 +143,9 @@ def test_bytes_are_those_of_the_messages(tmp_path, algorithm):
     experiment = spiral(algorithm=algorithm)
     lines = run(experiment, out=tmp_path).history
     seen = played(Setup(experiment), 3)
-    count = lambda tensors: sum(value.nbytes for value in tensors.values())  # noqa: E731
+
+    def count(tensors):
+        return sum(value.nbytes for value in tensors.values())
+
     assert lines[-1]["bytes"]["up"] == sum(count(reply.message) for reply in seen["replies"].values())
     assert lines[-1]["bytes"]["down"] == 6 * count(seen["said"])
