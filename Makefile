@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test lint types bench docs clean
+.PHONY: install run test test-long lint types layers bench docs clean
 
 install: $(STAMP)
 
@@ -23,12 +23,18 @@ run: install
 test: install
 	$(BIN)/python -m pytest
 
+test-long: install
+	$(BIN)/python -m pytest -m long
+
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
 types: install
 	$(BIN)/mypy
+
+layers: install
+	$(BIN)/lint-imports
 
 bench: install
 	$(BIN)/protonorm bench all

@@ -14,12 +14,13 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
 from protonorm import Experiment
-from protonorm.setup import Setup
+from protonorm.federation.population import SimulatedPopulation
+from protonorm.session.build import build
 
 SIZE, EVALUATION = 32, 128
 
 
-class Player(NamedTuple):
+class PlainClient(NamedTuple):
     """A client that stays in memory."""
 
     model: Any
@@ -28,23 +29,23 @@ class Player(NamedTuple):
     test: tuple[Tensor, Tensor]
 
 
-def players(settings: dict[str, Any], ids: list[int]) -> tuple[list[Player], Tensor]:
+def make_clients(settings: dict[str, Any], ids: list[int]) -> tuple[list[PlainClient], Tensor]:
     """Make the clients, and some prototypes (K, d) to train towards."""
     torch.set_num_threads(1)
-    setup = Setup(Experiment.of(settings))
-    made = [player(setup, id) for id in ids]
-    return made, torch.randn(setup.dataset.num_classes, setup.experiment.feature_dim or 0)
+    task, population = build(Experiment.of(settings))
+    made = [make_client(population, id) for id in ids]
+    return made, torch.randn(task.num_classes, task.feature_dim)
 
 
-def player(setup: Setup, id: int) -> Player:
+def make_client(population: SimulatedPopulation, id: int) -> PlainClient:
     """Make one client."""
-    client = setup.fresh_client(id)
+    client = population.site(id).fresh_client()
     optimiser = torch.optim.SGD(client.model.parameters(), client.lr, fused=True)
     parts = [(part.inputs[part.index], part.targets[part.index]) for part in (client.train, client.test)]
-    return Player(client.model, optimiser, *parts)
+    return PlainClient(client.model, optimiser, *parts)
 
 
-def play(made: list[Player], targets: Tensor) -> None:
+def run_round(made: list[PlainClient], targets: Tensor) -> None:
     """Do what a process has to do in a round."""
     for one in made:
         train(one, targets)
@@ -54,7 +55,7 @@ def play(made: list[Player], targets: Tensor) -> None:
             test(one, targets)
 
 
-def train(one: Player, targets: Tensor) -> None:
+def train(one: PlainClient, targets: Tensor) -> None:
     """Pass once over the training part, with gradients."""
     one.model.train()
     pictures, labels = one.train
@@ -70,7 +71,7 @@ def train(one: Player, targets: Tensor) -> None:
         one.optimiser.step()
 
 
-def measure(one: Player, targets: Tensor) -> Tensor:
+def measure(one: PlainClient, targets: Tensor) -> Tensor:
     """Pass once over the training part for the prototypes (K, d)."""
     sums, counts = torch.zeros_like(targets), torch.zeros(len(targets))
     for x, y in batches(one.train):
@@ -79,7 +80,7 @@ def measure(one: Player, targets: Tensor) -> Tensor:
     return sums / counts.clamp(min=1)[:, None]
 
 
-def test(one: Player, targets: Tensor) -> tuple[int, int]:
+def test(one: PlainClient, targets: Tensor) -> tuple[int, int]:
     """Pass once over the test part: right answers by logits and by the nearest prototype."""
     by_logits = by_nearest = torch.zeros((), dtype=torch.int64)
     for x, y in batches(one.test):

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from protonorm.core.registry import nearest
 from protonorm.files import pretty, replace
-from protonorm.registry import nearest
 
 from . import BENCHMARKS
 from .machine import facts

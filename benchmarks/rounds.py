@@ -17,12 +17,10 @@ from typing import Any, Self
 
 import protonorm as pn
 from protonorm.core import one_thread
-from protonorm.engines.processes import Processes, cores
-from protonorm.federation import begin, rounds
-from protonorm.record import Record
-from protonorm.setup import Setup
+from protonorm.engines.processes.engine import Processes, cores
 
 from .results import silent
+from .running import MeasuredRun
 
 COMMON: dict[str, Any] = {"clients": 20, "partition": {"name": "dirichlet", "alpha": 0.1}}
 CIFAR: dict[str, Any] = COMMON | {"dataset": {"name": "cifar100", "samples": 15_000}}  # a quarter of all
@@ -57,15 +55,19 @@ def available(tell: Callable[[str], None]) -> dict[str, Any]:
 def measure_family(settings: dict[str, Any], turns: int, tell: Callable[[str], None]) -> dict[str, Any]:
     """Time one family."""
     with tempfile.TemporaryDirectory() as root, one_thread():
-        ours = Ours(settings, Path(root), WARM_UP + turns)
+        ours = MeasuredRun(settings | {"rounds": WARM_UP + turns}, Path(root) / "run", Processes)
         tell(f"rounds: {settings['models']}, warming up")
         for _ in range(WARM_UP):
-            ours.round()
+            ours.round_and_commit()
         with (
-            Team("bare", settings, ours.hands) as bare,
-            Team("usual", settings, [sorted(id for hand in ours.hands for id in hand)]) as usual,
+            Team("bare", settings, ours.assigned) as bare,
+            Team("usual", settings, [sorted(id for part in ours.assigned for id in part)]) as usual,
         ):
-            ways: dict[str, Callable[[], float]] = {"protonorm": ours.round, "bare": bare.round, "usual": usual.round}
+            ways: dict[str, Callable[[], float]] = {
+                "protonorm": ours.round_and_commit,
+                "bare": bare.round,
+                "usual": usual.round,
+            }
             for name in ("bare", "usual"):
                 ways[name]()
             seconds: dict[str, list[float]] = {name: [] for name in ways}
@@ -86,46 +88,16 @@ def ratios(seconds: dict[str, list[float]]) -> dict[str, float]:
     }
 
 
-class Ours:
-    """ProtoNorm's rounds on worker processes, with everything that belongs to a run."""
-
-    def __init__(self, settings: dict[str, Any], root: Path, count: int) -> None:
-        experiment = pn.Experiment.of(settings | {"rounds": count})
-        setup = Setup(experiment)
-        self.pictures = sum(len(part.train) for part in setup.parts)
-        self._record = Record(root / "run", experiment.key, count).__enter__()
-        self._record.describe({"experiment": {}})
-        self._record.resume()
-        self._engine = Processes(setup, self._record.states)
-        self._rounds = rounds(setup, self._engine, self._record, begin(setup))
-
-    @property
-    def hands(self) -> list[list[int]]:
-        """Say which clients are in which process."""
-        return [list(hand) for hand in self._engine.hands]
-
-    def round(self) -> float:
-        """Run a round; give its seconds, with the commit."""
-        start = time.perf_counter()
-        next(self._rounds)
-        return time.perf_counter() - start
-
-    def close(self) -> None:
-        """End the processes."""
-        self._engine.close()
-        self._record.__exit__()
-
-
 class Team:
-    """Processes that play clients in one of the other ways; a round ends when the last is done."""
+    """Processes that run clients in one of the other ways; a round ends when the last is done."""
 
-    def __init__(self, way: str, settings: dict[str, Any], hands: Sequence[Sequence[int]]) -> None:
+    def __init__(self, way: str, settings: dict[str, Any], assigned: Sequence[Sequence[int]]) -> None:
         context = get_context("spawn")
         self._lines: list[Connection] = []
         self._processes = []
-        for hand in hands:
+        for ids in assigned:
             here, there = context.Pipe()
-            process = context.Process(target=serve, args=(there, way, settings, list(hand)), daemon=True)
+            process = context.Process(target=serve, args=(there, way, settings, list(ids)), daemon=True)
             process.start()
             self._lines.append(here)
             self._processes.append(process)
@@ -153,10 +125,10 @@ class Team:
 def serve(line: Connection, way: str, settings: dict[str, Any], ids: list[int]) -> None:
     """Be one of those processes."""
     module = import_module(f".{way}", __package__)
-    playing = module.players(settings, ids)
+    clients = module.make_clients(settings, ids)
     line.send("ready")
     while line.recv():
-        module.play(*playing)
+        module.run_round(*clients)
         line.send("done")
 
 

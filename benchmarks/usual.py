@@ -16,14 +16,15 @@ from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
 from protonorm import Experiment
-from protonorm.setup import Setup
+from protonorm.federation.population import SimulatedPopulation
+from protonorm.session.build import build
 
 from .bare import ready
 
 SIZE = 32
 
 
-class Player(NamedTuple):
+class PlainClient(NamedTuple):
     """A client that stays in memory."""
 
     model: Any
@@ -33,16 +34,16 @@ class Player(NamedTuple):
     test: DataLoader[Any]
 
 
-def players(settings: dict[str, Any], ids: list[int]) -> tuple[list[Player], dict[int, Tensor]]:
+def make_clients(settings: dict[str, Any], ids: list[int]) -> tuple[list[PlainClient], dict[int, Tensor]]:
     """Make the clients, and some prototypes to train towards."""
-    setup = Setup(Experiment.of(settings | {"lowering": False}))
-    width = setup.experiment.feature_dim or 0
-    return [player(setup, id) for id in ids], {label: torch.randn(width) for label in range(setup.dataset.num_classes)}
+    task, population = build(Experiment.of(settings | {"lowering": False}))
+    made = [make_client(population, id) for id in ids]
+    return made, {label: torch.randn(task.feature_dim) for label in range(task.num_classes)}
 
 
-def player(setup: Setup, id: int) -> Player:
+def make_client(population: SimulatedPopulation, id: int) -> PlainClient:
     """Make one client."""
-    client = setup.fresh_client(id)
+    client = population.site(id).fresh_client()
     model = client.model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     train, test = (
         TensorDataset(ready(part.inputs[part.index]).contiguous(), part.targets[part.index])
@@ -50,10 +51,10 @@ def player(setup: Setup, id: int) -> Player:
     )
     loader = DataLoader(train, SIZE, shuffle=True, drop_last=len(train) > SIZE)
     optimiser = torch.optim.SGD(model.parameters(), client.lr)
-    return Player(model, optimiser, loader, DataLoader(train, SIZE), DataLoader(test, SIZE))
+    return PlainClient(model, optimiser, loader, DataLoader(train, SIZE), DataLoader(test, SIZE))
 
 
-def play(made: list[Player], prototypes: dict[int, Tensor]) -> None:
+def run_round(made: list[PlainClient], prototypes: dict[int, Tensor]) -> None:
     """Do what all clients do in a round."""
     for one in made:
         train(one, prototypes)
@@ -64,7 +65,7 @@ def play(made: list[Player], prototypes: dict[int, Tensor]) -> None:
         losses(one, prototypes)
 
 
-def train(one: Player, prototypes: dict[int, Tensor]) -> None:
+def train(one: PlainClient, prototypes: dict[int, Tensor]) -> None:
     """Pass once over the training part, with gradients."""
     one.model.train()
     for x, y in one.train:
@@ -85,7 +86,7 @@ def targets(z: Tensor, y: Tensor, prototypes: dict[int, Tensor]) -> Tensor:
 
 
 @torch.no_grad()
-def collect(one: Player) -> dict[int, Tensor]:
+def collect(one: PlainClient) -> dict[int, Tensor]:
     """Pass over the training part for the prototypes."""
     one.model.eval()
     found: dict[int, list[Tensor]] = defaultdict(list)
@@ -97,7 +98,7 @@ def collect(one: Player) -> dict[int, Tensor]:
 
 
 @torch.no_grad()
-def test(one: Player, prototypes: dict[int, Tensor]) -> float:
+def test(one: PlainClient, prototypes: dict[int, Tensor]) -> float:
     """Pass over the test part: the share of right answers by the nearest prototype."""
     one.model.eval()
     right, total = 0, 0
@@ -112,7 +113,7 @@ def test(one: Player, prototypes: dict[int, Tensor]) -> float:
 
 
 @torch.no_grad()
-def losses(one: Player, prototypes: dict[int, Tensor]) -> float:
+def losses(one: PlainClient, prototypes: dict[int, Tensor]) -> float:
     """Pass over the training part again, to log its loss."""
     one.model.eval()
     total = 0.0

@@ -11,18 +11,19 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import protonorm as pn
 from protonorm.core import one_thread
-from protonorm.engines.processes import Processes
+from protonorm.engines.processes.engine import Processes
 from protonorm.engines.serial import Serial
-from protonorm.federation import begin, rounds
-from protonorm.record import Record
-from protonorm.setup import Setup
 
 from .results import silent
+from .running import MeasuredRun
 
-EXPERIMENT = {"dataset": "fashion", "models": "light", "clients": 20, "rounds": 12}
-WAYS = {"serial": (Serial, None), "1 worker": (Processes, 1), "2 workers": (Processes, 2)}
+EXPERIMENT: dict[str, Any] = {"dataset": "fashion", "models": "light", "clients": 20, "rounds": 12}
+WAYS: dict[str, tuple[Any, int | None]] = {
+    "serial": (Serial, None),
+    "1 worker": (Processes, 1),
+    "2 workers": (Processes, 2),
+}
 WARM_UP = 2  # rounds before the measured ones: the balance learns costs from them
 
 
@@ -31,12 +32,12 @@ def measure(tell: Callable[[str], None] = silent, rounds_each: int = EXPERIMENT[
     tell(f"workers: {rounds_each} rounds each of {', '.join(WAYS)}")
     with tempfile.TemporaryDirectory() as root, one_thread():
         seconds: dict[str, list[float]] = {name: [] for name in WAYS}
-        parts = {name: _start(Path(root) / name.replace(" ", "-"), *way) for name, way in WAYS.items()}
+        runs = {name: MeasuredRun(EXPERIMENT, Path(root) / name.replace(" ", "-"), *way) for name, way in WAYS.items()}
         for _ in range(rounds_each):
-            for name, (going, _) in parts.items():
-                seconds[name].append(next(going).seconds["round"])
-        for _, engine in parts.values():
-            engine.close()
+            for name, run in runs.items():
+                seconds[name].append(run.round())
+        for run in runs.values():
+            run.close()
     typical = {name: round(median(values[WARM_UP:] or values), 3) for name, values in seconds.items()}
     return {
         "experiment": EXPERIMENT,
@@ -44,16 +45,6 @@ def measure(tell: Callable[[str], None] = silent, rounds_each: int = EXPERIMENT[
         "2 workers against 1": round(typical["1 worker"] / typical["2 workers"], 2),
         "1 worker against serial": round(typical["serial"] / typical["1 worker"], 2),
     }
-
-
-def _start(folder: Path, engine: Any, workers: int | None) -> tuple[Any, Any]:
-    experiment = pn.Experiment.of(EXPERIMENT)
-    setup = Setup(experiment)
-    record = Record(folder, experiment.key, experiment.rounds).__enter__()
-    record.describe({"experiment": {}})
-    record.resume()
-    running = engine(setup, record.states, workers)
-    return rounds(setup, running, record, begin(setup)), running
 
 
 def table(found: dict[str, Any]) -> list[list[str]]:

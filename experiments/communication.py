@@ -1,4 +1,4 @@
-"""The supplement's table of communication: the paper's formula, its value, and what the messages really held.
+"""The supplement's table of communication: the printed formula, what our formula gives, and what messages really held.
 
 All methods run with the same network, the 4-layer CNN, because FedNH and FedUV need one for all.
 """
@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from protonorm.reproduction.cells import Cell
-from protonorm.reproduction.table import Entry, Table
+from protonorm.reproduction.tables import Table, TableEntry
 
 from .setting import practical
 
 if TYPE_CHECKING:
     from protonorm.reproduction.findings import Findings
+    from protonorm.runs.reader import Run
 
 TITLE = "Per-round communication cost, formulas and measured messages"
 
@@ -38,23 +39,24 @@ CELLS = [
     for name in FORMULAS
 ]
 
+EXPLANATION = (
+    "Up and down together, over all clients, in the second round. Our formulas follow from what each method may send: "
+    "they count batch norm's statistics, and what FedNH sends of its prototypes; FedKD's has r = 1, the most that it "
+    "may send."
+)
+
 
 def tables(findings: Findings) -> Sequence[Table]:
-    """Count what the second round sent, and what our formula says that it sends."""
-    from protonorm.communication import FORMULAS as OURS
-    from protonorm.communication import sizes_of
-
-    rows = []
-    for name, text in FORMULAS.items():
-        run, dashes = findings.run(name, COLUMN), ["not run yet"] * 3
-        if run and run.finished:
-            last, formula, found = run.history[-1], OURS[name.lower().replace("-", "")], sizes_of(run)
-            floats, octets = sum(last["floats"].values()), sum(last["bytes"].values())
-            dashes = [f"{number:,}" for number in (formula.up(found) + formula.down(found), floats, octets)]
-        rows.append((name, [Entry(text), *map(Entry, dashes)]))
+    """Count what the second round sent, beside what our formula says that it sends."""
+    rows = [(name, [TableEntry(text), *_counts(findings.run(name, COLUMN))]) for name, text in FORMULAS.items()]
     columns = ["printed formula", "numbers by our formula", "numbers measured", "bytes measured"]
-    explanation = (
-        "Up and down together, over all clients, in the second round. Our formulas count batch norm's statistics, and "
-        "what FedNH sends of its prototypes; FedKD's stands at r = 1."
-    )
-    return [Table(TITLE, "Algorithm", columns, rows, explanation=explanation)]
+    return [Table(TITLE, "Algorithm", columns, rows, explanation=EXPLANATION)]
+
+
+def _counts(run: Run | None) -> list[TableEntry]:
+    from protonorm.analysis.communication import run_floats  # slow to import
+
+    if run is None or not run.finished:
+        return [TableEntry("not run yet")] * 3
+    formula, last = run_floats(run), run.rounds[-1]
+    return [TableEntry(f"{count.up + count.down:,}") for count in (formula, last.floats, last.bytes)]

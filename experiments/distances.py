@@ -1,4 +1,7 @@
-"""The figure of distances: how far prototypes are apart during the first round's alignment."""
+"""The figure of distances: how far prototypes are apart during the first round's alignment.
+
+The alignment stops as in the authors' program, like that of the figure of convergence, with which it shares runs.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from protonorm.reproduction.cells import Cell
 
-from .setting import DATASETS, practical
+from .setting import AUTHORS_ALIGNMENT, DATASETS, practical
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,14 +20,14 @@ if TYPE_CHECKING:
 TITLE = "Pairwise global prototype distance during PA iterations"
 
 CELLS = [
-    Cell(name, "ProtoNorm", practical(DATASETS[name]) | {"algorithm": {"name": "protonorm", "alignment": "paper"}})
+    Cell(name, "ProtoNorm", practical(DATASETS[name]) | {"algorithm": AUTHORS_ALIGNMENT})
     for name in ("CIFAR-10", "CIFAR-100")
 ]
 
 
 def draw(findings: Findings) -> Mapping[str, Figure]:
     """Draw a panel for each data set whose first round is done."""
-    from protonorm.report.distances import distance_curves, first_distances
+    from protonorm.report.paper_figures import distance_curves, first_distances
 
     found = {cell.row: run for cell in CELLS if (run := findings.run(cell.row, cell.column))}
     shown = {name: run for name, run in found.items() if first_distances(run) is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from protonorm.reproduction.table import Entry, Table
+from protonorm.reproduction.tables import Table, TableEntry
 
 if TYPE_CHECKING:
     from protonorm.reproduction.findings import Findings
@@ -31,7 +31,7 @@ def tables(findings: Findings) -> Sequence[Table]:
     rows = []
     for method, meaning, value, algorithm, setting in PRINTED:
         ours = getattr(ALGORITHMS[algorithm].load()(), setting)
-        entries = [Entry(meaning), Entry(f"{value:g}"), Entry(f"{ours:g}"), Entry(f"{algorithm}.{setting}")]
-        rows.append((method, entries))
+        texts = (meaning, f"{value:g}", f"{ours:g}", f"{algorithm}.{setting}")
+        rows.append((method, [TableEntry(text) for text in texts]))
     columns = ["hyper-parameter", "printed", "our default", "setting"]
     return [Table(TITLE, "Method", columns, rows, explanation="Symbols are those of each method's own paper.")]

@@ -1,4 +1,4 @@
-"""The figure of margins: how evenly the global prototypes of three methods are apart.
+"""The figure of margins: how evenly the global prototypes of three methods are spread.
 
 The paper does not name the data set of its figure; both CIFAR sets are drawn.
 """
@@ -27,7 +27,7 @@ CELLS = [cell(row, Column(name), practical(DATASETS[name]), METHODS[row]) for na
 
 def draw(findings: Findings) -> Mapping[str, Figure]:
     """Draw the margins of the last round."""
-    from protonorm.report.margins import margin_panels
+    from protonorm.report.paper_figures import margin_panels
 
     panels = {name: {row: run for row in SHOWN if (run := findings.run(row, name))} for name in PANELS}
     panels = {name: runs for name, runs in panels.items() if runs}

@@ -21,7 +21,14 @@ DATASETS = {
     "Flowers-102": "flowers102",
     "Tiny ImageNet": "tinyimagenet",
 }
-CLASSES_PER_CLIENT = {"cifar10": 2, "cifar100": 10, "tinyimagenet": 20}  # of the pathological setting
+# of the pathological setting; the paper gives no numbers: 2 is that of its authors' program, the others are PFLlib's
+CLASSES_PER_CLIENT = {"cifar10": 2, "cifar100": 10, "tinyimagenet": 20}
+
+AUTHORS_ALIGNMENT = {  # for figures of its steps: the authors' program compares mean forces rounded to four decimals
+    "name": "protonorm",
+    "alignment": "paper",
+    "schedule": {"stop": "rounding", "epsilon": 1e-4},
+}
 
 COMMON: dict[str, Any] = {
     "models": "paper",
@@ -35,16 +42,16 @@ COMMON: dict[str, Any] = {
 
 
 def practical(dataset: str, alpha: float = 0.1, **more: Any) -> dict[str, Any]:
-    """Deal a data set out in Dirichlet shares: the practical setting."""
+    """Assign a data set to the clients in Dirichlet shares: the practical setting."""
     return COMMON | {"dataset": dataset, "partition": {"name": "dirichlet", "alpha": alpha}} | more
 
 
 def pathological(dataset: str) -> dict[str, Any]:
     """Give each client a few classes only: the pathological setting."""
-    deal = {"name": "pathological", "classes_per_client": CLASSES_PER_CLIENT[dataset]}
-    return COMMON | {"dataset": dataset, "partition": deal}
+    partition = {"name": "pathological", "classes_per_client": CLASSES_PER_CLIENT[dataset]}
+    return COMMON | {"dataset": dataset, "partition": partition}
 
 
 def cell(row: str, column: Column, settings: Settings, algorithm: str, **fields: Any) -> Cell:
-    """Make a cell of a method in a setting."""
+    """Make the cell of a method in a setting."""
     return Cell(row, column.place, {**settings, "algorithm": {"name": algorithm, **fields}})

@@ -25,8 +25,7 @@ CLIENTS = (2, 5)  # shown of the last cell
 
 def draw(findings: Findings) -> Mapping[str, Figure]:
     """Draw the data and their distribution, and the six stars that can be drawn."""
-    from protonorm.report.stars import stars
-    from protonorm.report.toy import toy_data
+    from protonorm.report.spiral_figures import stars, toy_data
 
     results = {cell.row: found for cell in CELLS if (found := findings.result(cell.row, cell.column))}
     panels = [server_star(found, row.replace(" (", "\n(", 1)) for row, found in results.items()]

@@ -19,11 +19,11 @@ CELLS = [toy_cell("ProtoNorm", "non-IID", gamma=gamma) for gamma in (1.0, 10.0)]
 
 def draw(findings: Findings) -> Mapping[str, Figure]:
     """Draw the clients in turn, both values of γ beside each other."""
-    from protonorm.report.paper import COLUMN
-    from protonorm.report.stars import stars
+    from protonorm.report.spiral_figures import stars
+    from protonorm.report.style import COLUMN
 
-    results = [findings.result(cell.row, cell.column) for cell in CELLS]
-    if not all(results):
+    results = [found for cell in CELLS if (found := findings.result(cell.row, cell.column))]
+    if len(results) < len(CELLS):
         return {}
     panels = [
         client_star(found, id, f"Client {id} ({gamma})")

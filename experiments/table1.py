@@ -1,4 +1,4 @@
-"""Table 1: heterogeneous networks on four data sets, dealt out in two ways."""
+"""Table 1: heterogeneous networks on four data sets, assigned to the clients in two ways."""
 
 from protonorm.reproduction.cells import Column, printed
 
@@ -6,16 +6,16 @@ from .setting import DATASETS, METHODS, cell, pathological, practical
 
 TITLE = "Table 1: accuracy on four data sets with heterogeneous models"
 
-FEW, MANY = "Pathological setting", "Practical setting (α=0.1)"
+PATHOLOGICAL, PRACTICAL = "Pathological setting", "Practical setting (α=0.1)"
 COLUMNS = (
-    *(Column(name, FEW) for name in ("CIFAR-10", "CIFAR-100", "Tiny ImageNet")),
-    *(Column(name, MANY) for name in ("CIFAR-10", "CIFAR-100", "Flowers-102", "Tiny ImageNet")),
+    *(Column(name, PATHOLOGICAL) for name in ("CIFAR-10", "CIFAR-100", "Tiny ImageNet")),
+    *(Column(name, PRACTICAL) for name in ("CIFAR-10", "CIFAR-100", "Flowers-102", "Tiny ImageNet")),
 )
 ROWS = tuple(METHODS)
 BESIDE = ("Local",)
 
 CELLS = [
-    cell(row, column, (pathological if column.group == FEW else practical)(DATASETS[column.name]), algorithm)
+    cell(row, column, (pathological if column.group == PATHOLOGICAL else practical)(DATASETS[column.name]), algorithm)
     for column in COLUMNS
     for row, algorithm in (METHODS | {"Local": "local"}).items()
 ]

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from protonorm.reproduction.cells import Cell
 
 if TYPE_CHECKING:
-    from protonorm.report.stars import Star
+    from protonorm.report.spiral_figures import Star
+    from protonorm.session.result import Result
 
 SPIRAL = {
     "dataset": "spiral",
@@ -21,29 +22,28 @@ SPIRAL = {
     "batch_size": 32,
     "lr": 0.01,
 }
-DEALT = {"IID": {"name": "iid"}, "non-IID": {"name": "dirichlet", "alpha": 0.1}}
+PARTITIONS = {"IID": {"name": "iid"}, "non-IID": {"name": "dirichlet", "alpha": 0.1}}
 LAM = 0.5
 
 
-def toy_cell(method: str, dealt: str, **fields: Any) -> Cell:
+def toy_cell(method: str, split: str, **fields: Any) -> Cell:
     """Make a cell of the spiral experiment; its row is the title of its panel."""
-    title = f"{method} ({dealt}" + (f", γ={fields['gamma']:g})" if "gamma" in fields else ")")
+    title = f"{method} ({split}" + (f", γ={fields['gamma']:g})" if "gamma" in fields else ")")
     algorithm = {"name": method.lower(), "lam": LAM, **fields}
-    return Cell(title, "spiral", SPIRAL | {"partition": DEALT[dealt], "algorithm": algorithm})
+    return Cell(title, "spiral", SPIRAL | {"partition": PARTITIONS[split], "algorithm": algorithm})
 
 
-def server_star(result: Any, title: str) -> Star:
+def server_star(result: Result, title: str) -> Star:
     """Draw global prototypes as rays, upscaled as clients see them, and all local prototypes as points."""
     import numpy as np
 
-    from protonorm.report.stars import Star
+    from protonorm.report.spiral_figures import Star
 
-    states = [client.state for client in result.clients]
-    message = result.clients[0].message
-    gamma = result.experiment.algorithm.gamma
+    clients = list(result.clients)
+    message, states = clients[0].message, [client.state for client in clients]
     return Star(
         title,
-        gamma * message["prototypes"].double().numpy(),
+        result.experiment.algorithm.gamma * message["prototypes"].double().numpy(),
         message["classes"].numpy(),
         np.concatenate([state["prototypes"].double().numpy() for state in states]),
         np.concatenate([state["classes"].numpy() for state in states]),
@@ -51,11 +51,10 @@ def server_star(result: Any, title: str) -> Star:
     )
 
 
-def client_star(result: Any, id: int, title: str) -> Star:
+def client_star(result: Result, id: int, title: str) -> Star:
     """Draw a client's local prototypes as rays and the features of its test samples as points."""
-    from protonorm.report.stars import Star
+    from protonorm.report.spiral_figures import Star
 
     trained = result.clients[id]
-    features, labels = trained.features()
     prototypes, classes = trained.state["prototypes"].double().numpy(), trained.state["classes"].numpy()
-    return Star(title, prototypes, classes, features, labels, small=True)
+    return Star(title, prototypes, classes, trained.features(), trained.client.test.labels.numpy(), small=True)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 import protonorm as pn
+from protonorm.session.build import build
 
 
 def spiral(**settings: Any) -> pn.Experiment:
@@ -42,6 +43,11 @@ def contents(folder: Path) -> dict[str, bytes]:
 def run(experiment: pn.Experiment, out: Path, engine: str = "serial", **options: Any) -> pn.Result:
     """Run in this process unless the test says otherwise: no time to start workers."""
     return pn.run(experiment, out=out, engine=engine, **options)
+
+
+def site(id: int = 0, **settings: Any) -> Any:
+    """Make one client's site of the spiral experiment."""
+    return build(spiral(**settings))[1].site(id)
 
 
 def run_folder(experiment: pn.Experiment, root: Path) -> Path:

@@ -1,54 +1,79 @@
-"""Write docs/communication.md: what each method sends in a round, by formula and as measured from the messages."""
+"""Write docs/communication.md: what each method sends in a round, by its schema and as counted from the messages."""
 
 import tempfile
 from pathlib import Path
 
+import numpy as np
+
 import protonorm as pn
 from protonorm.algorithms import ALGORITHMS
-from protonorm.communication import FORMULAS, sizes
-from protonorm.setup import Setup
+from protonorm.analysis.communication import formula, group_sizes, round_floats
+from protonorm.session.build import build
 
 PAGE = Path(__file__).parent.parent / "docs" / "communication.md"
 SETTINGS = {"dataset": "fashion", "models": "plain", "clients": 20, "rounds": 2}
 
 HEAD = """# Communication
 
-What a round sends, up and down together, over all clients: the floating numbers by the formula of the paper's table
-(M clients, K classes, d features, K_i classes in client i's training part, |θ| features, |φ| head, |w| = |θ| + |φ|),
-and as counted from the messages of the second round of
+What a method's two sides may say is written down once, in its `schema`: names, types and shapes. From it follow the
+floating numbers that client i sends (*up*) and is sent (*down*) in a round, and with the samples of all clients their
+sum over a round. K are the classes, d the features, K_i the classes in client i's training part, K' those that anybody
+has to train on; |…| are the numbers of a network or of a part of it, batch norm's statistics counted, which the
+formulas of papers leave out.
+
+The *numbers by schema* are those of a round in which everybody takes part and the server knows all K' classes, up and
+down together over all clients. The *numbers measured* were counted from the messages of the second round of
 
 ```bash
 protonorm run algorithm=… dataset=fashion models=plain clients=20 rounds=2
 ```
 
-that is with K = {classes}, d = {width}, Σ K_i = {held}, |θ| = {features:,}, |φ| = {head:,}. *Other bytes* are class
-numbers, counts and the like. Batch norm's statistics are counted in |θ|; the paper's formulas leave them out. Every
-line of a run's `metrics.jsonl` has these counts (`floats`, `bytes`). `tools/communication_table.py` writes this page.
+that is with K = K' = {classes}, d = {width}, Σ K_i = {held} and
+{sizes}.
+*Other bytes* are class numbers, counts and the like. Every line of a run's `metrics.jsonl` has these counts (`floats`,
+`bytes`). In Python, `protonorm.analysis.communication` has the formulas and sums of any experiment.
+`tools/communication_table.py` writes this page.
 
-| method | formula | numbers by formula | numbers measured | bytes measured | of these other bytes |
-|---|---|---|---|---|---|
+| method | up | down | numbers by schema | numbers measured | bytes measured | of these other bytes |
+|---|---|---|---|---|---|---|
 """
 
 FOOT = """
-FedKD's formula stands at r = 1; its real r follows from the ranks and is in each round's record as `server.ratio`.
-A layer is sent in factors only where that is shorter.
-With participation below one, only the round's cohort counts.
+FedKD's numbers by schema are a bound: those of the whole student, r = 1. A matrix travels in factors where that is
+shorter, with ranks that depend on training, so that what FedKD sends is measured and not computed: `floats.up` and
+`floats.down` in each round's record. `server.ratio` is the r of what the server publishes after a round, which goes down
+in the next one. It says nothing about the clients' uploads: their r is `floats.up`, divided by the numbers of the whole
+student and by the clients that replied.
+
+With participation below one, only the round's cohort counts. A client that did not reply has been sent the server's
+message, and has sent nothing.
 """
 
 
 def main() -> None:
     """Run two rounds of every method and write the page."""
-    lines = []
+    lines: list[str] = []
+    groups: dict[int, dict[str, None]] = {}  # names of the groups of each size
     with tempfile.TemporaryDirectory() as folder:
         for name in ALGORITHMS:
             experiment = pn.Experiment.of(SETTINGS | {"algorithm": name})
-            last = pn.run(experiment, out=folder).history[-1]
-            found, formula = sizes(Setup(experiment)), FORMULAS[name]
-            floats, octets = sum(last["floats"].values()), sum(last["bytes"].values())
-            cells = [formula.up(found) + formula.down(found), floats, octets, octets - 4 * floats]
-            text = formula.text.replace("|", "\\|")
-            lines.append(f"| {name} | {text} | " + " | ".join(f"{number:,}" for number in cells) + " |")
-    PAGE.write_text(HEAD.format(**found._asdict()) + "\n".join(lines) + "\n" + FOOT, encoding="utf-8")
+            last = pn.run(experiment, out=folder).run.rounds[-1]
+            task, population = build(experiment)
+            train = population.facts().train
+            for group, size in group_sizes(task).items():
+                groups.setdefault(size, {})[group] = None
+            counted, written = round_floats(task, train), formula(task)
+            floats, octets = last.floats.up + last.floats.down, last.bytes.up + last.bytes.down
+            numbers = [counted.up + counted.down, floats, octets, octets - 4 * floats]
+            cells = [name, *(text.replace("|", "\\|") for text in written), *(f"{number:,}" for number in numbers)]
+            lines.append(f"| {' | '.join(cells)} |")
+    head = HEAD.format(
+        classes=task.num_classes,
+        width=task.feature_dim,
+        held=int(np.count_nonzero(train)),
+        sizes=", ".join(f"{' = '.join(names)} = {size:,}" for size, names in groups.items() if size > 1),
+    )
+    PAGE.write_text(head + "\n".join(lines) + "\n" + FOOT, encoding="utf-8")
 
 
 main()

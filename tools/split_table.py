@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from protonorm.models import vision
+from protonorm.models import libraries
 from protonorm.models.facts import Facts, examine
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "split-table.md"
@@ -67,8 +67,8 @@ def main() -> None:
     """Write the page, and say how long it took."""
     start = time.perf_counter()
     rows = [row(name) for name in NAMES]
-    libraries = {"torchvision": vision.torchvision(), "timm": vision.timm()}
-    versions = {name: library.__version__.split("+")[0] for name, library in libraries.items()}
+    modules = {"torchvision": libraries.torchvision(), "timm": libraries.timm()}
+    versions = {name: module.__version__.split("+")[0] for name, module in modules.items()}
     PAGE.write_text(HEAD.format(count=len(rows), **versions) + "\n".join(rows) + "\n", encoding="utf-8")
     print(f"{PAGE.name}: {len(rows)} networks in {time.perf_counter() - start:.0f} s")
 

@@ -17,16 +17,17 @@ if TYPE_CHECKING:
     from protonorm.algorithms.lgfedavg import LGFedAvg
     from protonorm.algorithms.local import Local
     from protonorm.algorithms.protonorm import ProtoNorm
-    from protonorm.core import Algorithm, Client, Server, SplitModel, Step
+    from protonorm.config.experiment import Experiment
+    from protonorm.core import Algorithm, Client, Field, Schema, Server, SplitModel, Step, Task
     from protonorm.data.dataset import Dataset
-    from protonorm.errors import Diverged
-    from protonorm.experiment import Experiment
+    from protonorm.errors import Diverged, TooFewReplies
     from protonorm.geometry.alignment import Alignment, align
-    from protonorm.history import read_run
+    from protonorm.inference.loading import load_client
+    from protonorm.inference.trained import TrainedClient
     from protonorm.models.split import split
-    from protonorm.result import Result
-    from protonorm.saved import load_client
-    from protonorm.session import run
+    from protonorm.runs.reader import Run, read_run
+    from protonorm.session.result import Result
+    from protonorm.session.running import run
     from protonorm.tensors import Tensors
 
 __version__ = "0.1.0"
@@ -38,7 +39,7 @@ _PLACES = {
     "Client": "core",
     "Dataset": "data.dataset",
     "Diverged": "errors",
-    "Experiment": "experiment",
+    "Experiment": "config.experiment",
     "FML": "algorithms.fml",
     "FedAvg": "algorithms.fedavg",
     "FedDistill": "algorithms.feddistill",
@@ -49,18 +50,24 @@ _PLACES = {
     "FedProto": "algorithms.fedproto",
     "FedTGP": "algorithms.fedtgp",
     "FedUV": "algorithms.feduv",
+    "Field": "core",
     "LGFedAvg": "algorithms.lgfedavg",
     "Local": "algorithms.local",
     "ProtoNorm": "algorithms.protonorm",
-    "Result": "result",
+    "Result": "session.result",
+    "Run": "runs.reader",
+    "Schema": "core",
     "Server": "core",
     "SplitModel": "core",
     "Step": "core",
+    "Task": "core",
     "Tensors": "tensors",
+    "TooFewReplies": "errors",
+    "TrainedClient": "inference.trained",
     "align": "geometry.alignment",
-    "load_client": "saved",
-    "read_run": "history",
-    "run": "session",
+    "load_client": "inference.loading",
+    "read_run": "runs.reader",
+    "run": "session.running",
     "split": "models.split",
 }
 
@@ -81,14 +88,20 @@ __all__ = [
     "FedProto",
     "FedTGP",
     "FedUV",
+    "Field",
     "LGFedAvg",
     "Local",
     "ProtoNorm",
     "Result",
+    "Run",
+    "Schema",
     "Server",
     "SplitModel",
     "Step",
+    "Task",
     "Tensors",
+    "TooFewReplies",
+    "TrainedClient",
     "__version__",
     "align",
     "load_client",

@@ -1,5 +1,5 @@
 """Let `python -m protonorm` be `protonorm`."""
 
-from protonorm.cli import main
+from protonorm.cli.app import main
 
 main()

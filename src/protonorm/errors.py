@@ -9,8 +9,8 @@ class Diverged(Failed):
     """Training left the finite numbers."""
 
 
-class WorkerLost(Failed):
-    """A process that played clients ended before its time."""
+class TooFewReplies(Failed):
+    """A round did not reach its quorum."""
 
 
 class NotFetched(Failed):

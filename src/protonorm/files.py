@@ -1,14 +1,24 @@
-"""Files that are there whole or not at all, and that are read with care."""
+"""Files that are there whole or not at all, that carry a checksum, and that are read with care."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+CHECKSUM = "checksum"  # the last member of a sealed JSON object
+DIGITS = 32  # hexadecimal digits of a checksum: half a SHA-256
 
-def replace(path: Path, content: bytes) -> None:
+
+def checksum(content: bytes | bytearray | memoryview) -> str:
+    """Condense bytes, so that any change of them shows."""
+    return hashlib.sha256(content).hexdigest()[:DIGITS]
+
+
+def replace(path: Path, content: bytes | bytearray) -> None:
     """Write a file beside its place, bring it to the disk, and move it there."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -21,12 +31,39 @@ def replace(path: Path, content: bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
-def append_line(path: Path, value: dict[str, Any]) -> None:
-    """Add one line of JSON."""
+def append(path: Path, content: bytes) -> None:
+    """Add bytes to the end of a file, and bring them to the disk."""
     with path.open("ab") as file:
-        file.write(json.dumps(value, allow_nan=False).encode() + b"\n")
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def cut(path: Path, size: int) -> None:
+    """Shorten a file to its first bytes, if it is longer."""
+    if path.exists() and path.stat().st_size > size:
+        os.truncate(path, size)
+
+
+def sealed(value: Mapping[str, Any], *, pretty: bool = False) -> bytes:
+    """Write a JSON object with a checksum inside: one line, or indented for people."""
+    indent = 2 if pretty else None
+    text = json.dumps(value, indent=indent, allow_nan=False)
+    return json.dumps({**value, CHECKSUM: checksum(text.encode())}, indent=indent, allow_nan=False).encode() + b"\n"
+
+
+def unsealed(content: bytes, path: Path, *, pretty: bool = False) -> dict[str, Any]:
+    """Read what `sealed` wrote; a single changed byte is noticed, and the file named."""
+    found = parse_json(content, path)
+    if not isinstance(found.pop(CHECKSUM, None), str):
+        raise damaged(path, "it has no checksum")
+    try:
+        same = sealed(found, pretty=pretty) == content
+    except ValueError:  # NaN and the like, which nobody writes
+        same = False
+    if not same:
+        raise damaged(path, "it was changed after it was written, as its checksum says")
+    return found
 
 
 def read_lines(path: Path) -> list[bytes]:
@@ -44,13 +81,62 @@ def parse_json(text: bytes, path: Path) -> dict[str, Any]:
     """Parse one JSON object that was read from a file, or say that it is damaged."""
     try:
         found = json.loads(text)
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is damaged: it is not valid JSON ({error}).") from error
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, f"it is not valid JSON ({error})") from error
     if not isinstance(found, dict):
-        raise ValueError(f"{path} is damaged: it holds a {type(found).__name__} where an object was expected.")
+        raise damaged(path, f"it holds a {type(found).__name__} where an object was expected")
     return found
 
 
-def pretty(value: dict[str, Any]) -> bytes:
+def pretty(value: Mapping[str, Any]) -> bytes:
     """Write JSON for people."""
     return json.dumps(value, indent=2, allow_nan=False).encode() + b"\n"
+
+
+def damaged(path: Path, reason: str) -> ValueError:
+    """Say what is wrong with a file."""
+    return ValueError(f"{path} is damaged: {reason}.")
+
+
+# Tensor files are safetensors, whose only metadata is a stamp: what the file is, and a checksum of all its bytes, taken
+# while the checksum's own place is blank.
+BLANK = "0" * DIGITS
+HEADER = 8  # bytes at the beginning of a safetensors file: the length of its header
+
+
+def seal(content: bytes, stamp: str) -> bytearray:
+    """Put the checksum into the bytes of a tensor file that was stamped with `stamp` and a blank checksum."""
+    whole = bytearray(content)
+    place = whole.index(f'"{stamp} {BLANK}"'.encode()) + len(stamp.encode()) + 2
+    whole[place : place + DIGITS] = checksum(content).encode()
+    return whole
+
+
+def check_seal(content: bytes, path: Path) -> str:
+    """Return the stamp of a tensor file, or say that the file is damaged."""
+    size = int.from_bytes(content[:HEADER], "little")
+    try:
+        header = json.loads(content[HEADER : HEADER + size]) if size <= len(content) else None
+        stamp, _, found = header["__metadata__"]["stamp"].rpartition(" ")  # type: ignore[index]
+        sealed_part = f'"{stamp} {found}"'.encode()
+        place = content.index(sealed_part, HEADER, HEADER + size) + len(sealed_part) - 1 - DIGITS
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise damaged(path, "it is not a whole tensor file of protonorm") from None
+    digest = hashlib.sha256(memoryview(content)[:place])
+    digest.update(BLANK.encode())
+    digest.update(memoryview(content)[place + DIGITS :])
+    if digest.hexdigest()[:DIGITS] != found:
+        raise damaged(path, "it was changed after it was written, as its checksum says")
+    return str(stamp)
+
+
+def read_sealed(path: Path, stamp: str) -> bytes:
+    """Read the bytes of a tensor file, if it is whole and what the stamp says."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing.") from None
+    found = check_seal(content, path)
+    if found != stamp:
+        raise ValueError(f"{path} is not the right file: it is stamped {found!r}, and {stamp!r} was expected.")
+    return content

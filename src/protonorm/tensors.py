@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from protonorm.files import replace
+from protonorm.files import BLANK, read_sealed, replace, seal
 
 Tensors = dict[str, Tensor]  # names like "model.head.weight"
 
@@ -73,18 +73,9 @@ def integers(tensors: Mapping[str, Tensor]) -> Tensors:
     return {name: value for name, value in tensors.items() if not value.is_floating_point()}
 
 
-def alike(tensors: Tensors, like: Mapping[str, Tensor], owner: str) -> Tensors:
-    """Let tensors by that have the names, shapes and types of others and are finite; say what is wrong if not."""
-    if tensors.keys() != like.keys():
-        differ = ", ".join(sorted(tensors.keys() ^ like.keys()))
-        raise ValueError(f"{owner} does not hold what was expected: the names differ in {differ}.")
-    for name, value in tensors.items():
-        (found, shape), (wanted, size) = ((part.dtype, tuple(part.shape)) for part in (value, like[name]))
-        if (found, shape) != (wanted, size):
-            raise ValueError(f"{owner} holds {name} as {found} of shape {shape}; expected {wanted} of shape {size}.")
-        if not bool(value.isfinite().all()):
-            raise ValueError(f"{owner} holds numbers in {name} that are not finite.")
-    return tensors
+def all_finite(numbers: Tensor) -> bool:
+    """Tell whether no number is NaN or infinite: by the extremes, which NaN spoils, in one pass."""
+    return numbers.numel() == 0 or bool(torch.stack(torch.aminmax(numbers)).isfinite().all())
 
 
 def encode(tensors: Mapping[str, Tensor], stamp: str = "") -> bytes:
@@ -107,20 +98,10 @@ def decode(content: bytes) -> Tensors:
 
 
 def save(path: Path, tensors: Mapping[str, Tensor], stamp: str) -> None:
-    """Write a file in one atomic step, with a stamp that says what it is."""
-    replace(path, encode(tensors, stamp))
+    """Write a file in one atomic step, with a stamp that says what it is and a checksum of all of it."""
+    replace(path, seal(encode(tensors, f"{stamp} {BLANK}"), stamp))
 
 
 def load(path: Path, stamp: str) -> Tensors:
-    """Read a file that `save` wrote, if it is what the stamp says."""
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            found = (file.metadata() or {}).get("stamp")
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
-    except FileNotFoundError:
-        raise ValueError(f"{path} is missing.") from None
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"{path} is damaged: it is not a whole safetensors file ({error}).") from error
-    if found != stamp:
-        raise ValueError(f"{path} is not the right file: it is stamped {found!r}, and {stamp!r} was expected.")
-    return tensors
+    """Read a file that `save` wrote, if it is whole and what the stamp says."""
+    return decode(read_sealed(path, stamp))

@@ -4,19 +4,19 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, log_softmax
 
-from protonorm.algorithms.feddistill import FedDistill, distillation_loss, lay_out
-from protonorm.setup import Setup
+from protonorm.algorithms.feddistill import FedDistill, distillation_loss
+from protonorm.algorithms.parts.prototypes import class_means
 from protonorm.tensors import floats
-from tests.algorithms.test_protonorm import server
+from tests.algorithms.tasks import federation, server, task_of, vectors
 from tests.support import pictures, run, spiral
 
 
 def reply(classes, logits):
-    return {"classes": torch.tensor(classes), "logits": torch.tensor(logits, dtype=torch.float32)}
+    return vectors(classes, logits, "logits")
 
 
 def one_client(method, **settings):
-    return Setup(spiral(algorithm=method, **settings)).fresh_client(0)
+    return federation(method, **settings).client()
 
 
 HALVES = torch.full((2, 2), 0.5)  # softmax of equal logits
@@ -41,15 +41,6 @@ def test_a_class_without_logits_has_gradient_zero_and_stays_in_the_mean():
     torch.testing.assert_close(logits.grad, torch.tensor([[-0.125, 0.125], [0.0, 0.0]]))
 
 
-def test_the_target_is_the_softmax_of_the_mean_logits_of_the_samples_class():
-    """Logits (ln 2, 0, …, 0) of K = 6 classes: 2/7, and 1/7 five times. Other classes are not known."""
-    client = one_client(FedDistill())
-    taught, known = lay_out(reply([4], [[math.log(2.0), 0, 0, 0, 0, 0]]), client)
-    torch.testing.assert_close(taught[4], torch.tensor([2.0, 1, 1, 1, 1, 1]) / 7)
-    assert known.tolist() == [False] * 4 + [True, False]
-    assert not bool(lay_out({}, client)[1].any())
-
-
 def first_loss(method, message):
     """One step on one batch of everything with lr → 0: the mean loss is the loss at the start."""
     client = one_client(method, batch_size=4096, lr=1e-12)
@@ -66,6 +57,15 @@ def test_the_clients_loss():
     loss, logits, y = first_loss(FedDistill(lam=2.5), message)
     soft = -log_softmax(logits, 1).mean()
     assert loss == pytest.approx(float(cross_entropy(logits, y) + 2.5 * soft), rel=1e-5)
+
+
+def test_the_target_is_the_softmax_of_the_mean_logits_of_the_samples_class():
+    """Logits (ln 2, 0, …, 0) of class 4 are (2, 1, 1, 1, 1, 1)/7; samples of other classes add nothing but count."""
+    loss, logits, y = first_loss(FedDistill(), reply([4], [[math.log(2.0), 0, 0, 0, 0, 0]]))
+    t = torch.tensor([2.0, 1, 1, 1, 1, 1]) / 7
+    assert 0 < int((y == 4).sum()) < len(y)
+    soft = sum(-float(t @ log_softmax(row, 0)) for row in logits[y == 4]) / len(y)
+    assert loss == pytest.approx(float(cross_entropy(logits, y)) + soft, rel=1e-5)
 
 
 def test_without_any_logits_the_loss_is_cross_entropy():
@@ -93,7 +93,7 @@ def test_logits_measured_after_training_are_those_of_the_trained_model():
     method = FedDistill()
     client = one_client(method)
     step = method.local_update(client, method.init_client(client), {})
-    means = client.class_means(client.load(step.state))
+    means = class_means(client, client.load(step.state))
     assert torch.equal(step.message["classes"], means["classes"])
     with torch.no_grad():
         torch.testing.assert_close(step.message["logits"], client.model.head(means["prototypes"]))
@@ -113,10 +113,24 @@ def test_logits_measured_during_training_are_running_means_of_its_batches():
         torch.testing.assert_close(mean, logits[y == label].mean(0))
 
 
-@pytest.mark.parametrize("bad", [reply([0], [[math.inf, 0, 0]]), reply([0], [[1, 2]]), reply([3], [[1, 2, 3]])])
-def test_a_bad_reply_is_refused(bad):
-    with pytest.raises(ValueError, match="Upload 1"):
-        FedDistill().aggregate(server(), {}, iter([reply([0], [[1, 2, 3]]), bad]))
+@pytest.mark.parametrize(
+    ("bad", "sentence"),
+    [
+        (reply([0], [[math.inf, 0, 0]]), "holds logits with numbers that are not finite"),
+        (reply([0], [[1, 2]]), r"holds logits of shape \(1, 2\); expected \(K_i, K\)"),
+        (reply([3], [[1, 2, 3]]), "holds classes from 3 to 3"),
+        (vectors([0], [[1, 2, 3]]), "lacks logits"),
+    ],
+)
+def test_a_bad_reply_is_refused(bad, sentence):
+    with pytest.raises(ValueError, match=f"It {sentence}"):
+        task_of(FedDistill()).schema.check_up(bad, "It")
+
+
+def test_the_server_says_nothing_before_round_1():
+    schema = task_of(FedDistill(), width=7).schema  # d plays no part
+    schema.check_down({})
+    schema.check_down(reply([2], [[1, 2, 3]]))
 
 
 @pytest.mark.parametrize("measured", ["after", "during"])
@@ -125,4 +139,4 @@ def test_different_networks_on_pictures(tmp_path, measured):
     method = FedDistill(measured=measured)
     settings = {"dataset": pictures([0, 1, 2] * 24, 3), "models": "light", "feature_dim": 5}
     history = run(spiral(algorithm=method, **settings, clients=4, rounds=2), out=tmp_path).history
-    assert history[-1]["bytes"]["down"] == 4 * (3 * 3 * 4 + 3 * 8)  # logits in float32, classes in int64
+    assert history[-1].bytes.down == 4 * (3 * 3 * 4 + 3 * 8)  # logits in float32, classes in int64

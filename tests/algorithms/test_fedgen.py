@@ -5,9 +5,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from protonorm.algorithms.fedgen import FedGen, Generator, draw
-from protonorm.setup import Setup
 from protonorm.tensors import floats, snapshot, under
-from tests.algorithms.test_protonorm import server
+from tests.algorithms.tasks import federation, server, task_of
 from tests.support import count_floats, pictures, run, spiral
 
 HEAD = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])  # (K, d) = (3, 2)
@@ -70,10 +69,8 @@ def test_the_average_of_logits_is_what_the_average_head_gives():
 
 def first_loss(method, message):
     """One step on one batch of everything with lr → 0: the loss at the start, under the received head."""
-    setup = Setup(spiral(algorithm=method, batch_size=4096, lr=1e-12))
-    client = setup.fresh_client(0)
-    said = method.init_server(setup.server(0)).message | message
-    state = method.init_client(client)
+    client, state, said = federation(method, batch_size=4096, lr=1e-12).started()
+    said |= message
     loss = method.local_update(client, state, said).metrics["loss"]
     client.load(method.receive(client, state, said)).train()
     x, y = client.train.batch(torch.arange(len(client.train)))
@@ -99,12 +96,9 @@ def test_before_the_generator_has_learnt_the_loss_is_cross_entropy():
 def test_generated_features_teach_the_head_and_nothing_else():
     """With α enormous and lr tiny the head moves and the generator that was received stays as it was."""
     method = FedGen(alpha=1e6, noise=4, hidden=8)
-    setup = Setup(spiral(algorithm=method, lr=1e-6))
-    message = method.init_server(setup.server(0)).message
+    client, state, message = federation(method, lr=1e-6).started()
     message |= constant(method, [1.0, -2.0], classes=6) | {"counts": torch.ones(6, dtype=torch.int64)}
     kept = {name: value.clone() for name, value in message.items()}
-    client = setup.fresh_client(0)
-    state = method.init_client(client)
     step = method.local_update(client, state, message)
     assert float((step.state["model.head.weight"] - message["head.weight"]).abs().max()) > 0.1
     torch.testing.assert_close(
@@ -116,12 +110,12 @@ def test_generated_features_teach_the_head_and_nothing_else():
 def test_the_trained_generator_is_kept_and_said():
     """The next round starts from it: with a learning rate of almost nothing it stays where the last round left it."""
     torch.manual_seed(0)
-    setup = Setup(spiral(algorithm=FedGen()))
-    state = FedGen().init_server(setup.server(0)).state
+    one = federation(FedGen())
+    state = FedGen().init_server(one.server()).state
     said = reply(torch.randn(6, 2), [1] * 6)
-    first = FedGen().aggregate(setup.server(1), state, iter([said]))
+    first = FedGen().aggregate(one.server(1), state, iter([said]))
     assert not torch.equal(first.state["generator.layers.0.weight"], state["generator.layers.0.weight"])
-    second = FedGen(server_lr=1e-12, server_steps=1).aggregate(setup.server(2), first.state, iter([said]))
+    second = FedGen(server_lr=1e-12, server_steps=1).aggregate(one.server(2), first.state, iter([said]))
     for name in ("generator.layers.0.weight", "generator.layers.3.bias"):
         assert torch.equal(first.message[name], first.state[name])
         torch.testing.assert_close(second.message[name], first.message[name])
@@ -130,7 +124,7 @@ def test_the_trained_generator_is_kept_and_said():
 def test_the_generator_learns_features_that_the_head_knows():
     torch.manual_seed(0)
     method = FedGen()
-    state = method.init_server(Setup(spiral(algorithm=method)).server(0)).state
+    state = method.init_server(federation(method).server()).state
     head = torch.tensor([[math.cos(k), math.sin(k)] for k in range(6)])
     step = method.aggregate(server(classes=6), state | {"head.weight": head}, iter([reply(head, [1] * 6)]))
     generator = Generator(method.noise, 6, method.hidden, 2)
@@ -154,36 +148,68 @@ def test_floats_of_the_messages():
     Its parameters: (q + K)·h + 3h + (h + 1)·d = 80 + 24 + 18 = 122; with batch norm's 2h statistics 138.
     """
     method = FedGen(noise=4, hidden=8)
-    setup = Setup(spiral(algorithm=method))
-    begun = method.init_server(setup.server(0))
-    client = setup.fresh_client(0)
-    step = method.local_update(client, method.init_client(client), begun.message)
-    down = method.aggregate(setup.server(1), begun.state, iter([step.message])).message
+    one = federation(method)
+    begun, (client, state, _) = method.init_server(one.server()), one.started()
+    step = method.local_update(client, state, begun.message)
+    down = method.aggregate(one.server(1), begun.state, iter([step.message])).message
     assert (count_floats(begun.message), count_floats(step.message), count_floats(down)) == (12, 12, 12 + 138)
     assert set(down.keys() - floats(down).keys()) == {"counts"}
+    schema = one.task.schema
+    assert (schema.numbers(schema.up, {}), schema.numbers(schema.down, {})) == (12, 12 + 138)
+    schema.check_up(step.message, "It")
+    for said in (begun.message, down):
+        schema.check_down(said)
     assert int(step.message["counts"].sum()) == len(client.train)
 
 
 @pytest.mark.parametrize(
     ("bad", "sentence"),
     [
-        (reply(torch.full((3, 2), math.nan), [1, 0, 0]), "not finite"),
-        (reply(torch.zeros(3, 4), [1, 0, 0]), "shape"),
-        (reply(HEAD, [1, 0]), "3 whole numbers"),
-        (reply(HEAD, [2, -1, 0]), "3 whole numbers"),
-        (reply(HEAD, [0, 0, 0]), "3 whole numbers"),
-        (reply(HEAD, [0.5, 0.5, 0.0]), "3 whole numbers"),
-        (reply(HEAD, [1, 0, 0]) | {"head.bias": torch.zeros(3)}, "bias"),
+        (reply(torch.full((3, 2), math.nan), [1, 0, 0]), "holds head.weight with numbers that are not finite"),
+        (reply(torch.zeros(3, 4), [1, 0, 0]), r"holds head.weight of shape \(3, 4\)"),
+        (reply(HEAD, [1, 0]), r"holds counts of shape \(2,\)"),
+        (reply(HEAD, [2, -1, 0]), "holds counts from -1 to 2; expected whole numbers from 0 on"),
+        (reply(HEAD, [0.5, 0.5, 0.0]), "holds counts as torch.float32"),
+        (reply(HEAD, [1, 0, 0]) | {"head.bias": torch.zeros(3)}, "holds head.bias, which nobody expects"),
+        ({"head.weight": HEAD}, "lacks counts"),
     ],
 )
 def test_a_bad_reply_is_refused_with_a_sentence(bad, sentence):
+    schema = task_of(FedGen(noise=4, hidden=8), head_bias=False).schema
+    schema.check_up(reply(HEAD, [1, 0, 0]), "It")
+    with pytest.raises(ValueError, match=f"It {sentence}"):
+        schema.check_up(bad, "It")
+
+
+def test_a_client_without_samples_has_no_head_to_average():
     method = FedGen(server_steps=1, noise=4, hidden=8)
     state = {"head.weight": HEAD} | constant(method, [0.0, 0.0])
-    with pytest.raises(ValueError, match=sentence):
-        method.aggregate(server(), state, iter([reply(HEAD, [1, 0, 0]), bad]))
+    with pytest.raises(ValueError, match="finite and above zero"):
+        method.aggregate(server(), state, iter([reply(HEAD, [1, 0, 0]), reply(HEAD, [0, 0, 0])]))
+
+
+def test_generator_and_counts_come_together_or_not_at_all():
+    method = FedGen(noise=4, hidden=8)
+    schema, generator = task_of(method, head_bias=False).schema, constant(method, [0.0, 0.0])
+    counts = {"counts": torch.tensor([1, 2, 3])}
+    schema.check_down({"head.weight": HEAD})
+    schema.check_down({"head.weight": HEAD} | generator | counts)
+    with pytest.raises(ValueError, match="The server's message lacks counts"):
+        schema.check_down({"head.weight": HEAD} | generator)
+    with pytest.raises(ValueError, match="lacks generator.layers.0.bias"):
+        schema.check_down({"head.weight": HEAD} | counts)
+    with pytest.raises(ValueError, match="lacks head.weight"):
+        schema.check_down(generator | counts)
+
+
+def test_asking_for_the_schema_draws_no_random_number():
+    """It may be asked for anywhere, also in the middle of a round."""
+    before = torch.get_rng_state()
+    assert task_of(FedGen()).schema.down
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_different_networks_on_pictures(tmp_path):
     settings = {"dataset": pictures([0, 1, 2] * 24, 3), "models": "light", "feature_dim": 4}
     history = run(spiral(algorithm=FedGen(), **settings, clients=4, rounds=2), out=tmp_path).history
-    assert history[-1]["bytes"]["up"] == 4 * (4 * (3 * 4 + 3) + 3 * 8)  # K·d + K floats and K counts of each client
+    assert history[-1].bytes.up == 4 * (4 * (3 * 4 + 3) + 3 * 8)  # K·d + K floats and K counts of each client

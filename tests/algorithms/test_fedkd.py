@@ -2,21 +2,23 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 import protonorm as pn
 from protonorm.algorithms.fedkd import FedKD
-from protonorm.core import Server
-from protonorm.federation import first_state
+from protonorm.federation.client import first_state
 from protonorm.geometry.factors import compress, decompress
-from protonorm.setup import Setup
+from protonorm.session.build import build
 from protonorm.tensors import under
-from tests.support import pictures, run, spiral
+from tests.algorithms.tasks import OneNetwork, federation, task_of
+from tests.algorithms.tasks import server as any_server
+from tests.support import pictures, run
 
 LN2, LN3 = math.log(2), math.log(3)
 
 
 def server(round=1, rounds=10):
-    return Server(round, rounds, 3, 2, None, None, 0.01, 32)
+    return any_server(round, rounds=rounds)
 
 
 def example(**settings):
@@ -114,35 +116,82 @@ def test_the_round_decides_how_much_is_kept():
     assert kept == [1, 2]
 
 
+def square():
+    """Features with one matrix w (8, 8) and a vector b, and a head without parameters."""
+    features = nn.Module()
+    features.w, features.b = nn.Parameter(torch.zeros(8, 8)), nn.Parameter(torch.zeros(8))
+    return pn.SplitModel(features, nn.Identity())
+
+
+def said(*singular, energy=1.0, **changes):
+    """What a side says of such a network whose matrix has these singular values."""
+    matrix = student(*singular)["student.w"]
+    whole = {"student.features.w": matrix, "student.features.b": torch.ones(8)}
+    return compress(whole, energy) | {f"student.features.{name}": value for name, value in changes.items()}
+
+
+def schema_of(method):
+    return task_of(method, shared_network=OneNetwork(square)).schema
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3, 8])
+def test_matrices_travel_whole_or_in_factors(rank):
+    """Rank q costs 17q numbers in place of 64: three are fewer, four would not be, and none of rank 8 is sent."""
+    message = said(*[1.0] * rank)
+    assert ("student.features.w.s" in message) is (rank <= 3)
+    for schema in (schema_of(FedKD()), schema_of(FedKD(compressed="updates"))):
+        schema.check_up(message, "It")
+    schema_of(FedKD()).check_down(message)
+    assert schema_of(FedKD()).bounds == {"q(student.features.w)": 3}
+
+
+def test_the_usual_form_is_the_whole_one():
+    """64 + 8 numbers each way, before anything is saved."""
+    schema = schema_of(FedKD())
+    assert schema.numbers(schema.up, {}) == schema.numbers(schema.down, {}) == 72
+
+
+def test_updates_travel_in_factors_one_way_alone():
+    schema = schema_of(FedKD(compressed="updates"))
+    schema.check_down(said(*[1.0] * 8))
+    with pytest.raises(ValueError, match="The server's message lacks student.features.w"):
+        schema.check_down(said(1.0))
+
+
+FACTORS = {"w.u": torch.ones(8, 4), "w.s": torch.ones(4), "w.v": torch.ones(4, 8)}
+
+
 @pytest.mark.parametrize(
-    ("reply", "sentence"),
+    ("wrong", "sentence"),
     [
-        ({"student.v": torch.ones(8, 8)}, "the names differ in student.v, student.w.s"),
-        ({"student.w": torch.ones(8, 9)}, r"A client's student holds student.w as .* of shape \(8, 9\)"),
-        (compress({"student.w": torch.ones(9, 9)}, 0.9), r"of shape \(9, 9\); expected"),
-        (compress(student(1.0), 0.9) | {"student.w.s": torch.tensor([torch.nan])}, "not finite"),
+        (said(*[1.0] * 8) | {"student.features.w": torch.ones(8, 9)}, r"w of shape \(8, 9\); expected \(8, 8\)"),
+        (said(1.0, w=torch.ones(8, 8)), "holds student.features.w.s, .*, which nobody expects"),
+        (said(1.0, **FACTORS), r"w.u of shape \(8, 4\); expected .* with q\(student.features.w\) at most 3"),
+        (said(1.0, **{"w.u": torch.ones(9, 1)}), r"w.u of shape \(9, 1\)"),
+        (said(1.0, **{"w.v": torch.ones(2, 8)}), r"w.v of shape \(2, 8\)"),
+        (said(1.0, **{"w.s": torch.ones(2)}), r"w.s of shape \(2,\)"),
+        (said(1.0, **{"w.s": torch.tensor([torch.nan])}), "w.s with numbers that are not finite"),
+        ({"student.features.b": torch.ones(8)}, "lacks student.features.w"),
+        (said(1.0, b=torch.ones(7)), r"b of shape \(7,\)"),
     ],
 )
-def test_what_is_not_a_student_is_refused_with_a_sentence(reply, sentence):
+def test_what_is_not_a_student_is_refused_from_both_sides_with_a_sentence(wrong, sentence):
+    schema = schema_of(FedKD())
     with pytest.raises(ValueError, match=sentence):
-        FedKD().aggregate(server(), student(1.0), iter([reply]))
-
-
-def started(method, **settings):
-    setup = Setup(spiral(algorithm=method, **settings))
-    client = setup.fresh_client(1)
-    return client, method.init_client(client), method.init_server(setup.server(0)).message
+        schema.check_up(wrong, "It")
+    with pytest.raises(ValueError, match=sentence):
+        schema.check_down(wrong)
 
 
 def test_mentor_student_and_projection_are_trained_and_only_the_student_is_said():
     method = FedKD(t_start=0.5, t_end=0.5)
-    client, state, message = started(method)
+    client, state, message = federation(method).started(1)
     assert state["projection.weight"].shape == (2, 2)
     step = method.local_update(client, state, message)
     assert all(not torch.equal(step.state[name], state[name]) for name in ("model.head.weight", "projection.weight"))
     names = names_of(client)
-    said, before = decompress(step.message, names), decompress(message, names)
-    assert all(not torch.equal(said[name], before[name]) for name in names)
+    after, before = decompress(step.message, names), decompress(message, names)
+    assert all(not torch.equal(after[name], before[name]) for name in names)
     assert any(name.endswith(".u") for name in step.message)
     assert all(name.startswith("student.") for name in step.message)
 
@@ -150,7 +199,7 @@ def test_mentor_student_and_projection_are_trained_and_only_the_student_is_said(
 def test_what_training_changed_is_said_if_asked_for():
     """With all of the energy, received + said of `updates` is what `weights` says; the first message is whole."""
     weights, updates = FedKD(t_start=1.0, t_end=1.0), FedKD(t_start=1.0, t_end=1.0, compressed="updates")
-    client, state, message = started(updates)
+    client, state, message = federation(updates).started(1)
     names = names_of(client)
     assert set(message) == set(names)
     torch.manual_seed(0)
@@ -167,7 +216,7 @@ def names_of(client):
 def test_the_reported_loss_is_the_sum_of_both_at_the_received_student():
     """One step on one batch of everything with lr → 0: the mean loss is the loss at the start."""
     method = FedKD()
-    client, state, message = started(method, batch_size=4096, lr=1e-12)
+    client, state, message = federation(method, batch_size=4096, lr=1e-12).started(1)
     loss = method.local_update(client, state, message).metrics["loss"]
     x, y = client.train.batch(torch.arange(len(client.train)))
     with torch.no_grad():
@@ -178,17 +227,9 @@ def test_the_reported_loss_is_the_sum_of_both_at_the_received_student():
     assert loss == pytest.approx(float(sum(both)), rel=1e-5)
 
 
-def test_the_server_is_checked_too():
-    method = FedKD()
-    client, state, message = started(method)
-    with pytest.raises(ValueError, match="names differ in student.more"):
-        method.local_update(client, state, message | {"student.more": torch.ones(1)})
-
-
 def test_clients_begin_with_projections_of_their_own():
-    method = FedKD()
-    setup = Setup(spiral(algorithm=method))
-    one, two = (first_state(setup, id)["projection.weight"] for id in (0, 1))
+    task, population = federation(FedKD())
+    one, two = (first_state(task, population.site(id))["projection.weight"] for id in (0, 1))
     assert not torch.equal(one, two)
 
 
@@ -205,11 +246,11 @@ def test_any_network_learns_with_a_student_in_factors(tmp_path, energy):
         rounds=2,
         partition="iid",
     )
-    whole = sum(value.numel() for value in Setup(experiment).server(0).auxiliary.state_dict().values() if value.ndim)
+    whole = sum(value.numel() for value in build(experiment)[0].template.state_dict().values() if value.ndim)
     first, second = run(experiment, out=tmp_path).history
-    ratios = [second["bytes"][way] / (4 * 4 * whole) for way in ("up", "down")]
+    ratios = [sent / (4 * 4 * whole) for sent in (second.bytes.up, second.bytes.down)]
     assert ratios == [1.0, 1.0] if energy == 1.0 else max(ratios) < 0.5
-    assert first["server"]["ratio"] == pytest.approx(ratios[1], rel=1e-5)
+    assert first.server["ratio"] == pytest.approx(ratios[1], rel=1e-5)
 
 
 def test_settings_outside_their_range_are_refused():

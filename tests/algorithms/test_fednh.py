@@ -7,12 +7,10 @@ from torch import nn
 
 import protonorm as pn
 from protonorm.algorithms.fednh import Directions, FedNH, Unit
-from protonorm.core import Client
-from protonorm.data.dataset import Samples
-from protonorm.evaluation import evaluate
-from protonorm.setup import Setup
-from tests.algorithms.test_protonorm import server
-from tests.support import Given, count_floats, pictures, run, spiral
+from protonorm.core import Client, Samples
+from protonorm.federation.client import count_correct
+from tests.algorithms.tasks import OneNetwork, federation, server, task_of
+from tests.support import Given, count_floats, pictures, run
 
 
 def held(directions, w=1.0):
@@ -37,15 +35,14 @@ def reply(classes, vectors, counts, w=1.0, scale=2.0):
 
 def seeing(inputs, labels, lr=1e-12):
     """A client whose features are its inputs (n, 2), of three classes."""
-    data = pn.Dataset("plane", np.array(inputs, np.float32), np.array(labels), ("a", "b", "c"))
-    samples = Samples.of(data, np.arange(len(labels)))
+    samples = Samples.of(np.array(inputs, np.float32), np.array(labels), np.arange(len(labels)))
     model = pn.SplitModel(nn.Identity(), nn.Linear(2, 3))
-    return Client(0, 1, 1, model, None, samples, samples, 3, 2, lr, 0.0, 0.0, 1, 64, False, "cpu")
+    return Client(0, 1, 1, model, None, samples, samples, 3, 2, lr=lr, batch_size=64, shuffle=False)
 
 
 def told(client, directions=((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0)), scale=1.0, method=None):
     message = {"scale": torch.tensor(scale), "classes": torch.arange(3), "prototypes": torch.tensor(directions)}
-    return (method or FedNH()).local_update(client, FedNH().init_client(client), message)
+    return (method or FedNH()).local_update(client, FedNH(scale=20).init_client(client), message)
 
 
 def test_directions_move_towards_the_mean_weighted_by_counts():
@@ -62,7 +59,8 @@ def test_nine_tenths_of_a_direction_stay_by_default():
 
 
 def test_directions_of_classes_that_nobody_holds_stay_and_all_are_unit_vectors():
-    state = FedNH().init_server(Setup(spiral(algorithm=FedNH())).server(0)).state
+    one = federation(FedNH())
+    state = one.method.init_server(one.server()).state
     shape = {name: value for name, value in state.items() if name.startswith(("model", "scale"))}
     said = shape | {
         "classes": torch.tensor([4, 1]),
@@ -96,10 +94,10 @@ def test_features_and_scale_are_averaged_whatever_clients_hold():
 
 
 def test_the_first_directions_are_orthonormal_or_stand_on_the_circle():
-    client = Setup(spiral(algorithm=FedNH(), feature_dim=8)).fresh_client(0)
-    drawn = FedNH().init_client(client)["prototypes"]  # (6, 8)
+    _, state, _ = federation(FedNH(), feature_dim=8).started()
+    drawn = state["prototypes"]  # (6, 8)
     torch.testing.assert_close(drawn @ drawn.T, torch.eye(6), atol=1e-6, rtol=0)
-    first = FedNH(initial="circle").init_server(Setup(spiral(algorithm=FedNH())).server(0)).message["prototypes"]
+    first = federation(FedNH(initial="circle")).started()[2]["prototypes"]
     torch.testing.assert_close(first[:3], torch.tensor([[1.0, 0.0], [0.5, 0.75**0.5], [-0.5, 0.75**0.5]]))
 
 
@@ -133,10 +131,9 @@ def test_one_step_of_the_scale():
 
 def test_a_frozen_scale_stays():
     method = FedNH(scaling="frozen", scale=30.0)
-    setup = Setup(spiral(algorithm=method))
-    begun, client = method.init_server(setup.server(0)), setup.fresh_client(0)
-    step = method.local_update(client, method.init_client(client), begun.message)
-    assert float(begun.message["scale"]) == float(step.message["scale"]) == 30.0
+    client, state, message = federation(method).started()
+    step = method.local_update(client, state, message)
+    assert float(message["scale"]) == float(step.message["scale"]) == 30.0
 
 
 def test_features_of_length_zero_give_no_nan():
@@ -151,32 +148,28 @@ def test_features_of_length_zero_give_no_nan():
 
 def test_sgd_moves_neither_directions_nor_the_head_and_the_head_is_not_sent():
     method = FedNH()
-    setup = Setup(spiral(algorithm=method))
-    begun, client = method.init_server(setup.server(0)), setup.fresh_client(0)
-    state = method.init_client(client)
-    step = method.local_update(client, state, begun.message)
-    assert torch.equal(step.state["prototypes"], begun.message["prototypes"])
+    client, state, message = federation(method).started()
+    step = method.local_update(client, state, message)
+    assert torch.equal(step.state["prototypes"], message["prototypes"])
     assert torch.equal(step.state["model.head.weight"], state["model.head.weight"])
-    assert not torch.equal(step.state["model.features.0.weight"], begun.message["model.features.0.weight"])
-    assert not any(name.startswith("model.head") for said in (begun.message, step.message) for name in said)
+    assert not torch.equal(step.state["model.features.0.weight"], message["model.features.0.weight"])
+    assert not any(name.startswith("model.head") for said in (message, step.message) for name in said)
 
 
 def test_the_payload():
     """Features 2 → 16 → 8 → 4 → 2: 48 + 136 + 36 + 10 = 230 floats, the scale, and 2 for each class: 6 or K_i."""
-    method = FedNH()
-    setup = Setup(spiral(algorithm=method))
-    begun, client = method.init_server(setup.server(0)), setup.fresh_client(0)
-    up = method.local_update(client, method.init_client(client), begun.message).message
-    assert count_floats(begun.message) == 230 + 1 + 6 * 2
-    assert count_floats(up) == 230 + 1 + len(client.train.labels.unique()) * 2
+    one = federation(FedNH())
+    client, state, down = one.started()
+    up = one.method.local_update(client, state, down).message
+    held = len(client.train.labels.unique())  # K_i
+    schema = one.task.schema
+    assert count_floats(down) == schema.numbers(schema.down, {}) == 230 + 1 + 6 * 2
+    assert count_floats(up) == schema.numbers(schema.up, {"K_i": held}) == 230 + 1 + held * 2
 
 
 def test_a_client_starts_from_what_it_received_whatever_its_workspace_holds():
     method = FedNH()
-    setup = Setup(spiral(algorithm=method, lr=1e-30))
-    said = method.init_server(setup.server(0)).message
-    client = setup.fresh_client(0)
-    state = method.init_client(client)
+    client, state, said = federation(method, lr=1e-30).started()
     for weight in client.model.parameters():
         nn.init.zeros_(weight)
     step = method.local_update(client, state, said)
@@ -189,15 +182,53 @@ def test_predictions_are_those_of_the_directions_and_not_of_the_head():
     client = seeing([[2.0, 0.0], [0.0, 2.0], [-2.0, 0.0]], [0, 1, 2])
     state = told(client).state
     state = state | {name: torch.zeros_like(state[name]) for name in state if name.startswith("model.head")}
-    assert evaluate(FedNH(), client, state, {})["correct.logits"].tolist() == [1, 1, 1]
+    assert count_correct(FedNH(), client, client.test, state, {})["correct.logits"].tolist() == [1, 1, 1]
 
 
-def test_a_reply_that_does_not_fit_is_refused():
-    wrong = reply([0], [[1.0, 0.0]], [1]) | {"model.features.w": torch.zeros(3)}
-    with pytest.raises(ValueError, match=r"the shape of model.features.w is \(3,\), expected \(1,\)"):
-        FedNH().aggregate(server(classes=1), held([[1.0, 0.0]]), iter([wrong]))
-    with pytest.raises(ValueError, match="finite"):
-        FedNH().aggregate(server(classes=1), held([[1.0, 0.0]]), iter([reply([0], [[math.nan, 0.0]], [1])]))
+def flat(width=1):
+    """Features with the one weight w; the head is not shared."""
+    features = nn.Module()
+    features.w = nn.Parameter(torch.zeros(width))
+    return pn.SplitModel(features, nn.Linear(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"model.features.w": torch.zeros(3)}, r"holds model.features.w of shape \(3,\); expected \(1,\)"),
+        ({"model.head.weight": torch.zeros(3, 2)}, "holds model.head.weight, which nobody expects"),
+        ({"prototypes": torch.tensor([[math.nan, 0.0]])}, "holds prototypes with numbers that are not finite"),
+        ({"prototypes": torch.ones(2, 2)}, r"holds prototypes of shape \(2, 2\)"),
+        ({"classes": torch.tensor([3])}, "holds classes from 3 to 3"),
+        ({"counts": torch.tensor([0])}, "holds counts from 0 to 0"),
+        ({"counts": torch.tensor([1, 1])}, r"holds counts of shape \(2,\)"),
+        ({"counts": None}, "lacks counts"),
+        ({"scale": torch.tensor([1.0])}, r"holds scale as torch.float32 of shape \(1,\)"),
+    ],
+)
+def test_a_reply_that_does_not_fit_is_refused(changes, sentence):
+    fine = reply([0], [[1.0, 0.0]], [1])
+    schema = task_of(FedNH(), shared_network=OneNetwork(flat)).schema
+    schema.check_up(fine, "It")
+    schema.check_down(held([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]))
+    wrong = {name: value for name, value in (fine | changes).items() if value is not None}
+    with pytest.raises(ValueError, match=f"It {sentence}"):
+        schema.check_up(wrong, "It")
+
+
+@pytest.mark.parametrize(("network", "scale"), [("cnn4", 1.0), ("resnet18", 20.0), ("plain", 20.0), ("mlp", 20.0)])
+def test_the_first_scale_is_the_authors_for_the_network(network, scale):
+    """Their code has 1 for the 4-layer CNN and 20 for ResNet-18."""
+    assert FedNH().adapted("cifar10", [network]).scale == scale
+    assert FedNH(scale=3).adapted("cifar10", [network]).scale == 3
+
+
+def test_a_scale_that_nobody_chose_is_refused():
+    client = seeing([[1.0, 0.0]], [0])
+    with pytest.raises(ValueError, match=r"FedNH has no starting scale: give one, or let adapted\(dataset, networks\)"):
+        FedNH().init_client(client)
+    with pytest.raises(ValueError, match="FedNH has no starting scale"):
+        FedNH().init_server(server(0, model=client.model))
 
 
 @pytest.mark.parametrize("buffers", ["averaged", "local"])
@@ -216,6 +247,6 @@ def test_pictures(tmp_path, buffers):
         train=0.5,
     )
     last = run(experiment, out=tmp_path).history[-1]
-    assert math.isfinite(last["loss"])
-    assert last["rules"]["received"] is not None
-    assert 0 < last["prototypes"]["distance"]["max"] <= 2
+    assert math.isfinite(last.loss)
+    assert last.rules["received"] is not None
+    assert 0 < last.prototypes.max <= 2

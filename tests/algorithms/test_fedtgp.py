@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from protonorm.algorithms.fedtgp import FedTGP, adaptive_margin, margin_loss
-from protonorm.setup import Setup
+from protonorm.algorithms.parts.prototypes import class_means
 from protonorm.tensors import floats, under
-from tests.algorithms.test_protonorm import everything, first_batch_loss, reply, server
+from tests.algorithms.tasks import all_classes, federation, first_batch_loss, server, task_of
+from tests.algorithms.tasks import vectors as reply
 from tests.support import pictures, run, spiral
 
 
@@ -140,7 +141,7 @@ def test_training_brings_prototypes_to_their_classes_and_apart():
 
 
 def test_the_target_is_gamma_times_the_prototype():
-    loss, ce, z, _ = first_batch_loss(FedTGP(lam=2.0, gamma=1.3), everything())
+    loss, ce, z, _ = first_batch_loss(FedTGP(lam=2.0, gamma=1.3), all_classes())
     assert loss == pytest.approx(ce + 2.0 * float(((z - 1.3 * 0.5) ** 2).mean()), rel=1e-5)
 
 
@@ -150,14 +151,12 @@ def test_without_any_prototype_the_loss_is_cross_entropy():
 
 
 def test_stale_prototypes_are_those_of_the_weights_before_training():
-    setup = Setup(spiral(algorithm=FedTGP()))
-    client = setup.fresh_client(0)
-    state = FedTGP().init_client(client)
-    before = client.class_means(client.load(state))["prototypes"]
+    client, state, _ = federation(FedTGP()).started()
+    before = class_means(client, client.load(state))["prototypes"]
     assert torch.equal(FedTGP(measured="before").local_update(client, state, {}).message["prototypes"], before)
     after = FedTGP().local_update(client, state, {})
     assert not torch.equal(after.message["prototypes"], before)
-    trained = client.class_means(client.load(after.state))["prototypes"]
+    trained = class_means(client, client.load(after.state))["prototypes"]
     assert torch.equal(after.message["prototypes"], trained)
 
 
@@ -173,18 +172,25 @@ def test_the_hidden_layer_is_as_wide_as_asked_for(setting, width):
     ("bad", "sentence"),
     [
         (reply([0], [[math.nan, 0.0]]), "finite"),
-        (reply([0], [[1.0, 2.0, 3.0]]), "prototypes \\(K_i, 2\\)"),
-        (reply([5], [[1.0, 2.0]]), "between 0 and 2"),
+        (reply([0], [[1.0, 2.0, 3.0]]), r"expected \(K_i, d\)"),
+        (reply([5], [[1.0, 2.0]]), "from 0 to 2"),
         (reply([1, 1], [[1.0, 2.0], [1.0, 2.0]]), "more than once"),
     ],
 )
 def test_a_bad_reply_is_refused_with_a_sentence(bad, sentence):
-    state = FedTGP().init_server(server(0)).state
     with pytest.raises(ValueError, match=sentence):
-        FedTGP().aggregate(server(), state, iter([reply([0], [[1.0, 2.0]]), bad]))
+        task_of(FedTGP()).schema.check_up(bad, "It")
+
+
+def test_the_server_may_say_all_classes_or_nothing():
+    schema = task_of(FedTGP()).schema
+    schema.check_down({})
+    schema.check_down(reply([0, 1, 2], [[0, 1], [1, 0], [2, 2]]))
+    with pytest.raises(ValueError, match=r"holds classes of shape \(2,\); expected \(K,\)"):
+        schema.check_down(reply([0, 1], [[0, 1], [1, 0]]))
 
 
 def test_different_networks_on_pictures(tmp_path):
     experiment = {"algorithm": FedTGP(), "dataset": pictures([0, 1, 2] * 24, 3), "models": "light", "feature_dim": 4}
     history = run(spiral(**experiment, clients=4, rounds=2), out=tmp_path).history
-    assert history[-1]["rules"]["global"]["pooled"] is not None
+    assert history[-1].rules["global"] is not None

@@ -2,15 +2,16 @@ import math
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.functional import cross_entropy
 
 import protonorm as pn
 from protonorm.algorithms.fml import FML
-from protonorm.geometry.divergence import divergence
-from protonorm.setup import Setup
+from protonorm.geometry.losses import divergence
+from protonorm.session.build import build
 from protonorm.tensors import under
-from tests.algorithms.test_protonorm import server
-from tests.support import pictures, run, spiral
+from tests.algorithms.tasks import Federation, OneNetwork, federation, server, task_of
+from tests.support import pictures, run
 
 LN2, LN3 = math.log(2), math.log(3)
 
@@ -60,39 +61,46 @@ def test_memes_are_averaged_all_alike():
     assert step.message["meme.w"].tolist() == step.state["meme.w"].tolist() == [2.0]
 
 
+def tiny():
+    """One linear layer of features, (2, 2) and (2,), and a head (3, 2)."""
+    return pn.SplitModel(nn.Linear(2, 2), nn.Linear(2, 3, bias=False))
+
+
+def meme(**changes):
+    said = {"features.weight": torch.ones(2, 2), "features.bias": torch.ones(2), "head.weight": torch.ones(3, 2)}
+    return {f"meme.{name}": value for name, value in (said | changes).items() if value is not None}
+
+
 @pytest.mark.parametrize(
-    ("reply", "sentence"),
+    ("said", "sentence"),
     [
-        ({"meme.v": torch.ones(1)}, "A client's meme does not hold what was expected"),
-        ({"meme.w": torch.ones(2)}, r"of shape \(2,\); expected"),
-        ({"meme.w": torch.tensor([torch.nan])}, "not finite"),
+        (meme(**{"head.weight": None}), "lacks meme.head.weight"),
+        (meme(**{"head.bias": torch.ones(3)}), "holds meme.head.bias, which nobody expects"),
+        (meme(**{"features.bias": torch.ones(3)}), r"holds meme.features.bias of shape \(3,\); expected \(2,\)"),
+        (meme(**{"features.bias": torch.tensor([1, torch.nan])}), "holds meme.features.bias with numbers that are not"),
+        (meme(**{"features.bias": torch.ones(2).double()}), "holds meme.features.bias as torch.float64"),
     ],
 )
-def test_what_is_not_a_meme_is_refused_with_a_sentence(reply, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        FML().aggregate(server(), {"meme.w": torch.tensor([9.0])}, iter([reply]))
+def test_what_is_not_a_meme_is_refused_from_both_sides_with_a_sentence(said, sentence):
+    schema = task_of(FML(), shared_network=OneNetwork(tiny)).schema
+    schema.check_up(meme(), "It")
+    with pytest.raises(ValueError, match=f"It {sentence}"):
+        schema.check_up(said, "It")
+    with pytest.raises(ValueError, match=f"The server's message {sentence}"):
+        schema.check_down(said)
 
 
-def started(method, **settings):
-    setup = Setup(spiral(algorithm=method, **settings))
-    client = setup.fresh_client(1)
-    return client, method.init_client(client), method.init_server(setup.server(0)).message
-
-
-def test_the_server_is_checked_too():
-    method = FML()
-    client, state, message = started(method)
-    with pytest.raises(ValueError, match="The server's meme does not hold what was expected"):
-        method.local_update(client, state, {"meme.w": torch.ones(1)})
-    broken = message | {"meme.head.weight": torch.full((6, 2), torch.inf)}
-    with pytest.raises(ValueError, match=r"The server's meme holds numbers in meme.head.weight that are not finite"):
-        method.local_update(client, state, broken)
+def test_the_second_network_is_the_tasks():
+    one = federation(FML(), models=["mlp"])
+    assert one.task.shared_network is not None
+    assert one.server().auxiliary.state_dict().keys() == one.client().auxiliary.state_dict().keys()
+    assert one.server().model is None
 
 
 def test_the_reported_loss_is_the_sum_of_both_at_the_received_meme():
     """One step on one batch of everything with lr → 0: the mean loss is the loss at the start."""
     method = FML(alpha=0.9, beta=0.2)
-    client, state, message = started(method, batch_size=4096, lr=1e-12)
+    client, state, message = federation(method, batch_size=4096, lr=1e-12).started(1)
     step = method.local_update(client, state, message)
     x, y = client.train.batch(torch.arange(len(client.train)))
     with torch.no_grad():
@@ -108,7 +116,7 @@ def test_the_reported_loss_is_the_sum_of_both_at_the_received_meme():
 def test_both_networks_are_trained_and_their_steps_are_clipped():
     """With a bound of 10⁻³ and lr = 1, one step changes each network by at most 10⁻³ in all."""
     method = FML(clip=1e-3)
-    client, state, message = started(method, batch_size=4096, lr=1.0)
+    client, state, message = federation(method, batch_size=4096, lr=1.0).started(1)
     step = method.local_update(client, state, message)
     for before, after in ((state, step.state), (message, step.message)):
         moved = sum(float((after[name] - value).square().sum()) for name, value in before.items()) ** 0.5
@@ -121,16 +129,15 @@ def test_only_floats_travel_and_counters_stay_at_home(tmp_path):
     experiment = pn.Experiment(
         algorithm="fml", dataset=data, models="light", clients=4, feature_dim=8, rounds=2, partition="iid"
     )
-    setup = Setup(experiment)
-    meme = setup.server(0).auxiliary
-    parameters = sum(value.numel() for value in meme.parameters())
-    statistics = sum(value.numel() for value in meme.buffers() if value.is_floating_point())
-    client = setup.fresh_client(3)
-    state = experiment.algorithm.init_client(client)
-    kept = experiment.algorithm.local_update(client, state, experiment.algorithm.init_server(setup.server(0)).message)
+    one = Federation(*build(experiment))
+    network = one.server().auxiliary
+    parameters = sum(value.numel() for value in network.parameters())
+    statistics = sum(value.numel() for value in network.buffers() if value.is_floating_point())
+    client, state, message = one.started(3)
+    kept = one.method.local_update(client, state, message)
     assert {name.rsplit(".", 1)[1] for name in under(kept.state, "meme")} == {"num_batches_tracked"}
-    sent = run(experiment, out=tmp_path).history[1]["bytes"]
-    assert sent == {"up": 4 * 4 * (parameters + statistics), "down": 4 * 4 * (parameters + statistics)}
+    sent = run(experiment, out=tmp_path).history[1].bytes
+    assert sent.up == sent.down == 4 * 4 * (parameters + statistics)
 
 
 def test_settings_outside_their_range_are_refused():

@@ -4,20 +4,13 @@ from torch import nn
 
 import protonorm as pn
 from protonorm.algorithms.lgfedavg import LGFedAvg
-from protonorm.setup import Setup
-from tests.algorithms.test_protonorm import server
+from tests.algorithms.tasks import federation, server, task_of
 from tests.support import pictures, run, spiral
 
 
 def head(value, examples=None):
     said = {"head.weight": torch.full((3, 2), float(value)), "head.bias": torch.full((3,), float(-value))}
     return said if examples is None else said | {"num_examples": torch.tensor(examples)}
-
-
-def started(method, **settings):
-    setup = Setup(spiral(algorithm=method, **settings))
-    client = setup.fresh_client(1)
-    return client, method.init_client(client), method.init_server(setup.server(0))
 
 
 def test_heads_are_averaged_by_numbers_of_samples():
@@ -37,9 +30,9 @@ def test_one_client_alone_gets_its_own_head_back():
 
 def test_all_begin_with_the_servers_head_on_features_of_their_own():
     method = LGFedAvg()
-    client, state, begun = started(method)
-    received = method.receive(client, state, begun.message)
-    assert torch.equal(received["model.head.weight"], begun.message["head.weight"])
+    client, state, message = federation(method).started(1)
+    received = method.receive(client, state, message)
+    assert torch.equal(received["model.head.weight"], message["head.weight"])
     own = [name for name in state if name.startswith("model.features.")]
     assert own
     assert all(received[name] is state[name] for name in own)
@@ -48,22 +41,25 @@ def test_all_begin_with_the_servers_head_on_features_of_their_own():
 def test_features_and_head_are_trained_and_only_the_head_is_said():
     """K·d = 6·2 numbers: the spiral's head has no bias."""
     method = LGFedAvg()
-    client, state, begun = started(method)
-    step = method.local_update(client, state, begun.message)
+    client, state, message = federation(method).started(1)
+    step = method.local_update(client, state, message)
     assert {name: tuple(value.shape) for name, value in step.message.items()} == {
         "head.weight": (6, 2),
         "num_examples": (),
     }
     assert step.message["num_examples"] == len(client.train)
     assert torch.equal(step.message["head.weight"], step.state["model.head.weight"])
-    assert not torch.equal(step.message["head.weight"], begun.message["head.weight"])
+    assert not torch.equal(step.message["head.weight"], message["head.weight"])
     assert not torch.equal(step.state["model.features.0.weight"], state["model.features.0.weight"])
 
 
 def test_numbers_of_samples_are_told_only_where_they_count():
     method = LGFedAvg(weighting="clients")
-    client, state, begun = started(method)
-    assert method.local_update(client, state, begun.message).message.keys() == {"head.weight"}
+    one = federation(method)
+    client, state, message = one.started(1)
+    said = method.local_update(client, state, message).message
+    assert said.keys() == {"head.weight"}
+    one.task.schema.check_up(said, "It")
 
 
 def wide(shape, feature_dim, num_classes):
@@ -81,35 +77,74 @@ def biased(shape, feature_dim, num_classes):
 def test_heads_of_other_names_and_equal_shapes_are_one(tmp_path, models):
     experiment = spiral(algorithm=LGFedAvg(), models=models, feature_dim=2)
     history = run(experiment, out=tmp_path).history
-    assert history[-1]["bytes"]["down"] == 6 * 4 * 12
+    assert history[-1].bytes.down == 6 * 4 * 12
 
 
-def test_heads_of_different_shapes_are_refused_with_a_sentence(tmp_path):
-    with pytest.raises(ValueError, match="The server's head does not hold what was expected: the names differ in bias"):
+def test_a_head_with_a_bias_does_not_fit_one_without(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"this client's has weight \(6, 2\) and bias \(6,\) and the shared one weight"
+    ):
         run(spiral(algorithm=LGFedAvg(), models=["mlp", biased], feature_dim=2), out=tmp_path)
+
+
+def deep(shape, feature_dim, num_classes):
+    head = nn.Sequential(nn.Linear(feature_dim, 3), nn.Linear(3, num_classes))
+    return pn.SplitModel(nn.Linear(shape[0], feature_dim), head)
+
+
+def bare(shape, feature_dim, num_classes):
+    return pn.SplitModel(nn.Linear(shape[0], num_classes), nn.Identity())
+
+
+def bent(shape, feature_dim, num_classes):
+    head = nn.Sequential(nn.Linear(feature_dim, num_classes, bias=False), nn.Tanh())
+    return pn.SplitModel(nn.Linear(shape[0], feature_dim), head)
+
+
+def test_a_head_of_two_layers_or_none_is_refused_before_the_first_round():
+    with pytest.raises(ValueError, match="one linear layer and no other parameters, but one has 0.bias, 0.weight, 1.b"):
+        federation(LGFedAvg(), models=[deep], feature_dim=2)
+    with pytest.raises(ValueError, match="one linear layer and no other parameters, but one has none"):
+        federation(LGFedAvg(), models=[bare], feature_dim=6)
+
+
+def test_a_nonlinearity_does_no_harm_where_the_server_only_averages():
+    federation(LGFedAvg(), models=["mlp", bent], feature_dim=2)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_server_draws_a_first_head_of_the_clients_form_and_no_network(bias):
+    assert not LGFedAvg.auxiliary
+    begun = LGFedAvg().init_server(server(0, head_bias=bias))
+    assert {name: tuple(value.shape) for name, value in begun.message.items()} == {
+        "head.weight": (3, 2),
+        **({"head.bias": (3,)} if bias else {}),
+    }
+    task_of(LGFedAvg(), head_bias=bias).schema.check_down(begun.message)
 
 
 @pytest.mark.parametrize(
     ("reply", "sentence"),
     [
-        ({"head.weight": torch.ones(3, 2)}, "names differ in head.bias, num_examples"),
-        (head(1), "names differ in num_examples"),
-        (head(1, 2) | {"head.bias": torch.ones(2)}, r"head.bias as torch.float32 of shape \(2,\)"),
-        (head(torch.nan, 2), "not finite"),
-        (head(1, 0), "finite and above zero"),
-        (head(1) | {"num_examples": torch.tensor(torch.inf)}, "num_examples as torch.float32"),
+        ({"head.weight": torch.ones(3, 2)}, "lacks head.bias"),
+        (head(1), "lacks num_examples"),
+        (head(1, 2) | {"head.bias": torch.ones(2)}, r"holds head.bias of shape \(2,\); expected \(K,\)"),
+        (head(torch.nan, 2), "holds head.weight with numbers that are not finite"),
+        (head(1, 0), "holds num_examples from 0 to 0; expected whole numbers from 1 on"),
+        (head(1) | {"num_examples": torch.tensor(torch.inf)}, "holds num_examples as torch.float32"),
+        (head(1, 2) | {"head.more": torch.ones(2)}, "holds head.more, which nobody expects"),
     ],
 )
 def test_what_is_not_a_head_is_refused_with_a_sentence(reply, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        LGFedAvg().aggregate(server(), head(9), iter([reply]))
+    with pytest.raises(ValueError, match=f"It {sentence}"):
+        task_of(LGFedAvg()).schema.check_up(reply, "It")
 
 
 def test_the_received_head_is_what_is_reported(tmp_path):
     """Personal features under the shared head; beside it the model after training."""
     history = run(spiral(algorithm="lgfedavg"), out=tmp_path).history
-    assert set(history[0]["rules"]) == {"received", "logits"}
-    assert history[0]["rules"]["received"] is not None
+    assert set(history[0].rules) == {"received", "logits"}
+    assert history[0].rules["received"] is not None
 
 
 def test_different_networks_share_one_head(tmp_path):
@@ -118,5 +153,5 @@ def test_different_networks_share_one_head(tmp_path):
     experiment = pn.Experiment(
         algorithm="lgfedavg", dataset=data, models="light", clients=4, feature_dim=8, rounds=1, partition="iid"
     )
-    sent = run(experiment, out=tmp_path).history[0]["bytes"]
-    assert sent == {"up": 4 * (27 * 4 + 8), "down": 4 * 27 * 4}
+    sent = run(experiment, out=tmp_path).history[0].bytes
+    assert (sent.up, sent.down) == (4 * (27 * 4 + 8), 4 * 27 * 4)

@@ -1,19 +1,12 @@
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
+from pydantic import TypeAdapter
 
 import protonorm as pn
-from protonorm.core import Server
-from protonorm.setup import Setup
-from tests.support import spiral
-
-
-def server(round=1, classes=3, width=2):
-    return Server(round, 10, classes, width, None, None, 0.01, 32)
-
-
-def reply(classes, vectors):
-    return {"classes": torch.tensor(classes), "prototypes": torch.tensor(vectors, dtype=torch.float32)}
+from protonorm.algorithms.parts.prototypes import class_means
+from protonorm.geometry.sphere.algorithm1 import Schedule
+from tests.algorithms.tasks import all_classes, federation, first_batch_loss, server, task_of
+from tests.algorithms.tasks import vectors as reply
 
 
 def test_two_classes_become_antipodal():
@@ -46,31 +39,14 @@ def test_a_class_that_nobody_sent_is_kept_and_aligned_with_the_others():
     assert apart.tolist() == pytest.approx([3**0.5] * 3, rel=1e-5)  # three points on the circle
 
 
-def first_batch_loss(method, message):
-    """One step on one batch of everything with lr → 0: the mean loss is the loss at the start."""
-    setup = Setup(spiral(algorithm=method, batch_size=4096, lr=1e-12, rounds=1))
-    client = setup.fresh_client(0)
-    state = method.init_client(client)
-    loss = method.local_update(client, state, message).metrics["loss"]
-    client.load(state).train()
-    x, y = client.train.batch(torch.arange(len(client.train)))
-    with torch.no_grad():
-        z = client.model.features(x)
-        return loss, float(cross_entropy(client.model.head(z), y)), z, y
-
-
-def everything(value=0.5):
-    return {"classes": torch.arange(6), "prototypes": torch.full((6, 2), value)}
-
-
 def test_the_loss_is_cross_entropy_plus_lambda_times_mean_squared_distance_to_gamma_c():
     """R = Σ‖z − γc‖²/(B·d), the mean of all B·d squared differences (Eqs. 4, 15 as coded)."""
-    loss, ce, z, _ = first_batch_loss(pn.ProtoNorm(lam=3.0, gamma=4.0), everything())
+    loss, ce, z, _ = first_batch_loss(pn.ProtoNorm(lam=3.0, gamma=4.0), all_classes())
     assert loss == pytest.approx(ce + 3.0 * float(((z - 4.0 * 0.5) ** 2).mean()), rel=1e-5)
 
 
 def test_without_upscaling_the_target_is_the_unit_prototype():
-    loss, ce, z, _ = first_batch_loss(pn.ProtoNorm(lam=3.0, gamma=4.0, upscaling=False), everything())
+    loss, ce, z, _ = first_batch_loss(pn.ProtoNorm(lam=3.0, gamma=4.0, upscaling=False), all_classes())
     assert loss == pytest.approx(ce + 3.0 * float(((z - 0.5) ** 2).mean()), rel=1e-5)
 
 
@@ -88,20 +64,18 @@ def test_without_any_prototype_the_loss_is_cross_entropy():
 
 
 def test_the_printed_regulariser_sums_distances_of_class_means():
-    loss, ce, z, y = first_batch_loss(pn.ProtoNorm(lam=1.0, gamma=2.0, distance="classes"), everything())
+    loss, ce, z, y = first_batch_loss(pn.ProtoNorm(lam=1.0, gamma=2.0, distance="classes"), all_classes())
     expected = sum(float((z[y == k].mean(0) - 1.0).norm()) for k in y.unique())
     assert loss == pytest.approx(ce + expected, rel=1e-5)
 
 
 def test_stale_prototypes_are_those_of_the_weights_before_training():
-    method = pn.ProtoNorm(measured="before")
-    setup = Setup(spiral(algorithm=method))
-    client = setup.fresh_client(0)
-    state = method.init_client(client)
-    before = client.class_means(client.load(state))
-    said = method.local_update(client, state, {}).message
+    one = federation(pn.ProtoNorm(measured="before"))
+    client, state, _ = one.started()
+    before = class_means(client, client.load(state))
+    said = one.method.local_update(client, state, {}).message
     assert torch.equal(said["prototypes"], before["prototypes"])
-    fresh = pn.ProtoNorm().local_update(client, state, {}).message
+    fresh = pn.ProtoNorm(gamma=10).local_update(client, state, {}).message
     assert not torch.equal(fresh["prototypes"], before["prototypes"])
 
 
@@ -112,8 +86,114 @@ def test_initial_prototypes_if_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("name", "gamma"), [("cifar10", 100), ("cifar100", 200), ("flowers102", 200), ("tinyimagenet", 400)]
+    ("name", "gamma"),
+    [("cifar10", 100), ("cifar100", 200), ("flowers102", 200), ("tinyimagenet", 400), ("anything else", 100)],
 )
 def test_gamma_of_the_paper(name, gamma):
-    assert pn.ProtoNorm().adapted(name).gamma == gamma
-    assert pn.ProtoNorm(gamma=7).adapted(name).gamma == 7
+    assert pn.ProtoNorm().adapted(name, ["resnet8"]).gamma == gamma
+    assert pn.ProtoNorm(gamma=7).adapted(name, ["resnet8"]).gamma == 7
+
+
+def test_a_gamma_that_nobody_chose_is_refused_and_not_taken_for_one():
+    """Without upscaling γ is not used, and need not be known."""
+    client, state, _ = federation(pn.Local()).started()
+    with pytest.raises(ValueError, match=r"ProtoNorm has no gamma: give one, or let adapted\(dataset, networks\)"):
+        pn.ProtoNorm().local_update(client, state, all_classes())
+    pn.ProtoNorm(upscaling=False).local_update(client, state, all_classes())
+
+
+def test_the_schedule_of_algorithm_1_is_one_setting_with_settings_of_its_own():
+    assert pn.ProtoNorm().schedule == Schedule()
+    read = TypeAdapter(pn.ProtoNorm).validate_python({"schedule": {"epsilon": 1e-4, "steps": 7}})
+    assert read == pn.ProtoNorm(schedule=Schedule(epsilon=1e-4, steps=7))
+    assert hash(read) == hash(pn.ProtoNorm(schedule=Schedule(epsilon=1e-4, steps=7)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "place"),
+    [
+        ({"schedule": {"epsilom": 1e-4}}, "schedule.epsilom"),
+        ({"schedule": {"epsilon": 0}}, "schedule.epsilon"),
+        ({"schedule": {"stop": "never"}}, "schedule.stop"),
+        ({"schedule": {"steps": True}}, "schedule.steps"),
+        ({"schedule": 3}, "schedule"),
+        ({"epsilon": 1e-4}, "epsilon"),
+    ],
+)
+def test_a_schedule_that_makes_no_sense_is_refused(settings, place):
+    with pytest.raises(ValueError, match="1 validation error") as caught:
+        TypeAdapter(pn.ProtoNorm).validate_python(settings)
+    assert ".".join(map(str, caught.value.errors()[0]["loc"])) == place
+
+
+def test_the_schedule_reaches_algorithm_1():
+    """One update from 0 and 90 degrees, by hand: F_1 = (1, −1)/2, so c_1 + η F_1 = (1.1, −0.1) for η = 0.2."""
+    method = pn.ProtoNorm(schedule=Schedule(steps=1, eta=0.2))
+    step = method.aggregate(server(), {}, iter([reply([0, 1], [[1, 0], [0, 1]])]))
+    expected = torch.tensor([[1.1, -0.1], [-0.1, 1.1]]) / (1.1**2 + 0.1**2) ** 0.5
+    torch.testing.assert_close(step.message["prototypes"], expected)
+    assert step.metrics["alignment.steps"] == 1
+
+
+def test_by_default_algorithm_1_goes_on_until_changes_are_below_1e_minus_5():
+    """The same as with ε given, and longer than with the ten times laxer one."""
+    rows = torch.randn(12, 4, generator=torch.Generator().manual_seed(0)).tolist()
+    steps = []
+    for schedule in (Schedule(), Schedule(epsilon=1e-5), Schedule(epsilon=1e-4)):
+        said = iter([reply(list(range(12)), rows)])
+        step = pn.ProtoNorm(schedule=schedule).aggregate(server(classes=12, width=4), {}, said)
+        steps.append(step.metrics["alignment.steps"])
+    assert steps[0] == steps[1] > steps[2]
+
+
+def test_what_clients_may_say():
+    """K = 3, d = 2: at most three different classes from 0 to 2, and two finite numbers for each."""
+    schema = task_of(pn.ProtoNorm()).schema
+    for fine in (reply([2, 0], [[1, 2], [3, 4]]), {"classes": torch.zeros(0).long(), "prototypes": torch.zeros(0, 2)}):
+        schema.check_up(fine, "It")
+
+
+WRONG = [
+    (reply([3], [[1, 2]]), "holds classes from 3 to 3; expected whole numbers from 0 to 2"),
+    (reply([-1], [[1, 2]]), "holds classes from -1 to -1"),
+    (reply([1, 1], [[1, 2], [1, 2]]), "holds classes with a number that occurs more than once"),
+    (reply([0, 1], [[1, 2]]), r"holds prototypes of shape \(1, 2\); expected \(K_i, d\) with K_i at most 3"),
+    (reply([0], [[1, 2, 3]]), r"holds prototypes of shape \(1, 3\)"),
+    (reply([0], [[1, torch.nan]]), "holds prototypes with numbers that are not finite"),
+    (reply([0], [[torch.inf, 1]]), "holds prototypes with numbers that are not finite"),
+    (reply([0], [[1, 2]]) | {"counts": torch.tensor([1])}, "holds counts, which nobody expects"),
+    (reply([0], [[1, 2]]) | {"classes": torch.tensor([0.0])}, "holds classes as torch.float32"),
+    (reply([0], [[1, 2]]) | {"classes": torch.tensor([True])}, "holds classes as torch.bool"),
+    (reply([0], [[1, 2]]) | {"classes": torch.tensor([[0]])}, r"holds classes as torch.int64 of shape \(1, 1\)"),
+    (reply([0], [[1, 2]]) | {"prototypes": torch.tensor([[1, 2]])}, "holds prototypes as torch.int64"),
+    (reply([0], [[1, 2]]) | {"prototypes": torch.ones(1, 2).double()}, "holds prototypes as torch.float64"),
+    ({"classes": torch.tensor([0])}, "lacks prototypes"),
+    ({}, "lacks classes, prototypes"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "sentence"), WRONG)
+def test_what_clients_may_not_say_is_refused_with_a_sentence(wrong, sentence):
+    with pytest.raises(ValueError, match=f"The reply of client 4 {sentence}"):
+        task_of(pn.ProtoNorm()).schema.check_up(wrong, "The reply of client 4")
+
+
+def test_the_server_says_nothing_before_round_1_or_all_classes_from_the_beginning():
+    quiet, random = task_of(pn.ProtoNorm()).schema, task_of(pn.ProtoNorm(initial="random")).schema
+    some, whole = reply([1], [[0, 1]]), reply([0, 1, 2], [[0, 1], [1, 0], [0, -1]])
+    for message in ({}, some, whole):
+        quiet.check_down(message)
+    random.check_down(whole)
+    for message in ({}, some):
+        with pytest.raises(ValueError, match="The server's message"):
+            random.check_down(message)
+    for wrong, _ in WRONG[:-1]:
+        with pytest.raises(ValueError, match="The server's message"):
+            quiet.check_down(wrong)
+
+
+def test_numbers_of_a_round_by_hand():
+    """K_i·d up and K'·d down: 2·2 and 3·2."""
+    schema = task_of(pn.ProtoNorm()).schema
+    assert schema.numbers(schema.up, {"K_i": 2}) == 4
+    assert schema.numbers(schema.down, {"K'": 3}) == 6

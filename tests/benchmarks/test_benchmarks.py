@@ -13,8 +13,8 @@ from benchmarks.machine import facts, forget_peak, memory
 from tools import performance_tables
 from typer.testing import CliRunner
 
-from protonorm.cli import app
-from protonorm.geometry.alignment import align, energy
+from protonorm.cli.app import app
+from protonorm.geometry.alignment import Schedule, align, energy
 from tests.geometry.arrangements import drawn, plain_forces
 
 
@@ -23,7 +23,7 @@ def test_the_difference_form_is_algorithm_1(count, dimension):
     """The same updates, whatever form the force has: 1e-10 on squared distances changes no number of steps."""
     vectors = drawn(count, dimension).abs()
     points, steps = align_by_differences(vectors)
-    published = align(vectors, "paper", stop="rounding")
+    published = align(vectors, "paper", schedule=Schedule(stop="rounding"))
     assert steps == published.steps
     assert energy(points) == pytest.approx(published.energy, rel=1e-7)
     assert torch.allclose(points, published.prototypes, atol=1e-6)
@@ -139,16 +139,16 @@ def test_ratios_are_within_a_turn():
 @pytest.mark.parametrize("way", [bare, usual])
 def test_the_other_ways_train_every_client(way):
     """They are written for speed alone, but what they time must be the work itself."""
-    made, targets = way.players(TINY, [0, 1])
+    made, targets = way.make_clients(TINY, [0, 1])
     before = [{name: value.clone() for name, value in one.model.state_dict().items()} for one in made]
-    way.play(made, targets)
+    way.run_round(made, targets)
     for one, old in zip(made, before, strict=True):
         assert all(not torch.equal(value, old[name]) for name, value in one.model.named_parameters())
 
 
 def test_the_two_other_ways_measure_the_same_prototypes():
-    made, targets = bare.players(TINY, [0])
-    (other,), _ = usual.players(TINY, [0])
+    made, targets = bare.make_clients(TINY, [0])
+    (other,), _ = usual.make_clients(TINY, [0])
     other.model.load_state_dict(made[0].model.state_dict())
     made[0].model.eval()
     with torch.no_grad():

@@ -2,14 +2,17 @@
 
 import json
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
 
 from protonorm.algorithms import ALGORITHMS
-from protonorm.core import SERVER, seeded
-from protonorm.federation import begin, client_step, first_state
-from protonorm.setup import Setup
+from protonorm.core import Order, seeded
+from protonorm.federation.client import train_step
+from protonorm.federation.rounds import begin
+from protonorm.session.build import build
+from tests.contract.playing import played, same, server_step
 from tests.support import contents, run, run_folder, spiral
 
 ENGINES = ["processes"]
@@ -24,52 +27,20 @@ def copied(tensors):
     return {name: value.clone() for name, value in tensors.items()}
 
 
-def same(one, two):
-    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
-
-
-def server_step(setup, round, state, messages):
-    with seeded(setup.experiment.seed, round, SERVER):
-        return setup.experiment.algorithm.aggregate(setup.server(round), state, iter(messages))
-
-
-def played(setup, rounds):
-    """Play some rounds in memory; give the last round's inputs and outputs."""
-    point = begin(setup)
-    state, message = point.state, point.message
-    states = {id: first_state(setup, id) for id in range(setup.experiment.clients)}
-    for round in range(1, rounds + 1):
-        before, said, held = dict(states), message, state
-        replies = {}
-        for id in states:
-            states[id], replies[id] = client_step(setup, id, round, states[id], message, True)
-        step = server_step(setup, round, state, [reply.message for reply in replies.values()])
-        state, message = step.state, step.message
-    return {
-        "before": before,
-        "said": said,
-        "held": held,
-        "replies": replies,
-        "after": states,
-        "step": step,
-        "round": rounds,
-    }
-
-
 def test_it_is_pure(algorithm):
     """Equal inputs give equal outputs, and inputs are left as they were."""
-    setup = Setup(spiral(algorithm=algorithm))
-    seen = played(setup, 2)
+    task, population = build(spiral(algorithm=algorithm))
+    seen = played(task, population, 2)
     state, message = seen["before"][1], seen["said"]
     kept_state, kept_message = copied(state), copied(message)
-    again_state, again = client_step(setup, 1, 2, state, message, True)
+    again_state, again = train_step(task, population.site(1), Order(1, 2, 1), state, message)
     assert same(again_state, seen["after"][1])
     assert same(again.message, seen["replies"][1].message)
     assert same(state, kept_state)
     assert same(message, kept_message)
     replies = [reply.message for reply in seen["replies"].values()]
     kept = [copied(reply) for reply in replies], copied(seen["held"])
-    step = server_step(setup, 2, seen["held"], replies)
+    step = server_step(task, 2, seen["held"], replies)
     assert same(step.message, seen["step"].message)
     assert same(step.state, seen["step"].state)
     assert all(map(same, replies, kept[0]))
@@ -78,20 +49,51 @@ def test_it_is_pure(algorithm):
 
 def test_it_relies_on_nothing_but_its_inputs(algorithm):
     """Whatever weights the workspace last held, equal states and messages give equal answers."""
-    setup = Setup(spiral(algorithm=algorithm))
-    seen = played(setup, 2)
-    client = setup.client(1, 2)
+    task, population = build(spiral(algorithm=algorithm))
+    seen = played(task, population, 2)
+    client = population.site(1).client(2)
     for module in filter(None, (client.model, client.auxiliary)):
         for weight in module.parameters():
             weight.data.fill_(7.0)
-    with seeded(setup.experiment.seed, 2, 1):
-        step = setup.experiment.algorithm.local_update(client, seen["before"][1], seen["said"])
+    with seeded(task.seed, 2, 1):
+        step = task.algorithm.local_update(client, seen["before"][1], seen["said"])
     assert same(step.state, seen["after"][1])
     assert same(step.message, seen["replies"][1].message)
 
 
+@pytest.mark.parametrize("change", [{}, {"participation": 0.4}, {"partition": {"name": "pathological"}}], ids=str)
+def test_all_that_is_said_fits_the_schema(algorithm, change):
+    """In every round, also the first, and with clients and classes missing."""
+    task, population = build(spiral(algorithm=algorithm, **change))
+    task.schema.check_down(begin(task, len(population)).message)
+    for rounds in (1, 2):
+        seen = played(task, population, rounds)
+        task.schema.check_down(seen["step"].message)
+        for reply in seen["replies"].values():
+            task.schema.check_up(reply.message, "A reply")
+
+
+def test_what_does_not_fit_the_schema_is_refused_and_the_tensor_named(algorithm):
+    """Every tensor of every message: another type, one more axis, numbers that are not finite, and its absence."""
+    task, population = build(spiral(algorithm=algorithm))
+    seen = played(task, population, 2)
+    check = task.schema
+    pairs = [(seen["step"].message, check.check_down), (seen["replies"][0].message, lambda m: check.check_up(m, "It"))]
+    for message, check_message in pairs:
+        with pytest.raises(ValueError, match="strange"):
+            check_message(message | {"strange": torch.ones(1)})
+        for name, value in message.items():
+            wrong = [value.to(torch.float16), value.unsqueeze(0)]
+            wrong += [value * torch.nan] if value.is_floating_point() else [value - 10**6]
+            for one in wrong:
+                with pytest.raises(ValueError, match=name.replace(".", r"\.")):
+                    check_message(message | {name: one})
+            with pytest.raises(ValueError, match="lacks|which nobody expects"):
+                check_message({other: one for other, one in message.items() if other != name})
+
+
 def test_messages_and_states_survive_the_wire(algorithm):
-    seen = played(Setup(spiral(algorithm=algorithm)), 2)
+    seen = played(*build(spiral(algorithm=algorithm)), 2)
     for tensors in (seen["step"].message, seen["step"].state, seen["after"][0], seen["replies"][0].message):
         whole = {name: value.contiguous() for name, value in tensors.items()}
         assert same(safetensors.torch.load(safetensors.torch.save(whole)), tensors)
@@ -127,25 +129,26 @@ def test_a_client_with_one_class_in_a_cohort_of_one(tmp_path, algorithm):
         participation=0.1,
         rounds=4,
     )
-    history = run(experiment, out=tmp_path).history
-    json.dumps(history, allow_nan=False)
-    assert all(None not in line["rules"]["logits"]["clients"] for line in history)
+    result = run(experiment, out=tmp_path)
+    for record in result.history:
+        json.dumps(record.model_dump(), allow_nan=False)
+    assert not np.isnan(result.accuracy("logits", "clients")).any()
 
 
 def test_training_lowers_the_loss(tmp_path, algorithm):
     """From the second round on, when the server's word is part of the loss."""
     experiment = spiral(algorithm=algorithm, partition="iid", rounds=12, dataset={"name": "spiral", "points": 300})
-    losses = [line["loss"] for line in run(experiment, out=tmp_path).history]
+    losses = [record.loss for record in run(experiment, out=tmp_path).history]
     assert losses[-1] < 0.97 * losses[1]
 
 
 def test_bytes_are_those_of_the_messages(tmp_path, algorithm):
     experiment = spiral(algorithm=algorithm)
     lines = run(experiment, out=tmp_path).history
-    seen = played(Setup(experiment), 3)
+    seen = played(*build(experiment), 3)
 
     def count(tensors):
         return sum(value.nbytes for value in tensors.values())
 
-    assert lines[-1]["bytes"]["up"] == sum(count(reply.message) for reply in seen["replies"].values())
-    assert lines[-1]["bytes"]["down"] == 6 * count(seen["said"])
+    assert lines[-1].bytes.up == sum(count(reply.message) for reply in seen["replies"].values())
+    assert lines[-1].bytes.down == 6 * count(seen["said"])

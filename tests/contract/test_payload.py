@@ -1,4 +1,4 @@
-"""What crosses the wire is what the papers count."""
+"""What crosses the wire is what the schema says, and what the papers count."""
 
 from itertools import pairwise
 
@@ -6,19 +6,19 @@ import pytest
 
 import protonorm as pn
 from protonorm.algorithms import ALGORITHMS
-from protonorm.communication import FORMULAS, sizes
-from protonorm.setup import Setup
+from protonorm.analysis.communication import round_floats, run_floats
+from protonorm.session.build import build
 from tests.support import Given, pictures, run
 
-SHARES = [[0, 1, 2] * 8, [0, 1] * 9, [2] * 12]  # labels of three clients: K_i = 3, 2, 1
+SHARES = [[0, 1, 2] * 8, [0, 1] * 9, [2] * 12]  # labels of three clients: K_i = 3, 2, 1; nobody has class 3
 
 
-def experiment(algorithm):
+def experiment(algorithm, **more):
     ends = [0, 24, 42, 54]
     return pn.Experiment.of(
         {
             "algorithm": algorithm,
-            "dataset": pictures([label for share in SHARES for label in share], 3),
+            "dataset": pictures([label for share in SHARES for label in share], 4),
             "partition": Given([list(range(a, b)) for a, b in pairwise(ends)]),
             "clients": 3,
             "models": "plain",
@@ -26,26 +26,35 @@ def experiment(algorithm):
             "batch_size": 4,
             "rounds": 3,
         }
+        | more
     )
 
 
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
-def test_the_floating_numbers_of_a_round_are_those_of_the_formula(tmp_path, algorithm):
+def test_the_floating_numbers_of_a_round_are_those_of_the_schema(tmp_path, algorithm):
     """From the second round on, when the server knows all classes; FedKD's compressed student is never larger."""
     chosen = experiment(algorithm)
-    history = run(chosen, out=tmp_path).history
-    formula, found = FORMULAS[algorithm], sizes(Setup(chosen))
-    for line in history[1:]:
-        expected = {"up": formula.up(found), "down": formula.down(found)}
+    task, population = build(chosen)
+    wanted = round_floats(task, population.facts().train)
+    found = run(chosen, out=tmp_path).run
+    for record in found.rounds[1:]:
         if algorithm == "fedkd":
-            assert 0 < line["floats"]["up"] <= expected["up"]
-            assert 0 < line["floats"]["down"] <= expected["down"]
+            assert 0 < record.floats.up <= wanted.up
+            assert 0 < record.floats.down <= wanted.down
         else:
-            assert line["floats"] == expected
+            assert record.floats == wanted
+    assert run_floats(found) == wanted  # from the record alone
 
 
-def test_the_example_of_the_paper_by_hand():
-    """M = 20, K = 100, d = 512, Σ K_i = 921: prototypes (921 + 2000)·512 = 1,495,552 numbers, logits 292,100."""
-    found = sizes(Setup(experiment("local")))._replace(clients=20, classes=100, width=512, held=921)
-    totals = {name: FORMULAS[name].up(found) + FORMULAS[name].down(found) for name in ("protonorm", "feddistill")}
-    assert totals == {"protonorm": 1_495_552, "feddistill": 292_100}
+def test_a_cohort_sends_what_its_members_do(tmp_path):
+    """Of clients with 3, 2 and 1 classes, two are in a round: (K_1 + K_3)·5 numbers up, 2 · 3 · 5 down, and so on."""
+    chosen = experiment("fedproto", participation=0.7, rounds=6)
+    task, population = build(chosen)
+    train = population.facts().train
+    found = run(chosen, out=tmp_path).run
+    cohorts = {tuple(record.cohort) for record in found.rounds[3:]}
+    assert all(len(cohort) == 2 for cohort in cohorts)
+    for record in found.rounds[3:]:
+        wanted = sum((3, 2, 1)[id] for id in record.cohort) * 5
+        assert record.floats.up == wanted == round_floats(task, train, record.cohort).up
+        assert record.floats.down == 2 * 3 * 5 == round_floats(task, train, record.cohort).down

@@ -7,9 +7,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from protonorm.algorithms import ALGORITHMS
-from protonorm.core import seeded
-from protonorm.federation import begin, client_step, first_state
-from protonorm.setup import Setup
+from protonorm.core import Order, seeded
+from protonorm.federation.client import first_state, train_step
+from protonorm.federation.rounds import begin
+from protonorm.session.build import build
 from tests.support import spiral
 
 # Operations whose result's shape or Python value depends on the numbers in a tensor.
@@ -33,12 +34,12 @@ class Waits(TorchDispatchMode):
 
 def waits(algorithm, epochs):
     """Count them in a client's second round."""
-    setup = Setup(spiral(algorithm=algorithm, epochs=epochs))
-    point = begin(setup)
-    state, reply = client_step(setup, 0, 1, first_state(setup, 0), point.message, True)
-    said = setup.experiment.algorithm.aggregate(setup.server(1), point.state, iter([reply.message])).message
+    task, population = build(spiral(algorithm=algorithm, epochs=epochs))
+    point, site = begin(task, len(population)), population.site(0)
+    state, reply = train_step(task, site, Order(0, 1, 0), first_state(task, site), point.message)
+    said = task.algorithm.aggregate(task.server(1), point.state, iter([reply.message])).message
     with seeded(0, 2, 0), Waits() as counted:
-        setup.experiment.algorithm.local_update(setup.client(0, 2), state, said)
+        task.algorithm.local_update(site.client(2), state, said)
     return counted.found
 
 

@@ -1,10 +1,11 @@
-"""A data set is checked where it is made; a client's part looks at it without copying."""
+"""A data set is checked where it is made, and fewer of its samples can be taken."""
 
 import numpy as np
 import pytest
-import torch
 
-from protonorm.data.dataset import Dataset, Samples, at_once
+import protonorm as pn
+from protonorm.data.dataset import Dataset, take_samples
+from protonorm.data.prepared import Arrays, write_prepared
 
 
 def pictures(count=4, height=3, width=5, channels=3):
@@ -55,66 +56,39 @@ def test_description_follows_the_content():
     assert one.load() is one
 
 
-def test_parts_share_one_array():
-    """Two parts of the same data set read the memory of the data set itself."""
-    data = pictures()
-    one, other = Samples.of(data, np.array([0, 1])), Samples.of(data, np.array([2, 3]))
-    assert one.inputs.data_ptr() == other.inputs.data_ptr() == data.inputs.ctypes.data
-    assert one.targets.data_ptr() == data.labels.ctypes.data
-    assert one.inputs.dtype == torch.uint8
+def test_each_class_gives_its_first_samples_in_proportion():
+    """Six of class 0 and three of class 1: four of the one and two of the other make six."""
+    labels = np.array([1, 0, 0, 0, 1, 0, 0, 1, 0])
+    assert take_samples(labels, 6).tolist() == [0, 1, 2, 3, 4, 5]
+    assert np.bincount(labels[take_samples(labels, 6)]).tolist() == [4, 2]
 
 
-def test_batch_gathers_the_named_positions():
-    part = Samples.of(vectors(), np.array([2, 0]))
-    x, y = part.batch(torch.tensor([1, 0, 0]))
-    assert x.tolist() == [[0, 1], [4, 5], [4, 5]]  # vectors are left as they are
-    assert y.tolist() == [1, 1, 1]
-    assert part.labels.tolist() == [1, 1]
-    assert part.class_counts(3).tolist() == [0, 2, 0]
-    assert len(part) == 2
+def test_a_rare_class_is_never_left_out():
+    labels = np.array([0] * 97 + [1, 2, 2])
+    assert np.bincount(labels[take_samples(labels, 3)]).tolist() == [1, 1, 1]
 
 
-def test_bytes_become_numbers_from_minus_one_to_one():
-    """(0/255 − ½)/½ = −1, (51/255 − ½)/½ = 2·0.2 − 1 = −0.6, (255/255 − ½)/½ = 1."""
-    data = Dataset("grey", np.uint8([0, 51, 255]).reshape(1, 1, 3, 1), np.zeros(1, np.int64), ("all",))
-    x, _ = Samples.of(data, np.array([0])).batch(torch.tensor([0]))
-    assert torch.equal(x, torch.tensor([-1.0, -0.6, 1.0]).reshape(1, 1, 1, 3))
+def test_all_is_all():
+    labels = np.random.default_rng(0).integers(0, 7, 100)
+    assert take_samples(labels, 100).tolist() == list(range(100))
 
 
-def test_every_byte_is_normalised_as_written():
-    data = Dataset("bytes", np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1), np.zeros(1, np.int64), ("all",))
-    x, _ = Samples.of(data, np.array([0])).batch(torch.tensor([0]))
-    expected = (torch.arange(256.0) / 255 - 0.5) / 0.5
-    assert torch.equal(x.flatten(), expected)
+@pytest.mark.parametrize(("samples", "what"), [(11, "has 10"), (1, "2 classes")])
+def test_too_many_and_too_few_are_refused(samples, what):
+    with pytest.raises(ValueError, match=what):
+        take_samples(np.array([0, 1] * 5), samples)
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_pictures_come_channels_last(channels):
-    data = pictures(channels=channels)
-    x, _ = Samples.of(data, np.arange(4)).batch(torch.tensor([3, 1]))
-    assert x.shape == (2, channels, 3, 5)
-    assert x.stride() == (3 * 5 * channels, 1, 5 * channels, channels)
-    assert x.is_contiguous(memory_format=torch.channels_last)
-    assert torch.equal(x[0], torch.from_numpy(data.inputs[3]).permute(2, 0, 1).float() / 127.5 - 1)
+def test_the_key_names_the_number_of_samples_only_if_it_is_not_all():
+    assert pn.Experiment(dataset="fashion").model_dump(mode="json")["dataset"] == {"name": "fashion"}
+    some = pn.Experiment(dataset={"name": "fashion", "samples": 50})
+    assert some.model_dump(mode="json")["dataset"] == {"name": "fashion", "samples": 50}
+    assert np.bincount(some.dataset.load().labels).tolist() == [5] * 10
 
 
-@pytest.mark.parametrize(("shape", "rows"), [((32, 32, 3), 128), ((64, 64, 3), 32), ((224, 224, 3), 32), ((2,), 256)])
-def test_large_samples_are_computed_few_at_a_time(shape, rows):
-    assert at_once(torch.zeros(1, *shape)) == rows
-
-
-def test_sweep_goes_through_the_part_once():
-    part = Samples.of(pictures(count=7), np.array([6, 0, 1, 2, 3]))
-    batches = list(part.sweep(2))
-    assert [len(y) for _, y in batches] == [2, 2, 1]
-    assert torch.cat([y for _, y in batches]).tolist() == part.labels.tolist()
-    assert list(Samples.of(pictures(), np.array([], dtype=np.int64)).sweep(2)) == []
-
-
-def test_read_only_arrays_are_welcome(tmp_path):
-    """A memory-mapped file neither warns nor is copied."""
-    np.save(tmp_path / "points.npy", vectors().inputs)
-    inputs = np.load(tmp_path / "points.npy", mmap_mode="r")
-    part = Samples.of(Dataset("mapped", inputs, vectors().labels, ("a", "b")), np.array([1]))
-    assert part.inputs.data_ptr() == inputs.ctypes.data
-    assert part.batch(torch.tensor([0]))[0].tolist() == [[2, 3]]
+def test_a_prepared_set_can_be_made_smaller_too(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (8, 16, 16, 3), dtype=np.uint8)
+    write_prepared(tmp_path / "cifar10.npz", Arrays(images, np.arange(8) % 2, np.zeros(8, np.int8), ("a", "b")))
+    data = pn.Experiment(dataset={"name": "cifar10", "root": tmp_path, "samples": 4}, models="light").dataset
+    np.testing.assert_array_equal(data.load().inputs, images[:4])
+    assert (data.description()["samples"], data.description()["of"]) == (4, 8)

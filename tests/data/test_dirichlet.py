@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from protonorm.data.dirichlet import Dirichlet
-from protonorm.data.partition import class_counts
+from protonorm.data.partitions.base import partition
+from protonorm.data.partitions.dirichlet import Dirichlet
 
 
 def counts(classes, each, clients, how, order=None):
-    """Deal out a balanced data set and count, (M, K)."""
+    """Assign a balanced data set and count, (M, K)."""
     labels = np.repeat(np.arange(classes), each)
     labels = labels if order is None else order.permutation(labels)
-    return class_counts(labels, how.assign(labels, clients), classes)
+    return sum(partition(labels, clients, how).class_counts(labels, classes))
 
 
 @pytest.mark.parametrize("order", [None, np.random.default_rng(7)])

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from protonorm.data.download import download, fetch
+from protonorm.core.progress import listening
+from protonorm.data.published.download import download, fetch
 from protonorm.errors import NotFetched
 from tests.data import archives
 
@@ -59,10 +60,11 @@ def test_fetched_checked_and_not_fetched_again(server, tmp_path):
     paths, _ = archives.digits(site)
     sums = archives.content_sums(*paths)
     steps = []
-    found = download("mnist", tmp_path / "to", mirror=address, checksums=sums, tell=lambda *step: steps.append(step))
+    with listening(lambda *step: steps.append(step)):
+        found = download("mnist", tmp_path / "to", mirror=address, checksums=sums)
     assert [path.read_bytes() for path in found] == [path.read_bytes() for path in paths]
     assert len(kind.asked) == 4
-    assert steps[0][0] == "downloading train-images-idx3-ubyte.gz"
+    assert steps[0][0] == "Downloading train-images-idx3-ubyte.gz"
     assert steps[0][1] == steps[0][2] == paths[0].stat().st_size
     download("mnist", tmp_path / "to", mirror=address, checksums=sums)
     assert len(kind.asked) == 4

@@ -1,6 +1,5 @@
 """The embedded pictures are those that were packed."""
 
-import time
 from importlib.resources import files
 
 import numpy as np
@@ -30,14 +29,8 @@ def test_pictures_stand_upright():
     assert taller[data.labels == 7].mean() < -5
 
 
-def test_small_and_quick():
+def test_the_file_is_small():
     assert len(files("protonorm.data").joinpath("fashion.xz").read_bytes()) < 2_200_000
-    seconds = []
-    for _ in range(3):
-        start = time.process_time()
-        Fashion().load()
-        seconds.append(time.process_time() - start)
-    assert min(seconds) < 0.3
 
 
 def test_other_pictures_are_refused(monkeypatch):

@@ -9,9 +9,10 @@ import pytest
 from PIL import Image
 
 import protonorm as pn
-from protonorm.data.given import parts_of
-from protonorm.data.own import Clients, Folder, Npz
-from protonorm.data.partition import IID
+from protonorm.core.progress import listening
+from protonorm.data.own.datasets import Clients, Folder, Npz
+from protonorm.data.partitions.base import IID
+from protonorm.data.partitions.given import Given, parts_of
 
 RANDOM = np.random.default_rng(0)
 
@@ -50,6 +51,15 @@ def test_a_folder(pets):
     assert data.owner is None
 
 
+def test_progress_is_reported_while_pictures_are_read(pets):
+    """Six headers, then six pictures; the mapped copy is opened without reading any."""
+    events = []
+    with listening(lambda *event: events.append(event)):
+        Folder(pets).load()
+        Folder(pets).load()
+    assert events == [(what, done, 6) for what in ("Reading picture headers", "Reading pictures") for done in range(7)]
+
+
 def test_one_setting_is_enough(pets):
     experiment = pn.Experiment.of({"dataset": f"folder:{pets}", "clients": 3})
     assert experiment.models == "light"
@@ -78,7 +88,7 @@ def test_train_and_test_folders_are_put_together(tmp_path):
 
 def test_different_sizes_become_one(pets):
     draw(pets / "cat" / "large.png", size=(90, 30))
-    with pytest.warns(UserWarning, match=r"differ in size .* all are brought to 64×64; dataset.size"):
+    with pytest.warns(UserWarning, match=r"differ in size .* all are resized to 64×64; dataset.size"):
         assert Folder(pets).load().shape == (3, 64, 64)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -148,7 +158,7 @@ def test_what_cannot_be_used(pets, damage, said):
 
 
 def test_too_many_bytes(pets, monkeypatch):
-    monkeypatch.setattr("protonorm.data.tree.LIMIT", 1000)
+    monkeypatch.setattr("protonorm.data.own.folders.LIMIT", 1000)
     with pytest.raises(ValueError, match=r"6 pictures of 20×24 would take .* dataset.size"):
         Folder(pets).load()
 
@@ -208,6 +218,29 @@ def test_client_files(tmp_path):
     assert sorted(first.test) == [2, 3]
     assert (len(second.train), len(second.test)) == (3, 1)
     assert min(*second.train, *second.test) == 4
+    events = []
+    with listening(lambda *event: events.append(event)):
+        save(root / "3.npz", [0, 1])
+        assert Clients(root).load().clients == 3
+    assert events == [("Reading clients", done, 3) for done in range(4)]
+
+
+def test_only_data_with_owners_are_given():
+    with pytest.raises(ValueError, match="partition=given needs data that clients own already"):
+        Given().assign(np.zeros(3, np.int64), 1)
+
+
+def test_the_parts_of_ten_thousand_owners():
+    """Each owns two samples far apart; the first of them trains where the data say so, and a draw decides elsewhere."""
+    owner = np.tile(np.arange(10_000), 2)
+    split = np.repeat(np.array([0, 1], np.int8), 10_000)
+    split[[1, 10_001]] = -1
+    data = pn.Dataset("mine", np.zeros((20_000, 1), np.float32), np.zeros(20_000, np.int64), ("a",), owner, split)
+    parts = parts_of(data, 10_000, IID(), 0.75)
+    assert parts.sizes().tolist() == [[1, 1]] * 10_000
+    train = parts.index[::2]
+    assert np.delete(train, 1).tolist() == np.delete(np.arange(10_000), 1).tolist()
+    assert train[1] in (1, 10_001)
 
 
 def test_clients_follow_from_the_data(tmp_path):
@@ -219,7 +252,7 @@ def test_clients_follow_from_the_data(tmp_path):
     plain = experiment.model_dump(mode="json")
     assert plain["partition"] == {"name": "given", "seed": 1}
     assert pn.Experiment.of({"dataset": f"clients:{root}", "clients": 3}).key == experiment.key
-    with pytest.raises(ValueError, match="clients=4 is refused: the data are dealt out to 3 clients already"):
+    with pytest.raises(ValueError, match="clients=4 is refused: the data .* 3 clients already"):
         pn.Experiment.of({"dataset": f"clients:{root}", "clients": 4})
     with pytest.warns(UserWarning, match="only the seed counts"):
         other = pn.Experiment.of({"dataset": f"clients:{root}", "partition": {"name": "iid", "seed": 7}})
@@ -237,8 +270,8 @@ def test_a_data_set_with_owners(tmp_path):
 @pytest.mark.parametrize(
     ("owner", "split", "said"),
     [
-        ([0, 0, 2], None, "somebody has no sample"),
-        ([0, -1, 0], None, "somebody has no sample"),
+        ([0, 0, 2], None, "some client has no sample"),
+        ([0, -1, 0], None, "some client has no sample"),
         ([0, 0], None, "the owners have shape"),
         ([0, 0, 1], [0, 0, 1], "client 1 has no sample to train on"),
         ([0, 0, 1], [0, 0], "the split has shape"),

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protonorm.data.partition import class_counts
-from protonorm.data.pathological import Pathological
+from protonorm.data.partitions.base import partition
+from protonorm.data.partitions.pathological import Pathological
 
 
 def counts(classes, each, clients, how):
-    """Deal out a balanced data set and count, (M, K)."""
+    """Assign a balanced data set and count, (M, K)."""
     labels = np.repeat(np.arange(classes), each)
-    return class_counts(labels, how.assign(labels, clients), classes)
+    return sum(partition(labels, clients, how).class_counts(labels, classes))
 
 
 def test_blocks_of_the_paper():
@@ -35,8 +35,8 @@ def test_sizes_are_unequal():
 
 @settings(deadline=None, derandomize=True, max_examples=200)
 @given(classes=st.integers(1, 12), clients=st.integers(1, 30), each=st.integers(1, 12))
-def test_same_takers_as_one_by_one(classes, clients, each):
-    """Walk through the classes as the rule is told: the first ⌈M·c/K⌉ clients that have not yet c classes take it."""
+def test_same_clients_as_one_by_one(classes, clients, each):
+    """Follow the rule class by class: the first ⌈M·c/K⌉ clients that have fewer than c classes take it."""
     if each > classes:
         return
     left, takes = [each] * clients, np.zeros((clients, classes), bool)

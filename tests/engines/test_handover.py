@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 import protonorm as pn
+from protonorm.core import Order
 from protonorm.data.prepared import Arrays, write_prepared
-from protonorm.engines.handover import hand_over, place, take
-from protonorm.engines.processes import Processes
+from protonorm.engines.processes.engine import Processes
+from protonorm.engines.processes.handover import hand_over, place, take
 from protonorm.engines.serial import Serial
-from protonorm.record import States
-from protonorm.setup import Setup
+from protonorm.runs.states import FolderStore
+from protonorm.session.build import build
 from protonorm.tensors import encode
 from tests.support import spiral
 
@@ -56,14 +57,14 @@ def prepared(root, count=80, side=16):
 
 def test_pictures_are_not_written_into_the_folder_of_the_handover(tmp_path):
     (tmp_path / "handover").mkdir()
-    told = hand_over(Setup(prepared(tmp_path)), tmp_path / "handover")
+    told = hand_over(*build(prepared(tmp_path)), tmp_path / "handover")
     assert sorted(one.name for one in (tmp_path / "handover").iterdir()) == ["cuts.npy", "index.npy", "labels.npy"]
     (copy,) = (tmp_path / "mapped").iterdir()
     assert told["arrays"]["inputs"]["file"] == str(copy / "images.npy")
 
 
 def test_vectors_in_memory_are(tmp_path):
-    hand_over(Setup(spiral()), tmp_path)
+    hand_over(*build(spiral()), tmp_path)
     assert (tmp_path / "inputs.npy").exists()
 
 
@@ -83,15 +84,18 @@ def maps(pid, file):
 @linux
 def test_workers_map_the_same_file_and_say_what_a_single_process_says(tmp_path):
     """Both workers have the pictures' file mapped, and each page of it is there once: nobody has a copy of his own."""
-    setup = Setup(prepared(tmp_path, count=1200))  # 0.9 MB
-    states = States(tmp_path / "run", "key")
-    states.folder.mkdir(parents=True)
-    engine = Processes(setup, states, workers=2)
+    task, population = build(prepared(tmp_path, count=1200))  # 0.9 MB
+    store = FolderStore(tmp_path / "run", "key")
+    store.folder.mkdir(parents=True)
+    orders = [Order(id, 1, 0) for id in range(4)]
+    engine = Processes(task, population, store, workers=2)
     try:
-        replies = list(engine.run_clients(1, [0, 1, 2, 3], {}, [0, 0, 0, 0]))
-        expected = list(Serial(setup, states).run_clients(1, [0, 1, 2, 3], {}, [0, 0, 0, 0]))
+        replies = list(engine.train(orders, {}))
+        expected = list(Serial(task, population, store).train(orders, {}))
         for reply, other in zip(replies, expected, strict=True):
             assert encode(reply.message) == encode(other.message)
+        state = engine.fetch(2, 1)
+        assert encode(state) == encode(Serial(task, population, store).fetch(2, 1))
         (copy,) = (tmp_path / "mapped").iterdir()
         for worker in engine._workers:
             held = maps(worker.pid, copy / "images.npy")

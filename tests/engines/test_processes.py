@@ -11,9 +11,14 @@ import pytest
 import torch
 
 import protonorm as pn
-from protonorm.engines.handover import obstacle
-from protonorm.errors import WorkerLost
-from protonorm.history import committed
+from protonorm.core import Order
+from protonorm.engines.processes import engine as module
+from protonorm.engines.processes.engine import Processes
+from protonorm.engines.processes.handover import obstacle
+from protonorm.errors import Failed
+from protonorm.runs.layout import committed
+from protonorm.runs.states import FolderStore
+from protonorm.session.build import build
 from tests.support import contents, pictures, run, run_folder, spiral
 
 WORDS = ["dataset=spiral", "dataset.points=60", "partition=dirichlet", "partition.alpha=0.3", "partition.least=4"]
@@ -70,14 +75,75 @@ def test_killed_three_times_and_resumed_with_other_workers_gives_the_same_bytes(
 
 
 @linux
-def test_a_worker_that_dies_is_told_and_the_run_can_go_on(tmp_path):
-    process = start(tmp_path, "rounds=100000", "--engine", "processes", "--workers", "2")
-    wait_for(lambda: list(tmp_path.glob("*/server.safetensors")))
-    os.kill(children(process.pid)[0], signal.SIGKILL)
-    _, text = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert "A worker process was ended by signal 9" in text
-    assert "Traceback" not in text
+def test_a_worker_that_dies_is_replaced_and_the_bytes_are_the_same(tmp_path):
+    experiment = spiral(rounds=30)
+    folder = run_folder(experiment, tmp_path)
+    process = start(tmp_path, "rounds=30", "--engine", "processes", "--workers", "2")
+    for goal in (2, 10):
+        wait_for(lambda goal=goal: (folder / "server.safetensors").exists() and committed(folder) >= goal)
+        os.kill(children(process.pid)[0], signal.SIGKILL)
+    _, text = process.communicate(timeout=120)
+    assert process.returncode == 0, text
+    run(experiment, out=tmp_path / "whole")
+    assert contents(folder) == contents(run_folder(experiment, tmp_path / "whole"))
+
+
+@linux
+def test_workers_that_die_again_and_again_end_the_run_in_a_sentence(tmp_path):
+    """A client whose code ends its process: tried three times, then the run stops and keeps what it has."""
+    path = tmp_path / "own_deadly.py"
+    path.write_text(
+        OWN.replace(
+            "model = client.load(state)", "import os; client.round > 1 and os._exit(7); model = client.load(state)"
+        )
+    )
+    with pytest.raises(pn.TooFewReplies, match="Round 2 .*its worker process ended with code 7.*It was tried 3 times"):
+        run(spiral(algorithm=f"{path}:Noisy"), out=tmp_path, engine="processes", workers=2)
+
+
+def test_a_message_is_sent_once_to_a_worker_not_once_for_each_verb(tmp_path, monkeypatch):
+    task, population = build(spiral())
+    store = FolderStore(tmp_path, "key")
+    frames = []
+    real = module.write_frame
+
+    def write(stream, header, tensors=None):
+        frames.append(header.get("verb"))
+        real(stream, header, tensors)
+
+    monkeypatch.setattr(module, "write_frame", write)
+    message = {"classes": torch.arange(6), "prototypes": torch.ones(6, 2)}
+    engine = Processes(task, population, store, workers=2)
+    try:
+        frames.clear()
+        list(engine.train([Order(id, 1, 0) for id in range(6)], {}))
+        list(engine.evaluate([Order(id, 1, 1) for id in range(6)], message, "test"))
+        list(engine.train([Order(id, 2, 1) for id in range(6)], message))
+        assert frames == ["message", "train"] * 2 + ["message", "evaluate"] * 2 + ["train"] * 2
+        single = dict.fromkeys(range(6), message)
+        one, other = (
+            list(engine.evaluate([Order(id, 2, 2) for id in range(6)], said, "test")) for said in (single, message)
+        )
+        assert [a.counts["correct.global"].tolist() for a in one] == [
+            b.counts["correct.global"].tolist() for b in other
+        ]
+    finally:
+        engine.close()
+
+
+def test_nothing_lists_the_folder_of_clients_in_a_round(tmp_path, monkeypatch):
+    seen = []
+    real = Path.glob
+
+    def glob(self, *arguments, **options):
+        if self.name == "clients":
+            seen.append(self)
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "glob", glob)
+    run(spiral(rounds=4), out=tmp_path)
+    assert len(seen) <= 1
+    assert len(list((run_folder(spiral(rounds=4), tmp_path) / "clients").iterdir())) == 6
 
 
 def test_divergence_in_a_worker_is_told_as_in_serial(tmp_path):
@@ -102,13 +168,16 @@ def test_own_data_partition_and_settings_travel(tmp_path):
 
 OWN = """
 from dataclasses import dataclass
-from protonorm import Algorithm, Step
+from protonorm import Algorithm, Schema, Step
 from protonorm.tensors import snapshot
 from torch.nn.functional import cross_entropy
 
 @dataclass(frozen=True)
 class Noisy(Algorithm):
     weight: float = 1.0
+
+    def schema(self, task):
+        return Schema()
 
     def local_update(self, client, state, message):
         print("this must not get between the frames")
@@ -126,7 +195,7 @@ def test_an_own_algorithm_from_a_file_runs_in_workers_even_if_it_prints(tmp_path
     path.write_text(OWN)
     experiment = spiral(algorithm={"name": f"{path}:Noisy", "weight": 0.5})
     key = experiment.key
-    assert obstacle(experiment) is None
+    assert obstacle(*build(experiment)) is None
     run(experiment, out=tmp_path / "a")
     run(experiment, out=tmp_path / "b", engine="processes", workers=2)
     assert contents(run_folder(experiment, tmp_path / "a")) == contents(run_folder(experiment, tmp_path / "b"))
@@ -140,6 +209,9 @@ def test_an_own_algorithm_from_a_file_runs_in_workers_even_if_it_prints(tmp_path
 def test_what_cannot_leave_the_process_runs_in_it_and_a_sentence_says_why(tmp_path):
     @dataclass(frozen=True)
     class Inner(pn.Local.__mro__[1]):
+        def schema(self, task):
+            return pn.Schema()
+
         def local_update(self, client, state, message):
             return pn.Local().local_update(client, state, message)
 
@@ -155,8 +227,8 @@ def test_what_cannot_leave_the_process_runs_in_it_and_a_sentence_says_why(tmp_pa
 
 
 def test_a_worker_gone_before_it_began_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr("protonorm.engines.processes.sys.executable", "/bin/false")
-    with pytest.raises(WorkerLost, match="ended with code 1"):
+    monkeypatch.setattr("protonorm.engines.processes.engine.sys.executable", "/bin/false")
+    with pytest.raises(Failed, match="did not start: its worker process ended with code 1"):
         run(spiral(), out=tmp_path, engine="processes", workers=1)
 
 

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protonorm.geometry.alignment import METHODS, align
+from protonorm.geometry.alignment import METHODS, Schedule, align
 from protonorm.geometry.prototypes import distances
-from protonorm.geometry.separation import NUDGE, separate
+from protonorm.geometry.sphere.separation import NUDGE, separate
 from tests.geometry.arrangements import drawn, on_sphere, rotation
 
 SOME = drawn(3, 2)
@@ -140,7 +140,8 @@ def test_traces_begin_at_the_start_and_end_at_the_end(size, method):
     assert torch.equal(align(vectors, method).prototypes, aligned.prototypes)
 
 
-SIZES = st.sampled_from([(2, 2), (3, 5), (5, 4), (6, 2), (6, 3), (7, 3)])
+# Not (7, 3): its minimum is flat to the fourth order, so that rounding moves the points by more than 1e-6.
+SIZES = st.sampled_from([(2, 2), (3, 5), (5, 4), (6, 2), (6, 3), (8, 3)])
 
 
 @pytest.mark.parametrize("method", ["exact", "paper", "descent"])
@@ -196,20 +197,9 @@ def test_what_are_no_prototypes_is_refused(vectors, message, method):
     ("arguments", "message"),
     [
         ({"method": "exat"}, "Unknown method 'exat'; known: auto, exact, paper, descent"),
-        ({"stop": "never"}, "Unknown stop 'never'; known: change, rounding, tangential"),
         ({"s": -0.5}, "s must be"),
         ({"s": math.nan}, "s must be"),
-        ({"eta": 0.0}, "eta must be a finite number above 0, not 0.0"),
-        ({"eta": math.inf}, "eta must be"),
-        ({"mu": 1.0}, "mu must be at least 0 and below 1"),
-        ({"mu": math.nan}, "mu must be"),
-        ({"decay": 1.5}, "decay must be above 0 and at most 1"),
-        ({"decay_every": 0}, "decay_every must be a whole number, at least 1, not 0"),
-        ({"first_decay": 2.5}, "first_decay must be a whole number"),
-        ({"steps": 0}, "steps must be"),
-        ({"steps": True}, "steps must be"),
-        ({"patience": -1}, "patience must be"),
-        ({"epsilon": -1e-4}, "epsilon must be"),
+        ({"schedule": {"steps": 3}}, "schedule must be a Schedule, not dict"),
         ({"tolerance": 0.0}, "tolerance must be"),
         ({"limit": 0}, "limit must be"),
     ],
@@ -217,6 +207,32 @@ def test_what_are_no_prototypes_is_refused(vectors, message, method):
 def test_arguments_that_make_no_sense_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         align(SOME, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"stop": "never"}, "'change', 'rounding' or 'tangential'"),
+        ({"eta": 0.0}, "greater than 0"),
+        ({"eta": math.inf}, "finite number"),
+        ({"mu": 1.0}, "less than 1"),
+        ({"mu": -0.1}, "greater than or equal to 0"),
+        ({"mu": math.nan}, "(greater than or equal to|less than)"),
+        ({"decay": 1.5}, "less than or equal to 1"),
+        ({"decay": 0.0}, "greater than 0"),
+        ({"decay_every": 0}, "greater than or equal to 1"),
+        ({"first_decay": 2.5}, "valid integer"),
+        ({"steps": 0}, "greater than or equal to 1"),
+        ({"steps": True}, "valid integer"),
+        ({"patience": -1}, "greater than or equal to 1"),
+        ({"epsilon": -1e-4}, "greater than 0"),
+        ({"epsilom": 1e-4}, "Unexpected keyword argument"),
+    ],
+)
+def test_a_schedule_that_makes_no_sense_is_refused(settings, complaint):
+    (name,) = settings
+    with pytest.raises(ValueError, match=rf"(?s)1 validation error for Schedule\s+{name}\s.*{complaint}"):
+        Schedule(**settings)
 
 
 def test_the_example_of_the_manual_runs(capsys):

@@ -8,9 +8,9 @@ import torch
 from pymanopt.manifolds import Oblique
 from pymanopt.optimizers import ConjugateGradient
 
-from protonorm.geometry import pairs
 from protonorm.geometry.alignment import align, energy, forces, tangential
-from protonorm.geometry.descent import Settings, affordable, descend
+from protonorm.geometry.sphere import pairs
+from protonorm.geometry.sphere.descent import Settings, affordable, descend
 from tests.geometry.arrangements import CUBE, OCTAHEDRON, drawn, on_sphere, plain_energy, plain_forces, simplex_side
 
 SIDE = 1 / math.sin(2 * math.pi / 5)  # of the icosahedron

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from protonorm.geometry.directions import on_circle, orthogonal, smoothed, weighed
+from protonorm.geometry.directions import on_circle, orthogonal, smoothed, weighted_sums
 
 
 @pytest.mark.parametrize(("classes", "width"), [(1, 1), (3, 3), (10, 64)])
@@ -49,30 +49,8 @@ def test_rho_of_zero_and_one():
     assert smoothed(before, sums, 1.0).tolist() == [[1.0, 0.0]]
 
 
-def upload(**changes):
-    said = {"classes": [2, 0], "prototypes": [[0.0, 1.0], [0.6, 0.8]], "counts": [3, 5]} | changes
-    return {name: torch.tensor(value) for name, value in said.items() if value is not None}
-
-
 def test_prototypes_are_laid_out_times_their_counts():
-    torch.testing.assert_close(
-        weighed(upload(), 3, 2), torch.tensor([[3.0, 4.0], [0.0, 0.0], [0.0, 3.0]], dtype=torch.float64)
-    )
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"classes": [2, 3]}, "between 0 and 2"),
-        ({"classes": [2, 2]}, "more than once"),
-        ({"prototypes": [[0.0, 1.0]]}, "shapes"),
-        ({"prototypes": [[0.0, 1.0], [0.0, torch.nan]]}, "finite"),
-        ({"counts": [3, 0]}, "above zero"),
-        ({"counts": [3]}, "one finite weight"),
-        ({"counts": None}, "must hold the counts"),
-        ({"classes": None}, "must hold classes"),
-    ],
-)
-def test_a_wrong_upload_is_refused(changes, said):
-    with pytest.raises(ValueError, match=said):
-        weighed(upload(**changes), 3, 2)
+    """3·(0, 1) of class 2, 5·(0.6, 0.8) of class 0, and nothing of class 1."""
+    classes, prototypes, counts = torch.tensor([2, 0]), torch.tensor([[0.0, 1.0], [0.6, 0.8]]), torch.tensor([3, 5])
+    expected = torch.tensor([[3.0, 4.0], [0.0, 0.0], [0.0, 3.0]], dtype=torch.float64)
+    torch.testing.assert_close(weighted_sums(classes, prototypes, counts, 3), expected)

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protonorm.geometry.alignment import align
-from protonorm.geometry.exact import helmert
 from protonorm.geometry.prototypes import distances
+from protonorm.geometry.sphere.exact import helmert
 from tests.geometry.arrangements import drawn, on_sphere, rotation, simplex_side
 
 STARTS = {

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protonorm.geometry.factors import Factors, compress, decompress, factorise, rank, singular
+from protonorm.geometry.factors import Factors, compress, decompress, factorise, largest_rank, rank, singular
 from tests.geometry.arrangements import drawn
 
 
@@ -145,19 +145,15 @@ def test_names_that_look_like_tags_are_told_apart():
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("shape", "rank"),
     [
-        ({}, r"differ in w\.s, w\.u, w\.v"),
-        ({"w": torch.ones(2), "x": torch.ones(2)}, "differ in x"),
-        ({"w.u": torch.ones(4, 2), "w.s": torch.ones(2)}, r"differ in w\.v"),
-        ({"w.u": torch.ones(4, 2), "w.s": torch.ones(3), "w.v": torch.ones(2, 5)}, r"s \(3,\)"),
-        ({"w.u": torch.ones(4), "w.s": torch.ones(2), "w.v": torch.ones(2, 5)}, r"u \(4,\)"),
-        ({"w.u": torch.ones(4, 2), "w.s": torch.ones(2), "w.v": torch.ones(3, 5)}, r"v \(3, 5\)"),
+        *[((8, 8), 3), ((4, 10), 2), ((4, 5), 1), ((3, 3), 1), ((2, 2), 0), ((1, 100), 0)],
+        *[((64, 32, 1, 1), 21), ((8, 3, 3, 3), 5), ((50,), 0), ((), 0), ((0, 7), 0)],
     ],
 )
-def test_what_is_not_factors_is_refused_with_a_sentence(said, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        decompress(said, ["w"])
+def test_the_largest_rank_that_saves_numbers(shape, rank):
+    """q(m + n + 1) < mn: (8, 8) 3·17 = 51 < 64 ≤ 68; (4, 5) 10 < 20 ≤ 20; (64, 32) 21·97 = 2037 < 2048 ≤ 2134."""
+    assert largest_rank(shape) == rank
 
 
 def test_impossible_energies_and_numbers_are_refused():

@@ -3,10 +3,10 @@ import math
 import pytest
 import torch
 
-from protonorm.geometry import descent
 from protonorm.geometry.alignment import align, energy
-from protonorm.geometry.energy import project
-from protonorm.geometry.stiffness import REST, stiffness
+from protonorm.geometry.sphere import descent
+from protonorm.geometry.sphere.energy import project
+from protonorm.geometry.sphere.stiffness import REST, stiffness
 from tests.geometry.arrangements import drawn, on_sphere
 
 

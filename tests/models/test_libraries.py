@@ -2,15 +2,19 @@
 
 import importlib.util
 import re
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
+from torch.library import Library
 
 import protonorm as pn
 from protonorm.models import libraries
 from protonorm.models.choose import chosen, network
+from protonorm.models.libraries import MISSING, SIGNATURE
 from tests.support import pictures, run
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +105,7 @@ def test_networks_that_do_not_fit(name, shape, said):
 
 
 def test_timm_is_asked_for_only_by_its_networks(monkeypatch):
-    monkeypatch.setattr(libraries.vision, "find_spec", lambda name: None)
+    monkeypatch.setattr(libraries, "find_spec", lambda name: None)
     libraries._timm_names.cache_clear()
     assert chosen("torchvision:resnet18,plain") == ("torchvision:resnet18", "plain")
     with pytest.raises(ValueError, match=r"protonorm\[timm\]"):
@@ -144,6 +148,82 @@ def test_a_layer_cannot_be_named_for_a_network_that_comes_cut():
         network("resnet8", (3, 32, 32), 8, 3, layer="head")
 
 
+def test_torchvision_has_its_networks():
+    assert libraries.torchvision().models.resnet18 is libraries.torchvision().models.resnet18
+
+
+@needs_timm
+def test_timm_has_its_networks():
+    assert libraries.timm().is_model("resnet18")
+
+
+def test_an_import_that_works_defines_nothing(monkeypatch):
+    monkeypatch.setattr(libraries, "_defined", [])
+    monkeypatch.setattr(libraries, "import_module", lambda name: name)
+    assert libraries.torchvision() == "torchvision"
+    assert libraries._defined == []
+
+
+def importing(*answers):
+    """Stand in for import_module: raise or give one answer after the other."""
+    left = list(answers)
+
+    def import_module(name):
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return import_module
+
+
+class FakeLibrary:
+    def __init__(self, *words):
+        self.words, self.defined = words, []
+
+    def define(self, signature):
+        self.defined.append(signature)
+
+
+def test_missing_operators_are_declared_and_the_import_repeated(monkeypatch):
+    monkeypatch.setattr(libraries, "_defined", [])
+    monkeypatch.setattr(libraries, "Library", FakeLibrary)
+    monkeypatch.setattr(libraries, "import_module", importing(RuntimeError(MISSING), "torchvision"))
+    assert libraries.torchvision() == "torchvision"
+    (library,) = libraries._defined  # kept, or the definitions would go
+    assert library.words == ("torchvision", "DEF")
+    assert library.defined == ["nms" + SIGNATURE, "qnms" + SIGNATURE]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("something else"), ImportError("no torchvision")])
+def test_other_failures_are_not_hidden(monkeypatch, error):
+    monkeypatch.setattr(libraries, "_defined", [])
+    monkeypatch.setattr(libraries, "Library", FakeLibrary)
+    monkeypatch.setattr(libraries, "import_module", importing(error, "torchvision"))
+    with pytest.raises(type(error), match=str(error)):
+        libraries.torchvision()
+    assert libraries._defined == []
+
+
+def test_the_signature_is_one_that_torch_takes():
+    library = Library("protonorm_test", "DEF")
+    library.define("nms" + SIGNATURE)
+
+
+def test_a_missing_timm_is_said_with_the_extra(monkeypatch):
+    monkeypatch.setattr(libraries, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"pip install 'protonorm\[timm\]'"):
+        libraries.timm()
+
+
+def test_choosing_own_networks_imports_neither():
+    code = (
+        "import sys; from protonorm.models.choose import chosen, network; chosen('light'); chosen('paper'); "
+        "network('resnet8', (3, 32, 32), 8, 2); assert not {'torchvision', 'timm'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 @needs_timm
 @pytest.mark.parametrize("algorithm", ["protonorm", "lgfedavg"])
 def test_an_experiment_with_networks_from_everywhere(tmp_path, algorithm):
@@ -159,5 +239,5 @@ def test_an_experiment_with_networks_from_everywhere(tmp_path, algorithm):
         batch_size=4,
     )
     result = run(experiment, tmp_path)
-    assert result.run.about["networks"] == ["efficientnet_b0", "torchvision:shufflenet_v2_x0_5", "timm:lcnet_050"]
+    assert result.run.info.networks == ["efficientnet_b0", "torchvision:shufflenet_v2_x0_5", "timm:lcnet_050"]
     assert result.clients[2].predict(data.inputs[:5]).shape == (5,)

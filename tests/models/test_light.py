@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from torch.nn.functional import conv2d, cross_entropy
 
-from protonorm.data.dataset import Samples
+from protonorm.core.samples import Samples
 from protonorm.data.fashion import Fashion
-from protonorm.data.partition import IID, partition
+from protonorm.data.partitions.base import IID, partition
 from protonorm.models import FAMILIES, MODELS
 from protonorm.models.light import Pointwise
 
@@ -91,7 +91,7 @@ def test_one_epoch_of_fashion(name):
     """4500 pictures once at the usual settings: 71 to 76 % of the other 1500 were right when this was written."""
     data = Fashion().load()
     (part,) = partition(data.labels, 1, IID())
-    train, test = Samples.of(data, part.train), Samples.of(data, part.test)
+    train, test = (Samples.of(data.inputs, data.labels, index) for index in part)
     model = build(name, feature_dim=128)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
     for x, y in train.sweep(32):

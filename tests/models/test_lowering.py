@@ -6,12 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from protonorm.experiment import Experiment
+import protonorm as pn
 from protonorm.models import MODELS
-from protonorm.models.choose import network
-from protonorm.models.lowered.convolutions import Convolution, DenseConv2d, DepthwiseConv2d, PointwiseConv2d
+from protonorm.models.choose import Recipe, network
 from protonorm.models.lowering import lower
-from protonorm.setup import Setup
+from protonorm.models.lowering.convolutions import Convolution, DenseConv2d, DepthwiseConv2d, PointwiseConv2d
 
 PAPER = ("resnet8", "mobilenet_v2", "shufflenet_v2", "efficientnet_b0", "cnn4", "resnet18")
 OTHERS = (
@@ -157,10 +156,16 @@ def test_every_network_of_the_package_is_compared():
     assert set(MODELS) - {"mlp"} == {*PAPER, *LIGHT}
 
 
-def test_lowering_is_part_of_the_key_and_can_be_turned_off():
-    on = Experiment.of({"models": "depthwise"})
-    off = Experiment.of({"models": "depthwise", "lowering": False})
-    assert on.key != off.key
-    kinds = [{type(layer) for layer in Setup(one).client(0, 1).model.modules()} for one in (on, off)]
+def test_a_recipe_lowers_its_network_only_if_asked_to():
+    kinds = [
+        {type(layer) for layer in Recipe("depthwise", (1, 28, 28), 16, 10, lowered=lowered)().modules()}
+        for lowered in (True, False)
+    ]
     assert DepthwiseConv2d in kinds[0]
     assert DepthwiseConv2d not in kinds[1]
+
+
+def test_lowering_is_part_of_the_key():
+    on, off = (pn.Experiment.of({"models": "depthwise", "lowering": lowering}) for lowering in (True, False))
+    assert on.key != off.key
+    assert on.key == pn.Experiment.of({"models": "depthwise"}).key

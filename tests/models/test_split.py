@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, log_softmax
 
 import protonorm as pn
-from protonorm.models.cut import Cut
+from protonorm.models.split import Cut
 
 
 def samples(count=3, shape=(3, 32, 32)):

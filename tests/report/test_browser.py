@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from protonorm.report.page import write_page
-from tests.report.pages import made
+from tests.records import made
 
 FLAGS = [
     "--no-sandbox",
@@ -94,7 +94,7 @@ def test_the_slider_changes_the_round_on_the_sphere(visit):
     page.keyboard.press("ArrowLeft")
     assert shown.inner_text() == "7 of 8"
     assert slider.get_attribute("aria-valuetext") == "round 7"
-    assert "round 7" in page.locator("#sphere-words").inner_text()
+    assert "round 7" in page.locator("#sphere-conclusion").inner_text()
     assert page.locator("#sphere-ball svg").inner_html() != before
     page.locator("#sphere-run").select_option(label="fedtgp")
     assert shown.inner_text() == "3 of 3"
@@ -162,14 +162,14 @@ def test_the_legend_hides_lines_and_the_keyboard_reads_numbers(visit):
 
 
 def test_data_tables_hold_the_numbers(visit):
-    """Of the records: 20 × 0 + 2 × (0 + 1 + … + 11) samples of client 0, for counts are client + class, twice."""
+    """Client 0 of the records has 1 + 2 + … + 12 samples to train on, and as many to test on."""
     page = visit()
     figure = page.locator("#samples-map")
     figure.locator("summary").click()
     page.wait_for_selector("#samples-map tbody tr")
     rows = figure.locator("tbody tr")
     assert rows.count() == 12
-    assert sum(int(row.locator("td").first.inner_text()) for row in rows.all()) == 2 * sum(range(12))
+    assert sum(int(row.locator("td").first.inner_text()) for row in rows.all()) == 2 * sum(range(13))
     page.locator("#sphere summary").click()
     page.wait_for_selector("#sphere tbody tr")
     assert page.locator("#sphere tbody tr").count() == 12
@@ -214,7 +214,18 @@ def test_the_tabulator_reaches_every_control_and_focus_can_be_seen(visit):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"width": 2}, {"classes": 2}, {"done": 0}, {"classes": 1, "clients": 1, "rounds": 1}]
+    "settings",
+    [
+        {"width": 2},
+        {"classes": 2},
+        {"done": 0},
+        {"classes": 1, "clients": 1, "rounds": 1},
+        {"evaluate_every": 2},
+        {"evaluate_every": 9, "rounds": 9, "done": 2},  # nobody has been evaluated yet
+        {"evaluated": [1, 3]},
+        {"metrics": {}, "lost": {2: {3: "it is late"}}},
+    ],
+    ids=str,
 )
 def test_unusual_runs_are_drawn_without_complaint(visit, tmp_path, settings):
     page = visit(write_page([made(tmp_path / "run", **settings)], tmp_path / "one.html").as_uri())

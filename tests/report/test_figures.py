@@ -2,7 +2,14 @@ import numpy as np
 from matplotlib.image import imread
 
 from protonorm.report.figures import accuracy_curves, heat_map, save_figure
+from protonorm.report.paper_figures import convergence, distance_curves, first_distances, heat_maps, margin_panels
+from protonorm.report.spiral_figures import Star, stars, toy_data
+from tests.records import made
 from tests.support import run, spiral
+
+
+def pooled(found, rule):
+    return [100 * record.rules[rule].pooled for record in found.rounds if record.rules.get(rule)]
 
 
 def test_curves_have_a_line_for_each_method_and_one_for_the_majority(tmp_path):
@@ -13,23 +20,72 @@ def test_curves_have_a_line_for_each_method_and_one_for_the_majority(tmp_path):
         "local (logits)",
         "majority",
     ]
-    drawn = axes.lines[1].get_ydata()
-    np.testing.assert_allclose(drawn, [100 * line["rules"]["logits"]["pooled"] for line in runs["local"][0].history])
+    np.testing.assert_allclose(axes.lines[1].get_ydata(), pooled(runs["local"][0], "logits"))
 
 
 def test_several_seeds_are_drawn_as_mean_and_band(tmp_path):
     runs = {"local": [run(spiral(algorithm="local", seed=seed), out=tmp_path).run for seed in (0, 1)]}
     (axes,) = accuracy_curves(runs).axes
     assert len(axes.collections) == 1
-    both = [[100 * line["rules"]["logits"]["pooled"] for line in one.history] for one in runs["local"]]
+    both = [pooled(one, "logits") for one in runs["local"]]
     np.testing.assert_allclose(axes.lines[0].get_ydata(), np.mean(both, 0))
+
+
+def test_curves_join_the_rounds_that_were_evaluated(tmp_path):
+    """Every second round of five, and the last: 2, 4 and 5, of which n has n/6."""
+    found = made(tmp_path / "run", rounds=5, evaluate_every=2)
+    (axes,) = accuracy_curves({"protonorm": [found]}).axes
+    drawn = [axes.lines[0], convergence({"protonorm": found}).axes[1].lines[0]]
+    for line in drawn:
+        np.testing.assert_array_equal(line.get_xdata(), [2, 4, 5])
+        np.testing.assert_allclose(line.get_ydata(), [200 / 6, 400 / 6, 500 / 6])
+
+
+def test_a_run_without_rounds_has_figures(tmp_path):
+    found = made(tmp_path / "run", done=0)
+    assert [line.get_label() for line in accuracy_curves({"protonorm": [found]}).axes[0].lines] == ["majority"]
+    assert convergence({"protonorm": found}).axes
+    assert margin_panels({"fashion": {"protonorm": found}}).axes
+    assert first_distances(found) is None
 
 
 def test_the_heat_map_holds_the_counts_and_equal_figures_are_equal_files(tmp_path):
     found = run(spiral(algorithm="local", rounds=1), out=tmp_path).run
-    figure = heat_map(found)
-    counts = np.array(found.about["counts"]["train"]) + np.array(found.about["counts"]["test"])
-    np.testing.assert_array_equal(figure.axes[0].images[0].get_array(), counts.T)
+    counts = found.population.train + found.population.test
+    np.testing.assert_array_equal(heat_map(found).axes[0].images[0].get_array(), counts.T)
+    np.testing.assert_array_equal(heat_maps({"spiral": found}).axes[0].images[0].get_array(), counts)
     one, two = (save_figure(heat_map(found), tmp_path / name / "map.png") for name in "ab")
     assert one.read_bytes() == two.read_bytes()
     assert imread(one).shape[0] > 300
+
+
+def test_distances_and_margins_are_those_of_the_record(tmp_path):
+    """Six classes have 15 pairs, whose distances are drawn before the first step and after each."""
+    found = run(spiral(), out=tmp_path).run
+    along = first_distances(found)
+    assert along.shape == (found.rounds[0].server["alignment.steps"] + 1, 15)
+    lines = {line.get_label(): line.get_ydata() for line in distance_curves({"spiral": found}).axes[0].lines}
+    np.testing.assert_allclose(lines["min"], along.min(1))
+    np.testing.assert_allclose(lines["max"], along.max(1))
+    bars = [bar.get_height() for bar in margin_panels({"spiral": {"protonorm": found}}).axes[0].patches]
+    _, margins = found.margins(found.rounds[-1])
+    np.testing.assert_allclose(bars, margins / margins.max())
+
+
+def test_stars_have_a_ray_for_each_prototype_and_fewer_points_than_samples():
+    rays, points = np.eye(2), np.random.default_rng(0).standard_normal((4000, 2))
+    star = Star("one", rays, np.arange(2), points, np.zeros(4000, dtype=np.int64), small=True)
+    axes, empty = stars([star, star, star], across=2).axes[2:]
+    ends = [(line.get_xdata()[1], line.get_ydata()[1]) for line in axes.lines[:2]]
+    assert ends == [(1, 0), (0, 1)]
+    assert len(axes.collections[0].get_offsets()) == 1500
+    assert not empty.axison
+
+
+def test_the_bars_of_the_spirals_clients_add_up_to_their_samples(tmp_path):
+    found = run(spiral(algorithm="local", rounds=1), out=tmp_path).run
+    _, right = toy_data(np.zeros((9, 2), np.float32), np.arange(9), found).axes
+    tops = [bar.get_y() + bar.get_height() for bar in right.patches]
+    clients = len(found.population.train)
+    assert max(tops) == (found.population.train + found.population.test).sum(1).max()
+    assert len(tops) == clients * len(found.info.classes)

@@ -2,7 +2,6 @@ import base64
 import hashlib
 import json
 import re
-import shlex
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -14,16 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 import protonorm as pn
-from protonorm.cli import app
-from protonorm.configuration import read_settings
-from protonorm.history import read_run
-from protonorm.plan import plan
+from protonorm.cli.app import app
 from protonorm.report.page import write_page
-from protonorm.report.page.again import compare_again, run_again, text
 from protonorm.report.page.groups import by_method
-from protonorm.report.page.settings import typed
 from protonorm.report.page.sphere import directions, shown_share
-from protonorm.report.page.usual import usual
+from protonorm.runs.reader import read_run
 from tests.report.pages import data, made, page, record, words
 from tests.support import run, spiral
 
@@ -47,17 +41,20 @@ def test_the_page_of_one_run_says_all_there_is(tmp_path):
     assert "protonorm on spiral" in read
     for part in ("Every rule", "Make it again", "Where each number came from", "On the unit sphere", "Margins"):
         assert part in read
-    assert f"{100 * found.summary()['best']['pooled']:.2f}" in read
-    assert found.about["key"] in read
+    assert f"{100 * found.summary().best.pooled:.2f}" in read
+    assert found.info.key in read
     held = data(text)
     names = [line["name"] for line in held["charts"]["accuracy"][0]["lines"]]
     assert names == ["global", "local", "logits"]
     np.testing.assert_allclose(
         held["charts"]["accuracy"][0]["lines"][2]["y"],
-        [100 * line["rules"]["logits"]["pooled"] for line in found.history],
+        [100 * record.rules["logits"].pooled for record in found.rounds],
         rtol=1e-3,
     )
-    assert held["worlds"][0]["train"] == found.about["counts"]["train"]
+    assert held["populations"][0]["train"] == found.population.train.tolist()
+    last = held["runs"][0]["rules"]["logits"]["clients"][-1]
+    wanted = 100 * found.by_client(found.rounds[-1], "logits")
+    np.testing.assert_allclose([np.nan if one is None else one for one in last], wanted, atol=0.005)
 
 
 def test_bytes_are_told_by_round_and_in_all(tmp_path):
@@ -84,7 +81,7 @@ def test_a_comparison_has_a_chart_for_each_rule_and_the_mean_and_spread_over_see
     charts = {chart["id"]: chart for chart in data(text)["charts"]["accuracy"]}
     assert list(charts) == ["accuracy-global", "accuracy-local", "accuracy-logits"]
     line = charts["accuracy-logits"]["lines"][1]
-    both = [[100 * one["rules"]["logits"]["pooled"] for one in found.history] for found in runs[2:]]
+    both = [[100 * one.rules["logits"].pooled for one in found.rounds] for found in runs[2:]]
     np.testing.assert_allclose(line["y"], np.mean(both, 0), rtol=1e-3)
     np.testing.assert_allclose(np.subtract(line["high"], line["y"]), np.std(both, 0, ddof=1), atol=0.02)
     assert "± one standard deviation" in words(text)
@@ -100,7 +97,7 @@ def test_what_comes_from_outside_stays_text(tmp_path):
     assert "img" not in [tag for tag, _ in elements]
     assert [tag for tag, _ in elements].count("script") == 2
     assert not [name for _, attributes in elements for name in attributes if name.startswith("on") or name == "style"]
-    assert data(text)["worlds"][0]["classes"] == [evil, "b & c", "d'\""]
+    assert data(text)["populations"][0]["classes"] == [evil, "b & c", "d'\""]
 
 
 def test_nothing_is_loaded_and_only_the_pages_own_style_and_script_take_effect(tmp_path):
@@ -199,6 +196,7 @@ def test_an_unfinished_run_says_how_far_it_is(tmp_path):
 def test_a_run_without_any_round_has_a_page(tmp_path):
     text = page([made(tmp_path / "run", done=0)], tmp_path)
     assert "No round is done yet." in words(text)
+    assert "No round has been evaluated yet." in words(text)
     assert data(text)["charts"]["prototypes"] == []
 
 
@@ -209,6 +207,45 @@ def test_a_run_that_diverged_says_so_and_shows_what_it_has(tmp_path):
     text = page([read_run(folder.parent)], tmp_path)
     assert "Stopped in round 2" in words(text)
     assert data(text)["runs"][0]["rounds"] == [1]
+
+
+def test_rounds_in_which_nobody_was_evaluated_are_left_out_of_the_curves(tmp_path):
+    """Every second round of five, and the last."""
+    text = page([made(tmp_path / "run", rounds=5, evaluate_every=2)], tmp_path)
+    held = data(text)
+    assert [line["x"] for line in held["charts"]["accuracy"][0]["lines"]] == [[2, 4, 5]] * 2
+    assert held["runs"][0]["rounds"] == [2, 4, 5]
+    assert len(held["charts"]["bytes"][0]["lines"][0]["x"]) == 5
+    early = page([made(tmp_path / "early", rounds=5, done=1, evaluate_every=2)], tmp_path)
+    assert "No round has been evaluated yet." in words(early)
+
+
+def test_clients_that_were_not_evaluated_have_no_accuracy_and_the_page_says_so(tmp_path):
+    """Of four clients, 1 and 3; they have 2 + 3 + 4 = 9 and 15 samples, 3/8 of which are 3 and 6 when rounded."""
+    text = page([made(tmp_path / "run", evaluated=[1, 3])], tmp_path)
+    assert data(text)["runs"][0]["rules"]["logits"]["clients"][-1] == [None, 33.33, None, 40]
+    assert "In every round only a part of the clients was evaluated; accuracies are theirs." in words(text)
+
+
+def test_lost_clients_are_told_of(tmp_path):
+    late = "it had not replied after 5 seconds"
+    text = page([made(tmp_path / "run", lost={2: {0: late, 3: late}, 3: {1: late}})], tmp_path)
+    wanted = f"protonorm, seed 0: 3 replies did not arrive, in rounds 2 and 3. The first was that of client 0: {late}."
+    assert wanted in words(text)
+    assert "did not arrive" not in words(page([made(tmp_path / "whole")], tmp_path))
+
+
+def test_a_method_that_reports_no_loss_has_a_page(tmp_path):
+    assert "75.00 %" in words(page([made(tmp_path / "run", metrics={})], tmp_path))
+
+
+def test_guessing_the_majority_class_is_told_for_each_client_and_class(tmp_path):
+    """Client 0 guesses its class 2 (of 1, 2, 3 samples): 3 of 6 right; client 1 (of 2, 3, 4): 4 of 9.
+
+    Nobody guesses classes 0 and 1; class 2 always.
+    """
+    (found,) = data(page([made(tmp_path / "run", clients=2)], tmp_path))["populations"]
+    assert found["majority"] == {"clients": [50, 44.44], "classes": [0, 0, 100]}
 
 
 def test_a_method_without_prototypes_has_no_sphere(tmp_path):
@@ -255,89 +292,17 @@ def test_a_large_run_gives_a_page_of_sensible_size(tmp_path):
     assert len(page(runs, tmp_path)) < 3_000_000
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        ["algorithm=protonorm", "dataset=spiral", "rounds=5", "lr=1e-05", "partition.alpha=2", "seed=3"],
-        ["algorithm=fedtgp", "dataset=spiral", "dataset.points=90", "models=mlp", "epochs=[1, 2]", "shuffle=false"],
-        ["algorithm=fedavg", "models=plain", "feature_dim=64", "partition=pathological", "clients=7"],
-        ["algorithm.alignment=none", "algorithm.gamma=50", "models=plain,dense"],
-        ["algorithm=local"],
-    ],
-)
-def test_the_command_on_the_page_makes_the_same_run_again(given):
-    experiment = pn.Experiment.of(read_settings(given))
-    again = run_again(experiment.model_dump(mode="json"))
-    assert again.notes == []
-    line = typed("run", again.words).replace("\\\n", " ")
-    assert pn.Experiment.of(read_settings(shlex.split(line)[2:])).key == experiment.key
-
-
-def test_the_command_names_nothing_but_what_differs_from_the_defaults():
-    assert run_again(pn.Experiment(algorithm="local").model_dump(mode="json")).words == ["algorithm=local"]
-    assert run_again(pn.Experiment(algorithm="local", rounds=7).model_dump(mode="json")).words[1:] == ["rounds=7"]
-
-
-def test_the_compare_command_on_the_page_makes_the_same_runs_again(tmp_path):
-    asked = ["protonorm:gamma=5", "local", "dataset=spiral", "dataset.points=60", "clients=3", "rounds=1", "seeds=0,2"]
-    asked += ["partition.least=4"]
-    runs = {name: [run(one, out=tmp_path).run for one in found] for name, found in plan(asked).items()}
-    again = compare_again(by_method([one for found in runs.values() for one in found]))
-    keys = [one.key for found in plan(again.words).values() for one in found]
-    assert keys == [one.about["key"] for found in runs.values() for one in found]
-
-
-def test_what_a_record_does_not_hold_is_said():
-    plain = pn.Experiment(algorithm="local").model_dump(mode="json")
-    own = plain | {"algorithm": {"name": "protonorm_own_median:Median", "source": "ab", "lam": 2.0}}
-    again = run_again(own)
-    assert again.words == ["algorithm=median.py:Median", "algorithm.lam=2"]
-    assert "median.py is a file of your own" in again.notes[0]
-    there = run_again(plain | {"dataset": {"name": "folder:cats", "samples": 9, "sha256": "ab"}})
-    assert there.words[1] == "dataset=folder:PATH"
-    assert "put the place of cats for PATH" in there.notes[0]
-
-
-def test_defaults_are_those_of_the_classes():
-    """The text of a class says the same as the class."""
-    assert usual("protonorm.algorithms.protonorm:ProtoNorm")["mu"] == pn.ProtoNorm().mu
-    read = usual("protonorm.experiment:Experiment")
-    for name, field in pn.Experiment.model_fields.items():
-        assert read[name] == field.default
-
-
-@pytest.mark.parametrize("value", [1e-5, 1.0, 300.0, 0.1, True, None, "auto", "1", [1, 2.5], "none", 1e300])
-def test_values_are_read_back_as_they_were_written(value):
-    (found,) = read_settings([f"x={text(value)}"]).values()
-    assert found == value
-
-
 def test_runs_that_differ_in_more_than_the_method_are_named_and_warned_of(tmp_path):
     one, two = made(tmp_path / "a"), made(tmp_path / "b", clients=5, method={**one_method(), "gamma": 7.0})
     groups = by_method([one, two, one])
     assert list(groups) == ["protonorm:gamma=100 (clients=4)", "protonorm:gamma=7 (clients=5)"]
     read = words(page([one, two], tmp_path))
     assert "These runs differ in more than the method: clients." in read
-    assert len(data(page([one, two], tmp_path))["worlds"]) == 2
+    assert len(data(page([one, two], tmp_path))["populations"]) == 2
 
 
 def one_method():
     return {"name": "protonorm", "lam": 1.0}
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "said"),
-    [
-        ("metrics.jsonl", b'{"round": 1}\n{"round": 2}\n{"round": 3}\n', "damaged"),
-        ("timings.jsonl", b"[\n[\n[\n", "timings.jsonl is damaged"),
-        ("timings.jsonl", b'{"round": "long"}\n', "seconds of round 1 are not a number"),
-    ],
-)
-def test_a_damaged_record_is_refused_in_a_sentence(tmp_path, file, content, said):
-    folder = record(tmp_path / "run")
-    (folder / file).write_bytes(content)
-    with pytest.raises(ValueError, match=said):
-        write_page([read_run(folder)], tmp_path / "page.html")
 
 
 def test_no_runs_are_refused(tmp_path):
@@ -367,7 +332,7 @@ def test_report_writes_where_it_says(tmp_path, monkeypatch):
 def test_a_report_needs_neither_torch_nor_matplotlib(tmp_path):
     record(tmp_path / "run")
     code = (
-        "import sys; from pathlib import Path; from protonorm.history import read_run\n"
+        "import sys; from pathlib import Path; from protonorm.runs.reader import read_run\n"
         "from protonorm.report.page import write_page; write_page([read_run(Path(sys.argv[1]))], sys.argv[2])\n"
         "heavy = {'torch', 'scipy', 'matplotlib', 'pandas'} & set(sys.modules); assert not heavy, heavy"
     )

@@ -1,32 +1,17 @@
-"""Several data sets, or several ways of dealing them out, in one report."""
+"""Several data sets, or several ways to assign them to clients, in one report."""
 
-import json
-
-import pytest
-
-from protonorm.comparison import rows
-from protonorm.files import pretty
-from protonorm.history import read_run
 from protonorm.report.page.content import content
 from protonorm.report.page.groups import by_method
-from tests.report.pages import accuracy, data, made, page, record, words
-
-
-def guessing(folder, level, **settings):
-    """Make a run whose clients' most frequent classes are a share of their samples."""
-    about = json.loads((record(folder, **settings) / "experiment.json").read_text())
-    about["majority"] = accuracy(level, 4, 3)
-    about["counts"]["train"][0][0] = int(1000 * level)
-    (folder / "experiment.json").write_bytes(pretty(about))
-    return read_run(folder)
+from tests.records import guessing
+from tests.report.pages import data, made, page, words
 
 
 def two_data_sets(folder):
     spiral = {"name": "spiral", "points": 100, "noise": 0.1}
     return [
-        guessing(folder / "a", 0.2, dataset=spiral, models="mlp", lr=0.5),
-        guessing(folder / "b", 0.6, method={"name": "fedproto"}),
-        guessing(folder / "c", 0.6, method={"name": "protonorm", "lam": 1.0, "gamma": 7.0}),
+        made(folder / "a", population=guessing(0.2), dataset=spiral, models="mlp", lr=0.5),
+        made(folder / "b", population=guessing(0.6), method={"name": "fedproto"}),
+        made(folder / "c", population=guessing(0.6), method={"name": "protonorm", "lam": 1.0, "gamma": 7.0}),
     ]
 
 
@@ -43,7 +28,9 @@ def test_no_winner_is_declared_across_data_sets(tmp_path):
     assert found["title"] == "protonorm and fedproto on spiral and fashion"
     assert not [card for card in found["cards"] if card["first"]]
     assert not [mark for row in found["rows"] for _, mark in row["cells"] if mark]
-    assert not [chart for chart in found["charts"]["accuracy"] if "highest" in chart["words"] or chart["reference"]]
+    assert not [
+        chart for chart in found["charts"]["accuracy"] if "highest" in chart["conclusion"] or chart["reference"]
+    ]
     assert "points above protonorm (spiral)" not in found["lead"]
     assert found["headline"] == "spiral, iid, 4 clients, 3 rounds; fashion, iid, 4 clients, 3 rounds"
 
@@ -55,22 +42,7 @@ def test_each_method_is_held_against_its_own_majority(tmp_path):
     assert ", 15.00 points above guessing" in lead
 
 
-def test_majority_is_averaged_over_the_seeds_of_one_way_of_dealing_only(tmp_path):
-    runs = {
-        "mild": [
-            guessing(tmp_path / f"m{s}", level, partition={"name": "dirichlet", "alpha": 1.0, "seed": s})
-            for s, level in ((1, 0.2), (2, 0.4))
-        ],
-        "strong": [guessing(tmp_path / "s", 0.8, partition={"name": "dirichlet", "alpha": 0.1, "seed": 1})],
-    }
-    table = {row.method: row.cells["best"] for row in rows(runs) if row.guess}
-    assert list(table) == ["majority (alpha=1)", "majority (alpha=0.1)"]
-    assert table["majority (alpha=1)"].mean == pytest.approx(0.3)
-    assert table["majority (alpha=1)"].std == pytest.approx(0.02**0.5)
-    assert (table["majority (alpha=0.1)"].mean, table["majority (alpha=0.1)"].std) == (0.8, None)
-
-
-def test_one_way_of_dealing_has_one_majority_and_a_line(tmp_path):
+def test_one_partition_has_one_majority_and_a_line(tmp_path):
     text = page([made(tmp_path / "a"), made(tmp_path / "b", method={"name": "fedproto"})], tmp_path)
     assert [one["name"] for one in data(text)["charts"]["accuracy"][0]["reference"]] == ["majority"]
     assert "the highest" in words(text)

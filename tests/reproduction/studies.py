@@ -1,14 +1,20 @@
-"""Small tables and runs for tests of the reproduction."""
+"""Small tables, and records of runs that never were, for tests of the reproduction."""
 
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from protonorm.history import Run
+import numpy as np
+
+from protonorm.config.experiment import Experiment
 from protonorm.reproduction.cells import Cell, Column, Printed
-from protonorm.reproduction.choosing import narrowed
-from protonorm.reproduction.findings import Findings, Outcome
+from protonorm.reproduction.findings import Findings, expected_outcomes, read_outcomes
 from protonorm.reproduction.profiles import PROFILES
 from protonorm.reproduction.running import Reproduction
+from protonorm.reproduction.selection import select_cells
 from protonorm.reproduction.study import Study
+from protonorm.runs.reader import Population
+from protonorm.runs.schema import FORMAT, Accuracy, ExperimentInfo, InputInfo, RunInfo, Traffic
+from protonorm.runs.writer import Checkpoint, RoundOutcome, RunWriter, versions
 
 TINY = {
     "dataset": {"name": "spiral", "points": 20},
@@ -19,10 +25,11 @@ TINY = {
     "models": "mlp",
 }
 COLUMNS = (Column("one", "Group"), Column("two", "Group"))
+SAMPLES = 10_000  # test samples of each fake client, so that accuracies are exact to 0.01 per cent
 
 
 def small_study(**more: Any) -> Study:
-    """Two methods on two small settings; nothing here takes a second."""
+    """Three methods on two small settings; nothing here takes a second."""
     cells = [
         Cell(row, column.place, TINY | {"algorithm": row.lower(), "lr": lr})
         for row in ("ProtoNorm", "FedProto", "Local")
@@ -43,7 +50,7 @@ def small_study(**more: Any) -> Study:
 def task(tmp_path, study=None, profile="paper", seeds=(0,), only=(), command="") -> Reproduction:
     """Prepare to reproduce the small table in a folder of its own."""
     return Reproduction(
-        narrowed([study or small_study()], only),
+        select_cells([study or small_study()], only),
         PROFILES[profile],
         tmp_path / "runs",
         tmp_path / "out",
@@ -52,21 +59,77 @@ def task(tmp_path, study=None, profile="paper", seeds=(0,), only=(), command="")
     )
 
 
-def fake_run(accuracy: float | None, *, rounds: int = 1, done: int = 1, rules=("global", "local"), failure=None) -> Run:
-    """Make the record of a run that never was: `accuracy` in parts of one under each rule."""
-    value = {"pooled": accuracy, "mean": accuracy, "worst": accuracy, "clients": [accuracy]}
-    history = [{"round": number + 1, "rules": dict.fromkeys(rules, value)} for number in range(done)]
-    about = {"experiment": {"rounds": rounds}, "headline": rules[0], "rules": list(rules), "versions": {}}
-    return Run(None, about, history, failure)  # type: ignore[arg-type]
+class Fake(NamedTuple):
+    """A run that never was: the same share of right answers in every round, for every client and under every rule."""
+
+    accuracy: float
+    done: int | None = None  # rounds; all if not given
+    diverged: int | None = None  # in this round
 
 
-def fake_findings(study: Study, accuracies: dict[tuple[str, str], Any], profile: str = "paper") -> Findings:
-    """Give the cells of a study these accuracies, or runs, or reasons why there is none; one a seed."""
-    outcomes = []
-    for cell in study.cells:
-        given = accuracies.get((cell.row, cell.column))
-        for seed, one in enumerate(given if isinstance(given, list) else [given]):
-            run = one if isinstance(one, Run) else fake_run(one) if isinstance(one, float) else None
-            missing = one if isinstance(one, str) else ""
-            outcomes.append(Outcome(cell, seed, None, None if missing else f"key{seed}", run, missing))
-    return Findings(study, PROFILES[profile], tuple(outcomes), "protonorm reproduce small")
+def fake_findings(root: Path, study: Study, given: dict[tuple[str, str], list[Any]], profile="paper") -> Findings:
+    """Write a record for each cell and seed that has an accuracy or a Fake, and none where it is None."""
+    seeds = range(max(map(len, given.values()), default=1))
+    outcomes = [
+        one
+        for one in expected_outcomes(study, PROFILES[profile], seeds)
+        if one.seed < max(1, len(given.get(one.cell.place, ())))
+    ]
+    for one in outcomes:
+        held = given.get(one.cell.place, [None])[one.seed]
+        if held is not None:
+            write_record(root, one.experiment, held if isinstance(held, Fake) else Fake(held))
+    return Findings(study, PROFILES[profile], read_outcomes(outcomes, root, {}), "protonorm reproduce small")
+
+
+def write_record(root: Path, experiment: Experiment, fake: Fake) -> Path:
+    """Write the record of a run that never was."""
+    clients, done = experiment.clients, experiment.rounds if fake.done is None else fake.done
+    rules = experiment.algorithm.rules
+    with RunWriter(root / experiment.key, experiment.key, experiment.rounds) as writer:
+        test = np.full((clients, 2), SAMPLES // 2)
+        writer.describe(fake_info(experiment), Population(np.ones_like(test), test))
+        for number in range(1, done + 1):
+            writer.commit(Checkpoint(number, {}, {}, [number] * clients), fake_round(number, clients, rules, fake))
+        if fake.diverged:
+            writer.fail(fake.diverged, "The loss is not finite.")
+    return root / experiment.key
+
+
+def fake_info(experiment: Experiment) -> RunInfo:
+    """Describe an experiment as the record of a run does."""
+    return RunInfo(
+        format=FORMAT,
+        key=experiment.key,
+        experiment=ExperimentInfo.model_validate(experiment.model_dump(mode="json")),
+        changed={},
+        rules=list(experiment.algorithm.rules),
+        headline=experiment.algorithm.headline,
+        networks=["mlp"],
+        classes=["a", "b"],
+        input=InputInfo(shape=[2], type="float32"),
+        versions=versions(),
+    )
+
+
+def fake_round(number: int, clients: int, rules: tuple[str, ...], fake: Fake) -> RoundOutcome:
+    """Let every client give the same share of right answers."""
+    right = round(fake.accuracy * SAMPLES)
+    share = right / SAMPLES
+    arrays = {"support.clients": np.full(clients, SAMPLES), "support.classes": np.full(2, clients * SAMPLES // 2)}
+    for rule in rules:
+        arrays |= {f"correct.clients.{rule}": np.full(clients, right)}
+        arrays |= {f"correct.classes.{rule}": np.full(2, clients * right // 2)}
+    record = {
+        "round": number,
+        "cohort": "all",
+        "evaluated": "all",
+        "metrics": {},
+        "rules": {rule: Accuracy(pooled=share, mean=share, worst=share) for rule in rules},
+        "unseen": 0.0,
+        "bytes": Traffic(up=1, down=1),
+        "floats": Traffic(up=1, down=1),
+        "server": {},
+        "prototypes": None,
+    }
+    return RoundOutcome(record, arrays, {"round": 0.5}, {})

@@ -17,3 +17,7 @@ def test_lines_become_numbers_by_row_and_column():
 def test_a_line_that_cannot_be_read_is_refused(line, what):
     with pytest.raises(ValueError, match=what):
         printed(COLUMNS, line)
+
+
+def test_columns_of_the_same_name_are_told_apart_by_their_group():
+    assert Column("CIFAR-10", "A").place != Column("CIFAR-10", "B").place

@@ -25,7 +25,7 @@ def test_cpu_leaves_small_data_whole():
     assert PROFILES["cpu"].cut(spiral) == spiral
 
 
-def test_what_is_dealt_out_but_not_trained_is_not_cut():
+def test_what_is_assigned_but_not_trained_is_not_cut():
     assert PROFILES["cpu"].cut(PAPER | {"rounds": 0})["dataset"] == "cifar100"
 
 
@@ -34,7 +34,15 @@ def test_smoke_takes_what_is_in_the_package_and_stands_alone():
     assert cut["dataset"]["name"] == "fashion"
     assert cut["rounds"] == 2
     assert cut["partition"]["classes_per_client"] == 2
-    assert not PROFILES["smoke"].beside
+    assert (PROFILES["smoke"].is_result, PROFILES["smoke"].stamp) == (False, "SMOKE")
+    assert all(PROFILES[name].is_result and not PROFILES[name].stamp for name in ("paper", "cpu"))
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)
+def test_settings_that_are_names_or_the_users_own_objects_stay(profile):
+    thing = object()
+    assert profile.cut({"dataset": thing, "rounds": 9}) == {"dataset": thing, "rounds": 9}
+    assert profile.cut(PAPER | {"partition": "iid"})["partition"] == "iid"
 
 
 def test_every_profile_that_cuts_says_so():

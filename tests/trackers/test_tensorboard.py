@@ -2,14 +2,12 @@
 
 import json
 import sys
-from statistics import fmean
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
-from protonorm.cli import app
+from protonorm.cli.app import app
 from tests.support import contents, run, run_folder, spiral
 
 SMALL = ["dataset=spiral", "dataset.points=60", "partition.alpha=0.5", "partition.least=4", "clients=3", "rounds=2"]
@@ -33,28 +31,25 @@ def curve(log, tag):
     return [(event.step, event.value) for event in log.Scalars(tag)]
 
 
-def rounded(history, dig):
+def rounded(run, value):
     """Numbers of the record as TensorBoard keeps them: 32 bits."""
-    return [(line["round"], float(np.float32(dig(line)))) for line in history]
+    return [(record.round, float(np.float32(value(record)))) for record in run.rounds]
 
 
-def check_scalars(log, history):
-    for rule in ("local", "logits"):
+def check_scalars(log, run):
+    for rule in ("global", "local", "logits"):
         for name in ("pooled", "mean", "worst"):
-            wanted = rounded(history, lambda line, rule=rule, name=name: line["rules"][rule][name])
+            wanted = rounded(run, lambda record, rule=rule, name=name: getattr(record.rules[rule], name))
             assert curve(log, f"accuracy/{rule}/{name}") == wanted
-    assert curve(log, "accuracy/global/pooled") == rounded(
-        history[1:], lambda line: line["rules"]["global"]["pooled"]
-    )  # no prototypes in round 1
-    assert curve(log, "loss/train") == rounded(history, lambda line: line["loss"])
-    assert curve(log, "bytes/up") == rounded(history, lambda line: line["bytes"]["up"])
-    assert curve(log, "bytes/down") == rounded(history, lambda line: line["bytes"]["down"])
-    assert curve(log, "server/alignment.steps") == rounded(history, lambda line: line["server"]["alignment.steps"])
-    assert curve(log, "samples/unseen") == rounded(history, lambda line: line["unseen"])
+    assert curve(log, "loss/train") == rounded(run, lambda record: record.loss)
+    assert curve(log, "bytes/up") == rounded(run, lambda record: record.bytes.up)
+    assert curve(log, "bytes/down") == rounded(run, lambda record: record.bytes.down)
+    assert curve(log, "server/alignment.steps") == rounded(run, lambda record: record.server["alignment.steps"])
+    assert curve(log, "samples/unseen") == rounded(run, lambda record: record.unseen)
     for name in ("min", "mean", "max"):
-        wanted = rounded(history, lambda line, name=name: line["prototypes"]["distance"][name])
+        wanted = rounded(run, lambda record, name=name: getattr(record.prototypes, name))
         assert curve(log, f"prototypes/distance/{name}") == wanted
-    assert curve(log, "prototypes/margin/mean") == rounded(history, lambda line: fmean(line["prototypes"]["margins"]))
+    assert curve(log, "prototypes/margin/mean") == rounded(run, lambda record: run.margins(record)[1].mean())
 
 
 def test_scalars_are_those_of_the_record(tmp_path, read):
@@ -62,30 +57,29 @@ def test_scalars_are_those_of_the_record(tmp_path, read):
     result = run(experiment, out=tmp_path, tracker="tensorboard")
     folder = run_folder(experiment, tmp_path)
     log = read(folder)
-    check_scalars(log, result.history)
-    seconds = [json.loads(line)["round"] for line in (folder / "timings.jsonl").read_text().splitlines()]
-    assert [value for _, value in curve(log, "seconds/round")] == pytest.approx(seconds, rel=1e-3)
-    level = float(np.float32(result.run.about["majority"]["pooled"]))
+    check_scalars(log, result.run)
+    assert dict(curve(log, "seconds/round")) == pytest.approx(result.run.seconds, rel=1e-3)
+    level = float(np.float32(result.run.majority.pooled))
     assert curve(log, "accuracy/majority/pooled") == [(1, level), (2, level), (3, level)]
 
 
 def test_histograms_hold_the_clients_and_the_classes(tmp_path, read):
     experiment = spiral()
-    result = run(experiment, out=tmp_path, tracker="tensorboard")
+    found = run(experiment, out=tmp_path, tracker="tensorboard").run
     log = read(run_folder(experiment, tmp_path))
-    for name in ("clients", "classes"):
+    for name, part in (("clients", found.by_client), ("classes", found.by_class)):
         events = log.Histograms(f"accuracy/logits/{name}")
         assert [event.step for event in events] == [1, 2, 3]
-        known = [one for one in result.history[-1]["rules"]["logits"][name] if one is not None]
-        assert events[-1].histogram_value.num == len(known)
-        assert events[-1].histogram_value.sum == pytest.approx(sum(known))
+        shares = part(found.rounds[-1], "logits")
+        assert events[-1].histogram_value.num == (~np.isnan(shares)).sum()
+        assert events[-1].histogram_value.sum == pytest.approx(np.nansum(shares))
     assert len(log.Histograms("prototypes/margins")) == 3
 
 
 def test_settings_partition_and_prototypes_are_there(tmp_path, read):
     experiment = spiral(rounds=7)
-    run(experiment, out=tmp_path, tracker="tensorboard")
-    folder = run_folder(experiment, tmp_path)
+    found = run(experiment, out=tmp_path, tracker="tensorboard").run
+    folder = found.folder
     log = read(folder)
     (settings,) = log.Tensors("settings/text_summary")
     assert b"| algorithm.gamma | 10.0 |" in settings.tensor_proto.string_val[0]
@@ -97,11 +91,10 @@ def test_settings_partition_and_prototypes_are_there(tmp_path, read):
     shown = sorted(path.parent.parent.name for path in folder.glob("tensorboard/*/prototypes/tensors.tsv"))
     assert shown == ["00001", "00003", "00004", "00005", "00007"]
     last = np.loadtxt(folder / "tensorboard" / "00007" / "prototypes" / "tensors.tsv", delimiter="\t")
-    held = load_file(folder / "prototypes" / "7.safetensors")
-    assert last == pytest.approx(held["prototypes"])
+    classes, vectors = found.prototypes(7)
+    assert last == pytest.approx(vectors)
     names = (folder / "tensorboard" / "00007" / "prototypes" / "metadata.tsv").read_text().splitlines()
-    classes = json.loads((folder / "experiment.json").read_text())["classes"]
-    assert names == [classes[k] for k in held["classes"]]
+    assert names == [found.info.classes[k] for k in classes]
     assert (folder / "tensorboard" / "projector_config.pbtxt").read_text().count("embeddings {") == 5
 
 
@@ -120,8 +113,8 @@ def test_the_hparams_tab_gets_settings_and_outcome(tmp_path, read):
     assert settings["lr"].number_value == 0.05
     assert found[metadata.SESSION_END_INFO_TAG].session_end_info.status == 1  # success
     summary = result.summary()
-    assert curve(log, "accuracy/best/pooled") == [(3, pytest.approx(summary["best"]["pooled"]))]
-    assert curve(log, "accuracy/last/pooled") == [(3, pytest.approx(summary["last"]["pooled"]))]
+    assert curve(log, "accuracy/best/pooled") == [(3, pytest.approx(summary.best.pooled))]
+    assert curve(log, "accuracy/last/pooled") == [(3, pytest.approx(summary.last.pooled))]
 
 
 def test_interrupted_and_resumed_a_log_has_every_round_once(tmp_path, read):
@@ -137,7 +130,7 @@ def test_interrupted_and_resumed_a_log_has_every_round_once(tmp_path, read):
     assert [step for step, _ in curve(read(folder), "loss/train")] == [1]  # the watch stopped it before it was told
     result = run(experiment, out=tmp_path, tracker="tensorboard")
     log = read(folder)
-    check_scalars(log, result.history)
+    check_scalars(log, result.run)
     assert curve(log, "accuracy/best/pooled")[0][0] == 4
     times = [event.wall_time for event in log.Scalars("loss/train")]
     assert times == sorted(times)
@@ -152,7 +145,7 @@ def test_a_log_that_was_left_open_is_written_anew(tmp_path, read):
     events.with_name("events.out.tfevents.9999999999.elsewhere.1.0").write_bytes(events.read_bytes() + b"torn")
     run(experiment, out=tmp_path, tracker="tensorboard")
     assert len(list(folder.glob("events.*"))) == 1
-    check_scalars(read(folder.parent), result.history)
+    check_scalars(read(folder.parent), result.run)
 
 
 def test_a_finished_run_is_logged_afterwards_at_the_times_of_its_rounds(tmp_path, read):
@@ -162,12 +155,11 @@ def test_a_finished_run_is_logged_afterwards_at_the_times_of_its_rounds(tmp_path
     run(experiment, out=tmp_path, tracker="tensorboard")
     folder = run_folder(experiment, tmp_path)
     log = read(folder)
-    check_scalars(log, result.history)
+    check_scalars(log, result.run)
     after = {name: text for name, text in contents(folder).items() if not name.startswith("tensorboard")}
     assert after == before
     times = [event.wall_time for event in log.Scalars("loss/train")]
-    seconds = [json.loads(line)["round"] for line in (folder / "timings.jsonl").read_text().splitlines()]
-    assert np.diff(times) == pytest.approx(seconds[1:], abs=1e-3)
+    assert np.diff(times) == pytest.approx([result.run.seconds[round] for round in (2, 3)], abs=1e-3)
     assert times[-1] == pytest.approx((folder / "server.safetensors").stat().st_mtime, abs=0.01)
 
 
@@ -179,6 +171,19 @@ def test_a_method_without_prototypes_and_a_run_without_rounds_are_logged(tmp_pat
     assert curve(log, "accuracy/last/pooled")
     assert not [tag for tag in log.Tags()["scalars"] if tag.startswith("prototypes")]
     assert read(run_folder(none, tmp_path)).Tags()["scalars"] == []
+
+
+def test_rounds_without_evaluation_and_prototypes_that_are_lost_are_logged(tmp_path, read):
+    """Every second round of three is evaluated, and the last; the prototypes of round 2 are gone."""
+    experiment = spiral(evaluate_every=2)
+    folder = run(experiment, out=tmp_path).run.folder
+    (folder / "prototypes" / "2.safetensors").unlink()
+    run(experiment, out=tmp_path, tracker="tensorboard")
+    log = read(folder)
+    assert [step for step, _ in curve(log, "accuracy/logits/pooled")] == [2, 3]
+    assert [step for step, _ in curve(log, "loss/train")] == [1, 2, 3]
+    (told,) = log.Tensors("prototypes/text_summary")
+    assert b"2.safetensors is missing" in told.tensor_proto.string_val[0]
 
 
 def test_the_command_line_tracks_one_run_and_a_comparison(tmp_path, read):

@@ -1,6 +1,6 @@
 """The methods: one file each; this table is also the table of contents. Listing it imports none of them."""
 
-from protonorm.registry import Entry
+from protonorm.core.registry import Entry
 
 ALGORITHMS: dict[str, Entry] = {
     "protonorm": Entry(

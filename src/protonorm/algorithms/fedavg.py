@@ -18,9 +18,9 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from protonorm.averaging import Buffers, average_by_examples, shared
-from protonorm.core import Algorithm, Client, Server, Step
-from protonorm.settings import STRICT
+from protonorm.algorithms.parts.weights import Buffers, average_by_examples, model_schema, shared
+from protonorm.core import Algorithm, Client, Schema, Server, Step, Task
+from protonorm.core.types import STRICT
 from protonorm.tensors import Tensors, snapshot
 
 
@@ -34,6 +34,10 @@ class FedAvg(Algorithm):
     rules: ClassVar[tuple[str, ...]] = ("received", "logits")
     headline: ClassVar[str] = "received"
 
+    def schema(self, task: Task) -> Schema:
+        """Both sides say the model; clients also their numbers of samples."""
+        return model_schema(task, self.buffers)
+
     def init_server(self, server: Server) -> Step:
         """Begin with one model for all."""
         assert server.model is not None
@@ -41,7 +45,7 @@ class FedAvg(Algorithm):
         return Step(model, model)
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
-        """Take the average model over."""
+        """Take over the average model."""
         return state | message
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
@@ -57,5 +61,5 @@ class FedAvg(Algorithm):
 
     def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
         """Average the models by their numbers of samples: w = Σ n_i w_i / Σ n_i."""
-        model = average_by_examples(state, replies)
+        model = average_by_examples(replies)
         return Step(model, model)

@@ -18,12 +18,12 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
-from protonorm.core import Algorithm, Client, Server, Step
-from protonorm.geometry.prototypes import INTEGERS
-from protonorm.heads import first_head, linear, said_head, take_head
-from protonorm.learning import descend
-from protonorm.settings import STRICT, Count, NonNegative, Positive
-from protonorm.tensors import Tensors, alike, floats, prefixed, snapshot, under, weighted_mean
+from protonorm.algorithms.parts.heads import check_linear, first_head, linear, said_head, take_head
+from protonorm.algorithms.parts.messages import class_counts, head_slots, make_schema
+from protonorm.algorithms.parts.server_training import descend
+from protonorm.core import Algorithm, Client, Field, Schema, Server, SplitModel, Step, Task, optional
+from protonorm.core.types import STRICT, Count, NonNegative, Positive
+from protonorm.tensors import Tensors, floats, prefixed, snapshot, under, weighted_mean
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -36,9 +36,21 @@ class FedGen(Algorithm):
     server_steps: Count = 100  # steps of the generator in a round, a batch each
     server_lr: Positive = 0.005  # of its Adam
 
-    auxiliary: ClassVar[bool] = True  # only for the head that the server begins with
     rules: ClassVar[tuple[str, ...]] = ("received", "logits")
     headline: ClassVar[str] = "received"
+
+    def schema(self, task: Task) -> Schema:
+        """Both sides say a head; clients also counts, the server from round 1 on also counts and generator."""
+        head, counts = head_slots(task), class_counts("K", least=0)
+        with torch.device("meta"):  # names and shapes alone: no weight is drawn
+            generator = Generator(self.noise, task.num_classes, self.hidden, task.feature_dim)
+        weights = floats(prefixed("generator", generator.state_dict()))
+        taught = {name: Field(tuple(value.shape), value.dtype) for name, value in weights.items()}
+        return make_schema(task, up=(*head, (counts,)), down=(*head, optional({**taught, **counts})))
+
+    def check_network(self, model: SplitModel) -> None:
+        """Refuse a head that is more than one linear layer."""
+        check_linear(model)
 
     def init_server(self, server: Server) -> Step:
         """Begin with one head for all; keep the generator back until it has learnt."""
@@ -46,7 +58,7 @@ class FedGen(Algorithm):
         return Step(head | floats(snapshot("generator", generator)), head)
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
-        """Take the average head over."""
+        """Take over the average head."""
         return take_head(state, message)
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
@@ -71,7 +83,7 @@ class FedGen(Algorithm):
         For linear heads the average of the clients' logits, Σ n_i g_i(z) / Σ n_i, is what the average head gives.
         """
         counts = torch.zeros(server.num_classes, dtype=torch.int64)
-        average = weighted_mean(heads_of(replies, under(state, "head"), counts))
+        average = weighted_mean(heads_of(replies, counts))
         head, generator = linear(average).requires_grad_(False), self._generator(server, state).train()
 
         def loss(labels: Tensor) -> Tensor:
@@ -110,11 +122,8 @@ def draw(counts: Tensor, size: int) -> Tensor:
     return counts.double().multinomial(size, replacement=True)
 
 
-def heads_of(replies: Iterator[Tensors], like: Tensors, counts: Tensor) -> Iterator[tuple[float, Tensors]]:
-    """Pass on each client's head and number of samples, and add its samples by class to the counts (K,)."""
-    for number, reply in enumerate(replies):
-        head, own = alike(under(reply, "head"), like, f"The head of reply {number}"), reply["counts"]
-        if own.shape != counts.shape or own.dtype not in INTEGERS or bool((own < 0).any()) or not own.any():
-            raise ValueError(f"The counts of reply {number} must be {len(counts)} whole numbers, some above zero.")
-        counts += own
-        yield float(own.sum()), head
+def heads_of(replies: Iterator[Tensors], counts: Tensor) -> Iterator[tuple[float, Tensors]]:
+    """Pass on each client's number of samples and head, and add its samples by class to the counts (K,)."""
+    for reply in replies:
+        counts += reply["counts"]
+        yield float(reply["counts"].sum()), under(reply, "head")

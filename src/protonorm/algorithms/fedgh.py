@@ -18,10 +18,12 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from protonorm.core import Algorithm, Client, Server, Step
-from protonorm.heads import first_head, linear, take_head
-from protonorm.learning import descend, pairs, shuffled
-from protonorm.settings import STRICT, Count
+from protonorm.algorithms.parts.heads import check_linear, first_head, linear, take_head
+from protonorm.algorithms.parts.messages import class_vectors, head_slots, make_schema
+from protonorm.algorithms.parts.prototypes import class_means, stack_prototypes
+from protonorm.algorithms.parts.server_training import descend, shuffled
+from protonorm.core import Algorithm, Client, Schema, Server, SplitModel, Step, Task
+from protonorm.core.types import STRICT, Count
 from protonorm.tensors import Tensors, snapshot, under
 
 
@@ -31,9 +33,16 @@ class FedGH(Algorithm):
 
     server_epochs: Count = 1  # passes over what the clients sent
 
-    auxiliary: ClassVar[bool] = True  # only for the head that the server begins with
     rules: ClassVar[tuple[str, ...]] = ("received", "logits")
     headline: ClassVar[str] = "received"
+
+    def schema(self, task: Task) -> Schema:
+        """Clients say prototypes, the server a head."""
+        return make_schema(task, up=((class_vectors("K_i"),),), down=head_slots(task))
+
+    def check_network(self, model: SplitModel) -> None:
+        """Refuse a head that is more than one linear layer."""
+        check_linear(model)
 
     def init_server(self, server: Server) -> Step:
         """Begin with one head for all."""
@@ -41,7 +50,7 @@ class FedGH(Algorithm):
         return Step(head, head)
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
-        """Take the server's head over."""
+        """Take over the server's head."""
         return take_head(state, message)
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
@@ -52,7 +61,7 @@ class FedGH(Algorithm):
             return cross_entropy(model(x), y)
 
         mean = client.fit(loss, model)
-        return Step(snapshot("model", model), client.class_means(model), {"loss": mean})
+        return Step(snapshot("model", model), class_means(client, model), {"loss": mean})
 
     def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
         """Train the head to tell the classes of the prototypes apart."""
@@ -61,7 +70,7 @@ class FedGH(Algorithm):
         def loss(prototypes: Tensor, classes: Tensor) -> Tensor:
             return cross_entropy(head(prototypes), classes)
 
-        batches = shuffled(*pairs(replies, server), self.server_epochs, server.batch_size)
+        batches = shuffled(*stack_prototypes(replies, server), self.server_epochs, server.batch_size)
         mean = descend(loss, batches, torch.optim.SGD(head.parameters(), server.lr), server)
         said = snapshot("head", head)
         return Step(said, said, {"head.loss": mean})

@@ -2,7 +2,7 @@
 
 Wu et al., "Communication-Efficient Federated Learning via Knowledge Distillation", Nature Communications 2022.
 
-server remembers: student.* (floating tensors of the family's first network)
+server remembers: student.* (floating tensors of the second network)
 server says:      the same; matrices as .u (m, q), .s (q,), .v (q, …) where that is smaller
 client remembers: model.*, projection.weight (d, d), the student's integers, such as batch counters
 client says:      student.* as the server, or what training changed in them
@@ -17,11 +17,11 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from protonorm.core import Algorithm, Client, Server, Step
-from protonorm.geometry.divergence import Reduction, divergence
-from protonorm.geometry.factors import compress, decompress
-from protonorm.settings import STRICT, Fraction, Positive
-from protonorm.tensors import Tensors, alike, floats, integers, prefixed, snapshot, under, weighted_mean
+from protonorm.core import Algorithm, Client, Field, Schema, Server, Slot, Step, Task, slots_like
+from protonorm.core.types import STRICT, Fraction, Positive
+from protonorm.geometry.factors import compress, decompress, largest_rank
+from protonorm.geometry.losses import Reduction, divergence
+from protonorm.tensors import Tensors, floats, integers, numbers, prefixed, snapshot, under, weighted_mean
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -38,6 +38,14 @@ class FedKD(Algorithm):
 
     auxiliary: ClassVar[bool] = True
 
+    def schema(self, task: Task) -> Schema:
+        """Both sides say the student, whole or in factors; the server whole if clients say updates."""
+        student = floats(snapshot("student", task.template))
+        ranks = {_rank(name): largest_rank(value.shape) for name, value in student.items()}
+        up = tuple(_whole_or_factors(name, value) for name, value in student.items())
+        down = up if self.compressed == "weights" else slots_like(student)
+        return Schema(up, down, bounds={symbol: rank for symbol, rank in ranks.items() if rank})
+
     def init_server(self, server: Server) -> Step:
         """Begin with one student for all."""
         assert server.auxiliary is not None
@@ -53,8 +61,7 @@ class FedKD(Algorithm):
         """Train mentor, student and projection on the sum of the losses, then compress the student."""
         model, student, projection = client.load(state), client.auxiliary, _projection(client)
         assert student is not None
-        wanted = floats(prefixed("student", student.state_dict()))
-        received = alike(decompress(message, wanted), wanted, "The server's student")
+        received = decompress(message, floats(prefixed("student", student.state_dict())))
         student.load_state_dict(under(state | received, "student"))
         projection.load_state_dict(under(state, "projection"))
 
@@ -74,8 +81,7 @@ class FedKD(Algorithm):
 
     def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
         """Rebuild the students, or what changed in them, average that, all alike, and publish the student."""
-        rebuilt = (alike(decompress(reply, state), state, "A client's student") for reply in replies)
-        mean = weighted_mean((1.0, student) for student in rebuilt)
+        mean = weighted_mean((1.0, decompress(reply, state)) for reply in replies)
         if self.compressed == "updates":
             mean = {name: state[name] + change for name, change in mean.items()}
         return self._publish(mean, server)
@@ -101,7 +107,7 @@ class FedKD(Algorithm):
     def _publish(self, student: Tensors, server: Server) -> Step:
         energy = self.energy(server.round, server.rounds)
         said = compress(student, energy) if self.compressed == "weights" else student
-        return Step(student, said, {"energy": energy, "ratio": _numbers(said) / _numbers(student)})
+        return Step(student, said, {"energy": energy, "ratio": numbers(said) / numbers(student)})
 
 
 def _projection(client: Client) -> nn.Linear:
@@ -109,5 +115,15 @@ def _projection(client: Client) -> nn.Linear:
     return nn.Linear(client.feature_dim, client.feature_dim, bias=False).to(client.device)
 
 
-def _numbers(tensors: Tensors) -> int:
-    return sum(value.numel() for value in tensors.values())
+def _whole_or_factors(name: str, value: Tensor) -> Slot:
+    """Describe a tensor (m, …), and its factors where they may be smaller."""
+    whole, q = {name: Field(tuple(value.shape), value.dtype)}, _rank(name)
+    if not largest_rank(value.shape):
+        return (whole,)
+    shapes = {"u": (len(value), q), "s": (q,), "v": (q, *value.shape[1:])}
+    return whole, {f"{name}.{tag}": Field(shape, value.dtype) for tag, shape in shapes.items()}
+
+
+def _rank(name: str) -> str:
+    """Name the symbol of a tensor's rank."""
+    return f"q({name})"

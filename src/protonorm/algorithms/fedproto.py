@@ -13,15 +13,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from protonorm.core import Algorithm, Client, Server, Step
-from protonorm.exchange import joined, prototype_scores, targets
-from protonorm.geometry.prototypes import class_sums, means_of, prototype_loss
-from protonorm.settings import STRICT, NonNegative, Positive
+from protonorm.algorithms.parts.messages import class_counts, class_vectors, make_schema
+from protonorm.algorithms.parts.prototypes import (
+    RunningMeans,
+    average_prototypes,
+    class_means,
+    prototype_scores,
+    targets,
+)
+from protonorm.core import Algorithm, Client, Schema, Server, Step, Task, optional
+from protonorm.core.types import STRICT, NonNegative, Positive
+from protonorm.geometry.losses import prototype_loss
 from protonorm.tensors import Tensors, snapshot
 
 
@@ -37,32 +43,31 @@ class FedProto(Algorithm):
     rules: ClassVar[tuple[str, ...]] = ("global", "local", "logits")
     headline: ClassVar[str] = "global"
 
+    def schema(self, task: Task) -> Schema:
+        """Both sides say prototypes, the server from round 1 on; clients also counts if weighted."""
+        counts = class_counts("K_i", least=1) if self.weighting == "samples" else {}
+        return make_schema(task, up=(({**class_vectors("K_i"), **counts},),), down=(optional(class_vectors("K'")),))
+
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train with CE + λR (Eqs. 4, 5), then measure the local prototypes (Eq. 2)."""
         model = client.load(state)
         prototypes, known = targets(message, client)  # (K, d), (K,)
-        sums = torch.zeros(client.num_classes, client.feature_dim, dtype=torch.float64, device=client.device)
-        counts = torch.zeros(client.num_classes, dtype=torch.int64, device=client.device)
+        running = RunningMeans(client, "prototypes", client.feature_dim)
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
             z = model.features(x)
             if self.measured == "during":
-                for total, more in zip((sums, counts), class_sums(z.detach(), y, client.num_classes), strict=True):
-                    total += more
+                running.add(z.detach(), y)
             return cross_entropy(model.head(z), y) + self.lam * prototype_loss(z, y, self.gamma * prototypes, known)
 
         mean = client.fit(loss, model)
-        if self.measured == "during":
-            classes, means = means_of(sums, counts)
-            own = {"classes": classes.cpu(), "prototypes": means.float().cpu()}
-        else:
-            own = client.class_means(model)
+        own = running.result() if self.measured == "during" else class_means(client, model)
         said = own | {"counts": client.train.class_counts(client.num_classes)[own["classes"]]}
         return Step(snapshot("model", model) | own, said if self.weighting == "samples" else own, {"loss": mean})
 
     def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
         """Average per class (Eq. 7); a class that nobody sent keeps its last prototype."""
-        prototypes = joined(state, replies, server)
+        prototypes = average_prototypes(state, replies, server)
         return Step(prototypes, prototypes)
 
     scores = prototype_scores

@@ -19,11 +19,13 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
-from protonorm.core import Algorithm, Client, Server, Step
-from protonorm.exchange import prototype_scores, targets
-from protonorm.geometry.prototypes import class_means, margins, prototype_loss
-from protonorm.learning import descend, pairs, shuffled
-from protonorm.settings import STRICT, Count, NonNegative, Positive
+from protonorm.algorithms.parts.messages import class_vectors, make_schema
+from protonorm.algorithms.parts.prototypes import class_means, prototype_scores, stack_prototypes, targets
+from protonorm.algorithms.parts.server_training import descend, shuffled
+from protonorm.core import Algorithm, Client, Schema, Server, Step, Task, optional
+from protonorm.core.types import STRICT, Count, NonNegative, Positive
+from protonorm.geometry import prototypes as geometry
+from protonorm.geometry.losses import prototype_loss
 from protonorm.tensors import Tensors, snapshot, under
 
 NARROWEST = 64  # of fewer ReLU, all may be silent for several classes, whose prototypes then coincide for ever
@@ -43,6 +45,10 @@ class FedTGP(Algorithm):
     rules: ClassVar[tuple[str, ...]] = ("global", "local", "logits")
     headline: ClassVar[str] = "global"
 
+    def schema(self, task: Task) -> Schema:
+        """Clients say the prototypes of their classes, the server from round 1 on those of all classes."""
+        return make_schema(task, up=((class_vectors("K_i"),),), down=(optional(class_vectors("K")),))
+
     def init_server(self, server: Server) -> Step:
         """Draw the generator; say nothing before it has learnt."""
         return Step(snapshot("generator", self._generator(server)), {})
@@ -51,19 +57,19 @@ class FedTGP(Algorithm):
         """Train with CE + λR towards γ·ĉ_j, as FedProto does, then measure the local prototypes."""
         model = client.load(state)
         prototypes, known = targets(message, client)  # (K, d), (K,)
-        before = client.class_means(model) if self.measured == "before" else None
+        before = class_means(client, model) if self.measured == "before" else None
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
             z = model.features(x)
             return cross_entropy(model.head(z), y) + self.lam * prototype_loss(z, y, self.gamma * prototypes, known)
 
         mean = client.fit(loss, model)
-        own = before or client.class_means(model)
+        own = before or class_means(client, model)
         return Step(snapshot("model", model) | own, own, {"loss": mean})
 
     def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
         """Train the generator to be near the prototypes of its class and far from others; say what it gives."""
-        vectors, labels = pairs(replies, server)  # (N, d), (N,)
+        vectors, labels = stack_prototypes(replies, server)  # (N, d), (N,)
         margin = adaptive_margin(vectors, labels, server.num_classes, self.tau)
         generator, classes = self._generator(server), torch.arange(server.num_classes)
         generator.load_state_dict(under(state, "generator"))
@@ -88,8 +94,8 @@ class FedTGP(Algorithm):
 
 def adaptive_margin(vectors: Tensor, labels: Tensor, num_classes: int, tau: float) -> float:
     """Find δ, the largest distance of a class mean to its nearest neighbour, but τ at most; τ with less than two."""
-    classes, means = class_means(vectors, labels, num_classes)
-    return min(float(margins(means).max()), tau) if len(classes) > 1 else tau
+    classes, means = geometry.class_means(vectors, labels, num_classes)
+    return min(float(geometry.margins(means).max()), tau) if len(classes) > 1 else tau
 
 
 def margin_loss(points: Tensor, labels: Tensor, prototypes: Tensor, margin: float) -> Tensor:

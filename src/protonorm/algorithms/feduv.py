@@ -19,9 +19,9 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
-from protonorm.averaging import Buffers, average_by_examples, shared
-from protonorm.core import Algorithm, Client, Server, Step
-from protonorm.settings import STRICT, NonNegative
+from protonorm.algorithms.parts.weights import Buffers, average_by_examples, model_schema, shared
+from protonorm.core import Algorithm, Client, Schema, Server, Step, Task
+from protonorm.core.types import STRICT, NonNegative
 from protonorm.tensors import Tensors, snapshot
 
 SMALLEST = 1e-12  # of σ: features this near each other count as equal
@@ -41,6 +41,10 @@ class FedUV(Algorithm):
     rules: ClassVar[tuple[str, ...]] = ("received", "logits")
     headline: ClassVar[str] = "received"
 
+    def schema(self, task: Task) -> Schema:
+        """Both sides say the model; clients also their numbers of samples."""
+        return model_schema(task, self.buffers)
+
     def init_server(self, server: Server) -> Step:
         """Begin with one model for all."""
         assert server.model is not None
@@ -48,7 +52,7 @@ class FedUV(Algorithm):
         return Step(model, model)
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
-        """Take the average model over."""
+        """Take over the average model."""
         return state | message
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
@@ -58,8 +62,9 @@ class FedUV(Algorithm):
         def loss(x: Tensor, y: Tensor) -> Tensor:
             z = model.features(x)
             logits = model.head(z)
-            spread = uniformity_loss(z if self.features == "raw" else normalize(z), self.bandwidth == "detached")
-            return cross_entropy(logits, y) + self.mu * variance_loss(logits.softmax(1)) + self.lam * spread
+            points = z if self.features == "raw" else normalize(z.float())
+            l_v, l_u = variance_loss(logits.float().softmax(1)), uniformity_loss(points, self.bandwidth == "detached")
+            return cross_entropy(logits, y) + self.mu * l_v + self.lam * l_u
 
         mean = client.fit(loss, model)
         said = shared("model", model, self.buffers) | {"num_examples": torch.tensor(len(client.train))}
@@ -67,7 +72,7 @@ class FedUV(Algorithm):
 
     def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
         """Average the models by their numbers of samples: w = Σ n_i w_i / Σ n_i."""
-        model = average_by_examples(state, replies)
+        model = average_by_examples(replies)
         return Step(model, model)
 
 
@@ -86,10 +91,11 @@ def uniformity_loss(z: Tensor, detached: bool = False) -> Tensor:
     """Average exp(−‖z_a − z_b‖²/σ) over the pairs of features z (B, d): L_U; zero for one row, which has no pair.
 
     σ is the median of the squared distances that are not zero, the lower one of two. Equal features give 1.
+    Features of fewer bits are compared in float32.
     """
     if len(z) < 2:
         return z.new_zeros(())
-    squares = torch.pdist(z).square()  # (B(B − 1)/2,)
+    squares = torch.pdist(z.float()).square()  # (B(B − 1)/2,)
     apart = squares.masked_fill(squares <= 0, math.nan)
     sigma = apart.nanmedian().nan_to_num(nan=1.0).clamp(min=SMALLEST)
     return (-squares / (sigma.detach() if detached else sigma)).exp().mean()

@@ -2,7 +2,7 @@
 
 Shen et al., "Federated Mutual Learning", 2020.
 
-server remembers: meme.* (floating tensors of the family's first network)
+server remembers: meme.* (floating tensors of the second network)
 server says:      the same
 client remembers: model.*, the meme's integers, such as batch counters
 client says:      meme.* as the server
@@ -18,10 +18,10 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from protonorm.core import Algorithm, Client, Server, Step
-from protonorm.geometry.divergence import Reduction, divergence
-from protonorm.settings import STRICT, Positive
-from protonorm.tensors import Tensors, alike, floats, integers, prefixed, snapshot, under, weighted_mean
+from protonorm.core import Algorithm, Client, Schema, Server, Step, Task, slots_like
+from protonorm.core.types import STRICT, Positive
+from protonorm.geometry.losses import Reduction, divergence
+from protonorm.tensors import Tensors, floats, integers, snapshot, under, weighted_mean
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -35,6 +35,11 @@ class FML(Algorithm):
     clip: Positive = 10.0  # bound of each network's gradient norm
 
     auxiliary: ClassVar[bool] = True
+
+    def schema(self, task: Task) -> Schema:
+        """Both sides say the meme."""
+        meme = slots_like(floats(snapshot("meme", task.template)))
+        return Schema(up=meme, down=meme)
 
     def init_server(self, server: Server) -> Step:
         """Begin with one meme for all."""
@@ -51,8 +56,7 @@ class FML(Algorithm):
         """Train both networks on the sum of their losses: each gets the gradient it would get from the two in turn."""
         model, meme = client.load(state), client.auxiliary
         assert meme is not None
-        received = alike(message, floats(prefixed("meme", meme.state_dict())), "The server's meme")
-        meme.load_state_dict(under(state | received, "meme"))
+        meme.load_state_dict(under(state | message, "meme"))
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
             own, shared = self.losses(model(x), meme(x), y)
@@ -64,7 +68,7 @@ class FML(Algorithm):
 
     def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
         """Average the memes, all alike."""
-        meme = weighted_mean((1.0, alike(reply, state, "A client's meme")) for reply in replies)
+        meme = weighted_mean((1.0, reply) for reply in replies)
         return Step(meme, meme)
 
     def losses(self, o: Tensor, o_g: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,10 +18,11 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from protonorm.core import Algorithm, Client, Server, Step
-from protonorm.heads import first_head, said_head, take_head
-from protonorm.settings import STRICT
-from protonorm.tensors import Tensors, alike, floats, snapshot, weighted_mean
+from protonorm.algorithms.parts.heads import check_one_layer, first_head, said_head, take_head
+from protonorm.algorithms.parts.messages import EXAMPLES, head_slots, make_schema
+from protonorm.core import Algorithm, Client, Schema, Server, SplitModel, Step, Task
+from protonorm.core.types import STRICT
+from protonorm.tensors import Tensors, floats, snapshot, weighted_mean
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -30,9 +31,17 @@ class LGFedAvg(Algorithm):
 
     weighting: Literal["samples", "clients"] = "samples"  # by n_i, or all alike as in the authors' code
 
-    auxiliary: ClassVar[bool] = True  # the first head is that of the family's first network
     rules: ClassVar[tuple[str, ...]] = ("received", "logits")
     headline: ClassVar[str] = "received"
+
+    def schema(self, task: Task) -> Schema:
+        """Both sides say a head; clients also their numbers of samples if weighted."""
+        head = head_slots(task)
+        return make_schema(task, up=(*head, EXAMPLES) if self.weighting == "samples" else head, down=head)
+
+    def check_network(self, model: SplitModel) -> None:
+        """Refuse a head that has other parameters than one linear layer."""
+        check_one_layer(model)
 
     def init_server(self, server: Server) -> Step:
         """Begin with one head for all."""
@@ -58,8 +67,6 @@ class LGFedAvg(Algorithm):
         return Step(trained, said, {"loss": mean})
 
     def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
-        """Average the heads by their numbers of samples: φ = Σ n_i φ_i / Σ n_i."""
-        weighted = {"num_examples": torch.tensor(1)} if self.weighting == "samples" else {}
-        checked = (alike(reply, state | weighted, "A client's head") for reply in replies)
-        head = weighted_mean((float(reply.get("num_examples", 1)), floats(reply)) for reply in checked)
+        """Average the heads by the clients' numbers of samples, φ = Σ n_i φ_i / Σ n_i, or all alike."""
+        head = weighted_mean((float(reply.get("num_examples", 1)), floats(reply)) for reply in replies)
         return Step(head, head)

@@ -14,14 +14,18 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from protonorm.core import Algorithm, Client, Server, Step
-from protonorm.settings import STRICT
+from protonorm.core import Algorithm, Client, Schema, Server, Step, Task
+from protonorm.core.types import STRICT
 from protonorm.tensors import Tensors, snapshot
 
 
 @dataclass(frozen=True, config=STRICT)
 class Local(Algorithm):
     """Minimise the cross-entropy on one's own data."""
+
+    def schema(self, task: Task) -> Schema:
+        """Nobody says anything."""
+        return Schema()
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train with the cross-entropy alone."""
@@ -34,5 +38,5 @@ class Local(Algorithm):
         return Step(snapshot("model", model), {}, {"loss": mean})
 
     def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
-        """Learn nothing from nobody."""
+        """Ignore all replies."""
         return Step({}, {})

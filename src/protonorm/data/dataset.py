@@ -1,21 +1,13 @@
-"""What a data set is, and a client's part of it."""
+"""What a data set is, and how to take fewer samples of one. Nothing here needs torch."""
 
 from __future__ import annotations
 
 import hashlib
-import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-
-CACHED = 3 * 2**17  # numbers in a batch of inputs, up to which a CPU's caches hold what networks make of them
-FEWEST, MOST = 32, 256  # samples of such a batch
 
 Inputs = NDArray[np.uint8] | NDArray[np.float32]  # pictures (N, H, W, C), vectors (N, D)
 
@@ -28,14 +20,14 @@ class Dataset:
     inputs: Inputs = field(repr=False)
     labels: NDArray[np.int64] = field(repr=False)  # (N,), from 0 to K − 1
     classes: tuple[str, ...]  # K names
-    owner: NDArray[np.int64] | None = field(default=None, repr=False)  # (N,): clients, if it is dealt out already
-    split: NDArray[np.int8] | None = field(default=None, repr=False)  # (N,): 0 trains, 1 tests, −1 nobody has said
+    owner: NDArray[np.int64] | None = field(default=None, repr=False)  # (N,): each sample's client, if that is given
+    split: NDArray[np.int8] | None = field(default=None, repr=False)  # (N,): 0 trains, 1 tests, −1 is undecided
 
     def __post_init__(self) -> None:
         """Refuse what no network could train on."""
-        complaint = _complain_about_inputs(self.inputs) or _complain_about_labels(self) or _complain_about_owners(self)
-        if complaint:
-            raise ValueError(f"Data set {self.name!r}: {complaint}")
+        problem = _problem_with_inputs(self.inputs) or _problem_with_labels(self) or _problem_with_owners(self)
+        if problem:
+            raise ValueError(f"Data set {self.name!r}: {problem}")
 
     @property
     def num_classes(self) -> int:
@@ -44,26 +36,21 @@ class Dataset:
 
     @property
     def clients(self) -> int | None:
-        """Count the clients that it is dealt out to already; None if it is not."""
+        """Count the clients that own the samples; None if no owners are given."""
         return None if self.owner is None else int(self.owner.max()) + 1
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Say what a network gets: (C, H, W) for pictures, (D,) for vectors."""
+        """Give the shape of one sample as a network gets it: (C, H, W) for pictures, (D,) for vectors."""
         size = self.inputs.shape[1:]
         return (size[2], size[0], size[1]) if len(size) == 3 else size
 
-    @property
-    def form(self) -> dict[str, Any]:
-        """Say in plain data what one sample is, as it is stored."""
-        return {"shape": list(self.inputs.shape[1:]), "type": str(self.inputs.dtype)}
-
     def load(self) -> Self:
-        """Stand where an experiment takes a data set with settings."""
+        """Return itself, so that it can be given where an experiment takes a data set with settings."""
         return self
 
     def description(self) -> dict[str, Any]:
-        """Tell this data set from others in an experiment's key."""
+        """Describe the data set by its content, for an experiment's key."""
         digest = hashlib.sha256()
         given = (array for array in (self.owner, self.split) if array is not None)
         for array in (self.inputs, self.labels, *given):
@@ -71,71 +58,25 @@ class Dataset:
         return {"name": self.name, "samples": len(self.labels), "sha256": digest.hexdigest()}
 
 
-@dataclass(frozen=True, eq=False)
-class Samples:
-    """A client's part: where its samples are in arrays that all parts share."""
-
-    inputs: Tensor  # pictures (N, H, W, C) uint8, vectors (N, D) float32: the whole data set
-    targets: Tensor  # (N,) int64: the whole data set
-    index: Tensor  # (n,) int64: the part
-
-    @classmethod
-    def of(cls, dataset: Dataset, index: NDArray[np.int64]) -> Self:
-        """Look at a part of a data set without copying it."""
-        return cls(view(dataset.inputs), view(dataset.labels), view(index))
-
-    def __len__(self) -> int:
-        """Count the samples, n."""
-        return len(self.index)
-
-    @cached_property
-    def labels(self) -> Tensor:
-        """Give the labels of the part, (n,), on the CPU."""
-        return self.targets[self.index].cpu()
-
-    def class_counts(self, num_classes: int) -> Tensor:
-        """Count the samples of each class, (K,)."""
-        return torch.bincount(self.labels, minlength=num_classes)
-
-    def batch(self, positions: Tensor, device: str | torch.device = "cpu") -> tuple[Tensor, Tensor]:
-        """Gather the samples at positions (B,) of the part, ready for a network."""
-        rows = self.index[positions.to(self.index.device)]
-        x = self.inputs.index_select(0, rows).to(device)
-        return as_input(x), self.targets[rows].to(device)
-
-    def sweep(self, size: int | None = None, device: str | torch.device = "cpu") -> Iterator[tuple[Tensor, Tensor]]:
-        """Go once through the part in its order, `size` samples at a time; the last batch may be smaller."""
-        size = size or at_once(self.inputs)
-        for start in range(0, len(self), size):
-            yield self.batch(torch.arange(start, min(start + size, len(self))), device)
+def take_samples(labels: NDArray[np.int64], samples: int) -> NDArray[np.int64]:
+    """Choose so many positions, sorted: the first ones of each class, in proportion to the classes' sizes."""
+    if samples > len(labels):
+        raise ValueError(f"dataset.samples={samples} is refused: the data set has {len(labels)}.")
+    counts = np.bincount(labels)
+    if samples < np.count_nonzero(counts):
+        raise ValueError(
+            f"dataset.samples={samples} is refused: the data set has {np.count_nonzero(counts)} classes, "
+            "and each needs a sample."
+        )
+    order = np.argsort(labels, kind="stable")  # (N,), class after class
+    starts = np.cumsum(counts) - counts
+    rank = np.arange(len(labels)) - np.repeat(starts, counts)  # of a sample in its class
+    turn = np.lexsort((labels[order], (rank + 0.5) / np.repeat(counts, counts)))  # all classes advance evenly
+    turn = np.concatenate([turn[rank[turn] == 0], turn[rank[turn] != 0]])  # no class is left out
+    return np.sort(order[turn[:samples]])
 
 
-def at_once(inputs: Tensor) -> int:
-    """Say how many samples to compute at once where no gradient is taken: few large pictures, many small ones."""
-    numbers = max(1, inputs[:1].numel())
-    return min(MOST, max(FEWEST, CACHED // numbers))
-
-
-def as_input(x: Tensor) -> Tensor:
-    """Turn stored samples into what a network takes.
-
-    Bytes become numbers from −1 to 1: mean 0.5 and deviation 0.5 are taken out of x/255.
-    Pictures (B, H, W, C) come as (B, C, H, W) in channels_last memory, as they are stored.
-    """
-    if x.dtype == torch.uint8:
-        x = x.to(torch.float32).div_(127.5).sub_(1.0)  # bit for bit (x/255 − 0.5)/0.5
-    return x.permute(0, 3, 1, 2) if x.ndim == 4 else x
-
-
-def view(array: NDArray[Any]) -> Tensor:
-    """Look at an array as a tensor."""
-    with warnings.catch_warnings():
-        # Nothing here writes into a data set, so that memory-mapped and other read-only arrays are welcome.
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
-        return torch.from_numpy(np.ascontiguousarray(array))
-
-
-def _complain_about_inputs(inputs: Inputs) -> str | None:
+def _problem_with_inputs(inputs: Inputs) -> str | None:
     picture = inputs.ndim == 4 and inputs.dtype == np.uint8
     vector = inputs.ndim == 2 and inputs.dtype == np.float32
     if not picture and not vector:
@@ -150,7 +91,7 @@ def _complain_about_inputs(inputs: Inputs) -> str | None:
     return None
 
 
-def _complain_about_labels(data: Dataset) -> str | None:
+def _problem_with_labels(data: Dataset) -> str | None:
     labels, known = data.labels, data.num_classes
     if labels.ndim != 1 or labels.dtype != np.int64:
         return f"the labels have shape {labels.shape} and type {labels.dtype}; expected int64 numbers (N,)."
@@ -161,14 +102,14 @@ def _complain_about_labels(data: Dataset) -> str | None:
     return None
 
 
-def _complain_about_owners(data: Dataset) -> str | None:
+def _problem_with_owners(data: Dataset) -> str | None:
     owner, split, size = data.owner, data.split, data.labels.shape
     if owner is None:
         return None if split is None else "a split without owners is not used; leave it out."
     if owner.shape != size or owner.dtype != np.int64:
         return f"the owners have shape {owner.shape} and type {owner.dtype}; expected int64 numbers {size}."
     if owner.min() < 0 or not (held := np.bincount(owner)).all():
-        return f"the owners go from {owner.min()} to {owner.max()}, but somebody has no sample."
+        return f"the owners go from {owner.min()} to {owner.max()}, but some client has no sample."
     if split is None:
         return None
     if split.shape != size or split.dtype != np.int8:

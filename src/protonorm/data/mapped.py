@@ -1,8 +1,8 @@
-"""A copy of pictures that processes can map, and its fingerprint: made once, then opened in no time.
+"""Copies of picture sets that all processes of a machine can map into memory: made once, then opened in no time.
 
-<root>/mapped/<name>-<mark>/   images.npy    plain, to be mapped
-                               rest.npz      labels, split, classes and perhaps owner
-                               about.json    number and size of the pictures, sha256 of the content
+<root>/mapped/<name>-<version>/   images.npy    plain, to be mapped
+                                  rest.npz      labels, split, classes and perhaps owner
+                                  about.json    number and size of the pictures, sha256 of the content
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ Source = TypeVar("Source", bound=Hashable)
 
 
 class Mapped(NamedTuple):
-    """Pictures, mapped or in memory, and what tells them from others."""
+    """Pictures, mapped or in memory, and facts about them."""
 
     arrays: Arrays
     about: dict[str, Any]  # samples, size, sha256
 
 
-def stamp(*words: object) -> str:
-    """Condense what a copy was made from, such as a file's size and time, to ten characters."""
-    return hashlib.sha256(repr(words).encode()).hexdigest()[:10]
+def short_hash(*values: object) -> str:
+    """Condense values, such as a path or a file's size and time, to ten characters."""
+    return hashlib.sha256(repr(values).encode()).hexdigest()[:10]
 
 
-def stamp_of_file(path: Path, *words: object) -> str:
-    """Condense a file's size and time: another file in its place gets another stamp."""
+def file_version(path: Path, *values: object) -> str:
+    """Condense a file's size and time, so that a changed file gets another version."""
     try:
         found = path.stat()
     except OSError:
         raise ValueError(f"There is no file {path}.") from None
-    return stamp(found.st_size, found.st_mtime_ns, *words)
+    return short_hash(found.st_size, found.st_mtime_ns, *values)
 
 
-def open_mapped(root: Path, name: str, mark: str, read: Callable[[Source], Arrays], source: Source) -> Mapped:
-    """Open the copy with this mark; if it is not there, read the source and make it."""
-    return _opened(root / "mapped", name, mark, read, source)
+def open_mapped(root: Path, name: str, version: str, read: Callable[[Source], Arrays], source: Source) -> Mapped:
+    """Open the copy of this version; if there is none, read the source and make it."""
+    return _open(root / "mapped", name, version, read, source)
 
 
 @lru_cache(maxsize=2)  # for pictures that stay in memory
-def _opened(place: Path, name: str, mark: str, read: Callable[[Any], Arrays], source: Any) -> Mapped:
-    folder = place / f"{name}-{mark}"
+def _open(place: Path, name: str, version: str, read: Callable[[Any], Arrays], source: Any) -> Mapped:
+    folder = place / f"{name}-{version}"
     if not folder.exists():
         arrays = read(source)
         samples, *size = arrays.images.shape
-        about = {"samples": samples, "size": size, "sha256": fingerprint(arrays)}
+        about = {"samples": samples, "size": size, "sha256": content_hash(arrays)}
         try:
             _write(folder, arrays, about)
         except OSError as error:
@@ -69,8 +69,8 @@ def _opened(place: Path, name: str, mark: str, read: Callable[[Any], Arrays], so
     return _read(folder)
 
 
-def fingerprint(arrays: Arrays) -> str:
-    """Hash pictures and labels, and who has them if that is given."""
+def content_hash(arrays: Arrays) -> str:
+    """Hash pictures and labels, and owners and split if owners are given."""
     digest = hashlib.sha256()
     given = (arrays.owner, arrays.split) if arrays.owner is not None else ()
     for array in (arrays.images, arrays.labels, *given):
@@ -79,7 +79,7 @@ def fingerprint(arrays: Arrays) -> str:
 
 
 def _write(folder: Path, arrays: Arrays, about: dict[str, Any]) -> None:
-    """Write all files into a folder beside, and move it to its place at once; a faster process's folder is kept."""
+    """Write all files into a temporary folder, and move it to its place; a faster process's copy is kept."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
@@ -88,7 +88,7 @@ def _write(folder: Path, arrays: Arrays, about: dict[str, Any]) -> None:
         np.savez(beside / "rest.npz", **rest | ({} if arrays.owner is None else {"owner": arrays.owner}))
         (beside / "about.json").write_bytes(pretty(about))
         for file in beside.iterdir():
-            with file.open("r+b") as written:  # some systems bring only open-for-writing files to the disk
+            with file.open("r+b") as written:  # some systems flush only files that are open for writing
                 os.fsync(written.fileno())
         beside.chmod(0o755)
         if not folder.exists():
@@ -110,7 +110,7 @@ def _read(folder: Path) -> Mapped:
 
 
 def _remove_older(name: str, kept: Path) -> None:
-    """Remove copies of what the data were before; a process that still maps one keeps what it mapped."""
+    """Remove the copies of earlier versions; a process that still maps one keeps what it mapped."""
     for other in kept.parent.iterdir():
         if other != kept and re.fullmatch(re.escape(name) + "-[0-9a-f]{10}", other.name):
             shutil.rmtree(other, ignore_errors=True)

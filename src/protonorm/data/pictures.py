@@ -12,19 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from protonorm.progress import steps
+from protonorm.core.progress import steps
 
 # Pillow calls other programs for some formats, such as EPS; these it reads itself.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEBP", "TIFF")
-ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".webp", ".tif", ".tiff")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".webp", ".tif", ".tiff")
 GREY = ("1", "L", "LA")  # Pillow's modes of grey pictures with eight bits or fewer
 COLOURED = ("RGB", "RGBA", "P", "PA", "CMYK", "YCbCr", "RGBX", "LAB", "HSV", "RGBa", "La")
 MODE = {1: "L", 3: "RGB"}  # by channels
-TURNED = (5, 6, 7, 8)  # values of EXIF's orientation that exchange height and width
-ORIENTATION = 0x0112
+ORIENTATION = 0x0112  # the EXIF field
+SIDEWAYS = (5, 6, 7, 8)  # its values that exchange height and width
 
 
-class Look(NamedTuple):
+class ImageHeader(NamedTuple):
     """What a picture's header says."""
 
     height: int
@@ -32,37 +32,37 @@ class Look(NamedTuple):
     channels: int  # 1 or 3
 
 
-def look(path: Path) -> Look:
-    """Read a picture's header."""
-    with opened(path, str(path)) as picture:
+def read_header(path: Path) -> ImageHeader:
+    """Read a picture's size and channels without its pixels."""
+    with open_picture(path, str(path)) as picture:
         if picture.mode not in GREY + COLOURED:
             raise ValueError(f"its pixels are of the kind {picture.mode}; expected eight bits a channel")
         width, height = picture.size
-        if picture.getexif().get(ORIENTATION) in TURNED:
+        if picture.getexif().get(ORIENTATION) in SIDEWAYS:
             width, height = height, width
-        return Look(height, width, 1 if picture.mode in GREY else 3)
+        return ImageHeader(height, width, 1 if picture.mode in GREY else 3)
 
 
-def pixels(file: Path | IO[bytes], name: str, size: tuple[int, int] | None, channels: int) -> NDArray[np.uint8]:
-    """Read a picture as (H, W, C), upright, brought to a size (H, W) if one is given."""
-    with opened(file, name) as picture:
+def read_picture(file: Path | IO[bytes], name: str, size: tuple[int, int] | None, channels: int) -> NDArray[np.uint8]:
+    """Read a picture as (H, W, C), upright, resized to (H, W) if a size is given."""
+    with open_picture(file, name) as picture:
         upright = ImageOps.exif_transpose(picture).convert(MODE[channels])
         if size and upright.size != size[::-1]:
             upright = upright.resize(size[::-1], Image.Resampling.BILINEAR)
         return np.asarray(upright, dtype=np.uint8).reshape(upright.height, upright.width, channels)
 
 
-def stack(paths: Sequence[Path], size: tuple[int, int], channels: int) -> NDArray[np.uint8]:
+def read_pictures(paths: Sequence[Path], size: tuple[int, int], channels: int) -> NDArray[np.uint8]:
     """Read pictures into one array (N, H, W, C)."""
     images = np.empty((len(paths), *size, channels), np.uint8)
     for position, path in enumerate(steps(paths, "Reading pictures")):
-        images[position] = pixels(path, str(path), size, channels)
+        images[position] = read_picture(path, str(path), size, channels)
     return images
 
 
 @contextmanager
-def opened(file: Path | IO[bytes], name: str) -> Iterator[Any]:
-    """Open a picture; what is wrong with it becomes a sentence that names it."""
+def open_picture(file: Path | IO[bytes], name: str) -> Iterator[Any]:
+    """Open a picture; whatever is wrong with it becomes a sentence that names it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of odd metadata

@@ -1,9 +1,11 @@
-"""The one form in which pictures are prepared: a file NAME.npz of four plain arrays. Nothing here needs torch.
+"""The prepared form of a picture set, a file NAME.npz of four plain arrays, and where such files are kept.
 
 images   uint8 (N, H, W, C)
 labels   int64 (N,), from 0 to K − 1
 split    uint8 (N,), 0 for the original training pictures; all 0 if it is not there
 classes  text (K,); the numbers if it is not there
+
+Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -11,46 +13,63 @@ from __future__ import annotations
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import platformdirs
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-Tell = Callable[[str, int, int], None]  # what is being done, how far it is, how far it goes
+UNDECIDED = -1  # in a split: nobody has said whether a picture trains or tests
 
 
 class Arrays(NamedTuple):
-    """Labelled pictures, as they are prepared."""
+    """Labelled pictures in the prepared form."""
 
     images: NDArray[np.uint8]  # (N, H, W, C)
     labels: NDArray[np.int64]  # (N,)
-    split: NDArray[np.int8]  # (N,): 0 trains, more tests, −1 where nobody has said
+    split: NDArray[np.int8]  # (N,): 0 trains, more tests, −1 is undecided
     classes: tuple[str, ...]  # K names
-    owner: NDArray[np.int64] | None = None  # (N,): the client of each picture, if they are dealt out already
+    owner: NDArray[np.int64] | None = None  # (N,): each picture's client, if that is given
+
+
+def data_root(given: Path | None = None) -> Path:
+    """Find the folder of prepared data: the one given, PROTONORM_DATA, or the user's cache folder."""
+    named = given or os.environ.get("PROTONORM_DATA")
+    return Path(named).expanduser() if named else platformdirs.user_cache_path("protonorm")
 
 
 def read_prepared(path: Path) -> Arrays:
-    """Read a file of the prepared form, or say what is wrong with it."""
-    with opened(path) as file:
+    """Read a prepared file, or say what is wrong with it."""
+    with open_npz(path) as file:
         if missing := {"images", "labels"} - set(file.files):
             raise ValueError(f"it lacks {' and '.join(sorted(missing))}")
-        further = [file.get(name) for name in ("split", "classes")]
-        return check(file["images"], file["labels"], *further)
+        return check_arrays(file["images"], file["labels"], file.get("split"), file.get("classes"))
 
 
 def has_training(path: Path) -> bool:
-    """Tell whether a file holds original training pictures, without reading pictures."""
-    with opened(path) as file:
+    """Tell whether a prepared file holds original training pictures, without reading pictures."""
+    with open_npz(path) as file:
         return "split" not in file or bool((file["split"] == 0).any())
 
 
+def read_shape(path: Path) -> tuple[int, ...]:
+    """Read the shape (N, H, W, C) of prepared pictures without reading the pictures."""
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open("images.npy") as file:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            return read(file)[0]
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} cannot be used as prepared data: {error}.") from error
+
+
 @contextmanager
-def opened(path: Path) -> Iterator[NpzFile]:
-    """Open a .npz file without executing anything; what is wrong with it becomes a sentence."""
+def open_npz(path: Path) -> Iterator[NpzFile]:
+    """Open an .npz file without unpickling anything; whatever is wrong with it becomes a sentence."""
     try:
         if path.exists() and not zipfile.is_zipfile(path):
             raise ValueError("it is not a whole .npz archive")
@@ -63,10 +82,10 @@ def opened(path: Path) -> Iterator[NpzFile]:
         raise ValueError(f"{path} cannot be used as prepared data: {reason}.") from error
 
 
-def check(
+def check_arrays(
     images: NDArray[Any], labels: NDArray[Any], split: NDArray[Any] | None, classes: NDArray[Any] | None
 ) -> Arrays:
-    """Bring arrays into the prepared form, or say why they are not of it."""
+    """Bring arrays into the prepared form, or say why they do not fit it."""
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size:
         raise ValueError(f"images has shape {images.shape} and type {images.dtype}; expected uint8 (N, H, W, C)")
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) != len(images):
@@ -85,7 +104,7 @@ def check(
 
 
 def write_prepared(path: Path, arrays: Arrays) -> None:
-    """Write a file of the prepared form in one atomic step, uncompressed."""
+    """Write a prepared file in one atomic step, uncompressed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -102,14 +121,3 @@ def write_prepared(path: Path, arrays: Arrays) -> None:
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
-
-
-def glance(path: Path) -> tuple[int, ...]:
-    """Read the shape (N, H, W, C) of prepared pictures without reading them."""
-    try:
-        with zipfile.ZipFile(path) as archive, archive.open("images.npy") as file:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            return read(file)[0]
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} cannot be used as prepared data: {error}.") from error

@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 from pydantic.dataclasses import dataclass
 
+from protonorm.core.types import STRICT, Count, NonNegative, Whole
 from protonorm.data.dataset import Dataset
-from protonorm.settings import STRICT, Count, NonNegative, Whole
 
 ARMS = 6
 

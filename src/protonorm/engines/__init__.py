@@ -1,8 +1,10 @@
 """Where clients live: in this process, in others, on a cluster, or at their owners'."""
 
-from protonorm.registry import Entry
+from protonorm.core.registry import Entry
 
 ENGINES: dict[str, Entry] = {
     "serial": Entry("protonorm.engines.serial:Serial", "all clients in this process, one after the other"),
-    "processes": Entry("protonorm.engines.processes:Processes", "clients in one process a core, side by side"),
+    "processes": Entry(
+        "protonorm.engines.processes.engine:Processes", "clients in one process for each core, side by side"
+    ),
 }

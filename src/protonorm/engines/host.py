@@ -1,33 +1,60 @@
-"""Some clients in one process, and what each remembers."""
+"""Some clients in one process: their sites, and where their states rest."""
 
 from __future__ import annotations
 
-from protonorm.core import Reply
-from protonorm.federation import client_step, first_state
-from protonorm.record import States
-from protonorm.setup import Setup
+from collections.abc import Collection
+
+from protonorm.core.protocols import Population, Site
+from protonorm.core.task import Counts, Order, Reply, Task
+from protonorm.federation.client import evaluate_step, first_state, train_step
+from protonorm.runs.states import FolderStore, StateCache
 from protonorm.tensors import Tensors
 
 
 class Host:
-    """Keep clients' states between rounds, in memory and on the disk."""
+    """Let clients act, and keep what they remember between rounds."""
 
-    def __init__(self, setup: Setup, states: States) -> None:
-        self._setup = setup
-        self._states = states
-        self._memory: dict[int, tuple[int, Tensors]] = {}  # client: (round it last trained in, state)
+    def __init__(self, task: Task, population: Population, store: FolderStore) -> None:
+        self._task, self._population, self._store = task, population, store
+        self._first = StateCache()  # states of clients that have not trained yet
+        self._asked: dict[int, Order] = {}  # who was asked to train since the last commit
+        self._checked: Tensors | None = None  # the last message that was found to be allowed
 
-    def step(self, id: int, round: int, message: Tensors, *, train: bool, trained: int) -> Reply:
-        """Let a client act in a round, given the last round it trained in, and keep what it remembers then."""
-        state, reply = client_step(self._setup, id, round, self._recall(id, trained), message, train)
-        if train:
-            self._states.save(id, round, state)
-            self._memory[id] = round, state
+    def train(self, order: Order, message: Tensors) -> Reply:
+        """Let a client train from the state that its order names, and keep the new one beside it."""
+        self._check(message)
+        self._asked[order.id] = order
+        site = self._population.site(order.id)
+        state, reply = train_step(self._task, site, order, self._state(site, order), message)
+        self._store.save(order.id, order.round, state)
         return reply
 
-    def _recall(self, id: int, trained: int) -> Tensors:
-        held = self._memory.get(id)
-        if held is None or held[0] != trained:  # new here, or it has trained elsewhere meanwhile
-            state = self._states.load(id, trained) if trained else first_state(self._setup, id)
-            held = self._memory[id] = trained, state
-        return held[1]
+    def evaluate(self, order: Order, message: Tensors, part: str) -> Counts:
+        """Let a client be evaluated with the state that its order names."""
+        self._check(message)
+        site = self._population.site(order.id)
+        return evaluate_step(self._task, site, order, self._state(site, order), message, part)
+
+    def commit(self, round: int, replied: Collection[int]) -> None:
+        """Drop what the committed round has replaced; of clients that did not reply the state before stays valid."""
+        for id, order in self._asked.items():
+            self._store.keep_only(id, order.round if id in replied else order.trained)
+        self._asked.clear()
+
+    def fetch(self, id: int, trained: int) -> Tensors:
+        """Give a client's state after the round it last trained in."""
+        return self._state(self._population.site(id), Order(id, trained, trained))
+
+    def _state(self, site: Site, order: Order) -> Tensors:
+        if order.trained:
+            return self._store.load(order.id, order.trained)
+        state = self._first.get(order.id, 0)
+        if state is None:
+            state = first_state(self._task, site)
+            self._first.put(order.id, 0, state)
+        return state
+
+    def _check(self, message: Tensors) -> None:
+        if message is not self._checked:
+            self._task.schema.check_down(message)
+            self._checked = message

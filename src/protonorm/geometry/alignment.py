@@ -14,15 +14,15 @@ from typing import Generic, NamedTuple
 import torch
 from torch import Tensor
 
-from protonorm.geometry import exact, paper
-from protonorm.geometry.descent import Settings, affordable, descend, look
-from protonorm.geometry.energy import energy, exponent, forces, grow, tangential
-from protonorm.geometry.pairs import closest, pair_distances
-from protonorm.geometry.paper import Schedule
 from protonorm.geometry.points import Array, give_back, take, unit
-from protonorm.geometry.separation import lift, separate, shake
+from protonorm.geometry.sphere import exact
+from protonorm.geometry.sphere.algorithm1 import DEFAULT_SCHEDULE, Schedule, updates
+from protonorm.geometry.sphere.descent import Settings, affordable, descend, evaluate
+from protonorm.geometry.sphere.energy import energy, exp_or_inf, exponent, forces, tangential
+from protonorm.geometry.sphere.pairs import closest, pair_distances
+from protonorm.geometry.sphere.separation import lift, separate, shake
 
-__all__ = ["METHODS", "Alignment", "align", "energy", "forces", "tangential"]
+__all__ = ["METHODS", "Alignment", "Schedule", "align", "energy", "forces", "tangential"]
 
 METHODS = ("auto", "exact", "paper", "descent")
 RACE = 100  # steps after which only the lowest descent goes on, or a quarter of those it may take
@@ -42,8 +42,8 @@ class Alignment(Generic[Array]):
     distances: Array | None = None  # (steps + 1, K(K−1)/2) when traced
 
 
-class Way(NamedTuple):
-    """Where a method went."""
+class Trajectory(NamedTuple):
+    """Where a method went, so far."""
 
     points: Tensor  # (K, d), where it ended
     steps: int
@@ -56,31 +56,24 @@ def align(
     method: str = "auto",
     *,
     s: float = 0.0,
-    eta: float = 0.1,
-    mu: float = 0.9,
-    decay: float = 0.95,
-    decay_every: int = 10,
-    first_decay: int = 1,
-    steps: int = 500,
-    epsilon: float = 1e-4,
-    patience: int = 10,
-    stop: str = "change",
+    schedule: Schedule = DEFAULT_SCHEDULE,
     tolerance: float = 1e-9,
     limit: int | None = None,
     trace: bool = False,
 ) -> Alignment[Array]:
     """Align vectors (K, d) of any length; the answer is of the same kind, type and device, computed in float64.
 
-    `s` is the Riesz exponent. `eta` to `stop` are the schedule of `paper` (see `Schedule`), whose end point is also a
-    second start of `descent`. `tolerance` is the residual at which `descent` stops, `limit` its greatest number of
-    steps: 500 unless given, fewer for very many prototypes.
+    `s` is the Riesz exponent. `schedule` says how `paper` moves and stops; where it ends is also a second start of
+    `descent`. `tolerance` is the residual at which `descent` stops, `limit` its greatest number of steps: 500 unless
+    given, fewer for very many prototypes.
     """
-    schedule = Schedule(eta, mu, decay, decay_every, first_decay, steps, epsilon, patience, stop)
+    if not isinstance(schedule, Schedule):
+        raise ValueError(f"schedule must be a Schedule, not {type(schedule).__name__}.")
     points = unit(take(vectors, "vectors"))
     settings = Settings(exponent(s), tolerance, affordable(*points.shape) if limit is None else limit)
     method = choose(method, *points.shape)
-    way = go(points, method, schedule, settings, trace)
-    return describe(way, method, s, vectors, trace)
+    trajectory = run_method(points, method, schedule, settings, trace)
+    return describe(trajectory, method, s, vectors, trace)
 
 
 def choose(method: str, count: int, dimension: int) -> str:
@@ -94,62 +87,64 @@ def choose(method: str, count: int, dimension: int) -> str:
     return method
 
 
-def go(points: Tensor, method: str, schedule: Schedule, settings: Settings, trace: bool) -> Way:
-    """Let a method move unit (or zero) points."""
+def run_method(points: Tensor, method: str, schedule: Schedule, settings: Settings, trace: bool) -> Trajectory:
+    """Move unit (or zero) points with a method."""
     if len(points) == 1:
-        return begin(separate(points), trace)
+        return new_trajectory(separate(points), trace)
     if method == "exact":
-        return follow(begin(points, trace), [exact.solve(points)], trace)
-    start = begin(separate(points), trace)
+        return follow(new_trajectory(points, trace), [exact.solve(points)], trace)
+    start = new_trajectory(separate(points), trace)
     if method == "paper":
-        return follow(start, paper.updates(start.points, settings.s, schedule), trace)
-    return race(start, schedule, settings, trace)
+        return follow(start, updates(start.points, settings.s, schedule), trace)
+    return descend_from_several_starts(start, schedule, settings, trace)
 
 
-def begin(points: Tensor, trace: bool) -> Way:
-    """Stand at the start."""
-    return Way(points, 0, [pair_distances(points)] if trace else [])
+def new_trajectory(points: Tensor, trace: bool) -> Trajectory:
+    """Begin a trajectory: no step is made yet."""
+    return Trajectory(points, 0, [pair_distances(points)] if trace else [])
 
 
-def race(start: Way, schedule: Schedule, settings: Settings, trace: bool) -> Way:
-    """Descend from several starts for a while, then only on the lowest way."""
+def descend_from_several_starts(start: Trajectory, schedule: Schedule, settings: Settings, trace: bool) -> Trajectory:
+    """Descend from several starts for a while, then go on with the lowest descent alone."""
     lap = min(RACE, 1 + settings.limit // 4)
-    ways = [(follow(way, islice(path, lap), trace), path) for way, path in starts(start, schedule, settings, trace)]
-    levels = [look(way.points, settings.s).level for way, _ in ways]
+    begun = [(follow(one, islice(path, lap), trace), path) for one, path in starts(start, schedule, settings, trace)]
+    levels = [evaluate(one.points, settings.s).level for one, _ in begun]
     margin = EQUAL * max(1.0, abs(min(levels)))
-    way, path = next(pair for pair, level in zip(ways, levels, strict=True) if level <= min(levels) + margin)
-    ways.clear()  # and with it the memory of the other descents
-    return follow(way, path, trace)
+    lowest, path = next(pair for pair, level in zip(begun, levels, strict=True) if level <= min(levels) + margin)
+    begun.clear()  # and with it the memory of the other descents
+    return follow(lowest, path, trace)
 
 
-def starts(start: Way, schedule: Schedule, settings: Settings, trace: bool) -> Iterator[tuple[Way, Iterator[Tensor]]]:
+def starts(
+    start: Trajectory, schedule: Schedule, settings: Settings, trace: bool
+) -> Iterator[tuple[Trajectory, Iterator[Tensor]]]:
     """Begin where the prototypes are, or beside if no force acts there, and where Algorithm 1 ends."""
     yield start, descend(lift(start.points), settings)
-    if look(start.points, settings.s).residual <= settings.tolerance:
+    if evaluate(start.points, settings.s).residual <= settings.tolerance:
         yield start, descend(shake(start.points), settings)
     with suppress(ValueError):  # a force that overflows Algorithm 1 only costs this start
-        end = follow(start, paper.updates(start.points, settings.s, schedule), trace)
+        end = follow(start, updates(start.points, settings.s, schedule), trace)
         yield end, descend(lift(end.points), settings)
 
 
-def follow(way: Way, path: Iterable[Tensor], trace: bool) -> Way:
-    """Go on along a path of points (K, d)."""
-    points, steps, rows = way.points, way.steps, list(way.rows)
+def follow(trajectory: Trajectory, path: Iterable[Tensor], trace: bool) -> Trajectory:
+    """Extend a trajectory by the steps of a path of points (K, d)."""
+    points, steps, rows = trajectory.points, trajectory.steps, list(trajectory.rows)
     for points in path:
         steps += 1
         rows += [pair_distances(points)] if trace else []
-    return Way(points, steps, rows)
+    return Trajectory(points, steps, rows)
 
 
-def describe(way: Way, method: str, s: float, like: Array, trace: bool) -> Alignment[Array]:
-    """Measure where a way has ended."""
-    place = look(way.points, s)
+def describe(end: Trajectory, method: str, s: float, like: Array, trace: bool) -> Alignment[Array]:
+    """Measure the points at the end of a trajectory."""
+    place = evaluate(end.points, s)
     return Alignment(
-        prototypes=give_back(way.points, like),
-        steps=way.steps,
-        energy=place.level if s == 0 else grow(place.level),
-        min_distance=min(2.0, float(closest(way.points).min())),
+        prototypes=give_back(end.points, like),
+        steps=end.steps,
+        energy=place.level if s == 0 else exp_or_inf(place.level),
+        min_distance=min(2.0, float(closest(end.points).min())),
         method=method,
         residual=place.residual,
-        distances=give_back(torch.stack(way.rows), like) if trace else None,
+        distances=give_back(torch.stack(end.rows), like) if trace else None,
     )

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
 from protonorm.geometry.points import to_float64, unit
-from protonorm.geometry.prototypes import read_upload
 
 
 def orthogonal(num_classes: int, feature_dim: int) -> Tensor:
@@ -25,14 +23,10 @@ def on_circle(num_classes: int, feature_dim: int) -> Tensor:
     return torch.stack([angles.cos(), angles.sin()], dim=1).float()
 
 
-def weighed(upload: Mapping[str, Tensor], num_classes: int, feature_dim: int) -> Tensor:
-    """Lay a client's prototypes (K_i, d), times their counts (K_i,), out over all classes (K, d) in float64."""
-    parts = [upload.get(name) for name in ("classes", "prototypes", "counts")]
-    classes, prototypes, counts = read_upload(parts, num_classes, feature_dim, "A client's reply")
-    if counts is None:
-        raise ValueError("A client's reply must hold the counts of its classes.")
-    sums = torch.zeros(num_classes, feature_dim, dtype=torch.float64)
-    sums[classes.long()] = prototypes.double() * counts.unsqueeze(1)
+def weighted_sums(classes: Tensor, prototypes: Tensor, counts: Tensor, num_classes: int) -> Tensor:
+    """Lay prototypes (K_i, d) of classes (K_i,), times their counts (K_i,), out over all classes: (K, d) in float64."""
+    sums = torch.zeros(num_classes, prototypes.shape[1], dtype=torch.float64)
+    sums[classes] = prototypes.double() * counts.unsqueeze(1)
     return sums
 
 

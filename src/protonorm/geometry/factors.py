@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from protonorm.geometry.points import to_float64
+from protonorm.tensors import all_finite, prefixed
 
 SMALLEST = torch.finfo(torch.float64).tiny
 
@@ -28,7 +30,7 @@ def compress(tensors: Mapping[str, Tensor], energy: float) -> dict[str, Tensor]:
     said: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         factors = factorise(tensor, energy)
-        said |= {name: tensor} if factors is None else {f"{name}.{tag}": part for tag, part in _parts(factors)}
+        said |= {name: tensor} if factors is None else prefixed(name, factors._asdict())
     return said
 
 
@@ -37,14 +39,18 @@ def decompress(said: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, Te
 
     The names are asked for, so that a parameter that is itself called `u` is not taken for a factor.
     """
-    found = {name: [name] if name in said else [f"{name}.{tag}" for tag in Factors._fields] for name in names}
-    differ = said.keys() ^ {key for keys in found.values() for key in keys}
-    if differ:
-        raise ValueError(f"What was sent is not what was expected: the names differ in {', '.join(sorted(differ))}.")
     return {
-        name: said[name] if name in said else product(Factors(*(said[key] for key in keys)), name)
-        for name, keys in found.items()
+        name: said[name] if name in said else product(Factors(*(said[f"{name}.{tag}"] for tag in Factors._fields)))
+        for name in names
     }
+
+
+def largest_rank(shape: Sequence[int]) -> int:
+    """Find the largest rank q at which factors are smaller than a tensor (m, …): q (m + n + 1) < m n; 0 if none is."""
+    if len(shape) < 2:
+        return 0
+    m, n = shape[0], prod(shape[1:])
+    return max(0, (m * n - 1) // (m + n + 1))
 
 
 def factorise(tensor: Tensor, energy: float) -> Factors | None:
@@ -52,15 +58,15 @@ def factorise(tensor: Tensor, energy: float) -> Factors | None:
 
     The squared error is at most (1 − energy)·‖tensor‖². A convolution (out, in, kh, kw) is one matrix of `out` rows.
     """
-    m, n = (len(tensor), tensor[0].numel()) if tensor.ndim > 1 and len(tensor) else (1, tensor.numel())
-    if m + n + 1 >= m * n or not tensor.is_floating_point():  # not even rank 1 is smaller
+    largest = largest_rank(tensor.shape)
+    if not largest or not tensor.is_floating_point():
         return None
     matrix = to_float64(tensor).flatten(1)
-    if not bool(matrix.isfinite().all()):
+    if not all_finite(matrix):
         raise ValueError("A tensor with numbers that are not finite has no factors.")
     u, s, v = singular(matrix)
     q = rank(s, energy)
-    if q * (m + n + 1) >= m * n:
+    if q > largest:
         return None
     shaped = Factors(u[:, :q], s[:q], v[:q].reshape(q, *tensor.shape[1:]))
     return Factors(*(part.to(tensor).contiguous() for part in shaped))  # one layout, or sums differ in their last bits
@@ -88,15 +94,8 @@ def rank(s: Tensor, energy: float) -> int:
     return int((kept < energy * kept[-1]).sum()) + 1
 
 
-def product(factors: Factors, name: str) -> Tensor:
-    """Multiply factors, or say what is wrong with them."""
+def product(factors: Factors) -> Tensor:
+    """Multiply u (m, q), s (q,) and v (q, …) to a tensor (m, …)."""
     u, s, v = factors
-    if u.ndim != 2 or v.ndim < 2 or not s.shape == u.shape[1:] == v.shape[:1]:
-        shapes = ", ".join(f"{tag} {tuple(part.shape)}" for tag, part in _parts(factors))
-        raise ValueError(f"The factors of {name} must be u (m, q), s (q,) and v (q, …), but they are {shapes}.")
     whole = (to_float64(u) * to_float64(s)) @ to_float64(v).flatten(1)
     return whole.to(u).reshape(len(u), *v.shape[1:])
-
-
-def _parts(factors: Factors) -> Iterable[tuple[str, Tensor]]:
-    return zip(Factors._fields, factors, strict=True)

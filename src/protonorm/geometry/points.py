@@ -9,6 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from protonorm.tensors import all_finite
+
 Array = TypeVar("Array", Tensor, NDArray[Any])
 
 
@@ -24,7 +26,7 @@ def take(array: Tensor | NDArray[Any], name: str = "prototypes") -> Tensor:
     if not floating:
         raise ValueError(f"{name} must be of a floating type, not {array.dtype}.")
     points = to_float64(array)
-    if not bool(torch.isfinite(points).all()):
+    if not all_finite(points):
         raise ValueError(f"{name} must be finite, but some are NaN or infinite.")
     return points
 

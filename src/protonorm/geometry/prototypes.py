@@ -1,14 +1,14 @@
-"""Prototypes: class means, their average over clients, the nearest of them, how far they are apart, losses to them."""
+"""Prototypes: class means, their average over clients, the nearest of them, and how far they are apart."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-from protonorm.geometry.pairs import closest, pair_distances
 from protonorm.geometry.points import take, to_float64
+from protonorm.geometry.sphere.pairs import closest, pair_distances
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
 
@@ -37,74 +37,32 @@ def means_of(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
 
 def class_means(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
     """Average features (n, d) by label (n,) (Eq. 2): the classes there are (K_i,) and their prototypes (K_i, d)."""
-    check_classes(labels, num_classes, "labels")
+    if labels.dtype not in INTEGERS:
+        raise ValueError(f"labels must be of an integer type, not {labels.dtype}.")
+    outside = labels[(labels < 0) | (labels >= num_classes)]
+    if len(outside):
+        raise ValueError(f"labels must lie between 0 and {num_classes - 1}, but there is {int(outside[0])}.")
     classes, means = means_of(*class_sums(features, labels, num_classes))
     return classes, means.to(features)
 
 
-def average(uploads: Iterable[Sequence[Tensor | None]], num_classes: int, feature_dim: int) -> tuple[Tensor, Tensor]:
-    """Average what clients send, class by class (Eq. 7): mean (K, d), zero where nobody has the class, and seen (K,).
+def average(
+    uploads: Iterable[tuple[Tensor, Tensor, Tensor | None]], num_classes: int, feature_dim: int
+) -> tuple[Tensor, Tensor]:
+    """Average the prototypes of several clients by class (Eq. 7): mean (K, d) in float64, and which were seen (K,).
 
-    An upload is (classes (K_i,), prototypes (K_i, d)), or has weights (K_i,) or None as a third element. Weights such
-    as the n_ij of Eq. 3 are made to sum to one. Uploads are folded in order and only one is held at a time.
+    An upload holds different classes (K_i,), their prototypes (K_i, d), and weights (K_i,) above zero or None. Weights
+    such as the n_ij of Eq. 3 need not sum to one. Uploads are added one after the other; only one is held at a time.
     """
     sums = torch.zeros(num_classes, feature_dim, dtype=torch.float64)
     totals = torch.zeros(num_classes, dtype=torch.float64)
-    like, weighted = torch.zeros(0), None
-    for number, upload in enumerate(uploads):
-        classes, prototypes, weights = read_upload(upload, num_classes, feature_dim, f"Upload {number}")
-        if weighted is None:
-            like, weighted = prototypes, weights is not None
-        if weighted != (weights is not None):
-            raise ValueError(f"Upload {number} differs from those before: either all have weights or none has.")
-        index, rows = classes.cpu().long(), to_float64(prototypes).cpu()
-        shares = torch.ones(len(classes), dtype=torch.float64) if weights is None else to_float64(weights).cpu()
-        sums.index_add_(0, index, rows if weights is None else rows * shares.unsqueeze(1))
-        totals.index_add_(0, index, shares)
+    for classes, prototypes, weights in uploads:
+        rows = to_float64(prototypes)  # (K_i, d)
+        shares = torch.ones(len(classes), dtype=torch.float64) if weights is None else to_float64(weights)
+        sums.index_add_(0, classes, rows if weights is None else rows * shares.unsqueeze(1))
+        totals.index_add_(0, classes, shares)
     seen = totals > 0
-    return (sums / torch.where(seen, totals, 1.0).unsqueeze(1)).to(like), seen.to(like.device)
-
-
-def read_upload(
-    upload: Sequence[Tensor | None], num_classes: int, feature_dim: int, name: str
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Take an upload apart, or say what is wrong with it."""
-    classes, prototypes, weights = (*upload, None, None, None)[:3]
-    if classes is None or prototypes is None or len(upload) > 3:
-        raise ValueError(f"{name} must hold classes, prototypes and perhaps weights, not {len(upload)} elements.")
-    if classes.ndim != 1 or prototypes.shape != (len(classes), feature_dim):
-        raise ValueError(
-            f"{name} must hold classes (K_i,) and prototypes (K_i, {feature_dim}), but their shapes are "
-            f"{tuple(classes.shape)} and {tuple(prototypes.shape)}."
-        )
-    check_classes(classes, num_classes, f"{name}: classes")
-    if bool((torch.bincount(classes) > 1).any()):
-        raise ValueError(f"{name} holds a class more than once.")
-    if not prototypes.is_floating_point() or not all_finite(prototypes):
-        raise ValueError(f"{name} must hold prototypes of finite floating numbers.")
-    if weights is not None:
-        check_weights(weights, len(classes), name)
-    return classes, prototypes, weights
-
-
-def all_finite(numbers: Tensor) -> bool:
-    """Say whether no number is NaN or infinite: by the extremes, which NaN spoils, in one pass."""
-    return numbers.numel() == 0 or bool(torch.stack(torch.aminmax(numbers)).isfinite().all())
-
-
-def check_classes(classes: Tensor, num_classes: int, name: str) -> None:
-    """Refuse what are not numbers of classes."""
-    if classes.dtype not in INTEGERS:
-        raise ValueError(f"{name} must be of an integer type, not {classes.dtype}.")
-    outside = classes[(classes < 0) | (classes >= num_classes)]
-    if len(outside):
-        raise ValueError(f"{name} must lie between 0 and {num_classes - 1}, but there is {int(outside[0])}.")
-
-
-def check_weights(weights: Tensor, count: int, name: str) -> None:
-    """Refuse weights that no mean can have."""
-    if weights.shape != (count,) or not bool((weights.isfinite() & (weights > 0)).all()):
-        raise ValueError(f"{name} must hold one finite weight above zero for each of its {count} classes.")
+    return sums / torch.where(seen, totals, 1.0).unsqueeze(1), seen
 
 
 def nearest(features: Tensor, prototypes: Tensor, classes: Tensor) -> Tensor:
@@ -148,25 +106,3 @@ def normalised_margins(prototypes: Tensor) -> Tensor:
     """Divide the margins by the largest, (K,); all zero when all prototypes coincide."""
     apart = margins(prototypes)
     return apart / apart.max() if bool((apart > 0).any()) else apart
-
-
-def prototype_loss(z: Tensor, y: Tensor, targets: Tensor, known: Tensor) -> Tensor:
-    """Average the squared error between features z (B, d) and the targets (K, d) of their classes y (B,).
-
-    This is R of Eq. 15 as the authors code it. Samples of classes that are not known (K,) add nothing but count.
-    """
-    apart = torch.where(known[y].unsqueeze(1), z - targets[y], 0.0)  # (B, d)
-    return apart.square().sum() / z.numel()
-
-
-def class_euclidean(z: Tensor, y: Tensor, targets: Tensor, known: Tensor) -> Tensor:
-    """Sum the distances between the means of z (B, d) by class y (B,) and the targets (K, d) of the known classes (K,).
-
-    This is R of Eq. 15 as printed, with the class means of the batch for the local prototypes.
-    """
-    sums = z.new_zeros(len(targets), z.shape[1]).index_add(0, y, z)
-    counts = torch.bincount(y, minlength=len(targets))
-    classes = (known & (counts > 0)).nonzero().flatten()
-    gaps: Tensor = sums[classes] / counts[classes].unsqueeze(1) - targets[classes]
-    lengths: Tensor = torch.linalg.vector_norm(gaps, dim=1)  # its gradient at zero is zero
-    return lengths.sum()

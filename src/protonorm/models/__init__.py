@@ -1,8 +1,8 @@
-"""The networks and the families that clients choose from; these tables are also the tables of contents."""
+"""The networks, and the families that clients choose from; these tables import none of them."""
 
 from typing import NamedTuple
 
-from protonorm.registry import Entry
+from protonorm.core.registry import Entry
 
 
 class Family(NamedTuple):
@@ -40,32 +40,32 @@ MODELS: dict[str, Entry] = {
         {"input": "pictures from 16×16", "parameters": "144 k"},
     ),
     "resnet8": Entry(
-        "protonorm.models.resnet8:resnet8",
+        "protonorm.models.paper_networks:resnet8",
         "ResNet-8 of the paper",
         {"input": "pictures from 16×16", "parameters": "1238 k"},
     ),
     "mobilenet_v2": Entry(
-        "protonorm.models.paper:mobilenet_v2",
+        "protonorm.models.paper_networks:mobilenet_v2",
         "MobileNetV2 of the paper, from torchvision",
         {"input": "pictures from 16×16", "parameters": "2229 k"},
     ),
     "shufflenet_v2": Entry(
-        "protonorm.models.paper:shufflenet_v2",
+        "protonorm.models.paper_networks:shufflenet_v2",
         "ShuffleNetV2 ×1.0 of the paper, from torchvision",
         {"input": "pictures from 16×16", "parameters": "1259 k"},
     ),
     "efficientnet_b0": Entry(
-        "protonorm.models.paper:efficientnet_b0",
+        "protonorm.models.paper_networks:efficientnet_b0",
         "EfficientNet-B0 of the paper, from torchvision",
         {"input": "pictures from 16×16", "parameters": "4013 k"},
     ),
     "resnet18": Entry(
-        "protonorm.models.paper:resnet18",
+        "protonorm.models.paper_networks:resnet18",
         "ResNet-18 of the paper's homogeneous table, from torchvision",
         {"input": "pictures from 16×16", "parameters": "11182 k"},
     ),
     "cnn4": Entry(
-        "protonorm.models.cnn4:cnn4",
+        "protonorm.models.paper_networks:cnn4",
         "4-layer CNN of the paper's homogeneous table",
         {"input": "pictures from 16×16", "parameters": "879 k"},
     ),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
-from protonorm.components import fingerprint, load_own
-from protonorm.core import SplitModel
+from protonorm.core.model import SplitModel
+from protonorm.core.own_code import fingerprint, load_own
+from protonorm.core.registry import find, nearest
 from protonorm.models import FAMILIES, MODELS
-from protonorm.models.libraries import Name
+from protonorm.models.decision import FAILURES, first_line
+from protonorm.models.libraries import LibraryNetwork
+from protonorm.models.lowering import laid_out
 from protonorm.models.split import split
-from protonorm.registry import find, nearest
 
 Network = Callable[[tuple[int, ...], int, int], nn.Module]  # (shape, d, K) -> model, cut or still to be cut
 Choice = str | tuple[str | Network, ...]  # a family, or networks: client i takes number i mod n
@@ -38,7 +41,7 @@ def _known(item: Any) -> str | Network:
     if isinstance(item, str) and ".py:" in item:
         item = load_own(item, "network")
     if isinstance(item, str):
-        if library := Name.of(item):
+        if library := LibraryNetwork.of(item):
             library.check()
         elif item not in MODELS:
             raise ValueError(f"Unknown network or family {item!r}; {nearest(item, {*FAMILIES, *MODELS})}")
@@ -58,7 +61,7 @@ def network(
     item: str | Network, shape: tuple[int, ...], feature_dim: int, num_classes: int, layer: str | None = None
 ) -> SplitModel:
     """Make a network for inputs of a shape, and cut it if it does not come cut."""
-    if isinstance(item, str) and (library := Name.of(item)):
+    if isinstance(item, str) and (library := LibraryNetwork.of(item)):
         return library._replace(layer=layer or library.layer).build(shape, feature_dim, num_classes)
     make = find(MODELS, item, "network").load() if isinstance(item, str) else item
     model = make(shape, feature_dim, num_classes)
@@ -71,11 +74,56 @@ def network(
     return model
 
 
-def described(choice: Choice) -> Any:
+@dataclass(frozen=True)
+class Recipe:
+    """Everything needed to make one client's network; calling it gives a new one with random weights."""
+
+    network: str | Network
+    shape: tuple[int, ...]  # of one sample, as networks get it
+    feature_dim: int  # d
+    num_classes: int  # K
+    lowered: bool = False  # whether layers take their CPU forms
+    device: str = "cpu"
+
+    @property
+    def name(self) -> str:
+        """Name the network."""
+        return named(self.network)
+
+    def __call__(self) -> SplitModel:
+        """Make the network where it computes."""
+        model = network(self.network, self.shape, self.feature_dim, self.num_classes)
+        return laid_out(model, lowered=self.lowered).to(self.device)
+
+    def describe(self) -> Any:
+        """Describe the network in plain data."""
+        return described(self.network)
+
+    def check(self, model: SplitModel, batch: Tensor) -> None:
+        """Refuse a network that does not turn two samples into features (2, d) and logits (2, K)."""
+        wanted = [(2, self.feature_dim), (2, self.num_classes)]
+        try:
+            z = model.features(batch)
+            found = [tuple(z.shape), tuple(model.head(z).shape)]
+        except FAILURES as error:
+            raise ValueError(
+                f"The network {self.name} does not take samples of shape {self.shape}: {first_line(error)}"
+            ) from error
+        if found != wanted:
+            raise ValueError(
+                f"The network {self.name} gives features {found[0]} and logits {found[1]} for two samples; "
+                f"expected {wanted[0]} and {wanted[1]}."
+            )
+
+
+def described(item: str | Network) -> Any:
+    """Write a network as plain data: its name, and for one of the user's own a fingerprint of its text."""
+    return item if isinstance(item, str) else {"name": named(item), "source": fingerprint(item)}
+
+
+def describe_choice(choice: Choice) -> Any:
     """Write a choice as plain data."""
-    if isinstance(choice, str):
-        return choice
-    return [item if isinstance(item, str) else {"name": named(item), "source": fingerprint(item)} for item in choice]
+    return choice if isinstance(choice, str) else [described(item) for item in choice]
 
 
 def named(item: str | Network) -> str:

@@ -1,4 +1,4 @@
-"""What can be said of a network before it is trained: where it is cut, how large it is, what it costs."""
+"""Facts about a network before it is trained: where it is cut, how large it is, what it costs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from protonorm.core import SplitModel, one_thread, seeded
 from protonorm.models.choose import Network, named, network
-from protonorm.models.cut import Cut
-from protonorm.models.decision import FAILURES, reason
+from protonorm.models.decision import FAILURES, first_line
+from protonorm.models.split import Cut
 
 SAMPLES = 16  # random inputs that are looked at for negative features
 
@@ -30,14 +30,14 @@ class Facts(NamedTuple):
     negative: float  # share of those features that are below zero
 
     def plain(self) -> dict[str, Any]:
-        """Give the facts to machines."""
+        """Give the facts as plain data."""
         return self._asdict()
 
 
 def examine(
     item: str | Network, shape: tuple[int, ...], feature_dim: int, num_classes: int, layer: str | None = None
 ) -> Facts:
-    """Make a network with random weights and look at it."""
+    """Make a network with random weights, and measure it."""
     with one_thread(), seeded(0, 0, 0):
         model = network(item, shape, feature_dim, num_classes, layer).train()  # untrained running statistics say little
         inputs = torch.randn(SAMPLES, *shape)
@@ -46,7 +46,7 @@ def examine(
                 z = model.features(inputs)  # (16, d)
         except FAILURES as error:
             raise ValueError(
-                f"The network {named(item)} does not take samples of shape {shape}: {reason(error)}"
+                f"The network {named(item)} does not take samples of shape {shape}: {first_line(error)}"
             ) from error
         if z.shape != (SAMPLES, feature_dim):
             raise ValueError(
@@ -68,7 +68,7 @@ def examine(
 
 
 def parameters(module: nn.Module) -> int:
-    """Count what is trained."""
+    """Count the trained numbers."""
     return sum(weight.numel() for weight in module.parameters())
 
 

@@ -6,20 +6,29 @@ import difflib
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from torch import nn
+from torch.library import Library
 
 from protonorm.core import SplitModel
-from protonorm.models import vision
-from protonorm.models.decision import FAILURES, reason
-from protonorm.models.pictures import take_channels
+from protonorm.models.decision import FAILURES, first_line
+from protonorm.models.pictures import set_channels
 from protonorm.models.split import split
 
 CLASSES = 1000  # outputs of the layer that will be cut off: a number that hidden layers do not have by chance
 
+# torchvision's compiled operators may be linked to CUDA. Where torch has none they do not load, and torchvision then
+# stumbles over operators that it only wants to describe. Their signatures are enough for it; its networks use neither.
+MISSING = "operator torchvision::nms does not exist"
+SIGNATURE = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+_defined: list[Library] = []  # a definition lasts as long as its object
 
-class Name(NamedTuple):
+
+class LibraryNetwork(NamedTuple):
     """A network in a library: timm:convnext_atto, or with a layer to cut at, torchvision:squeezenet1_1@classifier.1."""
 
     library: str
@@ -27,7 +36,7 @@ class Name(NamedTuple):
     layer: str | None
 
     @classmethod
-    def of(cls, text: str) -> Name | None:
+    def of(cls, text: str) -> LibraryNetwork | None:
         """Read such a name; None if it is another kind of name."""
         library, colon, rest = text.partition(":")
         network, _, layer = rest.partition("@")
@@ -53,9 +62,31 @@ class Name(NamedTuple):
             network = BUILDERS[self.library].build(self.network, shape)
         except FAILURES as error:
             raise ValueError(
-                f"{self.library}:{self.network} cannot be made for samples of shape {shape}: {reason(error)}"
+                f"{self.library}:{self.network} cannot be made for samples of shape {shape}: {first_line(error)}"
             ) from error
         return split(network, feature_dim, num_classes, shape=shape, layer=self.layer)
+
+
+def torchvision() -> ModuleType:
+    """Import torchvision; where two of its operators are missing, declare them and import it again."""
+    try:
+        return import_module("torchvision")
+    except RuntimeError as error:
+        if MISSING not in str(error) or _defined:
+            raise
+    library = Library("torchvision", "DEF")
+    _defined.append(library)
+    for name in ("nms", "qnms"):
+        library.define(name + SIGNATURE)
+    return import_module("torchvision")
+
+
+def timm() -> ModuleType:
+    """Import timm, and torchvision before it, which it imports itself."""
+    if find_spec("timm") is None:
+        raise ValueError("Networks named timm:… need timm, which is not installed: pip install 'protonorm[timm]'.")
+    torchvision()
+    return import_module("timm")
 
 
 class Builder(NamedTuple):
@@ -67,7 +98,7 @@ class Builder(NamedTuple):
 
 @cache
 def _torchvision_names() -> list[str]:
-    models: Any = vision.torchvision().models
+    models: Any = torchvision().models
     return list(models.list_models(module=models))  # not those for detection, segmentation and films
 
 
@@ -82,20 +113,20 @@ def _torchvision_network(name: str, shape: tuple[int, ...]) -> nn.Module:
         options = {"input_size": (height, width)}
     elif name in ("googlenet", "inception_v3"):
         options = {"aux_logits": False, "init_weights": True}  # without the further outputs that they have in training
-    network: nn.Module = vision.torchvision().models.get_model(name, weights=None, num_classes=CLASSES, **options)
-    take_channels(network, channels)
+    network: nn.Module = torchvision().models.get_model(name, weights=None, num_classes=CLASSES, **options)
+    set_channels(network, channels)
     return network
 
 
 @cache
 def _timm_names() -> list[str]:
-    return list(vision.timm().list_models())
+    return list(timm().list_models())
 
 
 def _timm_network(name: str, shape: tuple[int, ...]) -> nn.Module:
     channels, height, width = shape
     create: Callable[..., nn.Module] = partial(
-        vision.timm().create_model, name, pretrained=False, in_chans=channels, num_classes=CLASSES
+        timm().create_model, name, pretrained=False, in_chans=channels, num_classes=CLASSES
     )
     # Transformers and the like must know the pictures' size, some as one number; convolutional networks refuse it.
     for size in ((height, width), height) if height == width else ((height, width),):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, relu
 
 from protonorm.core import SplitModel
-from protonorm.models.pictures import channels
+from protonorm.models.pictures import count_channels
 
 MOMENTUM = 0.2  # of the running statistics: a client may have few batches a round, and 0.1 lags behind for many rounds
 
@@ -20,7 +20,7 @@ MOMENTUM = 0.2  # of the running statistics: a client may have few batches a rou
 def plain(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
     """Build a chain of 3×3 convolutions."""
     layers = [
-        _convolution(channels(shape, "plain"), 24, stride=2),  # 14×14 from 28×28
+        _convolution(count_channels(shape, "plain"), 24, stride=2),  # 14×14 from 28×28
         _convolution(24, 32),
         nn.MaxPool2d(2),
         _convolution(32, 64),  # 7×7
@@ -32,7 +32,7 @@ def plain(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitMo
 def residual(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
     """Build two residual blocks of two convolutions each."""
     layers = [
-        _convolution(channels(shape, "residual"), 24, stride=2),
+        _convolution(count_channels(shape, "residual"), 24, stride=2),
         Residual(24, 48),  # 7×7
         Residual(48, 96),  # 4×4
     ]
@@ -42,7 +42,7 @@ def residual(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> Spli
 def depthwise(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
     """Build a chain of depthwise separable convolutions."""
     layers = [
-        _convolution(channels(shape, "depthwise"), 32, stride=2),
+        _convolution(count_channels(shape, "depthwise"), 32, stride=2),
         _separable(32, 64),
         nn.MaxPool2d(2),
         _separable(64, 128),  # 7×7
@@ -55,7 +55,7 @@ def depthwise(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> Spl
 def dense(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
     """Build two densely connected blocks of three layers each."""
     layers = [
-        _convolution(channels(shape, "dense"), 24, stride=2),
+        _convolution(count_channels(shape, "dense"), 24, stride=2),
         nn.MaxPool2d(2),
         *(Dense(24, 24), Dense(48, 24), Dense(72, 24)),  # 7×7
         *(_activation(96), Pointwise(96, 64), nn.AvgPool2d(2, ceil_mode=True)),

@@ -1,4 +1,4 @@
-"""What networks for pictures have in common: the shapes they take, and stems for any number of channels."""
+"""What networks for pictures share: a check of the shapes they take, and stems for any number of channels."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from torch import nn
 SMALLEST = 16  # pixels of a side
 
 
-def channels(shape: tuple[int, ...], name: str) -> int:
-    """Count the channels of a picture (C, H, W), or refuse a shape that is none or too small."""
+def count_channels(shape: tuple[int, ...], name: str) -> int:
+    """Count the channels of a picture (C, H, W), or refuse a shape that is no picture or too small."""
     if len(shape) != 3 or min(shape[1:]) < SMALLEST:
         raise ValueError(
             f"The network {name!r} takes pictures (C, H, W) of at least {SMALLEST}×{SMALLEST} pixels, "
@@ -18,8 +18,8 @@ def channels(shape: tuple[int, ...], name: str) -> int:
     return shape[0]
 
 
-def take_channels(network: nn.Module, count: int) -> None:
-    """Let a network's first convolution read `count` channels; new weights spread as those they replace."""
+def set_channels(network: nn.Module, count: int) -> None:
+    """Make a network's first convolution read `count` channels; new weights get the deviation of the old ones."""
     stem = next(layer for layer in network.modules() if isinstance(layer, nn.Conv2d))
     if stem.in_channels == count:
         return

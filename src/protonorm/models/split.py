@@ -1,11 +1,10 @@
-"""Cut any network at its decision layer."""
+"""Cut any network at its decision layer; any number of features at the cut becomes d, and nothing is learned."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
 from protonorm.core import SplitModel
-from protonorm.models.cut import cut
 from protonorm.models.decision import Linear, find_decision, inputs_of, outputs_of
 
 
@@ -30,9 +29,31 @@ def split(
             )
     found = find_decision(module, tuple(shape), layer)
     tap = Tap(found.layer)
-    base = Base(_replaced(module, found.layer, tap), tap)
+    base = Base(_replace(module, found.layer, tap), tap)
     model = cut(base, found.name, inputs_of(found.layer), feature_dim, num_classes)
     return model.to(found.output.device)
+
+
+def cut(base: nn.Module, layer: str, width: int, feature_dim: int, num_classes: int) -> SplitModel:
+    """Join a base that gives L features, the cut, and a new linear head."""
+    return SplitModel(nn.Sequential(base, Cut(layer, width, feature_dim)), nn.Linear(feature_dim, num_classes))
+
+
+class Cut(nn.AdaptiveAvgPool1d):
+    """Give the L inputs of a decision layer as d features (B, d).
+
+    Feature i is the mean of inputs floor(iL/d) to ceil((i+1)L/d) − 1: means of neighbours where d < L, which overlap
+    unless d divides L, and repeated values where d > L.
+    """
+
+    def __init__(self, layer: str, width: int, feature_dim: int) -> None:
+        super().__init__(feature_dim)
+        self.layer = layer  # the name of the layer that stood here
+        self.width = width  # L
+
+    def extra_repr(self) -> str:
+        """Say what is averaged to what."""
+        return f"{self.layer!r}, {self.width} -> {self.output_size}"
 
 
 class Tap(nn.Module):
@@ -55,7 +76,7 @@ class Tap(nn.Module):
         return input.new_zeros(shape)
 
     def take(self) -> Tensor:
-        """Hand out what was kept (B, L), averaged over points or tokens if there are several."""
+        """Give what was kept (B, L), averaged over points or tokens if there are several."""
         kept, self.kept = self.kept, None
         if kept is None:
             raise RuntimeError("The network's decision layer did not run.")
@@ -63,7 +84,7 @@ class Tap(nn.Module):
 
 
 class Base(nn.Module):
-    """A network of which nothing is wanted but what its decision layer would read."""
+    """A network that gives what its decision layer would read, and nothing else."""
 
     def __init__(self, network: nn.Module, tap: Tap) -> None:
         super().__init__()
@@ -75,11 +96,11 @@ class Base(nn.Module):
         return self.tap.take()
 
 
-def _replaced(network: nn.Module, layer: nn.Module, tap: Tap) -> nn.Module:
+def _replace(network: nn.Module, layer: nn.Module, tap: Tap) -> nn.Module:
     """Put the tap in the layer's place, under all names that it has."""
     for name in [name for name, part in network.named_modules(remove_duplicate=False) if part is layer]:
         if not name:
             return tap  # the network is nothing but its decision layer
-        owner, _, leaf = name.rpartition(".")
-        setattr(network.get_submodule(owner), leaf, tap)
+        owner, _, attribute = name.rpartition(".")
+        setattr(network.get_submodule(owner), attribute, tap)
     return network

@@ -1,1 +1,1 @@
-"""The paper's tables and figures, made again: cells to run, profiles of size, and what is written of them."""
+"""The paper's tables and figures made again: what to run, how it stands, and what is written of it."""

@@ -15,11 +15,16 @@ NUMBER = re.compile(r"(?P<mean>\d+\.\d+)(?: ± (?P<std>\d+\.\d+))?")
 
 @dataclass(frozen=True)
 class Cell:
-    """One experiment of a table or figure, as the paper has it; a profile may cut it, and seeds repeat it."""
+    """One experiment of a table or figure, as the paper has it; a profile may reduce it, and seeds repeat it."""
 
     row: str
     column: str
     settings: Settings
+
+    @property
+    def place(self) -> Place:
+        """Say where it stands in the table."""
+        return self.row, self.column
 
 
 class Printed(NamedTuple):
@@ -42,7 +47,7 @@ class Column(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Tell it from columns of the same name below other headings."""
+        """Name it with its heading: columns below other headings may have the same name."""
         return f"{self.group}: {self.name}" if self.group else self.name
 
 

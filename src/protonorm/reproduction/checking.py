@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from protonorm.reproduction.accuracy import Value, values
@@ -19,9 +19,9 @@ class Verdict(NamedTuple):
     sentence: str
 
 
-def checkable(study: Study, profile: Profile) -> bool:
+def can_check(study: Study, profile: Profile) -> bool:
     """Tell whether a study's file states anything that can be checked under a profile."""
-    places = {(cell.row, cell.column) for cell in study.cells}
+    places = {cell.place for cell in study.cells}
     numbers = any(one.mean is not None for place, one in study.paper.items() if place in places)
     near = profile.name in study.tolerance and numbers
     return bool(study.columns) and (near or (study.leads is not None and profile.name in study.slack))
@@ -33,8 +33,8 @@ def check(findings: Findings) -> list[Verdict]:
     return [*_near(findings, found), *_leading(findings, found)]
 
 
-def _near(findings: Findings, found: dict[Place, Value]) -> Iterator[Verdict]:
-    """Check that numbers are near the printed ones; '-' is a promise of nothing."""
+def _near(findings: Findings, found: Mapping[Place, Value]) -> Iterator[Verdict]:
+    """Check that numbers are near the printed ones; '-' promises nothing."""
     tolerance = findings.study.tolerance.get(findings.profile.name)
     for place, ours in found.items():
         printed = findings.study.paper.get(place)
@@ -48,18 +48,20 @@ def _near(findings: Findings, found: dict[Place, Value]) -> Iterator[Verdict]:
             yield Verdict(False, f"{where}: {ours.note}, printed {printed}.")
 
 
-def _leading(findings: Findings, found: dict[Place, Value]) -> Iterator[Verdict]:
-    """Check that the row that leads in the paper is not far behind the best one of any column."""
-    leads, slack = findings.study.leads, findings.study.slack.get(findings.profile.name)
+def _leading(findings: Findings, found: Mapping[Place, Value]) -> Iterator[Verdict]:
+    """Check that the row that should lead, printed or beside the table, is not far behind the best of the table."""
+    study = findings.study
+    leads, slack = study.leads, study.slack.get(findings.profile.name)
     if leads is None or slack is None:
         return
-    for column in findings.study.columns:
-        held = {row: one.mean for row in findings.study.rows if (one := found.get((row, column.place))) and one.mean}
+    for column in study.columns:
+        rows = {row: found.get((row, column.place), Value()).mean for row in (*study.rows, leads)}
+        held = {row: mean for row, mean in rows.items() if mean is not None}
         if leads not in held or len(held) < 2:
             continue
         best = max(held, key=lambda row: held[row])
         behind = held[best] - held[leads]
-        where = f"{findings.study.name}, {column.place}"
+        where = f"{study.name}, {column.place}"
         yield Verdict(
             behind <= slack, f"{where}: {leads} is {behind:.2f} points behind the best ({best}), {slack:g} allowed."
         )

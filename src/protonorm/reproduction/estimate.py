@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from protonorm.data import DATASETS
-from protonorm.files import read_lines
 from protonorm.reproduction.cells import Settings
 
 # Seconds for a training picture of 32×32, with its share of testing and prototypes, on two cores nobody else uses.
@@ -23,6 +20,12 @@ class Work(NamedTuple):
     kind: str  # runs of one kind take about as long as guessed by the same factor
     rounds: int  # left
     guess: float  # seconds a round
+
+
+def work_left(settings: Settings, done: int = 0) -> Work:
+    """Describe what is left of a run."""
+    dataset = _named(settings.get("dataset", "fashion"))["name"]
+    return Work(f"{dataset} {settings.get('models')}", settings.get("rounds", 20) - done, seconds_a_round(settings))
 
 
 def seconds_a_round(settings: Settings) -> float:
@@ -40,19 +43,13 @@ def seconds_a_round(settings: Settings) -> float:
     return float(0.75 * samples * cost * twice + 0.4)
 
 
-def work(settings: Settings, done: int = 0) -> Work:
-    """Describe what is left of a run."""
-    dataset = _named(settings.get("dataset", "fashion"))["name"]
-    return Work(f"{dataset} {settings.get('models')}", settings.get("rounds", 20) - done, seconds_a_round(settings))
-
-
-def seconds(works: Iterable[Work]) -> float:
+def total_seconds(works: Iterable[Work]) -> float:
     """Guess how long all takes, as if on two cores nobody else uses."""
     return sum(one.rounds * one.guess for one in works)
 
 
-class Clock:
-    """Learn by how much guesses are wrong here, and say how much time is left."""
+class Estimate:
+    """Learns by how much guesses are wrong here, and says how much time is left."""
 
     def __init__(self) -> None:
         self._guessed: dict[str, float] = {}
@@ -74,24 +71,16 @@ class Clock:
         return sum(self._taken.values()) / whole if whole else 1.0
 
 
-def recorded(folder: Path) -> list[float]:
-    """Read how long the rounds of a run took."""
-    found: list[float] = []
-    for line in read_lines(folder / "timings.jsonl"):
-        try:
-            found.append(float(json.loads(line)["round"]))
-        except (ValueError, KeyError, TypeError):  # a damaged line only spoils an estimate
-            continue
-    return found
-
-
-def clock(number: float) -> str:
+def duration(seconds: float) -> str:
     """Write a duration for people: 40 s, 12 min, 5 h, 3 days."""
     for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
-        if number >= 1.5 * size:
-            return f"{number / size:.0f} {unit}"
-    return f"{number:.0f} s"
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _named(value: Any) -> dict[str, Any]:
-    return {"name": value} if isinstance(value, str) else dict(value)
+    """Write a component as a dict with its name, which is empty for an object of the user's own."""
+    if isinstance(value, Mapping):
+        return {"name": "", **value}
+    return {"name": value if isinstance(value, str) else ""}

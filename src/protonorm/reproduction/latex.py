@@ -1,53 +1,58 @@
-"""Tables in LaTeX, with the rules of the package booktabs. Nothing here needs torch."""
+"""Tables in LaTeX, with the rules of the package booktabs, as UTF-8. Nothing here needs torch."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from protonorm.reproduction.table import Entry, Table
+from protonorm.reproduction.tables import Table, TableEntry, one_line
 
-SIGNS = {
+SPECIAL = {  # signs that mean something to LaTeX, or that its old fonts lack
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
-    "|": r"$|$",
-    "<": r"$<$",
-    ">": r"$>$",
+    "|": "$|$",
+    "<": "$<$",
+    ">": "$>$",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    "±": r"$\pm$",
-    "−": "$-$",
+    "[": "{[}",  # at the beginning of a row it would belong to the end of the row before, and so would *
+    "*": "{*}",
     "–": "--",
-    "×": r"$\times$",
-    "·": r"$\cdot$",
-    "√": r"$\surd$",
-    "Σ": r"$\Sigma$",
-    "≈": r"$\approx$",
-    "≤": r"$\le$",
+    "—": "---",
     "…": r"\dots{}",
-    "₂": r"$_2$",
-    "é": r"\'e",
-    **{
-        letter: f"$\\{name}$"
-        for letter, name in {
-            "α": "alpha", "β": "beta", "γ": "gamma", "ε": "varepsilon", "η": "eta", "θ": "theta", "λ": "lambda",
-            "μ": "mu", "ρ": "rho", "τ": "tau", "φ": "phi",
-        }.items()
-    },
+    "\N{NO-BREAK SPACE}": "~",
+}
+MATHS = {
+    "−": "-", "±": r"\pm", "×": r"\times", "·": r"\cdot", "÷": r"\div", "√": r"\surd", "∞": r"\infty", "∂": r"\partial",
+    "∇": r"\nabla", "∑": r"\sum", "∏": r"\prod", "∈": r"\in", "≈": r"\approx", "≠": r"\ne", "≤": r"\le", "≥": r"\ge",
+    "→": r"\to", "←": r"\gets", "‖": r"\|",
+    **{sign: f"^{digit}" for digit, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
+    **{sign: f"_{digit}" for digit, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")},
 }  # fmt: skip
+GREEK = {  # those that look like Latin letters have no name in LaTeX, and stay as they are
+    "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "varepsilon", "ζ": "zeta", "η": "eta", "θ": "theta",
+    "ι": "iota", "κ": "kappa", "λ": "lambda", "μ": "mu", "µ": "mu", "ν": "nu", "ξ": "xi", "π": "pi", "ρ": "rho",
+    "σ": "sigma", "ς": "varsigma", "τ": "tau", "υ": "upsilon", "φ": "phi", "χ": "chi", "ψ": "psi", "ω": "omega",
+    "Γ": "Gamma", "Δ": "Delta", "Θ": "Theta", "Λ": "Lambda", "Ξ": "Xi", "Π": "Pi", "Σ": "Sigma", "Υ": "Upsilon",
+    "Φ": "Phi", "Ψ": "Psi", "Ω": "Omega",
+}  # fmt: skip
+SIGNS = (
+    SPECIAL
+    | {sign: f"${name}$" for sign, name in MATHS.items()}
+    | {letter: f"$\\{name}$" for letter, name in GREEK.items()}
+)
+NOT_IN_LABELS = re.compile(r"[^\w.-]+")
 
 
 def escape(text: str) -> str:
-    """Write text so that LaTeX prints it; a sign that nobody has given a name is refused."""
-    unknown = sorted({sign for sign in text if not sign.isascii() and sign not in SIGNS})
-    if unknown:
-        raise ValueError(f"{' '.join(unknown)} in {text!r} has no LaTeX name; add it to latex.SIGNS.")
-    return "".join(SIGNS.get(sign, sign) for sign in text)
+    """Write text so that LaTeX prints it; letters of any language stay as they are, in UTF-8."""
+    return "".join(SIGNS.get(sign, sign) for sign in one_line(text))
 
 
 def latex(table: Table, label: str, comments: Sequence[str]) -> str:
-    """Write one table as an environment to paste; it needs \\usepackage{booktabs} only."""
+    """Write a table as an environment to paste; it needs the package booktabs, and LaTeX of 2018 or later for UTF-8."""
     lines = [
-        *(f"% {' '.join(comment.split())}" for comment in comments),  # a line break would end the comment
+        *(f"% {' '.join(one_line(comment).split())}" for comment in comments),  # a line break would end the comment
         "% needs \\usepackage{booktabs}",
         "\\begin{table*}[t]",
         "  \\centering\\small",
@@ -60,7 +65,7 @@ def latex(table: Table, label: str, comments: Sequence[str]) -> str:
         "    \\bottomrule",
         "  \\end{tabular}",
         f"  \\caption{{{escape(table.title)}. {escape(table.explanation)}}}",
-        f"  \\label{{table:{label}}}",
+        f"  \\label{{table:{NOT_IN_LABELS.sub('-', label)}}}",
         "\\end{table*}",
         "",
     ]
@@ -78,7 +83,7 @@ def _headings(table: Table) -> list[str]:
     return ["    " + _row(above), "    " + " ".join(rules)]
 
 
-def _lines(row: str, entries: Sequence[Entry]) -> list[str]:
+def _lines(row: str, entries: Sequence[TableEntry]) -> list[str]:
     lines = ["    " + _row([escape(row), *map(_ours, entries)])]
     if any(entry.below for entry in entries):
         below = [f"{{\\scriptsize {escape(entry.below)}}}" if entry.below else "" for entry in entries]
@@ -86,7 +91,7 @@ def _lines(row: str, entries: Sequence[Entry]) -> list[str]:
     return lines
 
 
-def _ours(entry: Entry) -> str:
+def _ours(entry: TableEntry) -> str:
     return f"\\textbf{{{escape(entry.text)}}}" if entry.bold else escape(entry.text)
 
 

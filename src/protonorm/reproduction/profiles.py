@@ -1,19 +1,19 @@
-"""How large a reproduction is: as printed, as two cores can bear, or as small as possible. Nothing here needs torch."""
+"""How large a reproduction is: as printed, for two cores, or as small as possible. Nothing here needs torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from protonorm.registry import nearest
+from protonorm.core.registry import nearest
 from protonorm.reproduction.cells import Settings
 
 CPU_SAMPLES = {"cifar10": 30_000, "cifar100": 30_000, "tinyimagenet": 10_000}  # of 60,000 pictures and more
 PUBLISHED = (*CPU_SAMPLES, "flowers102")
 
 CPU_ROUNDS, CPU_WIDTH = 100, 512
-SMOKE_SAMPLES, SMOKE_ROUNDS, SMOKE_POINTS = 600, 2, 60
+SMOKE_SAMPLES, SMOKE_ROUNDS, SMOKE_POINTS, SMOKE_CLASSES = 600, 2, 60, 2
 SMOKE_CLIENTS = {20: 10, 50: 12, 100: 15}
 SMOKE_WIDTHS = {512: 128, 1024: 256}
 SMOKE_MODELS = {"paper": "light", "cnn": "plain", "resnet18": "residual"}
@@ -21,7 +21,7 @@ SMOKE_MODELS = {"paper": "light", "cnn": "plain", "resnet18": "residual"}
 
 @dataclass(frozen=True)
 class Profile:
-    """A size."""
+    """How large everything is."""
 
     name: str
     summary: str
@@ -29,7 +29,12 @@ class Profile:
     cut: Callable[[Settings], dict[str, Any]]  # the paper's settings to those that are run
     cuts: tuple[str, ...] = ()  # what was cut and why, in sentences
     engine: str | None = None  # unless the command says otherwise
-    beside: bool = True  # whether the printed numbers stand beside ours
+    is_result: bool = True  # otherwise outputs are stamped, and no printed numbers stand beside ours
+
+    @property
+    def stamp(self) -> str:
+        """Give the word that is laid over outputs that are no results; none for results."""
+        return "" if self.is_result else self.name.upper()
 
 
 def as_printed(settings: Settings) -> dict[str, Any]:
@@ -63,20 +68,19 @@ def for_seconds(settings: Settings) -> dict[str, Any]:
         smaller["models"] = SMOKE_MODELS.get(settings.get("models", "paper"), "light")
         smaller["feature_dim"] = SMOKE_WIDTHS.get(settings.get("feature_dim", 512), 64)
         smaller["batch_size"] = 16
-        smaller["partition"] = _few_classes(dict(settings.get("partition", {})))
+        if isinstance(partition := settings.get("partition"), Mapping) and "classes_per_client" in partition:
+            smaller["partition"] = {**partition, "classes_per_client": SMOKE_CLASSES}
     elif dataset["name"] == "spiral":
         smaller |= {"dataset": dataset | {"points": SMOKE_POINTS}, "rounds": 4}
     return smaller
 
 
-def _few_classes(partition: dict[str, Any]) -> dict[str, Any]:
-    """Give a client two of the ten classes where it had a tenth of a hundred or more."""
-    return partition | ({"classes_per_client": 2} if "classes_per_client" in partition else {})
-
-
 def _dataset(settings: Settings) -> dict[str, Any]:
+    """Write the data set as a dict with its name, which is empty for an object of the user's own."""
     given = settings.get("dataset", "fashion")
-    return {"name": given} if isinstance(given, str) else {"name": "fashion", **given}
+    if isinstance(given, Mapping):
+        return {"name": "fashion", **given}
+    return {"name": given if isinstance(given, str) else ""}
 
 
 PROFILES: dict[str, Profile] = {
@@ -111,7 +115,7 @@ PROFILES: dict[str, Profile] = {
                 "Nothing here is a result.",
             ),
             engine="serial",  # starting processes would take longer than such a run
-            beside=False,
+            is_result=False,
         ),
     )
 }

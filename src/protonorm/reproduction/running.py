@@ -4,43 +4,57 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from protonorm.errors import Diverged
-from protonorm.history import Run
-from protonorm.reproduction.estimate import Clock, Work, clock, recorded, work
-from protonorm.reproduction.findings import Findings, Outcome, expect, look
+from protonorm.errors import Diverged, Failed
+from protonorm.reproduction.estimate import Estimate, Work, duration, work_left
+from protonorm.reproduction.findings import Findings, Outcome, expected_outcomes, read_outcomes
 from protonorm.reproduction.profiles import Profile
 from protonorm.reproduction.study import Study
-from protonorm.reproduction.writing import write
+from protonorm.reproduction.writing import Written, write
 
 if TYPE_CHECKING:
-    from protonorm.federation import Round
+    from protonorm.config.experiment import Experiment
+    from protonorm.federation.rounds import Round
+
+    Watch = Callable[[Round], None]
+    Follow = Callable[[Experiment], AbstractContextManager[Watch]]
 
 Tell = Callable[[str], None]
+
 SHARE = 0.1  # of the time that writing may take while cells are run
 
 
-class Pace:
-    """Let writing wait while it would take more than its share of the time: short runs would only be drawn."""
+def ignore(_: object) -> None:
+    """Take no notice of a sentence or a round."""
+
+
+def unwatched(_: object) -> AbstractContextManager[Watch]:
+    """Follow a run without showing anything."""
+    return nullcontext(ignore)
+
+
+class Throttle:
+    """Leaves calls out that would take more than their share of the time: short runs would only be drawn."""
 
     def __init__(self) -> None:
         self._next = 0.0
 
-    def spend(self, write: Callable[[], object]) -> None:
-        """Write, unless it is too soon."""
+    def call(self, action: Callable[[], object]) -> None:
+        """Do something, unless it is too soon after the last time."""
         start = time.monotonic()
         if start >= self._next:
-            write()
+            action()
             end = time.monotonic()
             self._next = end + (end - start) * (1 / SHARE - 1)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Reproduction:
     """Tables and figures to make under a profile, in a folder of runs."""
 
@@ -50,30 +64,22 @@ class Reproduction:
     folder: Path  # of what is written
     command: str
     seeds: Sequence[int]
-    expected: dict[str, list[Outcome]] = field(default_factory=dict)  # by study
-    refused: dict[str, str] = field(default_factory=dict)  # by key: why a cell could not be run
-    failed: dict[str, dict[str, str]] = field(default_factory=dict)  # by study: what could not be made, and why
+    _expected: dict[str, list[Outcome]] = field(default_factory=dict, init=False)  # by study
+    _refused: dict[str, str] = field(default_factory=dict, init=False)  # by key: why a cell could not be run
 
-    def prepare(self) -> None:
+    def prepare(self, *, run: bool = True) -> None:
         """Refuse what cannot be run or written before anything is."""
         for study in self.studies:
             self.findings(study)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.folder):
-                pass
-        except (FileExistsError, NotADirectoryError):
-            raise ValueError(f"Nothing can be written to {self.folder}: it is, or is inside, a file.") from None
-        except OSError as error:
-            raise ValueError(f"Nothing can be written to the folder {self.folder}: {error.strerror}.") from error
+        for folder in (self.folder, self.root) if run else (self.folder,):
+            check_writable(folder)
 
     def findings(self, study: Study) -> Findings:
         """Read how a study stands."""
-        if study.name not in self.expected:
-            self.expected[study.name] = list(expect(study, self.profile, self.seeds))
-        outcomes = look(self.expected[study.name], self.root, self.refused)
-        failed = self.failed.setdefault(study.name, {})
-        return Findings(study, self.profile, outcomes, self.command, failed)
+        if study.name not in self._expected:
+            self._expected[study.name] = expected_outcomes(study, self.profile, self.seeds)
+        outcomes = read_outcomes(self._expected[study.name], self.root, self._refused)
+        return Findings(study, self.profile, outcomes, self.command)
 
     def pending(self) -> dict[str, Outcome]:
         """List the runs that are not done, by key: all of the first seed first; a run that diverged is done."""
@@ -81,35 +87,58 @@ class Reproduction:
         waiting.sort(key=lambda one: self.seeds.index(one.seed))
         return {one.key: one for one in waiting if one.key and one.state in ("absent", "begun")}
 
-    def write(self, key: str | None = None) -> list[Path]:
+    def write(self, key: str | None = None) -> list[Written]:
         """Write all studies, or those that a run is part of."""
-        written: list[Path] = []
-        for study in self.studies:
-            if key is None or any(one.key == key for one in self.expected[study.name]):
-                self.failed.pop(study.name, None)  # it is tried again
-                written += write(self.findings(study), self.folder)
-        return written
+        chosen = [
+            study
+            for study in self.studies
+            if key is None or any(one.key == key for one in self._expected.get(study.name, ()))
+        ]
+        return [write(self.findings(study), self.folder) for study in chosen]
 
-    def run(self, engine: str | None, workers: int | None, tell: Tell) -> list[Path]:
-        """Run what is missing; what is there is written after each run, also when one is interrupted."""
+    def run(
+        self,
+        engine: str | None = None,
+        workers: int | None = None,
+        tell: Tell = ignore,
+        follow: Follow = unwatched,
+    ) -> list[Written]:
+        """Run what is missing, and write what is there after each run, also when one is interrupted.
+
+        `tell` is given sentences; `follow` gives for each experiment what is called with its rounds.
+        """
         waiting = self.pending()
-        timer, pace = self._timer(), Pace()
+        estimate, throttle = self._estimate(), Throttle()
         for number, (key, one) in enumerate(waiting.items(), 1):
-            left = [_work(other) for other in list(waiting.values())[number - 1 :]]
-            tell(f"{number} of {len(waiting)} runs: {one.cell.row}, {one.cell.column}, seed {one.seed}; "
-                 f"about {clock(timer.left(left))} left for all.")  # fmt: skip
+            left = duration(estimate.left([_work(other) for other in list(waiting.values())[number - 1 :]]))
+            tell(f"{number} of {len(waiting)} runs: {one.where}, seed {one.seed}; about {left} left for all.")
             try:
-                self._run_one(one, engine or self.profile.engine, workers, timer)
+                self._run_one(one, engine, workers, estimate, follow)
             except Diverged as error:
                 tell(str(error))
-            except (ValueError, BlockingIOError) as error:  # it cannot be run here; the others can
-                self.refused[key] = str(error)
+            except (Failed, ValueError, BlockingIOError) as error:  # it cannot be run here; the others can
+                self._refused[key] = str(error)
                 tell(f"Skipped: {error}")
             except BaseException:  # interrupted: show what is there
                 self._write_last(tell)
                 raise
-            pace.spend(partial(self.write, key))
+            throttle.call(partial(self.write, key))
         return self.write()
+
+    def _run_one(
+        self, one: Outcome, engine: str | None, workers: int | None, estimate: Estimate, follow: Follow
+    ) -> None:
+        from protonorm.session.running import run  # slow to import
+
+        work = _work(one)
+        chosen = (engine or self.profile.engine) if one.experiment.rounds else "serial"  # nobody trains: no process
+        with follow(one.experiment) as show:
+
+            def watch(round: Round) -> None:
+                estimate.learn(work, round.seconds["round"])
+                show(round)
+
+            run(one.experiment, out=self.root, engine=chosen, workers=workers, watch=watch)
 
     def _write_last(self, tell: Tell) -> None:
         """Write what is there while another error is on its way, which matters more than one here."""
@@ -118,33 +147,27 @@ class Reproduction:
         except (OSError, ValueError) as error:
             tell(f"What is there could not be written: {error}")
 
-    def _run_one(self, one: Outcome, engine: str | None, workers: int | None, timer: Clock) -> Run:
-        from protonorm.progress import Teller
-        from protonorm.session import run
-
-        kind = _work(one)
-        experiment = one.experiment
-        engine = engine if experiment.rounds else "serial"  # nobody trains: no process to start
-        with Teller(experiment.key, experiment.rounds, experiment.algorithm.headline) as teller:
-
-            def watch(round: Round) -> None:
-                timer.learn(kind, round.seconds["round"])
-                teller(round)
-
-            return run(experiment, out=self.root, engine=engine, workers=workers, watch=watch).run
-
-    def _timer(self) -> Clock:
+    def _estimate(self) -> Estimate:
         """Learn from what was run before."""
-        timer = Clock()
-        seen: Mapping[str, Outcome] = {
-            one.key: one for study in self.studies for one in self.findings(study).outcomes if one.key and one.run
-        }
-        for key, one in seen.items():
-            taken = recorded(self.root / key)
-            timer.learn(_work(one), sum(taken), len(taken))
-        return timer
+        outcomes = {one.key: one for study in self.studies for one in self.findings(study).outcomes}
+        estimate = Estimate()
+        for one in outcomes.values():
+            if one.run:
+                estimate.learn(_work(one), sum(one.run.seconds.values()), len(one.run.seconds))
+        return estimate
+
+
+def check_writable(folder: Path) -> None:
+    """Make a folder that files can be written to, or refuse it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except (FileExistsError, NotADirectoryError):
+        raise ValueError(f"Nothing can be written to {folder}: it is, or is inside, a file.") from None
+    except OSError as error:
+        raise ValueError(f"Nothing can be written to the folder {folder}: {error.strerror}.") from error
 
 
 def _work(one: Outcome) -> Work:
-    plain = one.experiment.model_dump(mode="json")
-    return work(plain, len(one.run.history) if one.run else 0)
+    return work_left(one.experiment.model_dump(mode="json"), len(one.run.rounds) if one.run else 0)

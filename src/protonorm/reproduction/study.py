@@ -1,8 +1,7 @@
-"""A table or figure to reproduce, as its file says it. Nothing here needs torch."""
+"""A table or figure to reproduce, as its file states it. Nothing here needs torch."""
 
 from __future__ import annotations
 
-import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,28 +10,23 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from protonorm.companion import companion
-from protonorm.components import load_file
-from protonorm.registry import nearest
+from protonorm.config.bundled import bundled
+from protonorm.core.own_code import load_file
+from protonorm.core.registry import nearest
 from protonorm.reproduction.cells import Cell, Column, Place, Printed
-from protonorm.reproduction.form import complaints
 from protonorm.reproduction.profiles import Profile
+from protonorm.reproduction.study_errors import FORMS, problems
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from protonorm.reproduction.findings import Findings
-    from protonorm.reproduction.table import Table
-
-KNOWN = (
-    *("TITLE", "CELLS", "PAPER", "COLUMNS", "ROWS", "BESIDE", "CORNER", "BEST"),
-    *("TOLERANCE", "LEADS", "SLACK", "tables", "draw"),
-)
+    from protonorm.reproduction.tables import Table
 
 
 @dataclass(frozen=True)
 class Study:
-    """What a file of `experiments` says; each field is a name in that file, in capitals unless it is a function."""
+    """What a file of `experiments` states; each field is a name in that file, in capitals unless it is a function."""
 
     name: str
     title: str  # with the paper's number of the table or figure
@@ -45,58 +39,59 @@ class Study:
     best: str = "column"  # along which the best number is bold: column or row
     # what --check demands, in points of per cent, by profile; a profile that is not named is not checked
     tolerance: Mapping[str, float] = field(default_factory=dict)  # largest distance from the printed number
-    leads: str | None = None  # the row that the paper finds best in every column …
+    leads: str | None = None  # the row that should be best in every column …
     slack: Mapping[str, float] = field(default_factory=dict)  # … and how far it may be behind the best
     tables: Callable[[Findings], Sequence[Table]] | None = None  # other tables than accuracies
     draw: Callable[[Findings], Mapping[str, Figure]] | None = None  # figures by file name
     part: str = ""  # a sentence, if these are not all cells …
-    ending: str = ""  # … and what its figures' names end with then
+    ending: str = ""  # … and what the names of its figures end with then
 
     def settings(self, cell: Cell, profile: Profile, seed: int) -> dict[str, Any]:
         """Say what is run for a cell."""
         return profile.cut(cell.settings) | {"seed": seed}
 
 
+def study_names() -> list[str]:
+    """List the tables and figures, in the paper's order."""
+    return list(bundled("experiments").NAMES)
+
+
+def find_studies(words: Sequence[str]) -> list[Study]:
+    """Find tables and figures by name, `all` of them, or in the user's own files."""
+    known = study_names()
+    wanted = list(dict.fromkeys(one for word in words for one in (known if word == "all" else [word])))
+    own = _own_files([word for word in wanted if word.endswith(".py")], known)
+    chosen: list[Study] = []
+    for word in wanted:
+        if word.endswith(".py"):
+            chosen += [read_study(_load(own[word]), Path(word).stem)] if word in own else []
+        elif word in known:
+            chosen.append(read_study(import_module(f"{bundled('experiments').__name__}.{word}"), word))
+        else:
+            raise ValueError(f"Unknown table or figure {word!r}; {nearest(word, [*known, 'all'])}")
+    if not chosen:
+        raise ValueError(f"There is no table or figure to reproduce; known: {', '.join([*known, 'all'])}.")
+    return chosen
+
+
 def read_study(module: ModuleType, name: str) -> Study:
-    """Take from a file the names that a study has."""
-    held = {key: getattr(module, key) for key in KNOWN if hasattr(module, key)}
+    """Take from a file the names that a study has, or say what is wrong with them."""
+    held = {key: getattr(module, key) for key in FORMS if hasattr(module, key)}
     if "TITLE" not in held or not {"COLUMNS", "tables", "draw"} & set(held):
         raise ValueError(
             f"{module.__file__} is not a table or figure: expected TITLE, and COLUMNS with CELLS, tables() or draw()."
         )
-    if wrong := next(complaints(held), None):
+    if wrong := next(problems(held), None):
         raise ValueError(f"{module.__file__} is refused: {wrong}")
     return Study(name=name, **{key.lower(): value for key, value in held.items()})
 
 
-def names() -> list[str]:
-    """Name the tables and figures, in the paper's order."""
-    return list(companion("experiments").NAMES)
-
-
-def find_studies(words: Sequence[str]) -> list[Study]:
-    """Find tables and figures by name, `all` of them, or in files of the user's own."""
-    chosen: list[Study] = []
-    wanted = [one for given in words for one in (names() if given == "all" else [given])]
-    own = _own_files([word for word in wanted if word.endswith(".py")])
-    for word in dict.fromkeys(wanted):
-        if word.endswith(".py"):
-            chosen += [read_study(_load(own[word]), Path(word).stem)] if word in own else []
-        elif word in names():
-            chosen.append(read_study(import_module(f"{companion('experiments').__name__}.{word}"), word))
-        else:
-            raise ValueError(f"Unknown table or figure {word!r}; {nearest(word, [*names(), 'all'])}")
-    if not chosen:
-        raise ValueError(f"There is no table or figure to reproduce; known: {', '.join([*names(), 'all'])}.")
-    return chosen
-
-
-def _own_files(words: Sequence[str]) -> dict[str, Path]:
-    """List the user's own files, each once; names that would be written over each other are refused."""
+def _own_files(words: Sequence[str], known: Sequence[str]) -> dict[str, Path]:
+    """List the user's own files, each once; names that would overwrite each other's output are refused."""
     own: dict[str, Path] = {}
     for word in words:
         path = Path(word)
-        if path.stem in names():
+        if path.stem in known:
             raise ValueError(f"{word} is refused: {path.stem!r} is a table or figure of the paper. Rename the file.")
         twins = [other for other, held in own.items() if held.stem.lower() == path.stem.lower()]
         if any(own[twin].resolve() == path.resolve() for twin in twins):
@@ -117,8 +112,7 @@ def _load(path: Path) -> ModuleType:
     try:
         return load_file(path)
     except (Exception, SystemExit) as error:
-        sys.modules.pop(f"protonorm_own_{path.stem}", None)  # it is not whole
-        raise ValueError(f"{path}{_line(path, error)}: {type(error).__name__}: {_said(error)}") from error
+        raise ValueError(f"{path}{_line(path, error)}: {type(error).__name__}: {_message(error)}") from error
 
 
 def _line(path: Path, error: BaseException) -> str:
@@ -129,5 +123,5 @@ def _line(path: Path, error: BaseException) -> str:
     return f", line {lines[-1]}" if lines else ""
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     return (error.msg if isinstance(error, SyntaxError) else str(error)) or "no reason was given"

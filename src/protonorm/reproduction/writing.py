@@ -2,66 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from protonorm import __version__
 from protonorm.files import replace
 from protonorm.reproduction.accuracy import accuracy_tables
-from protonorm.reproduction.csvfile import accuracy_csv, table_csv
-from protonorm.reproduction.findings import UNREADABLE, Findings, explain
+from protonorm.reproduction.csv_tables import accuracy_csv, table_csv
+from protonorm.reproduction.findings import UNREADABLE, Findings, Outcome
 from protonorm.reproduction.latex import latex
-from protonorm.reproduction.markdown import escape, markdown
-from protonorm.reproduction.table import Table
+from protonorm.reproduction.tables import Table, escape, markdown, one_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST = 6  # cells that are named of those that lack the same thing
 
+Made = TypeVar("Made")
 
-def write(findings: Findings, folder: Path) -> list[Path]:
-    """Write everything there is to show of a study; what is missing is named in it."""
+
+class Written(NamedTuple):
+    """What was made of a study."""
+
+    findings: Findings
+    tables: Sequence[Table]
+    remarks: list[str]  # what is missing, in sentences
+    paths: list[Path]
+
+
+def write(findings: Findings, folder: Path) -> Written:
+    """Write everything there is to show of a study; what is missing, or cannot be made, is named in it."""
     folder.mkdir(parents=True, exist_ok=True)
-    tables = tables_of(findings)
-    ending = findings.study.ending
-    written = [
-        path
-        for name, figure in _figures(findings).items()
-        for path in _save(findings, figure, folder / f"{name}{ending}")
-    ]
-    pages = {"md": page(findings, tables, [path for path in written if path.suffix == ".png"])}
+    failures: list[str] = []
+    tables = _attempt(lambda: make_tables(findings), "The table was not made", failures) or ()
+    pictures = _attempt(lambda: _save_figures(findings, folder), "Nothing was drawn", failures) or []
+    notes = [*remarks(findings), *failures]
+    pages = {"md": page(findings, tables, [path for path in pictures if path.suffix == ".png"], notes)}
     if tables:
-        pages["tex"] = "\n".join(_latex(findings, tables))
+        pages["tex"] = "\n".join(_latex(findings, tables, notes))
     if findings.study.columns:
         pages["csv"] = accuracy_csv(findings)
     elif tables:
         pages["csv"] = table_csv(findings, tables)
-    for ending, text in pages.items():
-        written.append(folder / f"{findings.study.name}.{ending}")
-        replace(written[-1], text.encode())
-    return written
+    texts = {folder / f"{findings.study.name}.{ending}": text for ending, text in pages.items()}
+    for path, text in texts.items():
+        replace(path, text.encode(errors="backslashreplace"))
+    return Written(findings, tables, notes, [*pictures, *texts])
 
 
-def tables_of(findings: Findings) -> Sequence[Table]:
-    """Make a study's tables; one that a damaged record prevents is left out and named."""
+def make_tables(findings: Findings) -> Sequence[Table]:
+    """Make a study's tables."""
     if findings.study.tables:
-        try:
-            return findings.study.tables(findings)
-        except UNREADABLE as error:
-            findings.failed["tables"] = f"The table was not made, because something could not be read: {explain(error)}"
-            return ()
+        return findings.study.tables(findings)
     return accuracy_tables(findings) if findings.study.columns else ()
 
 
-def _figures(findings: Findings) -> Mapping[str, Figure]:
-    """Draw a study's figures; those that a damaged record prevents are left out and named."""
+def _save_figures(findings: Findings, folder: Path) -> list[Path]:
+    figures: Mapping[str, Figure] = findings.study.draw(findings) if findings.study.draw else {}
+    return [
+        path
+        for name, figure in figures.items()
+        for path in _save(findings, figure, folder / f"{name}{findings.study.ending}")
+    ]
+
+
+def _attempt(make: Callable[[], Made], otherwise: str, failures: list[str]) -> Made | None:
+    """Make something; a damaged record or a mistake in the study's own function is noted, and the rest goes on."""
     try:
-        return findings.study.draw(findings) if findings.study.draw else {}
+        return make()
     except UNREADABLE as error:
-        findings.failed["figures"] = f"Nothing was drawn, because something could not be read: {explain(error)}"
-        return {}
+        reason = str(error)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+    failures.append(f"{otherwise}: {' '.join(one_line(reason).split()).rstrip('.')}.")
+    return None
 
 
 def cuts(findings: Findings) -> Sequence[str]:
@@ -70,76 +85,77 @@ def cuts(findings: Findings) -> Sequence[str]:
     return findings.profile.cuts if any(findings.profile.cut(one) != one for one in settings) else ()
 
 
-def page(findings: Findings, tables: Sequence[Table], pictures: Sequence[Path]) -> str:
+def page(findings: Findings, tables: Sequence[Table], pictures: Sequence[Path], notes: Sequence[str]) -> str:
     """Put a study on one page of Markdown."""
-    smoke = "" if findings.profile.beside else "SMOKE: "
-    parts = [f"## {smoke}{findings.study.title}", "", *origin(findings), ""]
+    parts = [f"## {_stamp(findings)}{one_line(findings.study.title)}", "", origin(findings), ""]
     parts += [f"- {cut}" for cut in cuts(findings)] + [""]
     parts += [markdown(table) for table in tables]
     parts += [f"![{escape(path.stem)}]({path.name})\n" for path in pictures]
-    if notes := remarks(findings):
+    if notes:
         parts += ["**What is missing:**", "", *(f"- {escape(note)}" for note in notes), ""]
     if findings.outcomes:
         parts += ["**Runs:**", "", "| cell | seed | state | key |", "| --- | --- | --- | --- |"]
         parts += [
-            f"| {escape(one.cell.row)}, {escape(one.cell.column)} | {one.seed} | {one.state} | `{one.key or '-'}` |"
-            for one in findings.outcomes
+            f"| {escape(one.where)} | {one.seed} | {one.state} | `{one.key or '-'}` |" for one in findings.outcomes
         ]
         parts += [""]
     return "\n".join(parts)
 
 
-def origin(findings: Findings) -> list[str]:
+def origin(findings: Findings) -> str:
     """Say which command, profile and version made it, and with which versions the runs were made."""
     made = {
         " ".join(f"{name} {held[name]}" for name in ("protonorm", "torch") if name in held)
         for one in findings.outcomes
-        if one.run and (held := one.run.about.get("versions"))
+        if one.run and (held := one.run.info.versions)
     }
     runs = f" Runs made with {'; '.join(sorted(made))}." if made else ""
-    command = " ".join(findings.command.split())
+    command = " ".join(one_line(findings.command).split())
     part = f" {findings.study.part}" if findings.study.part else ""
-    return [f"`{command}`, profile `{findings.profile.name}`, protonorm {__version__}.{runs}{part}"]
+    return f"`{command}`, profile `{findings.profile.name}`, protonorm {__version__}.{runs}{part}"
 
 
 def remarks(findings: Findings) -> list[str]:
     """Name what is not there, each reason once with its cells."""
-    reasons: dict[str, list[str]] = {}
+    cells: dict[str, list[str]] = {}
     for one in findings.outcomes:
-        where = f"{one.cell.row}, {one.cell.column}"
         if one.state in ("missing", "refused", "damaged"):
-            reasons.setdefault(" ".join(one.reason.split()), []).append(where)
-        elif one.state == "diverged" and one.run and one.run.failure:
-            reasons.setdefault(f"Diverged in round {one.run.failure['round']}", []).append(f"{where} (seed {one.seed})")
-        elif one.state == "begun" and one.run:
-            rounds = f"{len(one.run.history)} of {one.run.experiment['rounds']} rounds"
-            reasons.setdefault(f"Begun: {rounds}", []).append(f"{where} (seed {one.seed})")
-        elif one.state == "absent":
-            reasons.setdefault("Not run yet", []).append(f"{where} (seed {one.seed})")
-    lacking = [f"{reason.rstrip('.')}: {_enumerated(list(dict.fromkeys(cells)))}." for reason, cells in reasons.items()]
-    return [*lacking, *(f"{' '.join(reason.split()).rstrip('.')}." for reason in findings.failed.values())]
+            cells.setdefault(" ".join(one.reason.split()), []).append(one.where)
+        elif one.state != "finished":
+            cells.setdefault(_standing(one), []).append(f"{one.where} (seed {one.seed})")
+    return [f"{reason.rstrip('.')}: {_listed(list(dict.fromkeys(found)))}." for reason, found in cells.items()]
 
 
-def _enumerated(cells: list[str]) -> str:
+def _standing(one: Outcome) -> str:
+    if one.state == "diverged" and one.run and one.run.failure:
+        return f"Diverged in round {one.run.failure.round}"
+    return f"Begun: {one.progress}" if one.state == "begun" else "Not run yet"
+
+
+def _listed(cells: list[str]) -> str:
     more = f"; and {len(cells) - MOST} others" if len(cells) > MOST + 1 else ""
     return "; ".join(cells[:MOST] if more else cells) + more
 
 
-def _latex(findings: Findings, tables: Sequence[Table]) -> list[str]:
-    comments = [line.replace("`", "") for line in origin(findings)] + list(cuts(findings))
-    comments += remarks(findings) + list(dict.fromkeys(f"run {one.key}" for one in findings.outcomes if one.run))
-    smoke = "" if findings.profile.beside else "SMOKE: "
+def _latex(findings: Findings, tables: Sequence[Table], notes: Sequence[str]) -> list[str]:
+    runs = dict.fromkeys(f"run {one.key}" for one in findings.outcomes if one.run)
+    comments = [origin(findings).replace("`", ""), *cuts(findings), *notes, *runs]
     lines = []
     for number, table in enumerate(tables):
         label = findings.study.name + (f"_{number}" if number else "")
-        lines.append(latex(table._replace(title=smoke + table.title), label, comments if not number else ()))
+        titled = table._replace(title=_stamp(findings) + table.title)
+        lines.append(latex(titled, label, comments if not number else ()))
     return lines
 
 
 def _save(findings: Findings, figure: Figure, path: Path) -> list[Path]:
-    """Write a figure as PNG and PDF that name where they came from; equal figures are equal files."""
-    from protonorm.report.paper import save  # slow to import
+    """Write a figure as PNG and PDF that say where they came from; equal figures are equal files."""
+    from protonorm.report.style import save  # slow to import
 
     keys = ", ".join(one.key for one in findings.outcomes if one.key and one.run)
-    told = f"{origin(findings)[0].replace('`', '')} Runs: {keys}"
-    return save(figure, path, findings.study.title, told, stamp="" if findings.profile.beside else "SMOKE")
+    told = f"{origin(findings).replace('`', '')} Runs: {keys}"
+    return save(figure, path, findings.study.title, told, stamp=findings.profile.stamp)
+
+
+def _stamp(findings: Findings) -> str:
+    return f"{findings.profile.stamp}: " if findings.profile.stamp else ""

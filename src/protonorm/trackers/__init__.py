@@ -1,6 +1,6 @@
 """Who can follow a run besides its record; the table is also the table of contents, and imports none of them."""
 
-from protonorm.registry import Entry
+from protonorm.core.registry import Entry
 
 TRACKERS: dict[str, Entry] = {
     "tensorboard": Entry(

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import shutil
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from protonorm.federation import Round
-from protonorm.history import Run, stamp
+from protonorm.federation.rounds import Round
 from protonorm.report.figures import heat_map
-from protonorm.tensors import load
-from protonorm.trackers import plain
-from protonorm.trackers.tracker import recorded
+from protonorm.runs import layout
+from protonorm.runs.reader import Run
+from protonorm.trackers import scalars
 
 FOLDER = "tensorboard"
 SHOWN = 5  # rounds whose prototypes the projector gets
@@ -23,7 +21,9 @@ BINS = 20  # of other histograms
 FLUSH = 3600  # seconds; each round is flushed as it ends
 
 CHARTS: dict[str, dict[str, Any]] = {  # what belongs together: all rules beside the majority, all distances
-    "accuracy": {name: ["Multiline", [f"^accuracy/(?!best/|last/)[^/]+/{name}$"]] for name in plain.MEANS},
+    "accuracy": {
+        name: ["Multiline", [f"^accuracy/(?!best/|last/)[^/]+/{name}$"]] for name in ("pooled", "mean", "worst")
+    },
     "prototypes": {"distance": ["Multiline", ["^prototypes/distance/"]]},
 }
 
@@ -43,8 +43,8 @@ class TensorBoard:
         self._open: Any = SummaryWriter
         self._session: Any = summary.hparams
         self._writer: Any = None
-        self._level: dict[str, float] = {}
-        self._old = 0  # rounds that were done before
+        self._run: Run | None = None  # as it was at the beginning
+        self._majority: dict[str, float] = {}
         self._clock = 0.0  # when the round that is being told ended
 
     def begin(self, run: Run) -> None:
@@ -53,63 +53,66 @@ class TensorBoard:
         shutil.rmtree(folder, ignore_errors=not folder.exists())
         # A TensorBoard that has read the log from before forgets it, from step 0 on.
         self._writer = self._open(str(folder), purge_step=0, flush_secs=FLUSH)
-        self._level = plain.majority(run)
-        self._old = len(run.history)
-        self._clock = _began(run)
-        self._writer.add_text("settings", plain.settings_table(run), 0)
-        self._writer.add_text("majority", _majority_text(self._level), 0)
+        self._run = run
+        self._majority = scalars.majority(run)
+        self._clock = _begin_time(run)
+        self._writer.add_text("settings", scalars.settings_table(run), 0)
+        self._writer.add_text("majority", _majority_text(self._majority), 0)
         self._writer.add_figure("partition", heat_map(run), 0)
         self._writer.add_custom_scalars(CHARTS)
         # The description of all sessions is left out: TensorBoard then finds the settings of all methods by itself.
-        _, start, _ = self._session(plain.settings(run), {})
+        _, start, _ = self._session(scalars.settings(run), {})
         self._writer.file_writer.add_summary(start)
         self._writer.flush()
 
     def __call__(self, round: Round) -> None:
         """Write a round, at the time when it was done."""
-        before = round.number <= self._old
-        self._clock = self._clock + round.seconds["round"] if before else time.time()
-        for name, value in (plain.scalars(round) | self._level).items():
+        assert self._run is not None
+        before = round.number <= len(self._run.rounds)
+        self._clock = self._clock + round.seconds.get("round", 0.0) if before else time.time()
+        lists = scalars.distributions(self._run, round.record)
+        for name, value in (scalars.scalars(round) | scalars.margin_scalars(lists) | self._majority).items():
             self._writer.add_scalar(name, value, round.number, self._clock)
-        for name, values in plain.spreads(round).items():
+        for name, values in lists.items():
             bins: Any = SHARES if name.startswith("accuracy/") else BINS
-            if values:
-                self._writer.add_histogram(name, np.array(values), round.number, bins, self._clock)
+            if values.size:
+                self._writer.add_histogram(name, values, round.number, bins, self._clock)
         if not before:
             self._writer.flush()
 
     def end(self, run: Run) -> None:
         """Write what the run came to, and its prototypes; close the log."""
-        done = len(run.history)
-        for name, value in plain.outcome(run).items():
+        done = len(run.rounds)
+        for name, value in scalars.outcome(run).items():
             self._writer.add_scalar(name, value, done, self._clock)
-        for round in _shown(run.folder / "prototypes", done):
+        for round in _shown_rounds(run):
             self._show_prototypes(run, round)
         if run.failure:
-            self._writer.add_text("failure", f"round {run.failure['round']}: {run.failure['reason']}", done)
+            self._writer.add_text("failure", f"round {run.failure.round}: {run.failure.reason}", done)
         if run.finished:
             _, _, end = self._session({}, {})
             self._writer.file_writer.add_summary(end)
         self._writer.close()
 
     def _show_prototypes(self, run: Run, round: int) -> None:
-        path = run.folder / "prototypes" / f"{round}.safetensors"
-        held = load(path, stamp(run.about["key"], "server", round))
-        names = [" ".join(run.about["classes"][k].split()) for k in held["classes"].tolist()]
-        self._writer.add_embedding(held["prototypes"], names, global_step=round, tag="prototypes")
+        try:
+            classes, vectors = run.prototypes(round)
+        except ValueError as error:  # one lost file is no reason to stop a run
+            self._writer.add_text("prototypes", str(error), round)
+            return
+        names = [" ".join(run.info.classes[k].split()) for k in classes.tolist()]
+        self._writer.add_embedding(vectors, names, global_step=round, tag="prototypes")
 
 
-def _began(run: Run) -> float:
-    """Guess when a run would have begun if it had not been interrupted; now, if no round is done."""
-    path = run.folder / "server.safetensors"
-    end = path.stat().st_mtime if run.history else time.time()
-    return end - sum(round.seconds["round"] for round in recorded(run))
+def _begin_time(run: Run) -> float:
+    """Work out when a run would have begun if it had not been interrupted; now, if no round is done."""
+    end = (run.folder / layout.SERVER).stat().st_mtime if run.rounds else time.time()
+    return end - sum(run.seconds.values())
 
 
-def _shown(folder: Path, done: int) -> list[int]:
+def _shown_rounds(run: Run) -> list[int]:
     """Choose a few of the rounds whose prototypes are recorded, the first and the last among them."""
-    rounds = sorted(int(path.stem) for path in folder.glob("*.safetensors") if path.stem.isdigit())
-    rounds = [round for round in rounds if round <= done]
+    rounds = run.snapshots()
     chosen = np.linspace(0, len(rounds) - 1, min(SHOWN, len(rounds))).round().astype(int).tolist()
     return [rounds[position] for position in chosen]
 

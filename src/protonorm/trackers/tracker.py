@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from protonorm.components import load_own
-from protonorm.federation import Round
-from protonorm.files import parse_json, read_lines
-from protonorm.history import Run, read_run
-from protonorm.registry import find
+from protonorm.core.own_code import load_own
+from protonorm.core.registry import find
+from protonorm.federation.rounds import Round
+from protonorm.runs.reader import Run, read_run
 from protonorm.trackers import TRACKERS
 
 Listener = Callable[[Round], None]
@@ -23,7 +22,7 @@ class Tracker(Protocol):
     """Somebody who follows runs, one after the other; what they do with it decides no number."""
 
     def begin(self, run: Run) -> None:
-        """Be told of a run before any of its rounds; `run.history` has those that are recorded already."""
+        """Be told of a run before any of its rounds; `run.rounds` has those that are recorded already."""
 
     def __call__(self, round: Round) -> None:
         """Be told of a round: of each one once, in order, whether it was done now or before."""
@@ -33,20 +32,20 @@ class Tracker(Protocol):
 
 
 @dataclass(frozen=True)
-class Plain:
+class FunctionTracker:
     """A function of a round as a tracker."""
 
     listener: Listener
 
     def begin(self, run: Run) -> None:
-        """Need nothing."""
+        """Do nothing."""
 
     def __call__(self, round: Round) -> None:
         """Pass the round on."""
         self.listener(round)
 
     def end(self, run: Run) -> None:
-        """Need nothing."""
+        """Do nothing."""
 
 
 def choose(value: Any) -> Tracker | None:
@@ -57,7 +56,7 @@ def choose(value: Any) -> Tracker | None:
     if value is None or (isinstance(value, Tracker) and not isinstance(value, type)):
         return value
     if callable(value) and not isinstance(value, type) and not hasattr(value, "begin") and not hasattr(value, "end"):
-        return Plain(value)
+        return FunctionTracker(value)
     raise ValueError(
         f"{value!r} is not a tracker: expected a name ({', '.join(sorted(TRACKERS))}), a function that takes a round, "
         "or an object with begin(run), __call__(round) and end(run)."
@@ -66,24 +65,21 @@ def choose(value: Any) -> Tracker | None:
 
 @contextmanager
 def tracked(tracker: Tracker | None, folder: Path) -> Iterator[Listener]:
-    """Tell a tracker of a run from its first round on; what is recorded already comes from the record."""
+    """Tell a tracker of a run from its first round on; the rounds that are done already come from the record."""
     if tracker is None:
         yield lambda _: None
         return
     run = read_run(folder)
     tracker.begin(run)
     try:
-        for round in recorded(run):
+        for round in recorded_rounds(run):
             tracker(round)
         yield tracker
     finally:
         tracker.end(read_run(folder))
 
 
-def recorded(run: Run) -> list[Round]:
-    """Give the committed rounds of a run as they were told when they ended."""
-    path = run.folder / "timings.jsonl"
-    seconds = [parse_json(line, path) for line in read_lines(path)]
-    if len(seconds) < len(run.history):
-        raise ValueError(f"{path} is damaged: {len(seconds)} lines for {len(run.history)} committed rounds.")
-    return [Round(line["round"], line, spent) for line, spent in zip(run.history, seconds, strict=False)]
+def recorded_rounds(run: Run) -> list[Round]:
+    """Give the committed rounds of a run as they were told when they ended; a time that is lost is left out."""
+    times = run.seconds
+    return [Round(one, {"round": times[one.round]} if one.round in times else {}) for one in run.rounds]

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from protonorm.deals import flat, labels
-from protonorm.history import Run
-from protonorm.report.page.again import text
+from protonorm.analysis.labels import flatten_settings, labels
+from protonorm.report.page.text import setting_text
+from protonorm.runs.reader import Run
 
 Groups = Mapping[str, Sequence[Run]]  # the runs of each method, by its name
 
@@ -18,27 +18,32 @@ def by_method(runs: Iterable[Run]) -> Groups:
     """Group runs that differ in nothing but the seed, and name the groups by what tells them apart."""
     found: dict[str, list[Run]] = {}
     for run in {run.folder.resolve(): run for run in runs}.values():
-        plain = {name: value for name, value in run.experiment.items() if name != "seed"}
+        plain = {name: value for name, value in run.info.experiment.plain().items() if name != "seed"}
         found.setdefault(json.dumps(plain, sort_keys=True), []).append(run)
-    groups = [sorted(group, key=lambda run: int(run.experiment["seed"])) for group in found.values()]
-    return dict(zip(_names([flat(group[0].experiment) for group in groups]), groups, strict=True))
+    groups = [sorted(group, key=lambda run: run.info.experiment.seed) for group in found.values()]
+    return dict(zip(_names([_settings(group[0]) for group in groups]), groups, strict=True))
 
 
 def differences(groups: Groups) -> list[str]:
-    """List the settings in which groups differ, other than the method."""
-    settings = [flat(found[0].experiment) for found in groups.values()]
+    """List the settings in which groups differ, other than the method and its second network."""
+    settings = [_settings(found[0]) for found in groups.values()]
     names = dict.fromkeys(name for one in settings for name in one)
     return [
         name
         for name in names
-        if not name.startswith("algorithm") and name != "seed" and len({str(one.get(name)) for one in settings}) > 1
+        if name.split(".")[0] not in ("algorithm", "auxiliary", "seed")
+        and len({str(one.get(name)) for one in settings}) > 1
     ]
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    return flatten_settings(run.info.experiment.plain())
 
 
 def _names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Name each group by its method and the method's settings, then, in brackets, by what else tells it apart."""
     methods = [_method(one, settings) for one in settings]
-    others = labels([_deal_first(one) for one in settings])
+    others = labels([_data_first(one) for one in settings])
     names = [f"{method} ({other})" if other else method for method, other in zip(methods, others, strict=True)]
     seen: Counter[str] = Counter()
     for place, name in enumerate(names):
@@ -48,16 +53,16 @@ def _names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _method(one: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]) -> str:
-    same = ("algorithm", "dataset")  # usual values of a method's settings may follow from the data
-    twins = [other for other in settings if all(other[name] == one[name] for name in same)]
-    own = [name for name in one if name.startswith("algorithm.")]
-    told = [name for name in own if len({str(twin.get(name)) for twin in twins}) > 1]
-    words = [f"{name.removeprefix('algorithm.')}={text(one[name])}" for name in told]
+    same = ("algorithm", "dataset")  # defaults of a method's settings may follow from the data
+    alike = [other for other in settings if all(other[name] == one[name] for name in same)]
+    own = [name for name in one if name.split(".")[0] in ("algorithm", "auxiliary") and name != "algorithm"]
+    told = [name for name in own if len({str(other.get(name)) for other in alike}) > 1]
+    words = [f"{name.removeprefix('algorithm.')}={setting_text(one[name])}" for name in told]
     return f"{one['algorithm'].split(':')[-1]}{':' if words else ''}{','.join(words)}"
 
 
-def _deal_first(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _data_first(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out method and seed, and put the data first: what they are is the plainest difference."""
-    names = [name for name in settings if name.split(".")[0] not in ("algorithm", "seed")]
+    names = [name for name in settings if name.split(".")[0] not in ("algorithm", "auxiliary", "seed")]
     first = [name for kind in ("dataset", "partition", "clients") for name in names if name.split(".")[0] == kind]
     return {name: settings[name] for name in dict.fromkeys([*first, *names])}

@@ -2,56 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
+from protonorm.report.page.curves import Line, by_round, chart, with_range
 from protonorm.report.page.groups import Groups
-from protonorm.report.page.lines import Line, chart, curve_of, with_range
-from protonorm.report.page.words import listed
+from protonorm.report.page.text import listed
+from protonorm.runs.reader import Run
+from protonorm.runs.schema import RoundRecord
 
 FAR = 20  # methods whose distances differ by this factor are drawn on a logarithmic axis
+
+Range = tuple[float, float, float]  # smallest, mean, largest
 
 
 def prototype_charts(groups: Groups) -> list[dict[str, Any]]:
     """Draw distances as recorded, and margins as shares of the mean distance; none where no prototypes are."""
-    apart = _lines(groups, _distances)
-    if not apart:
+    distances = _lines(groups, _distances)
+    if not distances:
         return []
     margins = _lines(groups, _margins)
-    means = [value for line in apart for value in line["y"] if value]
+    means = [value for line in distances for value in line["y"] if value]
     far = bool(means) and max(means) > FAR * min(means)
+    told = _conclusion(distances, "mean distance"), _conclusion(margins, "mean relative margin")
     return [
-        chart("distances", "Pairwise distances", "distance", apart, _told(apart, "mean distance"), log=far, zero=True),
-        chart(
-            "margins", "Margins", "margin ÷ mean distance", margins, _told(margins, "mean relative margin"), zero=True
-        ),
+        chart("distances", "Pairwise distances", "distance", distances, told[0], log=far, zero=True),
+        chart("margins", "Margins", "margin ÷ mean distance", margins, told[1], zero=True),
     ]
 
 
-def _lines(groups: Groups, part: Any) -> list[Line]:
+def _lines(groups: Groups, part: Callable[[Run, RoundRecord], Range | None]) -> list[Line]:
     lines = []
     for slot, (name, runs) in enumerate(groups.items()):
-        curves = [curve_of(run.history, part) for run in runs]
+        curves = [_curve(run, part) for run in runs]
         lines.append(with_range(name, slot, [curve for curve in curves if curve] or [{}]))
     return [line for line in lines if line["x"]]
 
 
-def _distances(line: Mapping[str, Any]) -> tuple[float, ...] | None:
-    found = line.get("prototypes")
-    return tuple(found["distance"][name] for name in ("min", "mean", "max")) if found else None
+def _curve(run: Run, part: Callable[[Run, RoundRecord], Range | None]) -> dict[int, Range]:
+    return by_round(run, lambda record: part(run, record))
 
 
-def _margins(line: Mapping[str, Any]) -> tuple[float, ...] | None:
-    found = line.get("prototypes")
-    if not found or not found["distance"]["mean"]:
+def _distances(_: Run, record: RoundRecord) -> Range | None:
+    found = record.prototypes
+    return (found.min, found.mean, found.max) if found else None
+
+
+def _margins(run: Run, record: RoundRecord) -> Range | None:
+    found = run.margins(record)
+    if found is None or record.prototypes is None or not record.prototypes.mean:
         return None
-    shares = np.array(found["margins"]) / found["distance"]["mean"]
+    shares = found[1] / record.prototypes.mean  # (K',)
     return float(shares.min()), float(shares.mean()), float(shares.max())
 
 
-def _told(lines: Sequence[Line], what: str) -> str:
+def _conclusion(lines: Sequence[Line], what: str) -> str:
     ends = [
         f"{line['name']} {line['y'][-1]:.3g} (from {line['low'][-1]:.3g} to {line['high'][-1]:.3g})" for line in lines
     ]

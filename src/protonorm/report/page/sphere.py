@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import safetensors
 from numpy.typing import NDArray
 
-from protonorm.history import Run
-from protonorm.report.page.lines import thinned
-from protonorm.report.page.words import listed, rounded, significant
+from protonorm.report.page.curves import thinned
+from protonorm.report.page.text import listed, rounded, significant
+from protonorm.runs import layout
+from protonorm.runs.reader import Run
 
 Array = NDArray[np.float64]
 
 NUMBERS = 200_000  # coordinates and angles on a page
 THOUSANDTHS = 1000  # coordinates are sent as whole thousandths
-RECORDED = 50  # rounds of a run whose prototypes are kept, evenly spaced
 FLAT = 1e-9  # a direction in which nothing varies
+FILES = 4  # named in a sentence; of more, the first ones
 
 
 class Snapshot(NamedTuple):
@@ -30,22 +31,14 @@ class Snapshot(NamedTuple):
 
 
 def read_snapshots(run: Run, runs: int = 1) -> tuple[list[Snapshot], list[str]]:
-    """Read recorded prototypes, of no more rounds than a page of so many runs can hold, and say which are lost."""
-    paths = {int(path.stem): path for path in run.folder.glob("prototypes/*.safetensors") if path.stem.isdigit()}
-    done = sorted(round for round in paths if round <= len(run.history))
-    most = NUMBERS // (5 * len(run.about["classes"]) * runs)
-    found = {round: _read(run, round) for round in thinned(done, max(2, most))}
-    unread = [round for round, shot in found.items() if shot is None]
-    missing = sorted(expected(run) - set(done))
-    told = [(missing, "not there"), (unread, "damaged and could not be read")]
-    return [shot for shot in found.values() if shot], [_lost(rounds, why) for rounds, why in told if rounds]
-
-
-def expected(run: Run) -> set[int]:
-    """Find the rounds of which a record keeps the prototypes."""
-    rounds = run.experiment["rounds"]
-    kept = np.linspace(1, rounds, min(RECORDED, rounds)).round().astype(int).tolist()
-    return {round for round in kept if round <= len(run.history) and run.history[round - 1].get("prototypes")}
+    """Read prototypes of at most as many rounds as a page of so many runs can hold, and say which cannot be read."""
+    there = [round for round in run.snapshots() if _path(run, round).exists()]
+    missing = [round for round in run.snapshots() if round not in there]
+    most = NUMBERS // (5 * len(run.info.classes) * runs)
+    found = {round: _read(run, round) for round in thinned(there, max(2, most))}
+    damaged = [round for round, shot in found.items() if shot is None]
+    told = [(missing, "missing"), (damaged, "damaged")]
+    return [shot for shot in found.values() if shot], [_unread(rounds, why) for rounds, why in told if rounds]
 
 
 def sphere(snapshots: list[Snapshot], classes: int) -> dict[str, Any]:
@@ -100,22 +93,21 @@ def shown_share(units: Array, basis: Array) -> float:
     return float(np.square(centred @ basis).sum()) / whole if whole > FLAT else 1.0
 
 
-def _lost(rounds: list[int], why: str) -> str:
+def _unread(rounds: list[int], why: str) -> str:
     names = [f"{round}.safetensors" for round in rounds]
-    shown = names if len(names) < 5 else [*names[:3], f"{len(names) - 3} more"]
-    return f"Of the folder prototypes, {listed(shown)} {'is' if len(names) == 1 else 'are'} {why}."
+    return f"Of the folder prototypes, {listed(names, FILES)} {'is' if len(names) == 1 else 'are'} {why}."
+
+
+def _path(run: Run, round: int) -> Path:
+    return run.folder / layout.PROTOTYPES / f"{round}.safetensors"
 
 
 def _read(run: Run, round: int) -> Snapshot | None:
-    path = run.folder / "prototypes" / f"{round}.safetensors"
     try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            classes = np.asarray(file.get_tensor("classes")).astype(np.int64)
-            vectors = np.asarray(file.get_tensor("prototypes")).astype(np.float64)
-    except (safetensors.SafetensorError, TypeError, OSError):
+        classes, vectors = run.prototypes(round)
+    except ValueError:
         return None
-    known = vectors.ndim == 2 and len(vectors) and classes.shape == vectors.shape[:1] and np.isfinite(vectors).all()
-    if not known or classes.min() < 0 or classes.max() >= len(run.about["classes"]):
+    if not np.isfinite(vectors).all():
         return None
     lengths = np.linalg.norm(vectors, axis=1)
     units = vectors / np.where(lengths > 0, lengths, 1.0)[:, None]

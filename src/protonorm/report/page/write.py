@@ -10,8 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,36 +19,31 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from protonorm.files import replace
-from protonorm.history import Run
-from protonorm.report.page.check import check
 from protonorm.report.page.content import content
 from protonorm.report.page.groups import Groups, by_method
+from protonorm.runs.reader import Run
 
 SCRIPTS = ("draw", "tips", "lines", "dots", "heat", "bars", "sphere", "start")  # in this order
 ENDINGS = (".html", ".htm")
-MARKS = (b'<meta name="generator" content="protonorm report">', b"ProtoNorm report</title>")  # now, and before
-HEAD = 4096  # bytes of a file in which a mark of ours stands
+MARK = b'<meta name="generator" content="protonorm report">'  # by which a page of ours is known …
+HEAD = 4096  # … in its first bytes
 
 
 def write_page(runs: Groups | Iterable[Run], path: str | Path) -> Path:
-    """Write the report of runs, or of a comparison's runs by method, and give the file's place."""
+    """Write the report of runs, or of a comparison's runs by method, and return its path."""
     path = Path(path)
     refuse_to_overwrite(path)
     every = [run for found in runs.values() for run in found] if isinstance(runs, Mapping) else list(runs)
     if not every:
         raise ValueError("There is nothing to report: give at least one run.")
-    for run in every:
-        check(run)
-    groups = runs if isinstance(runs, Mapping) else by_method(every)
-    with reading(groups):
-        found = content(groups)
+    found = content(runs if isinstance(runs, Mapping) else by_method(every))
     path.parent.mkdir(parents=True, exist_ok=True)
     replace(path, render(found).encode())
     return path
 
 
 def refuse_to_overwrite(path: Path) -> None:
-    """Refuse a place where a page of ours cannot stand, or where something else stands."""
+    """Refuse a path that is no name of a page, or where something other than a page is."""
     if path.is_dir():
         raise ValueError(f"{path} is a folder; give the name of a file that ends in {' or '.join(ENDINGS)}.")
     if path.suffix.lower() not in ENDINGS:
@@ -64,7 +58,7 @@ def is_page(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         head = file.read(HEAD)
-    return head.lstrip().startswith(b"<!doctype html>") and any(mark in head for mark in MARKS)
+    return head.lstrip().startswith(b"<!doctype html>") and MARK in head
 
 
 def render(found: dict[str, Any]) -> str:
@@ -101,13 +95,3 @@ def asset(name: str) -> str:
 def digest(text: str) -> str:
     """Name a text for a content security policy."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-@contextmanager
-def reading(groups: Groups) -> Iterator[None]:
-    """Say so in a sentence when a record does not hold what every record holds."""
-    try:
-        yield
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        names = ", ".join(run.folder.name for found in groups.values() for run in found)
-        raise ValueError(f"A record among {names} is damaged: it does not hold what every record holds.") from error

@@ -8,7 +8,7 @@ function trafficBars() {
     const step = 52;
     const most = Math.max(1, ...rows.map((row) => row.up + row.down));
     const x = (value) => (value / most) * (width - 4);
-    const svg = shape("svg", { viewBox: `0 0 ${width} ${rows.length * step}`, height: rows.length * step, role: "img", "aria-label": `Bytes in all rounds. ${data.traffic.words}` });
+    const svg = shape("svg", { viewBox: `0 0 ${width} ${rows.length * step}`, height: rows.length * step, role: "img", "aria-label": `Bytes in all rounds. ${data.traffic.conclusion}` });
     rows.forEach((row, n) => {
       const y = n * step;
       const group = shape("g", { class: slotClass(row.slot) });

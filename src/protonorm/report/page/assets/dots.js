@@ -1,9 +1,9 @@
 // Accuracy of every client and class: a row each, a dot for each method, or for each rule of a single run.
 function parts() {
   const single = new Set(data.runs.map((run) => run.slot)).size === 1;
-  const form = { world: byId("parts-world"), rule: byId("parts-rule"), seed: byId("parts-seed"), order: byId("parts-order"), best: byId("parts-best"), round: byId("parts-round") };
+  const form = { population: byId("parts-population"), rule: byId("parts-rule"), seed: byId("parts-seed"), order: byId("parts-order"), best: byId("parts-best"), round: byId("parts-round") };
   const seeds = [...new Set(data.runs.map((run) => run.seed))];
-  options(form.world, data.worlds.map((world) => [world.name, world.name]), true);
+  options(form.population, data.populations.map((population) => [population.name, population.name]), true);
   options(form.rule, [["", "each method’s headline"], ...data.rules.map((rule) => [rule, rule])]);
   form.rule.closest("label").hidden = single;
   options(form.seed, seeds.map((seed) => [seed, String(seed)]), true);
@@ -11,7 +11,7 @@ function parts() {
   let hidden = new Set();
   const names = () => (single ? data.rules.map((rule, slot) => ({ name: rule, slot })) : [...new Map(data.runs.map((run) => [run.slot, { name: run.method, slot: run.slot }])).values()]);
 
-  const here = () => data.runs.filter((run) => run.world === form.world.value && (seeds.length < 2 || String(run.seed) === form.seed.value));
+  const here = () => data.runs.filter((run) => run.population === form.population.value && (seeds.length < 2 || String(run.seed) === form.seed.value));
   const series = () => here().flatMap((run) => (single ? data.rules : [form.rule.value || run.headline])
     .filter((rule) => run.rules[rule]).map((rule) => ({ run, rule, name: single ? rule : run.name, slot: single ? data.rules.indexOf(rule) : run.slot })))
     .map((one) => ({ ...one, index: chosen(one.run, one.rule) }))
@@ -24,7 +24,7 @@ function parts() {
   };
 
   const draws = ["clients", "classes"].map((part) => dotChart(byId(`parts-${part}`), part, () => ({
-    world: data.worlds.find((world) => world.name === form.world.value), series: series(), order: form.order.value })));
+    population: data.populations.find((population) => population.name === form.population.value), series: series(), order: form.order.value })));
   const draw = () => {
     const told = form.best.checked ? "best of each" : String(rounds[form.round.value] ?? "–");
     byId("parts-shown").value = told;
@@ -41,48 +41,48 @@ function parts() {
   hidden = legend(byId("parts-legend"), names(), draw);
   form.round.addEventListener("input", () => { form.best.checked = false; draw(); });
   for (const one of [form.rule, form.order, form.best]) one.addEventListener("change", draw);
-  for (const one of [form.world, form.seed]) one.addEventListener("change", restart);
+  for (const one of [form.population, form.seed]) one.addEventListener("change", restart);
   byId("parts-controls").addEventListener("submit", (event) => event.preventDefault());
   restart();
 }
 
 function dotChart(figure, part, state) {
   const place = figure.querySelector(".plot");
-  const held = (world, i) => (part === "clients" ? world.train[i].reduce((a, b) => a + b, 0) + world.test[i].reduce((a, b) => a + b, 0)
-    : world.train.reduce((sum, row) => sum + row[i], 0) + world.test.reduce((sum, row) => sum + row[i], 0));
+  const held = (population, i) => (part === "clients" ? population.train[i].reduce((a, b) => a + b, 0) + population.test[i].reduce((a, b) => a + b, 0)
+    : population.train.reduce((sum, row) => sum + row[i], 0) + population.test.reduce((sum, row) => sum + row[i], 0));
   const values = (one, i) => one.run.rules[one.rule][part][one.index][i];
-  const name = (world, i) => (part === "clients" ? `client ${i}` : world.classes[i]);
+  const name = (population, i) => (part === "clients" ? `client ${i}` : population.classes[i]);
   const table = numbers(figure, () => {
-    const { world, series } = state();
+    const { population, series } = state();
     return [[part === "clients" ? "client" : "class", ...(part === "clients" ? ["network"] : []), "samples", ...series.map((one) => `${one.name} (${one.name === one.rule ? "" : `${one.rule}, `}round ${one.run.rounds[one.index]})`), "majority"],
-      ...rowsOf(world, series, "number").map((i) => [name(world, i), ...(part === "clients" ? [world.networks[i]] : []), held(world, i), ...series.map((one) => percent(values(one, i))), percent(world.majority[part]?.[i])])];
+      ...rowsOf(population, series, "number").map((i) => [name(population, i), ...(part === "clients" ? [population.networks[i]] : []), held(population, i), ...series.map((one) => percent(values(one, i))), percent(population.majority[part]?.[i])])];
   });
-  const rowsOf = (world, series, order) => {
-    const rows = [...(part === "clients" ? world.networks : world.classes).keys()];
+  const rowsOf = (population, series, order) => {
+    const rows = [...(part === "clients" ? population.networks : population.classes).keys()];
     const lowest = (i) => Math.min(101, ...series.map((one) => values(one, i)).filter((value) => value !== null));
     if (order === "lowest") rows.sort((a, b) => lowest(a) - lowest(b));
-    if (order === "size") rows.sort((a, b) => held(world, b) - held(world, a));
+    if (order === "size") rows.sort((a, b) => held(population, b) - held(population, a));
     return rows;
   };
-  const told = (world, series) => {
+  const told = (population, series) => {
     const lines = series.map((one) => {
       const known = one.run.rules[one.rule][part][one.index].map((value, i) => [value, i]).filter(([value]) => value !== null);
       if (!known.length) return `${one.name} has none`;
       const [low, i] = known.reduce((a, b) => (b[0] < a[0] ? b : a));
       const mean = known.reduce((sum, [value]) => sum + value, 0) / known.length;
-      return `${one.name} (${one.name === one.rule ? "" : `${one.rule}, `}round ${one.run.rounds[one.index]}): mean ${percent(mean)}, lowest ${name(world, i)} with ${percent(low)}`;
+      return `${one.name} (${one.name === one.rule ? "" : `${one.rule}, `}round ${one.run.rounds[one.index]}): mean ${percent(mean)}, lowest ${name(population, i)} with ${percent(low)}`;
     });
     return lines.length ? `${lines.join("; ")}. Grey bars: guessing the majority class.` : "There is nothing to show for this choice.";
   };
   const draw = sized(place, (width) => {
-    const { world, series, order } = state();
-    const rows = rowsOf(world, series, order);
+    const { population, series, order } = state();
+    const rows = rowsOf(population, series, order);
     const step = rows.length > 40 ? 19 : 24;
-    const longest = Math.max(...rows.map((i) => name(world, i).length));
+    const longest = Math.max(...rows.map((i) => name(population, i).length));
     const left = Math.min(Math.round(width * 0.36), 14 + 7 * longest);
     const height = rows.length * step + 34;
     const x = (value) => left + 10 + (value / 100) * (width - left - 38);
-    const words = told(world, series);
+    const words = told(population, series);
     figure.querySelector("figcaption p").textContent = words;
     const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": `${figure.querySelector("h3").textContent}. ${words}` });
     for (const value of width < 330 ? [0, 50, 100] : [0, 25, 50, 75, 100]) {
@@ -93,8 +93,8 @@ function dotChart(figure, part, state) {
       const y = 34 + n * step;
       const dots = series.map((one) => [one, values(one, i)]).filter(([, value]) => value !== null);
       const reach = dots.map(([, value]) => value);
-      const guess = world.majority[part]?.[i];
-      svg.append(shape("text", { class: "strong", x: left, y: y + 4, "text-anchor": "end" }, shorten(name(world, i), Math.floor((left - 8) / 6.6))));
+      const guess = population.majority[part]?.[i];
+      svg.append(shape("text", { class: "strong", x: left, y: y + 4, "text-anchor": "end" }, shorten(name(population, i), Math.floor((left - 8) / 6.6))));
       if (reach.length > 1) svg.append(shape("line", { class: "span", x1: x(Math.min(...reach)), x2: x(Math.max(...reach)), y1: y, y2: y }));
       if (guess !== null && guess !== undefined) svg.append(shape("line", { class: "guess", x1: x(guess), x2: x(guess), y1: y - 6, y2: y + 6 }));
       for (const [one, value] of dots.reverse()) svg.append(marker(one.slot, x(value), y, 5.2));
@@ -102,8 +102,8 @@ function dotChart(figure, part, state) {
     svg.addEventListener("pointermove", (event) => {
       const i = rows[Math.round((event.clientY - svg.getBoundingClientRect().top - 34) / step)];
       if (i === undefined) return hideTip();
-      const title = part === "clients" ? `client ${i}, ${world.networks[i]}, ${held(world, i)} samples` : `${world.classes[i]}, ${held(world, i)} samples`;
-      showTip(event.clientX, event.clientY, title, [...series.map((one) => [`${one.name}, round ${one.run.rounds[one.index]}`, percent(values(one, i)), one.slot]), ["majority (bar)", percent(world.majority[part]?.[i])]]);
+      const title = part === "clients" ? `client ${i}, ${population.networks[i]}, ${held(population, i)} samples` : `${population.classes[i]}, ${held(population, i)} samples`;
+      showTip(event.clientX, event.clientY, title, [...series.map((one) => [`${one.name}, round ${one.run.rounds[one.index]}`, percent(values(one, i)), one.slot]), ["majority (bar)", percent(population.majority[part]?.[i])]]);
     });
     svg.addEventListener("pointerleave", hideTip);
     place.replaceChildren(svg);

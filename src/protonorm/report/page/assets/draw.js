@@ -82,12 +82,12 @@ function numbers(figure, rows) {
 // Draw now and whenever the place gets another width.
 function sized(place, draw) {
   let width = 0;
-  const again = () => {
+  const redraw = () => {
     const now = Math.floor(place.clientWidth);
     if (now && now !== width) draw((width = now));
   };
-  new ResizeObserver(again).observe(place);
-  again();
+  new ResizeObserver(redraw).observe(place);
+  redraw();
   return () => width && draw(width);
 }
 

@@ -5,22 +5,22 @@ const TURN_OVER = 18; // the level above which the other ink has the contrast
 function heatMap() {
   const figure = byId("samples-map");
   const place = figure.querySelector(".plot");
-  const form = { world: byId("samples-world"), part: byId("samples-part") };
-  options(form.world, data.worlds.map((world) => [world.name, world.name]), true);
-  const world = () => data.worlds.find((one) => one.name === form.world.value);
+  const form = { population: byId("samples-population"), part: byId("samples-part") };
+  options(form.population, data.populations.map((population) => [population.name, population.name]), true);
+  const population = () => data.populations.find((one) => one.name === form.population.value);
   const count = (client, kind) => {
-    const { train, test } = world();
+    const { train, test } = population();
     return form.part.value === "train" ? train[client][kind] : form.part.value === "test" ? test[client][kind] : train[client][kind] + test[client][kind];
   };
-  const table = numbers(figure, () => [["class", ...world().networks.map((_, i) => `client ${i}`)], ...world().classes.map((name, k) => [name, ...world().networks.map((_, i) => count(i, k))])]);
+  const table = numbers(figure, () => [["class", ...population().networks.map((_, i) => `client ${i}`)], ...population().classes.map((name, k) => [name, ...population().networks.map((_, i) => count(i, k))])]);
   const told = (most) => {
-    const { classes, networks } = world();
+    const { classes, networks } = population();
     const sizes = networks.map((_, i) => classes.reduce((sum, _, k) => sum + count(i, k), 0));
     const kinds = networks.map((_, i) => classes.filter((_, k) => count(i, k)).length);
     return `${networks.length} clients hold ${sizes.reduce((a, b) => a + b, 0)} samples of ${classes.length} classes: from ${Math.min(...sizes)} to ${Math.max(...sizes)} samples and from ${Math.min(...kinds)} to ${Math.max(...kinds)} classes a client. The fullest cell holds ${most}.`;
   };
   const draw = sized(place, (width) => {
-    const { classes, networks } = world();
+    const { classes, networks } = population();
     const [clients, kinds] = [networks.length, classes.length];
     const left = Math.min(Math.round(width * 0.3), 16 + 7 * Math.max(...classes.map((name) => name.length)));
     const wide = Math.min(58, (width - left - 6) / clients);
@@ -54,12 +54,12 @@ function heatMap() {
       const box = svg.getBoundingClientRect();
       const [i, k] = [Math.floor((event.clientX - box.left - left) / wide), Math.floor((event.clientY - box.top) / tall)];
       if (i < 0 || i >= clients || k < 0 || k >= kinds) return hideTip();
-      showTip(event.clientX, event.clientY, `client ${i}, ${classes[k]}`, [["to train on", String(world().train[i][k])], ["to test on", String(world().test[i][k])], ["network", networks[i]]]);
+      showTip(event.clientX, event.clientY, `client ${i}, ${classes[k]}`, [["to train on", String(population().train[i][k])], ["to test on", String(population().test[i][k])], ["network", networks[i]]]);
     });
     svg.addEventListener("pointerleave", hideTip);
     place.replaceChildren(svg);
   });
-  const again = () => { draw(); table(); };
-  for (const one of [form.world, form.part]) one.addEventListener("change", again);
+  const redraw = () => { draw(); table(); };
+  for (const one of [form.population, form.part]) one.addEventListener("change", redraw);
   byId("samples-controls").addEventListener("submit", (event) => event.preventDefault());
 }

@@ -57,7 +57,7 @@ function lineChart(figure, chart, hidden, together) {
     const base = height - EDGE.bottom;
     const y = (value) => base - ((scale(value) - scale(low)) / (scale(high) - scale(low) || 1)) * (base - EDGE.top);
     const shown = chart.lines.filter((line) => !hidden.has(line.name));
-    const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", tabindex: 0, "aria-label": `${chart.title}. ${chart.words}` });
+    const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", tabindex: 0, "aria-label": `${chart.title}. ${chart.conclusion}` });
     for (const value of marks) {
       svg.append(shape("line", { class: "grid", x1: left, x2: width - EDGE.right, y1: y(value), y2: y(value) }),
         shape("text", { x: left - 7, y: y(value) + 4, "text-anchor": "end" }, String(value)));

@@ -12,7 +12,7 @@ function sphere() {
   let last = null; // points of the round shown
   let pick = () => null; // the point under the pointer
   const shown = () => data.spheres[form.run.value];
-  const names = () => data.worlds.find((world) => world.name === shown().world).classes;
+  const names = () => data.populations.find((population) => population.name === shown().population).classes;
   const view = () => shown().views[form.round.value];
   const told = () => {
     const known = view().points.map((point, k) => [point, k]).filter(([point]) => point);
@@ -93,7 +93,7 @@ function sphere() {
   });
 
   const tell = () => {
-    byId("sphere-words").textContent = told();
+    byId("sphere-conclusion").textContent = told();
     byId("sphere-share").textContent = share();
     byId("sphere-shown").value = `${shown().rounds[form.round.value]} of ${shown().rounds[shown().rounds.length - 1]}`;
     form.round.setAttribute("aria-valuetext", `round ${shown().rounds[form.round.value]}`);

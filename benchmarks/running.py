@@ -1,0 +1,52 @@
+"""Our own rounds, one at a time: a whole run with its engine, its states and its record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import protonorm as pn
+from protonorm.federation.rounds import begin, run_rounds
+from protonorm.runs.reader import Population
+from protonorm.runs.writer import RunWriter
+from protonorm.session.build import build, policy_of
+from protonorm.session.running import info_of
+
+
+class MeasuredRun:
+    """A new run in a folder of its own, whose rounds are asked for one by one."""
+
+    def __init__(
+        self, settings: dict[str, Any], folder: Path, engine: Callable[..., Any], workers: int | None = None
+    ) -> None:
+        experiment = pn.Experiment.of(settings)
+        task, population = build(experiment)
+        facts = population.facts()
+        self.pictures = int(facts.train.sum())
+        self._writer = RunWriter(folder, experiment.key, experiment.rounds).__enter__()
+        self._writer.describe(info_of(experiment, task), Population(facts.train, facts.test))
+        point = self._writer.resume() or begin(task, experiment.clients)
+        self._engine = engine(task, population, self._writer.store, workers)
+        self._rounds = run_rounds(task, self._engine, policy_of(experiment), point, self._writer)
+
+    @property
+    def assigned(self) -> list[list[int]]:
+        """Say which clients are in which process."""
+        return [list(part) for part in self._engine.assigned]
+
+    def round(self) -> float:
+        """Run a round; give its seconds as the record has them, without the commit."""
+        return next(self._rounds).seconds["round"]
+
+    def round_and_commit(self) -> float:
+        """Run a round; give its seconds, with the commit."""
+        start = time.perf_counter()
+        next(self._rounds)
+        return time.perf_counter() - start
+
+    def close(self) -> None:
+        """End the processes, and let go of the folder."""
+        self._engine.close()
+        self._writer.__exit__()

@@ -1,0 +1,101 @@
+"""Whole rounds of two checkouts of the repository, taking turns, so that a noisy machine slows both alike.
+
+    python benchmarks/versions.py A B --family light --samples 15000 --rounds 4 --turns 5
+
+Every turn runs the same experiment with each checkout, as a process of its own into a fresh folder, and reads the
+seconds of its rounds from the record; the first round, in which processes warm up, does not count. The ratio A/B of a
+turn is above 1 where B is faster; the median of the turns is printed last. Where a setting has another name in one of
+the checkouts, give it with --only-a or --only-b.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+DATA, ELSEWHERE = "cifar100", "fashion"  # the latter where the former is not prepared
+WORKERS = 2
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure, and print each turn and the median ratio."""
+    options = parse(words)
+    shared = settings(options)
+    print(f"A: {options.a}\nB: {options.b}\n{' '.join(shared)}")
+    print("turn  A, s a round  B, s a round     A/B")
+    ratios = []
+    for turn in range(options.turns):
+        rivals = {"A": (options.a, options.only_a), "B": (options.b, options.only_b)}
+        order = list(rivals) if turn % 2 == 0 else list(rivals)[::-1]  # neither is always the first
+        seconds = {name: typical(rivals[name][0], [*shared, *rivals[name][1]]) for name in order}
+        ratios.append(seconds["A"] / seconds["B"])
+        print(f"{turn + 1:4d}  {seconds['A']:12.3f}  {seconds['B']:12.3f}  {ratios[-1]:6.3f}", flush=True)
+    print(f"median A/B: {median(ratios):.3f}")
+
+
+def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description="Compare whole rounds of two checkouts of the repository, taking turns; above 1, B is faster."
+    )
+    parser.add_argument("a", type=Path, help="a checkout, such as one of an older commit")
+    parser.add_argument("b", type=Path, help="another checkout")
+    parser.add_argument("settings", nargs="*", help="further settings for both, such as algorithm=fedproto")
+    parser.add_argument("--family", default="light", help="the family of networks (default: light)")
+    parser.add_argument("--dataset", help=f"the data set; {DATA} if it is prepared, else {ELSEWHERE}")
+    parser.add_argument("--samples", type=int, help="so many of the data set's samples; all if not given")
+    parser.add_argument("--clients", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=4, help="rounds of each run; at least 2 (default: 4)")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--only-a", action="append", default=[], metavar="KEY=VALUE", help="a setting for A alone")
+    parser.add_argument("--only-b", action="append", default=[], metavar="KEY=VALUE", help="a setting for B alone")
+    options = parser.parse_intermixed_args(words)
+    for checkout in (options.a, options.b):
+        if not (checkout / "src" / "protonorm").is_dir():
+            parser.error(f"{checkout} is not a checkout: it has no src/protonorm.")
+    if options.rounds < 2 or options.turns < 1:
+        parser.error("expected at least 2 rounds, of which the first does not count, and at least 1 turn.")
+    return options
+
+
+def settings(options: argparse.Namespace) -> list[str]:
+    """Write the experiment as words of the command line, in a form that both checkouts understand."""
+    dataset = options.dataset or (DATA if is_prepared(DATA) else ELSEWHERE)
+    samples = [f"dataset.samples={options.samples}"] if options.samples else []
+    network = [f"models={options.family}", f"clients={options.clients}", f"rounds={options.rounds}"]
+    return [f"dataset={dataset}", *samples, *network, "partition=dirichlet", "partition.alpha=0.1", *options.settings]
+
+
+def is_prepared(dataset: str) -> bool:
+    """Tell whether a data set's file is in the folder that PROTONORM_DATA names."""
+    folder = os.environ.get("PROTONORM_DATA")
+    return bool(folder) and (Path(str(folder)) / f"{dataset}.npz").is_file()
+
+
+def typical(checkout: Path, words: Sequence[str]) -> float:
+    """Run an experiment with a checkout's code; give the median seconds of its rounds but the first."""
+    with tempfile.TemporaryDirectory(prefix="protonorm-versions-") as folder:
+        command = [sys.executable, "-P", "-m", "protonorm", "run", *words]
+        command += ["--engine", "processes", "--workers", str(WORKERS), "--out", folder, "--json"]
+        environment = os.environ | {"PYTHONPATH": str(checkout.resolve() / "src")}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(f"{checkout} failed:\n{done.stderr}")
+        (path,) = Path(folder).glob("*/timings.jsonl")
+        return median(round_seconds(path)[1:])
+
+
+def round_seconds(path: Path) -> list[float]:
+    """Read how long each round took; older and newer records both have it under `round`."""
+    return [float(json.loads(line)["round"]) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+if __name__ == "__main__":
+    main()

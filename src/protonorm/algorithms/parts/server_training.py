@@ -1,0 +1,40 @@
+"""Training on the server: batches of what clients sent, and plain steps on the loss of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from protonorm.core import Server
+from protonorm.errors import Diverged
+
+
+def shuffled(vectors: Tensor, labels: Tensor, epochs: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Go through vectors (N, d) and labels (N,) in a new order each epoch; the last batch may be smaller."""
+    for _ in range(epochs):
+        for rows in torch.randperm(len(labels)).split(size):
+            if len(rows):  # an empty tensor splits into one empty part
+                yield vectors[rows], labels[rows]
+
+
+def descend(
+    loss: Callable[..., Tensor],
+    batches: Iterable[tuple[Tensor, ...]],
+    optimiser: torch.optim.Optimizer,
+    server: Server,
+) -> float:
+    """Take one step on the loss of each batch; return the mean loss, 0 where there is no batch."""
+    total, count = 0.0, 0
+    for batch in batches:
+        optimiser.zero_grad()
+        value = loss(*batch)
+        value.backward()
+        optimiser.step()
+        total += float(value.detach())
+        count += 1
+    if not math.isfinite(total):
+        raise Diverged(f"The server's training loss became {total} in round {server.round}.")
+    return total / max(count, 1)

@@ -1,0 +1,119 @@
+"""How many floating numbers a method sends in a round, from its schema and from who holds which classes.
+
+The schema's symbols stand for what depends on data: K_i classes in client i's training part, K' classes that anybody
+holds. The counts are those of a round in which everybody replies and the server knows all K' classes: usually from the
+second round on. Where the schema allows several forms, the first one counts: FedKD may send a matrix in factors, and
+does so where that is shorter, so that its counts are bounds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protonorm.config.components import build
+from protonorm.core.randomness import seeded
+from protonorm.core.schema import Size, Slot
+from protonorm.core.task import InputSpec, Task
+from protonorm.models.choose import Recipe
+from protonorm.runs.reader import Run
+from protonorm.runs.schema import Traffic
+
+
+class Formula(NamedTuple):
+    """What one client sends (up) and is sent (down), in symbols such as |model| + K_i·d."""
+
+    up: str
+    down: str
+
+
+def formula(task: Task) -> Formula:
+    """Write what one client sends and is sent in a round."""
+    return Formula(_written(task.schema.up), _written(task.schema.down))
+
+
+def group_sizes(task: Task) -> dict[str, int]:
+    """Count the floating numbers of each group that a formula names, such as |model|."""
+    return _groups(task.schema.up) | _groups(task.schema.down)
+
+
+def round_floats(task: Task, train: NDArray[np.int64], cohort: Sequence[int] | None = None) -> Traffic:
+    """Count what a round's cohort, everybody if none is given, sends and is sent; `train` (M, K) counts its samples."""
+    schema, held = task.schema, train > 0
+    known = int(held.any(0).sum())  # K'
+    chosen = held if cohort is None else held[list(cohort)]
+    own, clients = np.unique(chosen.sum(1), return_counts=True)  # values of K_i, and how many clients have them
+    ups = (schema.numbers(schema.up, {"K_i": classes, "K'": known}) for classes in own.tolist())
+    return Traffic(
+        up=sum(count * each for count, each in zip(clients.tolist(), ups, strict=True)),
+        down=len(chosen) * schema.numbers(schema.down, {"K'": known}),
+    )
+
+
+def run_floats(run: Run) -> Traffic:
+    """Count what all clients of a recorded run send and are sent in a round, from the record alone."""
+    return round_floats(task_of(run), run.population.train)
+
+
+def task_of(run: Run) -> Task:
+    """Make the task of a recorded run again; what is the user's own code is not in a record, and so is refused."""
+    info, settings = run.info, run.info.experiment
+    if "source" in settings.algorithm.settings:
+        raise ValueError(f"The method of {info.key} is the user's own, {settings.algorithm.name}: no record holds it.")
+    algorithm = build("algorithm", settings.algorithm.model_dump())
+    first = _recipe(run, info.networks[0])
+    second = _recipe(run, (settings.model_extra or {}).get("auxiliary")) if algorithm.auxiliary else None
+    with seeded(settings.seed, 0, 0, "template"):
+        head = first().head
+    return Task(
+        algorithm=algorithm,
+        classes=tuple(info.classes),
+        feature_dim=settings.feature_dim,
+        rounds=settings.rounds,
+        seed=settings.seed,
+        input=InputSpec(tuple(info.input.shape), info.input.type),
+        shared_network=second or (None if algorithm.heterogeneous else first),
+        head_bias=any(name.rpartition(".")[2] == "bias" for name, _ in head.named_parameters()),
+    )
+
+
+def _recipe(run: Run, network: Any) -> Recipe:
+    if not isinstance(network, str):
+        raise ValueError(f"A network of {run.info.key} is the user's own, {network['name']}: no record holds it.")
+    info = run.info
+    return Recipe(network, info.input.network_shape, info.experiment.feature_dim, len(info.classes))
+
+
+def _written(slots: Iterable[Slot]) -> str:
+    """Write the floating numbers of the first forms: symbols as they are, tensors of known size by their groups."""
+    symbols = Counter("·".join(map(str, shape)) for _, shape in _shapes(slots) if _has_symbol(shape))
+    groups = ["1" if size == 1 else name for name, size in _groups(slots).items()]
+    products = [term if count == 1 else f"{count}·{term}" for term, count in symbols.items()]
+    return " + ".join([*groups, *products]) or "0"
+
+
+def _groups(slots: Iterable[Slot]) -> dict[str, int]:
+    """Add up the tensors of known size by the first part of their names; a model's features alone are called so."""
+    sizes: Counter[str] = Counter()
+    seconds: dict[str, set[str]] = {}
+    for name, shape in _shapes(slots):
+        if not _has_symbol(shape):
+            first, _, rest = name.partition(".")
+            sizes[first] += prod(int(size) for size in shape)
+            seconds.setdefault(first, set()).add(rest.split(".")[0])
+    features = {name for name, found in seconds.items() if found == {"features"}}
+    return {f"|{name}.features|" if name in features else f"|{name}|": size for name, size in sizes.items()}
+
+
+def _shapes(slots: Iterable[Slot]) -> list[tuple[str, tuple[Size, ...]]]:
+    fields = [item for slot in slots for item in slot[0].items()]
+    return [(name, one.shape) for name, one in fields if one.dtype.is_floating_point]
+
+
+def _has_symbol(shape: tuple[Size, ...]) -> bool:
+    return any(isinstance(size, str) for size in shape)

@@ -1,0 +1,52 @@
+"""The command line. What a command does not need is not imported: --help and list do without torch."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from protonorm import __version__
+from protonorm.cli import bench, compare, data, inspect, listing, predict, report, reproduce, run, show
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Federate different models on different data by sharing prototypes alone.",
+)
+
+app.command()(run.run)
+app.command()(compare.compare)
+app.command("list")(listing.list_)
+app.command()(show.show)
+app.command()(bench.bench)
+app.command()(inspect.inspect)
+app.command()(predict.export)
+app.command()(predict.predict)
+app.command()(report.report)
+app.command()(reproduce.reproduce)
+app.add_typer(data.data, name="data")
+
+
+def show_version(wanted: bool) -> None:
+    """Print the version and stop."""
+    if wanted:
+        sys.stdout.write(f"protonorm {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Federate different models on different data by sharing prototypes alone."""
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="protonorm")

@@ -1,0 +1,133 @@
+"""The one display of progress, on the error stream: live bars in a terminal, plain lines now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from statistics import fmean
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from protonorm.core.progress import listening
+
+if TYPE_CHECKING:
+    from protonorm.federation.rounds import Round
+    from protonorm.runs.schema import RoundRecord
+
+EVERY = 10.0  # seconds between plain lines
+LATE = 2.0  # seconds of work before it is worth showing
+
+
+class Display:
+    """Bars for several pieces of work at once, or lines about them."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._console = Console(stderr=True, quiet=quiet, highlight=False, markup=False, emoji=False)
+        self._live = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[share]}", markup=False),
+            TextColumn("{task.fields[note]}", markup=False),
+            TimeRemainingColumn(),
+            console=self._console,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._begun: dict[str, float] = {}
+        self._said: dict[str, float] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._leave()
+
+    def __call__(self, what: str, done: int, whole: int) -> None:
+        """Show how far a piece of work is; short work is not worth showing."""
+        now = time.monotonic()
+        begun = self._begun.setdefault(what, now)
+        if now - begun >= LATE:
+            self.show(what, done, whole, left=(now - begun) / done * (whole - done) if done and whole else None)
+        if whole and done >= whole:  # the same work may begin again
+            del self._begun[what]
+            self._said.pop(what, None)
+
+    def show(
+        self, what: str, done: int, whole: int, note: str = "", left: float | None = None, *, now: bool = False
+    ) -> None:
+        """Show how far a piece of work is: move its bar, or say a line if the last one was long ago or `now` is set."""
+        share = f"{done}/{whole}" if whole else str(done)
+        if self._console.is_terminal:
+            if not self._live.live.is_started:
+                self._live.start()
+            if what not in self._tasks:
+                self._tasks[what] = self._live.add_task(what, share=share, note=note)
+            self._live.update(self._tasks[what], completed=done, total=whole or None, share=share, note=note)
+            if self._live.finished:
+                self._leave()
+            return
+        clock = time.monotonic()
+        if now or clock - self._said.setdefault(what, self._begun.get(what, clock)) >= EVERY:
+            self._said[what] = clock
+            parts = [f"{what}: {share}", note, f"{write_time(left)} left" if left is not None else ""]
+            self.say(", ".join(filter(None, parts)))
+
+    def say(self, line: str) -> None:
+        """Say one line."""
+        self._console.print(line, soft_wrap=True)
+
+    def _leave(self) -> None:
+        """Leave the bars as they are, and the terminal to whoever writes next."""
+        if self._live.live.is_started:
+            self._live.stop()
+        for task in self._tasks.values():
+            self._live.remove_task(task)
+        self._tasks.clear()
+
+
+class RoundDisplay:
+    """Follow one run's rounds."""
+
+    def __init__(self, title: str, rounds: int, headline: str, *, quiet: bool = False) -> None:
+        self._title, self._rounds, self._headline = title, rounds, headline
+        self._display = Display(quiet=quiet)
+        self._seconds: list[float] = []  # of the rounds so far
+
+    def __enter__(self) -> Self:
+        self._display.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._display.__exit__(kind, error, at)
+
+    def __call__(self, round: Round) -> None:
+        """Show a committed round."""
+        self._seconds.append(round.seconds["round"])
+        ends = len(self._seconds) == 1 or round.number == self._rounds
+        left = fmean(self._seconds) * (self._rounds - round.number)
+        self._display.show(self._title, round.number, self._rounds, note(round.record, self._headline), left, now=ends)
+
+
+@contextmanager
+def showing_progress(*, quiet: bool = False) -> Iterator[Display]:
+    """Show the progress of all long work inside."""
+    with Display(quiet=quiet) as display, listening(None if quiet else display):
+        yield display
+
+
+def note(record: RoundRecord, headline: str) -> str:
+    """Say in a few words how a round went: its accuracy under the headline rule, or else its loss."""
+    rule = headline if record.rules.get(headline) else "logits"
+    if found := record.rules.get(rule):
+        return f"{rule} {100 * found.pooled:.2f} %"
+    return "" if record.loss is None else f"loss {record.loss:.4g}"
+
+
+def write_time(seconds: float) -> str:
+    """Write a time as 1:02:03 or 2:03."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,48 @@
+"""The one style of tables in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+
+class Column(NamedTuple):
+    """A column of a table."""
+
+    heading: str
+    justify: Literal["left", "right"] = "left"
+    no_wrap: bool = False
+
+
+def make_table(
+    title: str, columns: Iterable[Column | str], rows: Iterable[Sequence[str | Text]], caption: str = ""
+) -> Table:
+    """Lay out a table; what stands in it is text, never markup."""
+    table = Table(
+        title=Text(title), caption=Text(caption) if caption else None, box=SIMPLE_HEAD, title_justify="left",
+        caption_justify="left",
+    )  # fmt: skip
+    for column in columns:
+        one = column if isinstance(column, Column) else Column(column)
+        table.add_column(Text(one.heading), justify=one.justify, no_wrap=one.no_wrap, overflow="fold")
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    return table
+
+
+def bold(text: str, wanted: bool = True) -> Text:
+    """Write a text, in bold type if wanted."""
+    return Text(text, style="bold" if wanted else "")
+
+
+def entries_table(title: str, entries: Mapping[str, Any]) -> Table:
+    """List what can be chosen by name."""
+    details = sorted({column for entry in entries.values() for column in entry.details})
+    rows = [
+        [name, *(entry.details.get(column, "") for column in details), entry.summary] for name, entry in entries.items()
+    ]
+    return make_table(title, ["name", *details, "what it is"], rows)

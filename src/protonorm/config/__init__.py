@@ -1,0 +1,1 @@
+"""Settings to objects and back, and refusals in sentences."""

@@ -1,0 +1,118 @@
+"""Things with settings of their own — a method, a data set, a partition — from plain data and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, asdict, fields, is_dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from protonorm.config.kinds import KINDS
+from protonorm.core.own_code import fingerprint, load_own
+from protonorm.core.registry import Entry, find, nearest
+
+
+def build(kind: str, value: Any) -> Any:
+    """Make what a name, or {"name": …, settings}, stands for; an object of the right kind is taken as it is."""
+    made = _make(kind, value)
+    needs = KINDS[kind].needs
+    if isinstance(made, type) or not callable(getattr(made, needs, None)):
+        raise ValueError(
+            f"{value!r} is not {KINDS[kind].article} {kind}: expected a name, or an object with {needs}()."
+        )
+    return made
+
+
+def _make(kind: str, value: Any) -> Any:
+    table = KINDS[kind].table()
+    value = _with_path(table, {"name": value} if isinstance(value, str) else value)
+    if not isinstance(value, Mapping):
+        return value
+    settings = dict(value)
+    name = settings.pop("name", KINDS[kind].default)
+    if not isinstance(name, str):
+        raise ValueError(
+            f"{name!r} is not the name of {KINDS[kind].article} {kind}; known: {', '.join(sorted(table))}."
+        )
+    cls = load_own(name, kind) if ".py:" in name else find(table, name, kind).load()
+    try:
+        return TypeAdapter(cls).validate_python(settings)
+    except ValidationError as error:
+        raise ValueError(sentences(error, known_fields(cls), f"{kind} {name}", f"{kind}.")) from None
+
+
+def _with_path(table: Mapping[str, Entry], value: Any) -> Any:
+    """Read folder:PATH as the component `folder` with the setting path=PATH."""
+    name = value.get("name") if isinstance(value, Mapping) else None
+    if not isinstance(name, str) or ".py:" in name:
+        return value
+    base, colon, path = name.partition(":")
+    return {**value, "name": base, "path": path} if colon and base in table else value
+
+
+def describe(kind: str, value: Any) -> dict[str, Any]:
+    """Write a component as plain data: its name and settings; a user's own by where it is and what it says."""
+    if hasattr(value, "description"):
+        return dict(value.description())
+    settings = asdict(value) if is_dataclass(value) and not isinstance(value, type) else {}
+    name = registered_name(kind, value)
+    if name:
+        return {"name": name, **settings}
+    cls = type(value)
+    return {"name": f"{cls.__module__}:{cls.__qualname__}", "source": fingerprint(cls), **settings}
+
+
+def registered_name(kind: str, value: Any) -> str | None:
+    """Find the name of a component in its table; None for one of the user's own."""
+    place = f"{type(value).__module__}:{type(value).__qualname__}"
+    return next((name for name, entry in KINDS[kind].table().items() if entry.target == place), None)
+
+
+def changed_fields(value: Any, prefix: str) -> dict[str, Any]:
+    """List the settings of a component that differ from their defaults, named as on the command line."""
+    found: dict[str, Any] = {}
+    for field in fields(value) if is_dataclass(value) else ():
+        given = getattr(value, field.name)
+        default = field.default_factory() if field.default_factory is not MISSING else field.default
+        if given == default or not field.compare or field.name == "path":
+            continue
+        name = f"{prefix}.{field.name}"
+        found |= changed_fields(given, name) if is_dataclass(given) else {name: given}
+    return found
+
+
+def known_fields(cls: Any) -> dict[str, list[str]]:
+    """List the settings that a class takes, each with the settings that it has itself."""
+    found: dict[str, list[str]] = {}
+    for field in fields(cls) if is_dataclass(cls) else ():
+        default = field.default_factory() if field.default_factory is not MISSING else field.default
+        found[field.name] = list(known_fields(type(default))) if is_dataclass(default) else []
+    return found
+
+
+def sentences(error: ValidationError, known: Mapping[str, Any], owner: str, prefix: str = "") -> str:
+    """Say what is wrong with settings in words for the person who gave them, a line for each setting."""
+    lines: dict[str, str] = {}
+    for item in error.errors():
+        field, names = _named(item["loc"], known)
+        if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+            line = f"{owner} has no setting {prefix + field!r}; {nearest(field.split('.')[-1], names)}"
+        elif item["type"] in ("missing", "missing_argument"):
+            line = f"{owner} needs the setting {prefix}{field}."
+        elif item["type"] == "value_error":
+            line = str(item["ctx"]["error"])
+        else:
+            message = item["msg"][0].lower() + item["msg"][1:]
+            line = f"{prefix}{field}={item['input']!r} is refused: {message}."
+        lines.setdefault(field, line)  # the first complaint of a value that could be of several kinds
+    return "\n".join(lines.values())
+
+
+def _named(place: tuple[int | str, ...], known: Mapping[str, Any]) -> tuple[str, Iterable[str]]:
+    """Name the setting that a complaint is about, and the settings that there are in its place."""
+    first = str(place[0]) if place else ""
+    inner = known.get(first)
+    if isinstance(inner, list) and inner and len(place) > 1:
+        return f"{first}.{place[1]}", [f"{first}.{name}" for name in inner]
+    return first, known

@@ -1,0 +1,225 @@
+"""An experiment: frozen, validated plain data, and its key."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import warnings
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+import torch
+from annotated_types import Ge, Lt, MinLen
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
+
+from protonorm.config.components import build, changed_fields, describe, registered_name, sentences
+from protonorm.config.kinds import COMPONENTS
+from protonorm.core.algorithm import Algorithm
+from protonorm.core.types import Count, Fraction, NonNegative, Positive, Share, Whole
+from protonorm.data import DATASETS
+from protonorm.data.partitions.given import Given
+from protonorm.models import FAMILIES
+from protonorm.models.choose import chosen, describe_choice, described, named, networks
+
+Size = Annotated[int, Ge(2)]  # of a batch: batch norm needs two samples
+
+Precision = Literal["float32", "bfloat16"]
+
+FORMAT = 2  # of a run's files; another one gives another key
+UNDECISIVE = ("retries",)  # settings that decide no number, and so are not in the key
+
+
+class Experiment(BaseModel):
+    """Everything that decides a run's numbers, and how it deals with clients that do not answer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    algorithm: Any = Field("protonorm", description="the method and its hyper-parameters")
+    dataset: Any = Field("fashion", description="the data set and its settings, or a Dataset")
+    partition: Any = Field("dirichlet", description="how the samples are assigned to the clients")
+    models: Any = Field(None, description="a family, or networks: client i takes number i mod n")
+    auxiliary: Any = Field(
+        None, description="the second network of FML and FedKD; the first of the models if not given"
+    )
+    # epochs, batch_size and lr are one value for all, or a list: client i takes number i mod n
+    feature_dim: Count | None = Field(None, description="d, the width of the decision layer; the family's if not given")
+    clients: Count = Field(20, description="M")
+    participation: Fraction = Field(1.0, description="share of the clients that train in a round")
+    rounds: Whole = Field(20, description="R")
+    epochs: Count | Annotated[tuple[Count, ...], MinLen(1)] = Field(1, description="local epochs a round")
+    batch_size: Size | Annotated[tuple[Size, ...], MinLen(1)] = Field(32, description="B")
+    lr: Positive | Annotated[tuple[Positive, ...], MinLen(1)] = Field(
+        0.01, description="learning rate of the clients' SGD"
+    )
+    momentum: Annotated[float, Ge(0), Lt(1)] = Field(0.0, description="of the clients' SGD")
+    weight_decay: NonNegative = Field(0.0, description="of the clients' SGD")
+    shuffle: bool = Field(True, description="new batches each epoch; the authors' code keeps one order")
+    train: Share = Field(0.75, description="share of a client's samples to train on; the others test")
+    seed: Whole = Field(0, description="of all but data and partition, which have their own")
+    evaluate: Literal["all", "cohort"] = Field("all", description="who is evaluated: everybody, or the round's cohort")
+    evaluate_every: Count = Field(1, description="rounds between evaluations; the last round is always evaluated")
+    quorum: Fraction = Field(1.0, description="share of the cohort that must reply for a round to count")
+    retries: Whole = Field(2, description="further tries of a round without a quorum")
+    deadline: Positive | None = Field(None, description="seconds that clients have in a round; late ones are lost")
+    device: str = Field("cpu", description="where to compute: cpu, cuda, cuda:1")
+    precision: Precision = Field("float32", description="of the networks' products: float32 or bfloat16")
+    lowering: bool = Field(True, description="exact forms of convolutions that a CPU computes faster")
+
+    _changed: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Self:
+        """Make an experiment from plain data, or say in sentences what is wrong with it."""
+        try:
+            return cls(**settings)
+        except ValidationError as error:
+            raise ValueError(sentences(error, cls.model_fields, "An experiment")) from None
+
+    @field_validator("algorithm")
+    @classmethod
+    def _build_algorithm(cls, value: Any) -> Any:
+        algorithm = build("algorithm", value)
+        if not isinstance(algorithm, Algorithm):
+            raise ValueError(f"{value!r} is not an algorithm: expected a name or an object of a class of pn.Algorithm.")
+        return algorithm
+
+    @field_validator("dataset")
+    @classmethod
+    def _build_dataset(cls, value: Any) -> Any:
+        return build("dataset", value)
+
+    @field_validator("partition")
+    @classmethod
+    def _build_partition(cls, value: Any) -> Any:
+        return build("partition", value)
+
+    @field_validator("device")
+    @classmethod
+    def _check_device(cls, value: str) -> str:
+        if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", value):
+            raise ValueError(f"device={value!r} is refused: expected cpu, cuda or cuda:1.")
+        try:
+            torch.empty(0, device=value)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0].split(", hint")[0]
+            raise ValueError(f"device={value!r} cannot be used here ({reason}); cpu always can.") from None
+        return value
+
+    @model_validator(mode="after")
+    def _resolve(self) -> Self:
+        """Fill in what depends on other settings, so that the record says what was run."""
+        self._changed.update(self._given())
+        dataset = getattr(self.dataset, "name", None) or describe("dataset", self.dataset)["name"]
+        usual = DATASETS[dataset].details["models"] if dataset in DATASETS else "light"
+        models = chosen(usual if self.models is None else self.models)
+        width = FAMILIES[models].feature_dim if isinstance(models, str) else 512
+        self._take_over_clients()
+        self._set(models=models, feature_dim=self.feature_dim or width)
+        self._set(algorithm=self.algorithm.adapted(dataset, [named(item) for item in networks(models)]))
+        self._set(auxiliary=self._second_network())
+        if not self.algorithm.heterogeneous and len(set(networks(models))) > 1:
+            raise ValueError(
+                f"{type(self.algorithm).__name__} averages whole models, so that all clients need the same network, "
+                f"but models={models} has {len(set(networks(models)))} different ones."
+            )
+        return self
+
+    def _second_network(self) -> Any:
+        """Choose the second network of a method that has one."""
+        if not self.algorithm.auxiliary:
+            if self.auxiliary is not None:
+                raise ValueError(
+                    f"auxiliary={self.auxiliary!r} is refused: {type(self.algorithm).__name__} has no second network."
+                )
+            return None
+        found = networks(chosen(self.auxiliary)) if self.auxiliary is not None else networks(self.models)[:1]
+        if len(found) > 1:
+            raise ValueError(f"auxiliary={self.auxiliary!r} is refused: expected one network, not {len(found)}.")
+        return found[0]
+
+    def _take_over_clients(self) -> None:
+        """Let data that are assigned to clients already say how many clients there are."""
+        held = getattr(self.dataset, "clients", None)
+        if not isinstance(held, int):
+            return
+        if "clients" in self.model_fields_set and self.clients != held:
+            raise ValueError(f"clients={self.clients} is refused: the data belong to {held} clients already.")
+        if "partition" in self.model_fields_set and not isinstance(self.partition, Given):
+            warnings.warn("The data belong to clients already: of the partition only the seed counts.", stacklevel=2)
+        self._set(clients=held, partition=Given(self.partition.seed))
+
+    def _set(self, **values: Any) -> None:
+        """Set fields while the experiment is still being made; it is frozen for everybody else."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _given(self) -> dict[str, Any]:
+        """List what the user gave, named as on the command line, as plain data."""
+        found: dict[str, Any] = {}
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if name not in self.model_fields_set:
+                continue
+            if name in COMPONENTS:
+                known = registered_name(name, value)
+                found[name] = getattr(value, "name", None) or known or _place(value)
+                found |= changed_fields(value, name) if known or name == "algorithm" else {}
+            elif value is not None:
+                found[name] = value
+        return found
+
+    @field_serializer("algorithm", "dataset", "partition")
+    def _describe(self, value: Any, info: Any) -> dict[str, Any]:
+        return describe(info.field_name, value)
+
+    @field_serializer("models")
+    def _describe_models(self, value: Any) -> Any:
+        return describe_choice(value)
+
+    @field_serializer("auxiliary")
+    def _describe_auxiliary(self, value: Any) -> Any:
+        return None if value is None else described(value)
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """List the settings that the user gave, named as on the command line, as plain data."""
+        plain: dict[str, Any] = json.loads(json.dumps(self._changed, default=_plain_name))
+        return plain
+
+    @property
+    def lowered(self) -> bool:
+        """Tell whether networks take their CPU forms."""
+        return self.lowering and torch.device(self.device).type == "cpu" and self.precision == "float32"
+
+    @property
+    def cohort_size(self) -> int:
+        """Count the clients of a round; at least one."""
+        return max(1, int(self.participation * self.clients + 1e-9))
+
+    @cached_property
+    def key(self) -> str:
+        """Name the run: readable words, and a hash of everything that decides its numbers."""
+        plain = {"format": FORMAT, **self.model_dump(mode="json", exclude=set(UNDECISIVE))}
+        digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:10]
+        words = [plain["algorithm"]["name"], plain["dataset"]["name"], f"seed{self.seed}", digest]
+        return "-".join(re.sub(r"[^\w.-]+", "-", word.split(":")[-1].lower()) for word in words)
+
+
+def _place(value: Any) -> str:
+    return f"{type(value).__module__}:{type(value).__qualname__}"
+
+
+def _plain_name(value: Any) -> str:
+    """Name what JSON has no form for: a network's function, a path."""
+    return named(value) if callable(value) else str(value)

@@ -1,0 +1,83 @@
+"""Settings as people give them: a YAML file, `key=value` words, or both; the later one wins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from protonorm.config.kinds import COMPONENTS
+
+
+def read_settings(words: Sequence[str]) -> dict[str, Any]:
+    """Join the words of a command line: names of YAML files, and `key=value` or `key.field=value`."""
+    settings: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals:
+            assign(settings, name.strip(), parse_value(name, value))
+        else:
+            for key, found in read_yaml(Path(word)).items():
+                assign(settings, str(key), found)
+    return settings
+
+
+def assign(settings: dict[str, Any], name: str, value: Any) -> None:
+    """Set one key; `algorithm.gamma` goes into the algorithm that was named before or is named later."""
+    owner, *fields = name.split(".")
+    if not name or (fields and (owner not in COMPONENTS or not all(fields))):
+        raise ValueError(
+            f"{name!r} is not a setting; expected key=value, or {', '.join(COMPONENTS)} with .field=value."
+        )
+    if owner not in COMPONENTS:
+        settings[name] = value
+        return
+    held = dict(settings.get(owner, {}))
+    if fields:
+        _assign_inside(held, fields, value)
+    elif isinstance(value, Mapping):
+        held.update(value)
+    elif held.get("name", value) == value:
+        held["name"] = value
+    else:
+        held = {"name": value}  # another component: settings of the one before do not fit it
+    settings[owner] = held
+
+
+def _assign_inside(held: dict[str, Any], fields: Sequence[str], value: Any) -> None:
+    """Set a field of a component, or a field of a field: `schedule.epsilon`."""
+    for field in fields[:-1]:
+        inner = held.get(field)
+        held[field] = dict(inner) if isinstance(inner, Mapping) else {}
+        held = held[field]
+    held[fields[-1]] = value
+
+
+def parse_value(name: str, text: str) -> Any:
+    """Read a value as YAML does: numbers, true and false, null, lists in brackets, else text."""
+    try:
+        return yaml.safe_load(text) if text.strip() else text
+    except yaml.YAMLError:
+        raise ValueError(f"The value of {name}={text} cannot be read; put quotes around text with brackets.") from None
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a settings file."""
+    if path.suffix not in (".yaml", ".yml"):
+        raise ValueError(f"{str(path)!r} is neither a setting (key=value) nor a YAML file (.yaml).")
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"There is no file {path}.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read ({error}).") from error
+    except yaml.YAMLError as error:
+        hint = " YAML indents with spaces, not with tabs." if "'\\t'" in str(error) else ""
+        raise ValueError(f"{path} is not valid YAML: {' '.join(str(error).split())}.{hint}") from error
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} holds a {type(found).__name__}; expected lines of `key: value`.")
+    return found

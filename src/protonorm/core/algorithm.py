@@ -1,0 +1,74 @@
+"""What an algorithm is: pure functions from (state, message) to (state, message)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+
+from torch import Tensor
+
+from protonorm.core.model import SplitModel
+from protonorm.core.node import Client, Server
+from protonorm.core.schema import Schema
+from protonorm.tensors import Tensors, snapshot
+
+if TYPE_CHECKING:
+    from protonorm.core.task import Task
+
+
+class Step(NamedTuple):
+    """What a node has after it acted."""
+
+    state: Tensors  # what it remembers; never leaves it
+    message: Tensors  # what it says to the other side
+    metrics: Mapping[str, float] = {}  # numbers for the record
+    figures: Tensors = {}  # arrays for the record's figures; the server's alone
+
+
+class Algorithm(ABC):
+    """A federated method.
+
+    A method is a frozen dataclass; its fields are the paper's hyper-parameters.
+    """
+
+    heterogeneous: ClassVar[bool] = True  # whether clients may have different networks
+    auxiliary: ClassVar[bool] = False  # whether clients share a second network beside their own
+    rules: ClassVar[tuple[str, ...]] = ("logits",)  # prediction rules it reports
+    headline: ClassVar[str] = "logits"  # the rule of its single number
+
+    def adapted(self, dataset: str, networks: Sequence[str]) -> Self:
+        """Fill in defaults that depend on the data set or the networks, both given by name."""
+        return self
+
+    @abstractmethod
+    def schema(self, task: Task) -> Schema:
+        """Say what each side may say: names, types, shapes and bounds."""
+
+    def check_network(self, model: SplitModel) -> None:
+        """Refuse, with a ValueError, a client's network that the method cannot work with."""
+        del model  # any network will do
+
+    def init_server(self, server: Server) -> Step:
+        """Begin: what the server remembers and says before the first round."""
+        return Step({}, {})
+
+    def init_client(self, client: Client) -> Tensors:
+        """Begin: what a client remembers, its model newly initialised."""
+        return snapshot("model", client.model)
+
+    @abstractmethod
+    def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
+        """Train on a client's data, given what it remembers and what the server said."""
+
+    @abstractmethod
+    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
+        """Join what the round's clients said, given in the order of their numbers."""
+
+    def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors | None:
+        """Put the shared model parts of a message into a client's state; None for a method that shares none."""
+        return None
+
+    def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
+        """Score the classes (B, K) under each rule: the largest wins, −inf never does. The model is loaded."""
+        return {"logits": client.model(x)}

@@ -1,0 +1,117 @@
+"""What a client has, and what the server has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from protonorm.core.model import SplitModel
+from protonorm.core.samples import Samples
+from protonorm.errors import Diverged
+from protonorm.tensors import Tensors, under
+
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Client:
+    """What a client has."""
+
+    id: int
+    round: int
+    rounds: int
+    model: SplitModel  # a workspace: its weights are those last loaded
+    auxiliary: SplitModel | None  # the small shared network of the methods that have one
+    train: Samples
+    test: Samples
+    num_classes: int  # K
+    feature_dim: int  # d
+    lr: float = 0.01
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    epochs: int = 1
+    batch_size: int = 32  # B
+    shuffle: bool = True
+    device: str = "cpu"
+    precision: str = "float32"  # of the networks' products; weights and sums stay float32
+
+    def load(self, state: Tensors) -> SplitModel:
+        """Put the remembered weights into the model."""
+        self.model.load_state_dict(under(state, "model"))
+        return self.model
+
+    def part(self, name: str) -> Samples:
+        """Find a part of the client's samples by its name."""
+        parts = {"train": self.train, "test": self.test}
+        if name not in parts:
+            raise ValueError(f"There is no part {name!r} of a client's samples; known: {', '.join(parts)}.")
+        return parts[name]
+
+    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Cut the training part into full batches, or into one smaller batch where it does not fill any."""
+        size = len(self.train)
+        for _ in range(self.epochs):
+            order = torch.randperm(size) if self.shuffle else torch.arange(size)
+            if size == 1:
+                order = order.repeat(2)  # batch norm needs two rows; two equal ones give the same mean loss
+            for positions in order.to(self.train.index.device).split(self.batch_size):
+                if len(positions) == self.batch_size or size < self.batch_size:
+                    yield self.train.batch(positions, self.device)
+
+    def fit(self, loss: Callable[[Tensor, Tensor], Tensor], *modules: nn.Module, clip: float | None = None) -> float:
+        """Train the modules on the loss of each batch with plain SGD; return the mean loss.
+
+        `clip` bounds the gradient norm of each module.
+        """
+        groups = [[weight for weight in module.parameters() if weight.requires_grad] for module in modules]
+        weights = [weight for group in groups for weight in group]
+        optimiser = torch.optim.SGD(weights, self.lr, self.momentum, weight_decay=self.weight_decay, fused=True)
+        for module in modules:
+            module.train()
+        total, count = torch.zeros((), device=self.device), 0
+        for x, y in self.batches():
+            optimiser.zero_grad()
+            with self.autocast():
+                value = loss(x, y)
+            value.backward()
+            if clip is not None:
+                for group in groups:
+                    nn.utils.clip_grad_norm_(group, clip)
+            optimiser.step()
+            total += value.detach()
+            count += 1
+        mean = float(total) / count  # the first wait for the device
+        self._check_finite(mean, weights)
+        return mean
+
+    def autocast(self) -> torch.autocast:
+        """Let networks compute in the client's precision inside."""
+        kind, precision = torch.device(self.device).type, PRECISIONS[self.precision]
+        return torch.autocast(kind, precision, enabled=self.precision != "float32")
+
+    def _check_finite(self, loss: float, weights: list[nn.Parameter]) -> None:
+        if not np.isfinite(loss):
+            raise Diverged(
+                f"The training loss of client {self.id} became {loss} in round {self.round} (lr = {self.lr:g})."
+            )
+        if weights and not bool(torch.stack([weight.isfinite().all() for weight in weights]).all()):
+            raise Diverged(f"The weights of client {self.id} are not finite after round {self.round}.")
+
+
+@dataclass(frozen=True)
+class Server:
+    """What the server has."""
+
+    round: int  # 0 before the first
+    rounds: int
+    num_classes: int  # K
+    feature_dim: int  # d
+    model: SplitModel | None = None  # newly initialised before round 1, where all clients have the same network
+    auxiliary: SplitModel | None = None  # likewise, where clients share a second network
+    head_bias: bool = True  # whether the clients' heads have a bias
+    lr: float = 0.01
+    batch_size: int = 32

@@ -1,0 +1,54 @@
+"""Random streams: every draw comes from (seed, round, node, purpose), and each stream is opened once.
+
+The main stream of a client's round 0 initialises its networks, and that of a later round trains them; the server's
+streams begin and aggregate. Everything else that is random has a purpose, and so a stream, of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import numpy as np
+import torch
+
+SERVER = -1  # the server's node number; clients count from 0
+
+Purpose = Literal["main", "state", "workspace", "cohort", "evaluate", "template"]
+
+
+@contextmanager
+def seeded(seed: int, round: int, node: int, purpose: Purpose = "main") -> Iterator[None]:
+    """Draw all random numbers inside from one stream, and leave the outer random state as it was."""
+    words = _sequence(seed, round, node, purpose).generate_state(3)
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(int(words[0]) << 32 | int(words[1]))
+        random.seed(int(words[2]))
+        np.random.seed(words[2])
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+
+
+def _sequence(seed: int, round: int, node: int, purpose: Purpose) -> np.random.SeedSequence:
+    if purpose == "main":
+        return np.random.SeedSequence([seed, round, node + 1])
+    digest = hashlib.sha256(f"{purpose} {seed} {round} {node}".encode()).digest()
+    return np.random.SeedSequence(int.from_bytes(digest[:16], "little"))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one torch thread: the number of threads changes the bits of sums."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

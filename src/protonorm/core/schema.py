@@ -1,0 +1,128 @@
+"""What the two sides may say to each other: names, types, shapes and bounds, and the one check of all that arrives.
+
+A message is a row of slots. Each slot has one or more forms, and exactly one of them must be there: a prototype
+message may be empty before the first round, and a matrix may come whole or in factors. Sizes of a shape are numbers or
+symbols. A symbol stands for the same number everywhere in a message; `exact` gives its value, `bounds` its largest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from protonorm.tensors import Tensors, all_finite
+
+Size = int | str  # a number, or a symbol such as "K_i"
+
+
+class Field(NamedTuple):
+    """One named tensor of a message."""
+
+    shape: tuple[Size, ...]
+    dtype: torch.dtype = torch.float32
+    least: int | None = None  # of integers
+    below: Size | None = None  # integers are smaller than this
+    distinct: bool = False  # no integer occurs twice
+
+    def describe(self) -> dict[str, Any]:
+        """Describe it in plain data."""
+        plain: dict[str, Any] = {"type": str(self.dtype).removeprefix("torch."), "shape": list(self.shape)}
+        rest = {"least": self.least, "below": self.below, "distinct": self.distinct or None}
+        return plain | {name: value for name, value in rest.items() if value is not None}
+
+
+Form = Mapping[str, Field]
+Slot = tuple[Form, ...]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What an algorithm's clients (up) and its server (down) may say."""
+
+    up: tuple[Slot, ...] = ()
+    down: tuple[Slot, ...] = ()
+    exact: Mapping[str, int] = field(default_factory=dict)  # value of each symbol that is known, such as K and d
+    bounds: Mapping[str, int] = field(default_factory=dict)  # largest value of each symbol that depends on data
+
+    def check_up(self, message: Tensors, owner: str) -> None:
+        """Refuse, with a sentence, what a client may not say."""
+        self._check(self.up, message, owner)
+
+    def check_down(self, message: Tensors, owner: str = "The server's message") -> None:
+        """Refuse, with a sentence, what the server may not say."""
+        self._check(self.down, message, owner)
+
+    def numbers(self, slots: Iterable[Slot], values: Mapping[str, int]) -> int:
+        """Count the floating numbers of the first form of each slot, given the values of the symbols."""
+        known = {**self.exact, **values}
+        return sum(
+            prod(known[size] if isinstance(size, str) else size for size in one.shape)
+            for slot in slots
+            for one in slot[0].values()
+            if one.dtype.is_floating_point
+        )
+
+    def _check(self, slots: tuple[Slot, ...], message: Tensors, owner: str) -> None:
+        expected: dict[str, Field] = {}
+        for slot in slots:
+            expected |= _chosen(slot, message, owner)
+        if strange := sorted(message.keys() - expected.keys()):
+            raise ValueError(f"{owner} holds {', '.join(strange)}, which nobody expects.")
+        values = dict(self.exact)
+        for name, one in expected.items():
+            self._check_field(message[name], one, values, f"{owner} holds {name}")
+
+    def _check_field(self, value: Tensor, wanted: Field, values: dict[str, int], where: str) -> None:
+        shape = tuple(value.shape)
+        if value.dtype != wanted.dtype or len(shape) != len(wanted.shape):
+            raise ValueError(f"{where} as {value.dtype} of shape {shape}; expected {wanted.dtype} of {_text(wanted)}.")
+        for found, size in zip(shape, wanted.shape, strict=True):
+            known = values.setdefault(size, found) if isinstance(size, str) else size
+            if found != known or found > self.bounds.get(str(size), found):
+                limit = f" with {size} at most {self.bounds[str(size)]}" if str(size) in self.bounds else ""
+                raise ValueError(f"{where} of shape {shape}; expected {_text(wanted)}{limit}.")
+        if not value.numel():
+            return
+        if value.is_floating_point():
+            if not all_finite(value):
+                raise ValueError(f"{where} with numbers that are not finite.")
+            return
+        least, most = (int(one) for one in torch.aminmax(value))
+        top = values[wanted.below] if isinstance(wanted.below, str) else wanted.below
+        if (wanted.least is not None and least < wanted.least) or (top is not None and most >= top):
+            high = f" to {top - 1}" if top is not None else " on"
+            raise ValueError(f"{where} from {least} to {most}; expected whole numbers from {wanted.least}{high}.")
+        if wanted.distinct and len(value.unique()) < value.numel():
+            raise ValueError(f"{where} with a number that occurs more than once.")
+
+
+def optional(form: Form) -> Slot:
+    """Make a slot that may be left out as a whole."""
+    return (form, {})
+
+
+def slots_like(tensors: Mapping[str, Tensor]) -> tuple[Slot, ...]:
+    """Make a slot for each of some tensors, of its type and shape."""
+    return tuple(({name: Field(tuple(value.shape), value.dtype)},) for name, value in tensors.items())
+
+
+def _chosen(slot: Slot, message: Tensors, owner: str) -> Form:
+    """Find the form of a slot that a message has."""
+    for form in slot:
+        if form and all(name in message for name in form):
+            return form
+    partly = sorted(name for form in slot for name in form if name in message)
+    if {} in slot and not partly:
+        return {}
+    missing = sorted(name for name in slot[0] if name not in message)
+    raise ValueError(f"{owner} lacks {', '.join(missing)}.")
+
+
+def _text(wanted: Field) -> str:
+    inside = ", ".join(map(str, wanted.shape)) + ("," if len(wanted.shape) == 1 else "")
+    return f"({inside})"

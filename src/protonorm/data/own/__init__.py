@@ -1,0 +1,1 @@
+"""The user's own pictures: folders of picture files, prepared files, and data that clients own already."""

@@ -1,0 +1,63 @@
+"""Pictures that clients own already, in one folder or one file for each client. Nothing here needs torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from protonorm.core.progress import steps
+from protonorm.data.own.folders import ImageOptions, folders_in, picture_files, read_picture_files, sort_by_name
+from protonorm.data.prepared import UNDECIDED, Arrays, read_prepared
+
+
+def client_paths(path: Path) -> list[Path]:
+    """List the clients' folders or files, sorted by name."""
+    folders = folders_in(path)
+    files = sort_by_name(one for one in path.glob("*.npz") if not one.name.startswith("."))
+    if folders and files:
+        raise ValueError(f"{path} has folders ({folders[0].name}) and files ({files[0].name}); expected one kind only.")
+    if not folders and not files:
+        raise ValueError(f"{path} has no clients in it; expected a folder of class folders, or an .npz file, for each.")
+    return folders or files
+
+
+def read_clients(path: Path, options: ImageOptions) -> Arrays:
+    """Read all clients' pictures, one client after the other."""
+    paths = client_paths(path)
+    if paths[0].is_dir():
+        found = [file for client, one in enumerate(paths) for file in picture_files(one, client, allow_empty=True)]
+        return read_picture_files(found, path, options)
+    if options.size or options.channels:
+        raise ValueError(f"dataset.size and dataset.channels are for picture files; {paths[0]} is taken as it is.")
+    return _join(paths, [_read_client(one) for one in steps(paths, "Reading clients")])
+
+
+def _read_client(path: Path) -> Arrays:
+    """Read one client's file; without test pictures it has no split of its own."""
+    arrays = read_prepared(path)
+    return arrays if arrays.split.any() else arrays._replace(split=np.full_like(arrays.split, UNDECIDED))
+
+
+def _join(paths: list[Path], clients: list[Arrays]) -> Arrays:
+    """Put the clients' arrays together, if their labels and sizes mean the same."""
+    first = clients[0]
+    for path, one in zip(paths, clients, strict=True):
+        if one.classes != first.classes:
+            differ = sorted(set(one.classes) ^ set(first.classes))
+            why = f"they differ in {', '.join(differ)}" if differ else "they are in another order"
+            raise ValueError(f"{path} and {paths[0]} name other classes: {why}; labels must mean the same everywhere.")
+        if one.images.shape[1:] != first.images.shape[1:]:
+            size, expected = ("×".join(map(str, held.images.shape[1:])) for held in (one, first))
+            raise ValueError(f"The pictures of {path} are {size}, those of {paths[0]} {expected}.")
+        if not (one.split <= 0).any():
+            raise ValueError(f"{path} has no training pictures.")
+    if len(first.classes) < 2:
+        raise ValueError(f"{paths[0].parent} has one class only; there is nothing to tell apart.")
+    return Arrays(
+        images=np.concatenate([one.images for one in clients]),
+        labels=np.concatenate([one.labels for one in clients]),
+        split=np.minimum(np.concatenate([one.split for one in clients]), 1),
+        classes=first.classes,
+        owner=np.repeat(np.arange(len(clients)), [len(one.labels) for one in clients]),
+    )

@@ -1,0 +1,133 @@
+"""The user's own pictures, by one setting: dataset=folder:PATH, dataset=npz:PATH, dataset=clients:PATH."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic.dataclasses import dataclass
+
+from protonorm.core.types import STRICT, Count
+from protonorm.data.dataset import Dataset
+from protonorm.data.mapped import Mapped, file_version, open_mapped, short_hash
+from protonorm.data.own.clients import client_paths, read_clients
+from protonorm.data.own.folders import ImageOptions, picture_files, read_picture_files
+from protonorm.data.prepared import Arrays, data_root, read_prepared
+
+Channels = Literal[1, 3]
+Source = tuple[Path, ImageOptions]
+
+
+@dataclass(frozen=True, config=STRICT)
+class Folder:
+    """A folder of pictures for each class, named after it."""
+
+    path: Path
+    size: Count | None = None  # pixels of a side that all pictures are resized to
+    channels: Channels | None = None  # grey or coloured
+
+    @property
+    def name(self) -> str:
+        """Name it after its folder."""
+        return f"folder:{safe_name(self.path)}"
+
+    def load(self) -> Dataset:
+        """Read or map the pictures."""
+        arrays = self._open().arrays
+        return Dataset(self.name, arrays.images, arrays.labels, arrays.classes)
+
+    def description(self) -> dict[str, Any]:
+        """Describe it by its content, not by its place."""
+        return {"name": self.name, **self._open().about}
+
+    def _open(self) -> Mapped:
+        source: Source = (self.path.expanduser().resolve(), ImageOptions(self.size, self.channels))
+        version = short_hash(*((file, _size_and_time(file.path)) for file in picture_files(source[0])))
+        return open_mapped(data_root(), f"{safe_name(self.path)}-{short_hash(source)}", version, _read_folder, source)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Npz:
+    """A file of the prepared form; its training and test pictures are put together."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """Name it after its file."""
+        return f"npz:{safe_name(self.path)}"
+
+    def load(self) -> Dataset:
+        """Map the pictures."""
+        arrays = self._open().arrays
+        return Dataset(self.name, arrays.images, arrays.labels, arrays.classes)
+
+    def description(self) -> dict[str, Any]:
+        """Describe it by its content, not by its place."""
+        return {"name": self.name, **self._open().about}
+
+    def _open(self) -> Mapped:
+        path = self.path.expanduser().resolve()
+        return open_mapped(data_root(), f"{safe_name(path)}-{short_hash(path)}", file_version(path), _read_file, path)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Clients:
+    """Data that clients own already: a folder of class folders, or a file of the prepared form, for each client."""
+
+    path: Path
+    size: Count | None = None
+    channels: Channels | None = None
+
+    @property
+    def name(self) -> str:
+        """Name it after its folder."""
+        return f"clients:{safe_name(self.path)}"
+
+    @property
+    def clients(self) -> int:
+        """Count the clients."""
+        return len(client_paths(self.path.expanduser()))
+
+    def load(self) -> Dataset:
+        """Read or map the pictures of all clients."""
+        arrays = self._open().arrays
+        return Dataset(self.name, arrays.images, arrays.labels, arrays.classes, arrays.owner, arrays.split)
+
+    def description(self) -> dict[str, Any]:
+        """Describe it by its content, not by its place."""
+        return {"name": self.name, **self._open().about}
+
+    def _open(self) -> Mapped:
+        source: Source = (self.path.expanduser().resolve(), ImageOptions(self.size, self.channels))
+        files = (path for client in client_paths(source[0]) for path in (client, *sorted(client.rglob("*"))))
+        version = short_hash(*((path, _size_and_time(path)) for path in files if path.is_file()))
+        return open_mapped(data_root(), f"{safe_name(self.path)}-{short_hash(source)}", version, _read_clients, source)
+
+
+def safe_name(path: Path) -> str:
+    """Make of a path's last part a word that is fit for a file's name."""
+    return re.sub(r"[^\w.-]+", "-", path.expanduser().resolve().stem).strip("-.") or "data"
+
+
+def _size_and_time(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+def _read_folder(source: Source) -> Arrays:
+    path, options = source
+    return read_picture_files(picture_files(path), path, options)._replace(owner=None)
+
+
+def _read_file(path: Path) -> Arrays:
+    arrays = read_prepared(path)
+    if len(arrays.classes) < 2:
+        raise ValueError(f"{path} has one class only; there is nothing to tell apart.")
+    return arrays
+
+
+def _read_clients(source: Source) -> Arrays:
+    path, options = source
+    return read_clients(path, options)

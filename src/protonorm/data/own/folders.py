@@ -1,0 +1,144 @@
+"""Folders of pictures, one for each class: find the files, and read them into arrays. Nothing here needs torch."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from protonorm.core.progress import steps
+from protonorm.data.pictures import SUFFIXES, ImageHeader, read_header, read_pictures
+from protonorm.data.prepared import UNDECIDED, Arrays
+
+SPLITS = {"train": 0, "test": 1, "val": 1, "valid": 1}  # names of sub-folders that say which pictures train or test
+DEFAULT_SIDE = 64  # pixels, for pictures of different sizes
+LIMIT = 8 * 2**30  # bytes
+
+
+class PictureFile(NamedTuple):
+    """One picture on the disk, and what its place says about it."""
+
+    path: Path
+    label: str  # its class
+    split: int  # 0 trains, 1 tests, −1 is undecided
+    client: int
+
+
+class ImageOptions(NamedTuple):
+    """The size and channels that all pictures are brought to."""
+
+    size: int | None  # pixels of a side; None: theirs, if all have the same
+    channels: int | None  # 1 or 3; None: theirs, if all have the same
+
+
+def picture_files(folder: Path, client: int = 0, *, allow_empty: bool = False) -> list[PictureFile]:
+    """List the pictures of a folder of class folders, or of train and test folders of these.
+
+    With `allow_empty`, a class folder may be empty.
+    """
+    inside = folders_in(folder)
+    if inside and all(one.name in SPLITS for one in inside) and any(folders_in(one) for one in inside):
+        classes = [(label, SPLITS[one.name]) for one in inside for label in folders_in(one)]
+    else:
+        classes = [(label, UNDECIDED) for label in inside]
+    if not classes:
+        raise ValueError(f"{folder} has no folders in it; expected one for each class, with pictures.")
+    found = []
+    for label, split in classes:
+        files = pictures_in(label)
+        if not files and not allow_empty:
+            raise ValueError(f"{label} has no pictures in it; expected files that end in {', '.join(SUFFIXES)}.")
+        found += [PictureFile(path, label.name, split, client) for path in files]
+    if not found:
+        raise ValueError(f"{folder} has no pictures in it; expected files that end in {', '.join(SUFFIXES)}.")
+    return found
+
+
+def folders_in(folder: Path) -> list[Path]:
+    """List the folders in a folder, without hidden ones."""
+    if not folder.is_dir():
+        raise ValueError(f"There is no folder {folder}.")
+    return sort_by_name(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
+
+
+def pictures_in(folder: Path) -> list[Path]:
+    """List the picture files in a folder, without hidden ones."""
+    return sort_by_name(
+        one for one in folder.iterdir() if one.suffix.lower() in SUFFIXES and not one.name.startswith(".")
+    )
+
+
+def sort_by_name(paths: Iterable[Path]) -> list[Path]:
+    """Sort by name, numbers in a name by their value: client2 before client10."""
+    return sorted(paths, key=_sort_key)
+
+
+def _sort_key(path: Path) -> list[tuple[bool, int, str]]:
+    words = re.findall(r"\d+|\D+", path.name)
+    return [(not word.isdigit(), int(word) if word.isdigit() else 0, word) for word in words]
+
+
+def read_picture_files(files: Sequence[PictureFile], folder: Path, options: ImageOptions) -> Arrays:
+    """Read pictures that were found in a folder into arrays."""
+    classes = _class_names(files, folder)
+    headers = [read_header(file.path) for file in steps(files, "Reading picture headers")]
+    channels = _choose_channels(files, headers, options)
+    size = _choose_size(files, headers, options)
+    if (total := len(files) * size[0] * size[1] * channels) > LIMIT:
+        raise ValueError(
+            f"{len(files)} pictures of {size[0]}×{size[1]} would take {total / 2**30:.0f} GiB; "
+            "dataset.size=64, say, makes them smaller."
+        )
+    number = {name: k for k, name in enumerate(classes)}
+    return Arrays(
+        images=read_pictures([file.path for file in files], size, channels),
+        labels=np.array([number[file.label] for file in files], np.int64),
+        split=np.array([file.split for file in files], np.int8),
+        classes=classes,
+        owner=np.array([file.client for file in files], np.int64),
+    )
+
+
+def _class_names(files: Sequence[PictureFile], folder: Path) -> tuple[str, ...]:
+    """Name the classes, sorted; refuse one class only, and names that differ in capitals alone."""
+    names = sorted({file.label for file in files})
+    if len(names) < 2:
+        raise ValueError(f"{folder} has one class only ({names[0]}); there is nothing to tell apart.")
+    plain: dict[str, str] = {}
+    for name in names:
+        if (other := plain.setdefault(name.casefold(), name)) != name:
+            raise ValueError(f"{folder} has the classes {other} and {name}; give both the same name, or other names.")
+    return tuple(names)
+
+
+def _choose_channels(files: Sequence[PictureFile], headers: Sequence[ImageHeader], options: ImageOptions) -> int:
+    if options.channels:
+        return options.channels
+    kinds = {header.channels: file.path for file, header in zip(files, headers, strict=True)}
+    if len(kinds) > 1:
+        raise ValueError(
+            f"Some pictures are coloured ({kinds[3]}) and some are grey ({kinds[1]}); "
+            "dataset.channels=3 or dataset.channels=1 makes them alike."
+        )
+    return headers[0].channels
+
+
+def _choose_size(
+    files: Sequence[PictureFile], headers: Sequence[ImageHeader], options: ImageOptions
+) -> tuple[int, int]:
+    if options.size:
+        return options.size, options.size
+    sizes = {(header.height, header.width): file.path for file, header in zip(files, headers, strict=True)}
+    if len(sizes) == 1:
+        return next(iter(sizes))
+    (one, path), (other, other_path) = list(sizes.items())[:2]
+    warnings.warn(
+        f"The pictures differ in size ({one[0]}×{one[1]} {path.name}, {other[0]}×{other[1]} {other_path.name}): "
+        f"all are resized to {DEFAULT_SIDE}×{DEFAULT_SIDE}; dataset.size says otherwise.",
+        stacklevel=2,
+    )
+    return DEFAULT_SIDE, DEFAULT_SIDE

@@ -1,0 +1,1 @@
+"""Ways to assign samples to clients."""

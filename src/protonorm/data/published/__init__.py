@@ -1,0 +1,1 @@
+"""Published picture sets: downloaded, prepared from their official archives, and loaded."""

@@ -1,0 +1,142 @@
+"""The paper's picture sets and two like them, from prepared files; `protonorm data` makes these files.
+
+Original training and test pictures are put together, as in the public programs; each client splits its own share.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC
+from dataclasses import field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic.dataclasses import dataclass
+
+from protonorm.core.types import STRICT, Count
+from protonorm.data.dataset import Dataset, take_samples
+from protonorm.data.mapped import Mapped, file_version, open_mapped
+from protonorm.data.prepared import Arrays, data_root, has_training, read_prepared
+
+Pool = Literal["train", "all"]
+
+
+@dataclass(frozen=True, config=STRICT)
+class Published(ABC):
+    """A data set that is known by its name."""
+
+    name: ClassVar[str]
+
+    root: Path | None = field(default=None, compare=False)  # folder of prepared data; results do not depend on it
+    samples: Count | None = None  # how many, each class in proportion; None takes all
+
+    @property
+    def path(self) -> Path:
+        """Say where its prepared file is, or has to be."""
+        return data_root(self.root) / f"{self.name}.npz"
+
+    def load(self) -> Dataset:
+        """Map the pictures."""
+        return self._dataset(self._open().arrays)
+
+    def description(self) -> dict[str, Any]:
+        """Describe it by its content, not by its place."""
+        return {"name": self.name, **self._facts(self._open())}
+
+    def _dataset(self, arrays: Arrays) -> Dataset:
+        images, labels = arrays.images, arrays.labels
+        if self.samples:
+            chosen = take_samples(labels, self.samples)
+            images, labels = images[chosen], labels[chosen]
+        return Dataset(self.name, images, labels, arrays.classes)
+
+    def _facts(self, found: Mapped) -> dict[str, Any]:
+        """Say how many samples are taken of how many; the hash is that of all."""
+        about = found.about
+        return about | ({"samples": self.samples, "of": about["samples"]} if self.samples else {})
+
+    def _open(self, pool: Pool = "all") -> Mapped:
+        path = self._existing_path()
+        name = self.name if pool == "all" else f"{self.name}.{pool}"
+        return open_mapped(path.parent, name, file_version(path, pool), _read, (path, pool))
+
+    def _existing_path(self) -> Path:
+        path = self.path.resolve()
+        if not path.exists():
+            raise ValueError(
+                f"There is no {path.name} in {path.parent}. `protonorm data list` says what to do; "
+                "dataset.root or PROTONORM_DATA names another folder."
+            )
+        return path
+
+
+@dataclass(frozen=True, config=STRICT)
+class CIFAR10(Published):
+    """Small photographs of ten kinds of things."""
+
+    name: ClassVar[str] = "cifar10"
+
+
+@dataclass(frozen=True, config=STRICT)
+class CIFAR100(Published):
+    """Small photographs of a hundred kinds of things."""
+
+    name: ClassVar[str] = "cifar100"
+
+
+@dataclass(frozen=True, config=STRICT)
+class Flowers102(Published):
+    """Photographs of flowers, resized to 64×64."""
+
+    name: ClassVar[str] = "flowers102"
+
+
+@dataclass(frozen=True, config=STRICT)
+class TinyImageNet(Published):
+    """Photographs of two hundred kinds of things."""
+
+    name: ClassVar[str] = "tinyimagenet"
+
+    pool: Pool | None = None  # the training pictures, or all with labels; None: training pictures if there are any
+
+    def load(self) -> Dataset:
+        """Map the pictures of the pool."""
+        return self._dataset(self._open_pool()[1].arrays)
+
+    def description(self) -> dict[str, Any]:
+        """Describe it by its content and pool."""
+        pool, found = self._open_pool()
+        return {"name": self.name, "pool": pool, **self._facts(found)}
+
+    def _open_pool(self) -> tuple[Pool, Mapped]:
+        pool = self.pool
+        if pool != "all":
+            pool = "train" if has_training(self._existing_path()) else "all"
+        if pool == "all" and self.pool == "train":
+            raise ValueError(f"{self.path} holds no training pictures; dataset.pool=all takes what there is.")
+        if pool == "all" and self.pool is None:
+            warnings.warn(f"{self.path} holds no training pictures: all that it holds are taken.", stacklevel=4)
+        return pool, self._open(pool)
+
+
+@dataclass(frozen=True, config=STRICT)
+class FashionMNIST(Published):
+    """Pictures of clothes, all 70,000."""
+
+    name: ClassVar[str] = "fashion-mnist"
+
+
+@dataclass(frozen=True, config=STRICT)
+class MNIST(Published):
+    """Handwritten digits."""
+
+    name: ClassVar[str] = "mnist"
+
+
+def _read(source: tuple[Path, Pool]) -> Arrays:
+    path, pool = source
+    arrays = read_prepared(path)
+    kept = arrays.split == 0
+    if pool == "all" or kept.all():
+        return arrays
+    return arrays._replace(images=arrays.images[kept], labels=arrays.labels[kept], split=arrays.split[kept])

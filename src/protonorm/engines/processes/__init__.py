@@ -1,0 +1,1 @@
+"""Clients in persistent worker processes: the engine, its workers, and what they tell each other."""

@@ -1,0 +1,100 @@
+"""A process that plays some clients: `python -m protonorm.engines.processes.worker`, frames in and frames out."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from protonorm.core.task import Messages, Order, message_for
+from protonorm.engines.host import Host
+from protonorm.engines.processes.handover import take_over
+from protonorm.engines.processes.wire import NAMED, read_frame, write_frame
+from protonorm.runs.states import FolderStore
+from protonorm.tensors import Tensors, under
+
+Frames = queue.SimpleQueue[tuple[dict[str, Any], Tensors]]
+
+
+def main() -> None:
+    """Obey the parent until it closes the line."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    torch.set_num_threads(1)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a user's code prints must not get between the frames
+    frames: Frames = queue.SimpleQueue()
+    threading.Thread(target=listen, args=(sys.stdin.buffer, frames), daemon=True).start()
+    try:
+        serve(frames, answers)
+    except BrokenPipeError:
+        os._exit(0)
+
+
+def listen(stream: IO[bytes], frames: Frames) -> None:
+    """Queue what the parent says; end the process the moment the parent has gone, whatever it is doing."""
+    while frame := read_frame(stream):
+        frames.put(frame)
+    os._exit(0)
+
+
+def serve(frames: Frames, answers: IO[bytes]) -> None:
+    """Take over the task and the population, then do what the parent asks."""
+    told, _ = frames.get()
+    task, population = take_over(told)
+    worker = Worker(Host(task, population, FolderStore(Path(told["states"]), told["key"])), answers)
+    write_frame(answers, {"ready": True})
+    while worker.obey(*frames.get()):
+        pass
+
+
+class Worker:
+    """What the parent can ask for."""
+
+    def __init__(self, host: Host, answers: IO[bytes]) -> None:
+        self._host, self._answers = host, answers
+        self._messages: Messages = {}  # what the server last said: it is sent once, and used for several verbs
+
+    def obey(self, header: dict[str, Any], tensors: Tensors) -> bool:
+        """Do what one frame asks for, and answer it; tell whether to go on."""
+        if header["verb"] == "message":
+            self._messages = {id: under(tensors, str(id)) for id in header["ids"]} if "ids" in header else tensors
+        elif header["verb"] == "commit":
+            self._host.commit(header["round"], set(header["replied"]))
+        else:
+            for fields in header.get("orders", ()):
+                self._answer(header, Order(*fields))
+        return bool(header["verb"] != "close")
+
+    def _act(self, header: dict[str, Any], order: Order) -> tuple[dict[str, Any], Tensors]:
+        message = message_for(self._messages, order.id)
+        if header["verb"] == "train":
+            reply = self._host.train(order, message)
+            return {"metrics": dict(reply.metrics)}, reply.message
+        if header["verb"] == "evaluate":
+            return {}, self._host.evaluate(order, message, header["part"]).counts
+        return {}, self._host.fetch(order.id, order.trained)
+
+    def _answer(self, header: dict[str, Any], order: Order) -> None:
+        told = {"call": header["call"], "id": order.id}
+        start = time.perf_counter()
+        try:
+            more, tensors = self._act(header, order)
+        except tuple(NAMED) as error:
+            kind = next(kind for kind in NAMED if isinstance(error, kind))
+            write_frame(self._answers, told | {"error": NAMED[kind], "text": str(error)})
+        except Exception:  # whatever it is, the parent must hear of it
+            write_frame(self._answers, told | {"error": "unexpected", "text": traceback.format_exc()})
+        else:
+            write_frame(self._answers, told | more | {"seconds": time.perf_counter() - start}, tensors)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The round loop and what happens at a client, against the protocols alone."""

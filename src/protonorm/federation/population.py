@@ -1,0 +1,157 @@
+"""A simulation's clients: one data set, assigned to many owners, and one workspace for each kind of network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from protonorm.core.model import SplitModel
+from protonorm.core.node import Client
+from protonorm.core.protocols import PopulationFacts
+from protonorm.core.randomness import seeded
+from protonorm.core.samples import Samples, view
+from protonorm.core.task import Task
+from protonorm.data.dataset import Dataset
+from protonorm.data.partitions.base import Parts
+from protonorm.models.choose import Recipe
+
+Value = TypeVar("Value")
+
+ROOM = 0.5  # share of a device's free memory that samples may take
+
+
+@dataclass(frozen=True)
+class Training:
+    """How clients train; a tuple gives client i its value number i mod n."""
+
+    lr: float | tuple[float, ...] = 0.01
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    epochs: int | tuple[int, ...] = 1
+    batch_size: int | tuple[int, ...] = 32
+    shuffle: bool = True
+    device: str = "cpu"
+    precision: str = "float32"
+
+
+class SimulatedPopulation:
+    """Clients made when they are asked for."""
+
+    def __init__(
+        self, task: Task, dataset: Dataset, parts: Parts, networks: Sequence[Recipe], training: Training
+    ) -> None:
+        self.task, self.dataset, self.parts, self.training = task, dataset, parts, training
+        self.networks = tuple(networks)
+        self._workspaces: dict[tuple[Recipe, str], SplitModel] = {}
+
+    def __len__(self) -> int:
+        """Count the clients, M."""
+        return len(self.parts)
+
+    def site(self, id: int) -> SimulatedSite:
+        """Make the site of a client."""
+        if not 0 <= id < len(self):
+            raise ValueError(f"There is no client {id}; the population has clients 0 to {len(self) - 1}.")
+        return SimulatedSite(self, id)
+
+    def recipe(self, id: int) -> Recipe:
+        """Find a client's network."""
+        return self.networks[id % len(self.networks)]
+
+    def facts(self) -> PopulationFacts:
+        """Count who holds what."""
+        train, test = self.parts.class_counts(self.dataset.labels, self.dataset.num_classes)
+        return PopulationFacts(train, test, tuple(recipe.name for recipe in self.networks))
+
+    def samples(self, index: NDArray[np.int64]) -> Samples:
+        """Look at samples of the data set where networks compute."""
+        inputs, labels = self._arrays
+        return Samples(inputs, labels, view(index).to(inputs.device))
+
+    def workspace(self, recipe: Recipe, role: str) -> SplitModel:
+        """Give the one network of a kind into which clients load their weights in turn."""
+        if (recipe, role) not in self._workspaces:
+            self._workspaces[recipe, role] = recipe()
+        return self._workspaces[recipe, role]
+
+    @torch.no_grad()
+    def check_networks(self) -> None:
+        """Send two samples through each network, so that one that does not fit is refused before anything begins."""
+        batch, _ = self.samples(np.array([0, -1]) % len(self.dataset.labels)).batch(torch.arange(2))
+        for recipe in dict.fromkeys(self.networks):
+            with seeded(self.task.seed, 0, 0, "template"):
+                model = recipe().eval()
+            recipe.check(model, batch.to(self.training.device))
+            self.task.algorithm.check_network(model)
+
+    @cached_property
+    def _arrays(self) -> tuple[Tensor, Tensor]:
+        """Lay the samples where networks compute, once for all clients, if there is room for them."""
+        inputs, labels, device = view(self.dataset.inputs), view(self.dataset.labels), self.training.device
+        if torch.device(device).type == "cuda" and inputs.nbytes > ROOM * torch.cuda.mem_get_info(device)[0]:
+            return inputs, labels  # batches travel one by one
+        return inputs.to(device), labels.to(device)
+
+
+@dataclass(frozen=True)
+class SimulatedSite:
+    """One client of a simulation."""
+
+    population: SimulatedPopulation
+    id: int
+
+    def client(self, round: int) -> Client:
+        """Give what the client has in a round; the weights in its models are those last loaded."""
+        population, task = self.population, self.population.task
+        with seeded(task.seed, round, self.id, "workspace"):  # a workspace may be built now
+            model = population.workspace(population.recipe(self.id), "model")
+            auxiliary = population.workspace(self._second(), "auxiliary") if task.algorithm.auxiliary else None
+        return self._client(round, model, auxiliary)
+
+    def fresh_client(self) -> Client:
+        """Give the client with newly initialised networks, drawn from its own stream."""
+        task = self.population.task
+        with seeded(task.seed, 0, self.id):
+            model = self.population.recipe(self.id)()
+            auxiliary = self._second()() if task.algorithm.auxiliary else None
+        return self._client(0, model, auxiliary)
+
+    def _second(self) -> Recipe:
+        recipe = self.population.task.shared_network
+        assert isinstance(recipe, Recipe)
+        return recipe
+
+    def _client(self, round: int, model: SplitModel, auxiliary: SplitModel | None) -> Client:
+        population, training = self.population, self.population.training
+        part = population.parts[self.id]
+        return Client(
+            id=self.id,
+            round=round,
+            rounds=population.task.rounds,
+            model=model,
+            auxiliary=auxiliary,
+            train=population.samples(part.train),
+            test=population.samples(part.test),
+            num_classes=population.task.num_classes,
+            feature_dim=population.task.feature_dim,
+            lr=own(training.lr, self.id),
+            momentum=training.momentum,
+            weight_decay=training.weight_decay,
+            epochs=own(training.epochs, self.id),
+            batch_size=own(training.batch_size, self.id),
+            shuffle=training.shuffle,
+            device=training.device,
+            precision=training.precision,
+        )
+
+
+def own(value: Value | tuple[Value, ...], id: int) -> Value:
+    """Find a client's value of a setting that may differ between clients."""
+    return value[id % len(value)] if isinstance(value, tuple) else value

@@ -1,0 +1,219 @@
+"""The round loop: train, aggregate, evaluate, commit. Clients do what the algorithm says where the engine has them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from protonorm.core.algorithm import Step
+from protonorm.core.protocols import Engine
+from protonorm.core.randomness import SERVER, seeded
+from protonorm.core.task import Lost, Order, Reply, Task
+from protonorm.errors import Diverged, TooFewReplies
+from protonorm.federation.evaluation import Tally, mean_metrics, prototype_shape
+from protonorm.runs.accuracy import digits
+from protonorm.runs.schema import RoundRecord, Traffic
+from protonorm.runs.writer import Checkpoint, RoundOutcome
+from protonorm.tensors import Tensors, all_finite, floats, nbytes, numbers
+
+SHOWN = 3  # clients that a sentence names
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Who takes part in a round, who is evaluated, and when a round counts."""
+
+    clients: int  # M
+    cohort_size: int
+    evaluate: Literal["all", "cohort"] = "all"
+    evaluate_every: int = 1  # rounds; the last round is always evaluated
+    quorum: float = 1.0  # share of the cohort that must reply
+    retries: int = 2  # further tries of a round without a quorum
+    deadline: float | None = None  # seconds that clients have for training in a round
+    part: str = "test"  # of the clients' samples
+
+    def needed(self, cohort: int) -> int:
+        """Count the replies that a round of so many clients needs."""
+        return max(1, math.ceil(self.quorum * cohort - 1e-9))
+
+    def is_due(self, round: int, rounds: int) -> bool:
+        """Tell whether clients are evaluated after a round."""
+        return round % self.evaluate_every == 0 or round == rounds
+
+
+class Round(NamedTuple):
+    """A committed round."""
+
+    record: RoundRecord
+    seconds: dict[str, float]
+
+    @property
+    def number(self) -> int:
+        """Give its number."""
+        return self.record.round
+
+
+class Recorder(Protocol):
+    """Whoever makes rounds final."""
+
+    def commit(self, point: Checkpoint, outcome: RoundOutcome) -> RoundRecord:
+        """Make a round final."""
+
+
+@dataclass
+class Replies:
+    """What arrived of a round's cohort."""
+
+    ids: list[int] = field(default_factory=list)
+    metrics: list[dict[str, float]] = field(default_factory=list)
+    lost: dict[int, str] = field(default_factory=dict)
+    nbytes: int = 0
+    floats: int = 0
+
+    def take(self, reply: Reply) -> Tensors:
+        """Note a reply, and pass its message on."""
+        self.ids.append(reply.id)
+        self.metrics.append(dict(reply.metrics))
+        self.nbytes += nbytes(reply.message)
+        self.floats += numbers(reply.message)
+        return reply.message
+
+
+def begin(task: Task, clients: int) -> Checkpoint:
+    """Let the server begin."""
+    with seeded(task.seed, 0, SERVER):
+        step = task.algorithm.init_server(task.server(0))
+    return Checkpoint(0, step.state, step.message, [0] * clients)
+
+
+def run_rounds(task: Task, engine: Engine, policy: Policy, point: Checkpoint, recorder: Recorder) -> Iterator[Round]:
+    """Run the rounds after a checkpoint, and tell of each once it is committed."""
+    for number in range(point.round + 1, task.rounds + 1):
+        start = time.perf_counter()
+        cohort = draw_cohort(task.seed, number, policy.clients, policy.cohort_size)
+        replies, step = _train(task, engine, policy, point, cohort)
+        trained = list(point.trained)
+        for id in replies.ids:
+            trained[id] = number
+        after = Checkpoint(number, step.state, step.message, trained)
+        tally = _evaluate(task, engine, policy, after, replies.ids)
+        outcome = _outcome(policy, point, cohort, replies, step, tally, time.perf_counter() - start)
+        point = after
+        record = recorder.commit(point, outcome)
+        engine.commit(number, replies.ids)
+        yield Round(record, dict(outcome.seconds))
+
+
+def draw_cohort(seed: int, round: int, clients: int, size: int) -> list[int]:
+    """Choose the clients of a round, without replacement."""
+    if size == clients:
+        return list(range(clients))
+    with seeded(seed, round, SERVER, "cohort"):
+        return sorted(np.random.permutation(clients)[:size].tolist())
+
+
+def _train(
+    task: Task, engine: Engine, policy: Policy, point: Checkpoint, cohort: Sequence[int]
+) -> tuple[Replies, Step]:
+    """Let the cohort train and the server aggregate; try again if too few reply."""
+    number = point.round + 1
+    orders = [Order(id, number, point.trained[id]) for id in cohort]
+    for attempt in range(policy.retries + 1):
+        replies = Replies()
+        answers = engine.train(orders, point.message, policy.deadline)
+        messages = _messages(task, answers, replies, policy.needed(len(cohort)))
+        try:
+            with seeded(task.seed, number, SERVER):
+                step = task.algorithm.aggregate(task.server(number), point.state, messages)
+            for _ in messages:  # a method that listens to nobody still waits for everybody
+                pass
+        except TooFewReplies as error:
+            if attempt == policy.retries:
+                raise TooFewReplies(f"Round {number} does not count: {error} {_tried(policy)}") from None
+            continue
+        _check_message(task, step.message, number)
+        return replies, step
+    raise AssertionError("a round is tried at least once")
+
+
+def _messages(task: Task, answers: Iterator[Reply | Lost], replies: Replies, needed: int) -> Iterator[Tensors]:
+    """Pass the clients' messages on one by one; a message that the schema does not allow is as good as none."""
+    for answer in answers:
+        if isinstance(answer, Lost):
+            replies.lost[answer.id] = answer.reason
+            continue
+        try:
+            task.schema.check_up(answer.message, f"The reply of client {answer.id}")
+        except ValueError as error:
+            replies.lost[answer.id] = str(error)
+            continue
+        yield replies.take(answer)
+    if len(replies.ids) < needed:
+        whole = len(replies.ids) + len(replies.lost)
+        raise TooFewReplies(f"{len(replies.ids)} of {whole} clients replied, {needed} must ({_reasons(replies.lost)}).")
+
+
+def _evaluate(task: Task, engine: Engine, policy: Policy, point: Checkpoint, replied: Sequence[int]) -> Tally:
+    """Let those who are due count their right answers with the new message."""
+    tally = Tally(task.algorithm.rules, policy.clients, task.num_classes)
+    if not policy.is_due(point.round, task.rounds):
+        return tally
+    due = list(range(policy.clients)) if policy.evaluate == "all" else list(replied)
+    lost: dict[int, str] = {}
+    for _ in range(policy.retries + 1):
+        orders = [Order(id, point.round, point.trained[id]) for id in due]
+        lost = {}
+        for answer in engine.evaluate(orders, point.message, policy.part):
+            if isinstance(answer, Lost):
+                lost[answer.id] = answer.reason
+            else:
+                tally.add(answer)
+        due = list(lost)
+        if not due or policy.quorum < 1:
+            return tally
+    raise TooFewReplies(f"Round {point.round} cannot be evaluated: {_reasons(lost)}. {_tried(policy)}")
+
+
+def _outcome(
+    policy: Policy, point: Checkpoint, cohort: Sequence[int], replies: Replies, step: Step, tally: Tally, seconds: float
+) -> RoundOutcome:
+    """Put a round into the form of the record."""
+    distances, margins = prototype_shape(step.message)
+    asked = len(replies.ids) + len(replies.lost)
+    record = {
+        "round": point.round + 1,
+        "cohort": "all" if len(cohort) == policy.clients else list(cohort),
+        "lost": {str(id): reason for id, reason in replies.lost.items()},
+        "evaluated": policy.evaluate if tally.arrays() else "nobody",
+        "metrics": mean_metrics(replies.metrics),
+        "rules": tally.accuracies(),
+        "unseen": tally.unseen(),
+        "bytes": Traffic(up=replies.nbytes, down=asked * nbytes(point.message)),
+        "floats": Traffic(up=replies.floats, down=asked * numbers(point.message)),
+        "server": {name: digits(value) for name, value in step.metrics.items()},
+        "prototypes": distances,
+    }
+    return RoundOutcome(record, {**tally.arrays(), **margins}, {"round": seconds}, step.figures)
+
+
+def _check_message(task: Task, message: Tensors, number: int) -> None:
+    """Stop a run whose server would say what is not finite or not allowed."""
+    bad = [name for name, value in floats(message).items() if not all_finite(value)]
+    if bad:
+        raise Diverged(f"What the server would say after round {number} is not finite: {', '.join(bad)}.")
+    task.schema.check_down(message, f"What the server would say after round {number}")
+
+
+def _reasons(lost: Mapping[int, str]) -> str:
+    shown = [f"client {id}: {reason.rstrip('.')}" for id, reason in list(lost.items())[:SHOWN]]
+    return "; ".join([*shown, *([f"and {len(lost) - SHOWN} more"] if len(lost) > SHOWN else [])])
+
+
+def _tried(policy: Policy) -> str:
+    times = f"{policy.retries + 1} times" if policy.retries else "once"
+    return f"It was tried {times}. The finished rounds are kept, and the same command goes on from there."

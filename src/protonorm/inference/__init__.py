@@ -1,0 +1,1 @@
+"""Trained clients: load them and predict."""

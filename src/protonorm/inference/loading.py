@@ -1,0 +1,140 @@
+"""Load trained clients: from the folder of their run, or from a folder of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from protonorm import tensors
+from protonorm.algorithms import ALGORITHMS
+from protonorm.config.components import build
+from protonorm.core.algorithm import Algorithm
+from protonorm.core.node import Client
+from protonorm.core.randomness import seeded
+from protonorm.core.samples import Samples
+from protonorm.files import checksum, damaged, parse_json, unsealed
+from protonorm.inference.trained import FORMAT, INFO, STAMP, WEIGHTS, ClientInfo, TrainedClient
+from protonorm.models.choose import Network, Recipe
+from protonorm.runs import layout
+from protonorm.runs.reader import Run, typed
+from protonorm.runs.states import FolderStore
+from protonorm.tensors import Tensors, under
+
+Method = Algorithm | type[Algorithm]
+
+
+def load_client(path: str | Path, *, network: Network | None = None, algorithm: Method | None = None) -> TrainedClient:
+    """Read a client that `save` or `protonorm export` wrote.
+
+    A network or an algorithm of one's own is given here: the function (shape, d, K) that makes the network, the class.
+    """
+    folder = Path(path)
+    if not (folder / INFO).exists():
+        raise ValueError(f"{folder} is not a saved client: it has no {INFO}.")
+    content = (folder / INFO).read_bytes()
+    if (version := parse_json(content, folder / INFO).get("format")) != FORMAT:
+        raise ValueError(f"{folder} is of format {version}; this version reads format {FORMAT}: export it again.")
+    plain = unsealed(content, folder / INFO, pretty=True)
+    weights = plain.pop("weights", None)
+    info = typed(ClientInfo, plain, folder / INFO)
+    held = tensors.load(folder / WEIGHTS, STAMP)
+    if checksum((folder / WEIGHTS).read_bytes()) != weights:
+        raise damaged(folder / WEIGHTS, f"it is not the file that {INFO} was written with")
+    return _assemble(info, under(held, "state"), under(held, "message"), network, algorithm)
+
+
+def load_from_run(
+    run: Run,
+    id: int,
+    *,
+    network: Network | None = None,
+    algorithm: Method | None = None,
+    test: Samples | None = None,
+) -> TrainedClient:
+    """Read a client from its run's folder; the data it trained on are not needed."""
+    if not 0 <= id < run.info.experiment.clients:
+        raise ValueError(f"There is no client {id}; the run has clients 0 to {run.info.experiment.clients - 1}.")
+    if not run.rounds:
+        raise ValueError(f"No round of {run.folder} is done: its clients have not trained yet.")
+    held = tensors.load(run.folder / layout.SERVER, layout.stamp(run.info.key, "server", len(run.rounds)))
+    trained = int(held["trained"][id])
+    if not trained:
+        raise ValueError(f"Client {id} has not trained yet: it was in no round's cohort.")
+    state = FolderStore(run.folder / layout.CLIENTS, run.info.key, cache=0).load(id, trained)
+    return _assemble(client_info(run, id, trained), state, under(held, "message"), network, algorithm, test)
+
+
+def client_info(run: Run, id: int, trained: int) -> ClientInfo:
+    """Say in plain data what a client of a run is."""
+    info = run.info
+    settings = info.experiment.plain()
+    precision = str(settings.get("precision", "float32"))
+    return ClientInfo(
+        format=FORMAT,
+        client=id,
+        run=info.key,
+        trained=trained,
+        algorithm=info.experiment.algorithm,
+        headline=info.headline,
+        network=info.network(id),
+        feature_dim=info.experiment.feature_dim,
+        input=info.input,
+        classes=info.classes,
+        lowered=bool(settings.get("lowering", True)) and settings.get("device") == "cpu" and precision == "float32",
+        precision=precision,
+    )
+
+
+def _assemble(
+    info: ClientInfo,
+    state: Tensors,
+    message: Tensors,
+    network: Network | None,
+    algorithm: Method | None,
+    test: Samples | None = None,
+) -> TrainedClient:
+    """Make a trained client of plain data and tensors."""
+    method = _algorithm(info, algorithm)
+    client = _client(info, network, test)
+    try:
+        client.load(state)
+    except RuntimeError as error:
+        raise ValueError(f"The weights of client {info.client} do not fit the network: {error}") from error
+    return TrainedClient(info, method, client, state, message)
+
+
+def _algorithm(info: ClientInfo, given: Method | None) -> Algorithm:
+    if isinstance(given, Algorithm):
+        return given
+    name = info.algorithm.name
+    if given is None and name not in ALGORITHMS:
+        raise ValueError(f"The algorithm {name} is not one of the package; give its class as `algorithm`.")
+    settings: dict[str, Any] = {key: value for key, value in info.algorithm.settings.items() if key != "source"}
+    made = given(**settings) if given else build("algorithm", {"name": name, **settings})
+    assert isinstance(made, Algorithm)
+    return made
+
+
+def _client(info: ClientInfo, given: Network | None, test: Samples | None) -> Client:
+    """Give the client its network, and no data but those to test with."""
+    if given is None and not isinstance(info.network, str):
+        raise ValueError(
+            f"The network {info.network['name']} is not one of the package; "
+            "give the function that makes it as `network`."
+        )
+    recipe = Recipe(given or info.network, info.input.network_shape, info.feature_dim, len(info.classes), info.lowered)
+    with seeded(0, 0, info.client, "template"):  # weights that are replaced at once
+        model = recipe()
+    none = Samples.none(tuple(info.input.shape))
+    return Client(
+        id=info.client,
+        round=info.trained,
+        rounds=info.trained,
+        model=model,
+        auxiliary=None,
+        train=none,
+        test=none if test is None else test,
+        num_classes=len(info.classes),
+        feature_dim=info.feature_dim,
+        precision=info.precision,
+    )

@@ -1,1 +1,0 @@
-"""Layers in the forms that a CPU computes fastest; see protonorm.models.lowering."""

@@ -1,0 +1,106 @@
+"""The networks of the paper's tables, with random weights; those that torchvision has come from there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.functional import relu
+
+from protonorm.core import SplitModel
+from protonorm.models.libraries import torchvision
+from protonorm.models.pictures import count_channels, set_channels
+from protonorm.models.split import cut
+
+KERNEL, POOL = 5, 2  # of the 4-layer CNN
+DROPOUT = 0.2  # of EfficientNet-B0's decision layer
+
+
+def resnet8(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
+    """Build ResNet-8, one block each of 64, 128 and 256 channels behind a large stem: 256 features, none negative."""
+    base = nn.Sequential(
+        nn.Conv2d(count_channels(shape, "resnet8"), 64, 7, stride=2, padding=3, bias=False),
+        *(nn.BatchNorm2d(64), nn.ReLU(inplace=True)),  # 16×16 from 32×32
+        nn.MaxPool2d(3, stride=2, padding=1),
+        Block(64, 64, stride=1),  # 8×8
+        Block(64, 128, stride=2),
+        Block(128, 256, stride=2),  # 2×2
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+    )
+    for layer in base.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+    return cut(base, "head", 256, feature_dim, num_classes)
+
+
+class Block(nn.Module):
+    """Two 3×3 convolutions, added to the input, which is itself convolved where shapes differ."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            *(nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False), nn.BatchNorm2d(outputs)),
+            nn.ReLU(inplace=True),
+            *(nn.Conv2d(outputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs)),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if (inputs, stride) != (outputs, 1):
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (B, C, H, W) to (B, C', H/stride, W/stride)."""
+        return relu(self.residual(x) + self.shortcut(x))
+
+
+def cnn4(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
+    """Build the 4-layer CNN: two 5×5 convolutions with ReLU and pooling, and 512 features, none negative."""
+    base = nn.Sequential(
+        *(nn.Conv2d(count_channels(shape, "cnn4"), 32, KERNEL), nn.ReLU(), nn.MaxPool2d(POOL)),
+        *(nn.Conv2d(32, 64, KERNEL), nn.ReLU(), nn.MaxPool2d(POOL)),
+        *(nn.Flatten(), nn.Linear(64 * _side(shape[1]) * _side(shape[2]), 512), nn.ReLU()),
+    )
+    return cut(base, "head", 512, feature_dim, num_classes)
+
+
+def _side(pixels: int) -> int:
+    """Follow a side through both convolutions and poolings: 32 to 5, 64 to 13."""
+    for _ in range(2):
+        pixels = (pixels - KERNEL + 1) // POOL
+    return pixels
+
+
+def mobilenet_v2(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
+    """Build MobileNetV2: 1280 features from 0 to 6; its dropout stays in the base, before they become d."""
+    network = _from_torchvision("mobilenet_v2", shape)
+    network.classifier[1] = nn.Identity()
+    return cut(network, "classifier.1", 1280, feature_dim, num_classes)
+
+
+def shufflenet_v2(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
+    """Build ShuffleNetV2 ×1.0: 1024 features, none negative."""
+    network = _from_torchvision("shufflenet_v2_x1_0", shape)
+    network.fc = nn.Identity()
+    return cut(network, "fc", 1024, feature_dim, num_classes)
+
+
+def efficientnet_b0(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
+    """Build EfficientNet-B0: 1280 features, slightly negative at most; its dropout belongs to the head."""
+    network = _from_torchvision("efficientnet_b0", shape)
+    network.classifier = nn.Identity()
+    model = cut(network, "classifier", 1280, feature_dim, num_classes)
+    model.head = nn.Sequential(nn.Dropout(DROPOUT), model.head)
+    return model
+
+
+def resnet18(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
+    """Build ResNet-18 with the stem made for large pictures, as the authors did: 512 features, none negative."""
+    network = _from_torchvision("resnet18", shape)
+    network.fc = nn.Identity()
+    return cut(network, "fc", 512, feature_dim, num_classes)
+
+
+def _from_torchvision(name: str, shape: tuple[int, ...]) -> Any:
+    count = count_channels(shape, name)
+    network = getattr(torchvision().models, name)(weights=None)
+    set_channels(network, count)
+    return network

@@ -1,0 +1,159 @@
+"""The settings on the page: a table of all of them, and the commands that make the runs again.
+
+A record says which settings the user gave, named as on the command line. Nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from protonorm.analysis.labels import flatten_settings
+from protonorm.config.kinds import COMPONENTS, KINDS
+from protonorm.core.own_code import PREFIX
+from protonorm.report.page.groups import Groups
+from protonorm.report.page.text import setting_text
+from protonorm.runs.schema import RunInfo
+
+WIDTH = 76  # characters of a line of a command
+NETWORKS = ("models", "auxiliary")  # settings whose values are networks
+
+
+class Command(NamedTuple):
+    """Words of a command, and what the record cannot say of them."""
+
+    words: list[str]
+    notes: list[str]
+
+
+def commands(groups: Groups) -> dict[str, Any]:
+    """Give one command for all runs where there is one, and one for each run."""
+    runs = [run for found in groups.values() for run in found]
+    singles = [(run.info.key, run_command(run.info)) for run in runs]
+    whole = compare_command(groups) if len(runs) > 1 else None
+    notes = dict.fromkeys(note for _, command in singles for note in command.notes)
+    return {
+        "compare": shell_text("compare", whole.words) if whole else None,
+        "runs": [(key, shell_text("run", command.words)) for key, command in singles],
+        "notes": list(notes),
+    }
+
+
+def run_command(info: RunInfo) -> Command:
+    """Give the words after `protonorm run`: the settings that the user gave."""
+    notes: list[str] = []
+    words = [f"{name}={_value(name, value, info, notes)}" for name, value in info.changed.items()]
+    return Command(words, notes)
+
+
+def compare_command(groups: Groups) -> Command | None:
+    """Give the words after `protonorm compare`, if the runs are methods × seeds and else alike."""
+    infos = [[run.info for run in found] for found in groups.values()]
+    seeds = [[info.experiment.seed for info in found] for found in infos]
+    every = [info for found in infos for info in found]
+    if any(one != seeds[0] for one in seeds) or any(_shared(info) != _shared(every[0]) for info in every):
+        return None
+    if any("auxiliary" in info.changed for info in every):
+        return None  # `local`, which every comparison has, would refuse it
+    notes: list[str] = []
+    methods = [_method(found[0], notes) for found in infos]
+    if any("," in field for _, fields in methods for field in fields):
+        return None  # a comma parts the fields of a method
+    given = {name: (value, info) for info in every for name, value in _given(info)}
+    common = [f"{name}={_value(name, value, info, notes)}" for name, (value, info) in given.items()]
+    repeated = [] if seeds[0] == [0] else [f"seeds={','.join(map(str, seeds[0]))}"]
+    named = [":".join(filter(None, [name, ",".join(fields)])) for name, fields in methods]
+    return Command([*named, *common, *repeated], notes)
+
+
+def shell_text(verb: str, words: list[str]) -> str:
+    """Write a command as it is typed into a shell, in lines that fit a page."""
+    lines = [f"protonorm {verb}"]
+    for word in map(shlex.quote, words):
+        if len(lines[-1]) + len(word) > WIDTH:
+            lines[-1] += " \\"
+            lines.append("   ")
+        lines[-1] += f" {word}"
+    return "\n".join(lines)
+
+
+def settings_table(groups: Groups) -> dict[str, Any]:
+    """Lay out all settings, a column for each method; True beside what the user gave."""
+    columns = [flatten_settings(found[0].info.experiment.plain()) for found in groups.values()]
+    for column, found in zip(columns, groups.values(), strict=True):
+        column["seed"] = ", ".join(str(run.info.experiment.seed) for run in found)
+    given = [set().union(*(run.info.changed for run in found)) for found in groups.values()]
+    names = dict.fromkeys(name for column in columns for name in column)
+    places = {name: place for place, name in enumerate(columns[0])}
+    rows = [
+        (name, [(_cell(column, name), name in changed) for column, changed in zip(columns, given, strict=True)])
+        for name in sorted(names, key=lambda name: places.get(name.split(".")[0], len(places)))
+    ]
+    return {"methods": list(groups), "rows": rows}
+
+
+def _shared(info: RunInfo) -> dict[str, Any]:
+    """List the settings that the methods of a comparison share: all but the method and the seed."""
+    own = ("algorithm", "seed", "auxiliary")  # only some methods have a second network
+    return {name: value for name, value in info.experiment.plain().items() if name not in own}
+
+
+def _given(info: RunInfo) -> Iterator[tuple[str, Any]]:
+    """Go through what the user gave for all methods of a comparison."""
+    for name, value in info.changed.items():
+        if name.split(".")[0] not in ("algorithm", "seed"):
+            yield name, value
+
+
+def _method(info: RunInfo, notes: list[str]) -> tuple[str, list[str]]:
+    """Give a method's name and its fields as `compare` takes them: field=value."""
+    name = info.changed.get("algorithm", KINDS["algorithm"].default)
+    fields = {key: value for key, value in info.changed.items() if key.startswith("algorithm.")}
+    written = [f"{key.removeprefix('algorithm.')}={setting_text(value)}" for key, value in fields.items()]
+    return _value("algorithm", name, info, notes), written
+
+
+def _value(name: str, value: Any, info: RunInfo, notes: list[str]) -> str:
+    """Write a value that the user gave; a note says what the record does not hold of it."""
+    if name in COMPONENTS:
+        return setting_text(_component(name, str(value), notes))
+    if name in NETWORKS:
+        names = [value] if isinstance(value, str) else value
+        return ",".join(_network(one, info, notes) for one in names)
+    return setting_text(value)
+
+
+def _component(kind: str, name: str, notes: list[str]) -> str:
+    table: Mapping[str, Any] = KINDS[kind].table()
+    base, _, rest = name.partition(":")
+    if name in table:
+        return name
+    if base in table:
+        notes.append(f"The record tells the {kind} {name} by its content: put the place of {rest} for PATH.")
+        return f"{base}:PATH"
+    if base.startswith(PREFIX):
+        return _own_file(base, rest, notes)
+    notes.append(f"The {kind} {name} was given from Python: no command makes it.")
+    return name
+
+
+def _network(name: str, info: RunInfo, notes: list[str]) -> str:
+    base, _, rest = name.partition(":")
+    if base.startswith(PREFIX):
+        return _own_file(base, rest, notes)
+    if name in [network["name"] for network in info.networks if isinstance(network, dict)]:
+        notes.append(f"The network {name} was given from Python: no command makes it.")
+    return name
+
+
+def _own_file(module: str, name: str, notes: list[str]) -> str:
+    file = f"{module.removeprefix(PREFIX)}.py"
+    notes.append(f"{file} is a file of your own: its folder is not on record.")
+    return f"{file}:{name}"
+
+
+def _cell(column: Mapping[str, Any], name: str) -> str:
+    if name not in column:
+        return ""
+    return str(column[name]) if name == "seed" else setting_text(column[name])

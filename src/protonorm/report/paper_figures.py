@@ -1,0 +1,139 @@
+"""The paper's figures of runs: convergence, distances, margins, and who holds what. Nothing here needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from protonorm.report.style import COLOURS, COLUMN, LINES, label, paper_style
+from protonorm.runs.reader import Run
+
+Numbers = NDArray[np.float64]
+
+FEW_ROUNDS = 5  # up to which points are marked: a line needs two
+FEW_CLASSES = 20  # up to which bars can be told apart
+ORTHOGONAL = float(np.sqrt(2))  # the distance that the paper expects
+
+
+def convergence(runs: Mapping[str, Run]) -> Figure:
+    """Draw the steps of each round's alignment, and the pooled accuracy under the headline rule."""
+    with paper_style():
+        figure = Figure(figsize=(COLUMN, 1.9), layout="constrained")
+        left, right = figure.subplots(1, 2, sharex=True)
+        for number, (name, run) in enumerate(runs.items()):
+            line, marker = LINES[number % len(LINES)], "." if len(run.rounds) <= FEW_ROUNDS else ""
+            steps = {one.round: one.server.get("alignment.steps", np.nan) for one in run.rounds}
+            pooled = {
+                one.round: 100 * found.pooled for one in run.rounds if (found := one.rules.get(run.info.headline))
+            }
+            for axes, curve in ((left, steps), (right, pooled)):
+                axes.plot(list(curve), list(curve.values()), line, marker=marker, label=name, linewidth=0.9)
+        left.set_ylabel("PA iterations")
+        right.set_ylabel("test accuracy (%)")
+        left.set_ylim(bottom=0)
+        for number, (axes, title) in enumerate(((left, "alignment"), (right, "accuracy"))):
+            axes.set_xlabel("round")
+            axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+            axes.set_title(label(number, title))
+        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2, handlelength=2.2)
+        return figure
+
+
+def first_distances(run: Run) -> Numbers | None:
+    """Read all pairwise distances along the first alignment, (steps + 1, K(K−1)/2); None if there was no alignment."""
+    found = run.figures().get("alignment.distances")
+    return None if found is None else found.astype(np.float64)
+
+
+def distance_curves(runs: Mapping[str, Run]) -> Figure:
+    """Draw the smallest, mean and largest distance after each step of the first alignment, a panel for each run."""
+    with paper_style():
+        figure = Figure(figsize=(COLUMN, 1.85), layout="constrained")
+        grid = figure.subplots(1, len(runs), squeeze=False, sharey=True)[0]
+        for number, (axes, (title, run)) in enumerate(zip(grid, runs.items(), strict=True)):
+            found = first_distances(run)
+            if found is not None and found.size:
+                steps = np.arange(len(found))
+                axes.fill_between(steps, found.min(1), found.max(1), color=COLOURS[5], alpha=0.25, linewidth=0)
+                axes.plot(steps, found.max(1), "--", color=COLOURS[4], label="max")
+                axes.plot(steps, found.mean(1), "-", color=COLOURS[0], label="mean")
+                axes.plot(steps, found.min(1), "-.", color=COLOURS[2], label="min")
+            axes.axhline(ORTHOGONAL, color="0.3", linestyle=":", linewidth=0.9, label="$\\sqrt{2}$")
+            axes.set_xlabel("PA iteration")
+            axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+            axes.set_ylim(bottom=0)
+            axes.set_title(label(number, title))
+        grid[0].set_ylabel("pairwise distance")
+        figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, handlelength=2.0)
+        return figure
+
+
+def normalised_margins(run: Run) -> Numbers | None:
+    """Divide the margins (K',) of the last round that has any by the largest; None if no round has prototypes."""
+    known = [found[1] for record in run.rounds if (found := run.margins(record))]
+    if not known or not known[-1].any():
+        return None
+    return np.asarray(known[-1] / known[-1].max())
+
+
+def margin_panels(panels: Mapping[str, Mapping[str, Run]]) -> Figure:
+    """Draw each class's margin, a panel for each data set: bars for few classes, sorted curves for many."""
+    with paper_style():
+        figure = Figure(figsize=(COLUMN, 1.55 * len(panels) + 0.25), layout="constrained")
+        grid = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
+        for number, (axes, (title, runs)) in enumerate(zip(grid, panels.items(), strict=True)):
+            found = {name: values for name, run in runs.items() if (values := normalised_margins(run)) is not None}
+            classes = max(map(len, found.values()), default=0)
+            (_margin_bars if classes <= FEW_CLASSES else _margin_curves)(axes, found)
+            axes.set_ylim(0, 1.05)
+            axes.set_ylabel("normalised margin")
+            axes.set_title(label(number, title) if len(panels) > 1 else "")
+        figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+        return figure
+
+
+def heat_maps(runs: Mapping[str, Run]) -> Figure:
+    """Draw samples by client and class, two maps across, each with its own colours."""
+    down = -(-len(runs) // 2)
+    with paper_style():
+        figure = Figure(figsize=(COLUMN, 1.62 * down), layout="constrained")
+        grid = figure.subplots(down, 2, squeeze=False)
+        for number, (axes, (title, run)) in enumerate(zip(grid.flat, runs.items(), strict=False)):
+            counts = run.population.train + run.population.test  # (M, K)
+            image = axes.imshow(counts, aspect="auto", cmap="Blues", origin="lower", interpolation="nearest")
+            bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=18)
+            bar.outline.set_visible(False)
+            bar.ax.tick_params(labelsize=5, length=1.5)
+            axes.tick_params(labelsize=6)
+            axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+            axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+            for side in ("top", "right"):
+                axes.spines[side].set_visible(True)
+            axes.set_title(label(number, title))
+            if number % 2 == 0:
+                axes.set_ylabel("client")
+            if number >= len(runs) - 2:
+                axes.set_xlabel("class")
+        for axes in grid.flat[len(runs) :]:
+            axes.set_axis_off()
+        return figure
+
+
+def _margin_bars(axes: Axes, found: Mapping[str, Numbers]) -> None:
+    width = 0.8 / max(len(found), 1)
+    for number, (name, values) in enumerate(found.items()):
+        places = np.arange(len(values)) + (number - (len(found) - 1) / 2) * width
+        axes.bar(places, values, width * 0.92, color=COLOURS[number], label=name)
+    axes.set_xticks(range(max(map(len, found.values()), default=0)))
+    axes.set_xlabel("class")
+
+
+def _margin_curves(axes: Axes, found: Mapping[str, Numbers]) -> None:
+    for number, (name, values) in enumerate(found.items()):
+        axes.plot(np.sort(values), color=COLOURS[number], label=name, marker=".", markersize=2, linewidth=0.6)
+    axes.set_xlabel("classes, sorted by margin")

@@ -1,0 +1,69 @@
+"""A table as plain data, for every form that it is written in, and its Markdown. Nothing here needs torch."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+BREAKS = ("Cc", "Zl", "Zp")  # Unicode's control characters, line and paragraph separators
+
+
+class TableEntry(NamedTuple):
+    """What stands in one place of a table."""
+
+    text: str
+    below: str = ""  # a second line: what the paper prints, and the difference
+    bold: bool = False
+
+
+class Table(NamedTuple):
+    """A table: headings, columns, and rows of entries."""
+
+    title: str
+    corner: str  # heading of the rows
+    columns: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[TableEntry]]]
+    groups: Sequence[str] = ()  # a heading above each column; equal neighbours share one
+    explanation: str = ""  # what the numbers are
+
+    @property
+    def headings(self) -> list[tuple[str, int]]:
+        """List the shared headings, each with the number of columns below it."""
+        return [(name, len(list(same))) for name, same in groupby(self.groups)]
+
+    @property
+    def titled_columns(self) -> list[tuple[str, str]]:
+        """List the columns, each with its shared heading, which may be empty."""
+        return list(zip(self.groups or [""] * len(self.columns), self.columns, strict=True))
+
+
+def one_line(text: str) -> str:
+    """Put a space in place of every control character and line break, which would end a row or a comment."""
+    return "".join(" " if unicodedata.category(sign) in BREAKS else sign for sign in text)
+
+
+def markdown(table: Table) -> str:
+    """Write a table in Markdown; the second line of an entry stands below the first."""
+    headings = [f"{group}: {name}" if group else name for group, name in table.titled_columns]
+    lines = [
+        _line([escape(table.corner), *map(escape, headings)]),
+        _line(["---", *("---:" for _ in headings)]),
+        *(_line([escape(row), *map(_entry, entries)]) for row, entries in table.rows),
+    ]
+    return "\n".join([f"### {one_line(table.title)}", "", *lines, "", table.explanation, ""])
+
+
+def escape(text: str) -> str:
+    """Write text so that Markdown shows its signs as they are."""
+    return "".join(f"\\{sign}" if sign in "\\|*_<`" else sign for sign in one_line(text))
+
+
+def _entry(entry: TableEntry) -> str:
+    text = f"**{escape(entry.text)}**" if entry.bold else escape(entry.text)
+    return f"{text}<br>{escape(entry.below)}" if entry.below else text
+
+
+def _line(parts: Sequence[str]) -> str:
+    return f"| {' | '.join(parts)} |"

@@ -1,0 +1,219 @@
+"""Read the record of a run, all of it typed and checked. Nothing here needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ValidationError
+
+from protonorm.files import damaged, parse_json, read_lines, unsealed
+from protonorm.runs import layout
+from protonorm.runs.accuracy import accuracy_of, majority_correct
+from protonorm.runs.arrays import Arrays, decode_arrays, read_arrays
+from protonorm.runs.layout import committed, snapshot_rounds, stamp
+from protonorm.runs.schema import FORMAT, Accuracy, Failure, RoundRecord, RunInfo, Seconds
+
+Model = TypeVar("Model", bound=BaseModel)
+Shares = NDArray[np.float64]
+
+
+class RoundSummary(NamedTuple):
+    """A round under one rule."""
+
+    round: int
+    pooled: float
+    mean: float
+    worst: float
+
+
+class Summary(NamedTuple):
+    """A run under one rule: its best and last round, and the mean of each client's own best."""
+
+    best: RoundSummary
+    last: RoundSummary
+    own_best: float
+
+
+class Population(NamedTuple):
+    """Samples of each client and class."""
+
+    train: NDArray[np.int64]  # (M, K)
+    test: NDArray[np.int64]  # (M, K)
+
+
+class Prototypes(NamedTuple):
+    """The global prototypes after a round."""
+
+    classes: NDArray[np.int64]  # (K',)
+    vectors: Shares  # (K', d)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as its folder tells it."""
+
+    folder: Path
+    info: RunInfo
+    rounds: list[RoundRecord]  # the committed ones
+    failure: Failure | None
+
+    @property
+    def finished(self) -> bool:
+        """Tell whether all rounds are done."""
+        return len(self.rounds) == self.info.experiment.rounds
+
+    @cached_property
+    def population(self) -> Population:
+        """Read who holds what."""
+        path = self.folder / layout.POPULATION
+        found = read_arrays(path, stamp(self.info.key, "population", 0))
+        shape = (self.info.experiment.clients, len(self.info.classes))
+        if found.keys() != {"train", "test"} or any(one.shape != shape for one in found.values()):
+            raise damaged(path, f"it does not hold the samples of {shape[0]} clients and {shape[1]} classes")
+        return Population(found["train"], found["test"])
+
+    @cached_property
+    def majority(self) -> Accuracy | None:
+        """Say what guessing each client's most frequent training class gives; None if nobody tests."""
+        return accuracy_of(majority_correct(*self.population).sum(1), self.population.test.sum(1))
+
+    def arrays(self, record: RoundRecord) -> Arrays:
+        """Read the arrays of a round: who was evaluated, counts by client and class, margins."""
+        return self._arrays[record.round - 1]
+
+    def by_client(self, record: RoundRecord, rule: str) -> Shares:
+        """Give each client's accuracy (M,) in a round; NaN for one that has no sample or was not evaluated."""
+        return self._shares(record, rule, "clients", self.info.experiment.clients)
+
+    def by_class(self, record: RoundRecord, rule: str) -> Shares:
+        """Give each class's accuracy (K,) in a round, over all clients that were evaluated; NaN where there is none."""
+        return self._shares(record, rule, "classes", len(self.info.classes))
+
+    def margins(self, record: RoundRecord) -> tuple[NDArray[np.int64], Shares] | None:
+        """Give the classes (K',) that had prototypes after a round, and their margins (K',); None if there were none."""
+        found = self.arrays(record)
+        return (found["margins.classes"], found["margins"]) if "margins" in found else None
+
+    def summary(self, rule: str | None = None) -> Summary | None:
+        """Condense the rounds under a rule, the method's headline if none is given; None if it never existed."""
+        rule = rule or self.info.headline
+        known = [(record, found) for record in self.rounds if (found := record.rules.get(rule))]
+        if not known:
+            return None
+        own = np.stack([self.by_client(record, rule) for record, _ in known])  # (R, M)
+        tested = ~np.isnan(own).all(0)
+        return Summary(
+            _brief(*max(known, key=lambda pair: pair[1].pooled)),
+            _brief(*known[-1]),
+            float(f"{np.nanmax(own[:, tested], 0).mean():.6g}"),
+        )
+
+    @cached_property
+    def seconds(self) -> dict[int, float]:
+        """Read how long each committed round took; times that are lost or damaged are left out."""
+        path, found = self.folder / layout.TIMINGS, {}
+        for number, line in enumerate(read_lines(path)[: len(self.rounds)], 1):
+            try:
+                found[number] = typed(Seconds, unsealed(line, path), path).round
+            except ValueError:
+                continue
+        return found
+
+    def snapshots(self) -> list[int]:
+        """List the committed rounds whose prototypes should be in the record."""
+        kept = snapshot_rounds(self.info.experiment.rounds)
+        return [record.round for record in self.rounds if record.round in kept and record.prototypes]
+
+    def prototypes(self, round: int) -> Prototypes:
+        """Read the global prototypes after a round."""
+        path = self.folder / layout.PROTOTYPES / f"{round}.safetensors"
+        found = read_arrays(path, stamp(self.info.key, "prototypes", round))
+        classes, vectors = (found.get(name, np.zeros(0)) for name in ("classes", "prototypes"))
+        shaped = vectors.ndim == 2 and len(vectors) and classes.shape == vectors.shape[:1]
+        if not shaped or classes.min() < 0 or classes.max() >= len(self.info.classes):
+            raise damaged(path, "it does not hold prototypes and their classes")
+        return Prototypes(classes.astype(np.int64), vectors.astype(np.float64))
+
+    def figures(self) -> Arrays:
+        """Read the arrays that the server left for figures; none if it left none."""
+        path = self.folder / layout.FIGURES
+        return read_arrays(path, stamp(self.info.key, "figures", 1)) if path.exists() else {}
+
+    @cached_property
+    def _arrays(self) -> list[Arrays]:
+        return list(self._read_arrays())
+
+    def _read_arrays(self) -> Iterator[Arrays]:
+        path = self.folder / layout.EVALUATIONS
+        content = path.read_bytes() if path.exists() else b""
+        for record in self.rounds:
+            block = content[record.arrays.start : record.arrays.start + record.arrays.size]
+            yield decode_arrays(block, path, stamp(self.info.key, "evaluation", record.round))
+
+    def _shares(self, record: RoundRecord, rule: str, unit: str, size: int) -> Shares:
+        found, shares = self.arrays(record), np.full(size, np.nan)
+        if f"correct.{unit}.{rule}" not in found:
+            return shares
+        support = found[f"support.{unit}"]
+        places = found.get("ids", np.arange(size)) if unit == "clients" else np.arange(size)
+        known = support > 0
+        shares[places[known]] = found[f"correct.{unit}.{rule}"][known] / support[known]
+        return shares
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run's folder."""
+    if not (folder / layout.INFO).exists():
+        raise ValueError(f"{folder} is not a run: it has no {layout.INFO}.")
+    return Run(folder, read_info(folder / layout.INFO), _read_rounds(folder), _read_failure(folder))
+
+
+def read_info(path: Path) -> RunInfo:
+    """Read what a run is; the record of another version is refused."""
+    content = path.read_bytes()
+    found = parse_json(content, path)
+    if (version := found.get("format", 1)) != FORMAT:
+        raise ValueError(
+            f"{path.parent} was written by another version of protonorm (format {version}); this version reads "
+            f"format {FORMAT}. Run the experiment again, or read it with the version that wrote it."
+        )
+    return typed(RunInfo, unsealed(content, path, pretty=True), path)
+
+
+def typed(model: type[Model], value: dict[str, Any], path: Path) -> Model:
+    """Check plain data against a type of the record, or say what is wrong with the file."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        reason = first["ctx"]["error"] if first["type"] == "value_error" else first["msg"]
+        told = f"{where}: {str(reason)[0].lower()}{str(reason)[1:]}" if where else str(reason)
+        raise damaged(path, told) from None
+
+
+def _read_rounds(folder: Path) -> list[RoundRecord]:
+    path, done = folder / layout.METRICS, committed(folder)  # a run at work adds a line first and then commits it
+    lines = read_lines(path)
+    if len(lines) < done:
+        raise damaged(path, f"{len(lines)} lines for {done} committed rounds")
+    found = [typed(RoundRecord, unsealed(line, path), path) for line in lines[:done]]
+    for number, record in enumerate(found, 1):
+        if record.round != number:
+            raise damaged(path, f"line {number} is that of round {record.round}")
+    return found
+
+
+def _read_failure(folder: Path) -> Failure | None:
+    path = folder / layout.FAILURE
+    return typed(Failure, unsealed(path.read_bytes(), path, pretty=True), path) if path.exists() else None
+
+
+def _brief(record: RoundRecord, found: Accuracy) -> RoundSummary:
+    return RoundSummary(record.round, found.pooled, found.mean, found.worst)

@@ -1,0 +1,142 @@
+"""Write the record of a run, and bring it back to its last committed round (see `layout` for what is in a folder)."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import torch
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+
+from protonorm import tensors
+from protonorm.files import append, cut, damaged, read_lines, replace, sealed
+from protonorm.runs import layout
+from protonorm.runs.arrays import encode_arrays, write_arrays
+from protonorm.runs.layout import committed, snapshot_rounds, stamp
+from protonorm.runs.reader import Population, read_info, read_run
+from protonorm.runs.schema import ArrayRef, RoundRecord, RunInfo
+from protonorm.runs.states import FolderStore
+from protonorm.tensors import Tensors, prefixed, under
+
+VERSIONS = ("protonorm", "torch", "torchvision", "numpy")
+
+
+class Checkpoint(NamedTuple):
+    """Where a run stands."""
+
+    round: int  # the last committed one
+    state: Tensors  # what the server remembers
+    message: Tensors  # what it said last
+    trained: list[int]  # the last round each client trained in; 0 for never
+
+
+class RoundOutcome(NamedTuple):
+    """What a round leaves behind for the record."""
+
+    record: dict[str, Any]  # a RoundRecord but for its place of arrays
+    arrays: Mapping[str, NDArray[Any]]  # counts by client and by class, margins
+    seconds: Mapping[str, float]
+    figures: Tensors  # arrays for the figures
+
+
+class RunWriter:
+    """One run's folder, held by one process at a time."""
+
+    def __init__(self, folder: Path, key: str, rounds: int) -> None:
+        self.folder = folder
+        self.key = key
+        self.store = FolderStore(folder / layout.CLIENTS, key)
+        self._snapshots = snapshot_rounds(rounds)
+        self._lock = FileLock(folder / "lock")
+
+    def __enter__(self) -> Self:
+        for part in (layout.CLIENTS, layout.PROTOTYPES):
+            (self.folder / part).mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise BlockingIOError(f"Another process is at work on {self.folder}; wait for it, or stop it.") from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def describe(self, info: RunInfo, population: Population) -> None:
+        """Write what the run is, once; refuse a folder that holds another experiment."""
+        path = self.folder / layout.INFO
+        if not path.exists():
+            write_arrays(self.folder / layout.POPULATION, population._asdict(), self._stamp("population", 0))
+            replace(path, sealed(info.model_dump(mode="json"), pretty=True))
+        elif read_info(path).experiment != info.experiment:
+            raise ValueError(f"{path} holds another experiment than the one asked for; it is left as it is.")
+
+    def resume(self) -> Checkpoint | None:
+        """Bring the folder back to its last committed round; None if there is none."""
+        done = committed(self.folder)
+        held = self._load_server(done) if done else {}
+        self._cut_rounds(done)
+        for leftover in self.folder.rglob(".*.*"):  # of a write that was killed
+            leftover.unlink(missing_ok=True)
+        (self.folder / layout.FAILURE).unlink(missing_ok=True)
+        if not done:
+            return None
+        trained = held["trained"].tolist()
+        self.store.tidy(trained)
+        return Checkpoint(done, under(held, "state"), under(held, "message"), trained)
+
+    def commit(self, point: Checkpoint, outcome: RoundOutcome) -> RoundRecord:
+        """Make a round final. Clients have written their states; the rename of the server's file is the commit."""
+        round = point.round
+        if round in self._snapshots and {"classes", "prototypes"} <= point.message.keys():
+            shown = {name: point.message[name] for name in ("classes", "prototypes")}
+            path = self.folder / layout.PROTOTYPES / f"{round}.safetensors"
+            tensors.save(path, shown, self._stamp("prototypes", round))
+        if outcome.figures:
+            tensors.save(self.folder / layout.FIGURES, outcome.figures, self._stamp("figures", round))
+        record = self._append(round, outcome)
+        held = prefixed("state", point.state) | prefixed("message", point.message)
+        held["trained"] = torch.tensor(point.trained)
+        tensors.save(self.folder / layout.SERVER, held, self._stamp("server", round))
+        return record
+
+    def fail(self, round: int, reason: str) -> None:
+        """Note why a run stopped."""
+        replace(self.folder / layout.FAILURE, sealed({"round": round, "reason": reason}, pretty=True))
+
+    def _append(self, round: int, outcome: RoundOutcome) -> RoundRecord:
+        """Add a round to the files that grow."""
+        place = self.folder / layout.EVALUATIONS
+        block = encode_arrays(outcome.arrays, self._stamp("evaluation", round))
+        start = place.stat().st_size if place.exists() else 0
+        record = RoundRecord(**outcome.record, arrays=ArrayRef(start=start, size=len(block)))
+        append(place, block)
+        append(self.folder / layout.METRICS, sealed(record.model_dump(mode="json")))
+        seconds = {name: float(f"{value:.4g}") for name, value in outcome.seconds.items()}
+        append(self.folder / layout.TIMINGS, sealed(seconds))
+        return record
+
+    def _cut_rounds(self, done: int) -> None:
+        """Take from the files that grow what was not committed."""
+        metrics, timings = self.folder / layout.METRICS, self.folder / layout.TIMINGS
+        lines = read_lines(metrics)
+        if len(lines) < done:
+            raise damaged(metrics, f"{len(lines)} lines for {done} committed rounds")
+        cut(metrics, sum(map(len, lines[:done])))
+        cut(timings, sum(map(len, read_lines(timings)[:done])))
+        rounds = read_run(self.folder).rounds if done else []
+        cut(self.folder / layout.EVALUATIONS, rounds[-1].arrays.start + rounds[-1].arrays.size if rounds else 0)
+
+    def _load_server(self, done: int) -> Tensors:
+        return tensors.load(self.folder / layout.SERVER, self._stamp("server", done))
+
+    def _stamp(self, what: str, round: int) -> str:
+        return stamp(self.key, what, round)
+
+
+def versions() -> dict[str, str]:
+    """Name what results may depend on."""
+    return {"python": platform.python_version(), **{name: version(name) for name in VERSIONS}}

@@ -1,0 +1,1 @@
+"""An experiment from start to end."""

@@ -1,0 +1,79 @@
+"""From an experiment to its task and its population."""
+
+from __future__ import annotations
+
+from protonorm.config.experiment import Experiment
+from protonorm.core.model import SplitModel
+from protonorm.core.randomness import seeded
+from protonorm.core.task import InputSpec, Task
+from protonorm.data.dataset import Dataset
+from protonorm.data.partitions.given import parts_of
+from protonorm.federation.population import SimulatedPopulation, Training, own
+from protonorm.federation.rounds import Policy
+from protonorm.models.choose import Network, Recipe, networks
+
+
+def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task, SimulatedPopulation]:
+    """Load the data, unless they are given, assign them to clients, and check that every network fits."""
+    data = experiment.dataset.load() if dataset is None else dataset
+    recipes = [_recipe(experiment, data, item) for item in networks(experiment.models)]
+    task = Task(
+        algorithm=experiment.algorithm,
+        classes=data.classes,
+        feature_dim=_feature_dim(experiment),
+        rounds=experiment.rounds,
+        seed=experiment.seed,
+        input=InputSpec(data.inputs.shape[1:], str(data.inputs.dtype)),
+        shared_network=_shared(experiment, data, recipes),
+        head_bias=_has_bias(recipes[0]),
+        server_lr=own(experiment.lr, 0),
+        server_batch_size=own(experiment.batch_size, 0),
+    )
+    training = Training(
+        lr=experiment.lr,
+        momentum=experiment.momentum,
+        weight_decay=experiment.weight_decay,
+        epochs=experiment.epochs,
+        batch_size=experiment.batch_size,
+        shuffle=experiment.shuffle,
+        device=experiment.device,
+        precision=experiment.precision,
+    )
+    parts = parts_of(data, experiment.clients, experiment.partition, experiment.train)
+    population = SimulatedPopulation(task, data, parts, recipes, training)
+    population.check_networks()
+    return task, population
+
+
+def policy_of(experiment: Experiment) -> Policy:
+    """Say who takes part in a round, who is evaluated, and when a round counts."""
+    return Policy(
+        clients=experiment.clients,
+        cohort_size=experiment.cohort_size,
+        evaluate=experiment.evaluate,
+        evaluate_every=experiment.evaluate_every,
+        quorum=experiment.quorum,
+        retries=experiment.retries,
+        deadline=experiment.deadline,
+    )
+
+
+def _recipe(experiment: Experiment, data: Dataset, item: str | Network) -> Recipe:
+    return Recipe(item, data.shape, _feature_dim(experiment), data.num_classes, experiment.lowered, experiment.device)
+
+
+def _shared(experiment: Experiment, data: Dataset, recipes: list[Recipe]) -> Recipe | None:
+    if experiment.algorithm.auxiliary:
+        return _recipe(experiment, data, experiment.auxiliary)
+    return None if experiment.algorithm.heterogeneous else recipes[0]
+
+
+def _has_bias(recipe: Recipe) -> bool:
+    with seeded(0, 0, 0, "template"):
+        model: SplitModel = recipe()
+    return any(name.rpartition(".")[2] == "bias" for name, _ in model.head.named_parameters())
+
+
+def _feature_dim(experiment: Experiment) -> int:
+    assert experiment.feature_dim is not None  # resolved when the experiment was made
+    return experiment.feature_dim

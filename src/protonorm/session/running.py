@@ -1,0 +1,129 @@
+"""A run from start to end: begin it, resume it, or find it done."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from protonorm.config.experiment import Experiment
+from protonorm.core.randomness import one_thread
+from protonorm.core.registry import find
+from protonorm.core.task import Task
+from protonorm.engines import ENGINES
+from protonorm.engines.processes.engine import cores
+from protonorm.engines.processes.handover import obstacle
+from protonorm.errors import Diverged
+from protonorm.federation.population import SimulatedPopulation
+from protonorm.federation.rounds import Round, begin, run_rounds
+from protonorm.models.choose import described, networks
+from protonorm.runs.layout import INFO, runs_root
+from protonorm.runs.reader import Population, read_run
+from protonorm.runs.schema import FORMAT, ExperimentInfo, InputInfo, RunInfo
+from protonorm.runs.writer import RunWriter, versions
+from protonorm.session.build import build, policy_of
+from protonorm.session.result import Result
+from protonorm.trackers.tracker import Tracker, choose, tracked
+
+Watch = Callable[[Round], None]  # told of every round as it is committed
+
+
+def run(
+    experiment: Experiment,
+    *,
+    out: str | Path | None = None,
+    engine: str | None = None,
+    workers: int | None = None,
+    watch: Watch | None = None,
+    tracker: str | Tracker | Watch | None = None,
+) -> Result:
+    """Run an experiment in its folder under `out`; resume it if it was begun, do nothing if it is done.
+
+    Clients live in one process for each core unless `engine` says otherwise; the numbers are the same on every engine.
+    `watch` is told of the rounds that are done now; `tracker`, of which `protonorm list trackers` has those by name, is
+    told of all rounds from the first on, of a run that is done too.
+    """
+    follower = choose(tracker)
+    if engine is not None:
+        find(ENGINES, engine, "engine")
+    folder = runs_root(Path(out) if out else None) / experiment.key
+    if not is_finished(folder):
+        with one_thread():
+            _run(experiment, folder, engine, workers, watch or _ignore, follower)
+    elif follower:
+        with RunWriter(folder, experiment.key, experiment.rounds), tracked(follower, folder):
+            pass  # all rounds are recorded
+    return Result(experiment, read_run(folder))
+
+
+def is_finished(folder: Path) -> bool:
+    """Tell whether all rounds of a run are committed."""
+    return (folder / INFO).exists() and read_run(folder).finished
+
+
+def _run(
+    experiment: Experiment, folder: Path, engine: str | None, workers: int | None, watch: Watch, tracker: Tracker | None
+) -> None:
+    """Do the rounds that are left and tell of each; note why, if they end too soon."""
+    task, population = build(experiment)
+    start = ENGINES[choose_engine(task, population, engine)].load()
+    with RunWriter(folder, experiment.key, experiment.rounds) as writer:
+        writer.describe(info_of(experiment, task), _counts(population))
+        point = writer.resume() or begin(task, experiment.clients)
+        done = point.round
+        try:
+            with tracked(tracker, folder) as tell, closing(start(task, population, writer.store, workers)) as clients:
+                for round in run_rounds(task, clients, policy_of(experiment), point, writer):
+                    done = round.number
+                    watch(round)
+                    tell(round)
+        except Diverged as error:
+            writer.fail(done + 1, str(error))
+            raise Diverged(
+                f"{error} Round {done} is kept in {folder}. A smaller lr, λ or γ may help: "
+                f"this run has {_settings(experiment)}."
+            ) from None
+
+
+def choose_engine(task: Task, population: SimulatedPopulation, wanted: str | None) -> str:
+    """Name the engine to use: the one wanted, if the simulation can leave this process."""
+    name = wanted or ("processes" if cores() > 1 and len(population) > 1 and task.rounds else "serial")
+    if name != "serial" and (reason := obstacle(task, population)):
+        warnings.warn(f"All clients run in this process, one after the other: {reason}.", stacklevel=4)
+        return "serial"
+    return name
+
+
+def info_of(experiment: Experiment, task: Task) -> RunInfo:
+    """Describe a run before its first round."""
+    assert task.input is not None
+    return RunInfo(
+        format=FORMAT,
+        key=experiment.key,
+        experiment=ExperimentInfo.model_validate(experiment.model_dump(mode="json")),
+        changed=experiment.changed,
+        rules=list(task.algorithm.rules),
+        headline=task.algorithm.headline,
+        networks=[described(item) for item in networks(experiment.models)],
+        classes=list(task.classes),
+        input=InputInfo(shape=list(task.input.shape), type=task.input.dtype),
+        versions=versions(),
+    )
+
+
+def _counts(population: SimulatedPopulation) -> Population:
+    facts = population.facts()
+    return Population(facts.train, facts.test)
+
+
+def _settings(experiment: Experiment) -> str:
+    plain = experiment.model_dump(mode="json")
+    method = plain["algorithm"]
+    shown = {"algorithm": method["name"], "lr": plain["lr"]}
+    shown |= {f"algorithm.{name}": method[name] for name in ("lam", "gamma") if name in method}
+    return ", ".join(f"{name}={value}" for name, value in shown.items())
+
+
+def _ignore(_: Round) -> None:
+    """Listen to nothing."""

@@ -1,0 +1,217 @@
+"""The command `reproduce`, as it is typed."""
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from protonorm.cli.app import app
+from protonorm.cli.reproduce import terminal_table
+from protonorm.reproduction.accuracy import accuracy_tables
+from protonorm.reproduction.profiles import PROFILES
+from protonorm.reproduction.running import Reproduction
+from protonorm.reproduction.tables import Table, TableEntry
+from protonorm.session import running
+from tests.reproduction.studies import fake_findings, small_study
+
+MINE = """
+from protonorm.reproduction.cells import Cell, Column, Printed
+
+TITLE = "Mine"
+COLUMNS = (Column("spiral"),)
+ROWS = ("ProtoNorm", "FedProto")
+SETTINGS = {
+    "dataset": {"name": "spiral", "points": 20}, "partition": "iid", "clients": 2, "rounds": 2, "batch_size": 8,
+    "models": "mlp",
+}
+CELLS = [Cell(row, "spiral", SETTINGS | {"algorithm": row.lower()}) for row in ROWS]
+PAPER = {("ProtoNorm", "spiral"): Printed(50.0)}
+TOLERANCE = {"cpu": 50.0}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _serial(monkeypatch):
+    monkeypatch.setattr(running, "cores", lambda: 1)
+
+
+@pytest.fixture
+def nothing_runs(monkeypatch):
+    monkeypatch.setattr(running, "run", lambda *_, **__: pytest.fail("it was run"))
+
+
+@pytest.fixture
+def mine(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(MINE)
+    return path
+
+
+def call(*words):
+    return CliRunner().invoke(app, ["reproduce", *map(str, words)])
+
+
+def test_a_file_of_ones_own_is_run_written_and_checked(mine, tmp_path):
+    done = call(mine, "--to", tmp_path / "out", "--check")
+    assert done.exit_code == 0, done.output
+    assert "agrees: mine, ProtoNorm, spiral" in done.output
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"mine.md", "mine.tex", "mine.csv"}
+
+
+def test_check_fails_where_a_cell_is_outside_the_tolerance(tmp_path):
+    path = tmp_path / "strict.py"
+    path.write_text(MINE.replace('{"cpu": 50.0}', '{"cpu": 0.0}').replace("Printed(50.0)", "Printed(99.99)"))
+    done = call(path, "--check")
+    assert done.exit_code == 1
+    assert "DIFFERS: strict, ProtoNorm, spiral" in done.output
+    assert "1 of 1 checks differ" in done.stderr
+
+
+def test_check_with_nothing_to_check_is_refused(mine):
+    done = call(mine, "--check", "--render-only")
+    assert done.exit_code == 2
+    assert "nothing to check" in done.stderr
+
+
+@pytest.mark.usefixtures("nothing_runs")
+def test_render_only_runs_nothing(mine, tmp_path):
+    done = call(mine, "--render-only", "--to", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert "not run yet" in (tmp_path / "out" / "mine.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["tabel1"], "did you mean 'table1'"),
+        ([], "no table or figure"),
+        (["table1", "--profile", "cpo"], "did you mean 'cpu'"),
+        (["table1", "--seeds", "a"], "--seeds a is refused"),
+        (["nowhere.py"], "no Python file"),
+        (["table1", "--engine", "nosuch"], "Unknown engine 'nosuch'"),
+        (["table1", "--only", "MNIST"], "no cell of table1 matches"),
+        (["table1", "--to", ""], "--to with an empty text"),
+        (["spiral", "--check"], "nothing to check: spiral states no tolerance for the profile 'cpu'"),
+        (["elsewhere/table1.py"], "is a table or figure of the paper"),
+        (["a/mine.py", "b/mine.py"], "both are named 'mine'"),
+    ],
+)
+@pytest.mark.usefixtures("nothing_runs")
+def test_mistakes_are_refused_in_a_sentence(words, what, monkeypatch):
+    monkeypatch.setattr(Reproduction, "write", lambda *_: pytest.fail("something was written"))
+    done = call(*words)
+    assert done.exit_code == 2
+    assert what in " ".join(done.stderr.split())
+
+
+def test_a_file_that_is_no_table_is_refused(tmp_path):
+    path = tmp_path / "other.py"
+    path.write_text("X = 1\n")
+    done = call(path)
+    assert done.exit_code == 2
+    assert "is not a table or figure" in done.stderr
+
+
+def test_the_file_in_the_documentation_is_a_table(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    path = tmp_path / "documented.py"
+    path.write_text(page.split('```python title="mine.py"\n')[1].split("```")[0])
+    done = call(path, "--render-only", "--to", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "| FedProto | not run yet |" in (tmp_path / "documented.md").read_text()
+
+
+def test_listing_does_without_torch():
+    code = (
+        "import sys; from protonorm.cli.app import app; app(['reproduce', '--list'], standalone_mode=False);"
+        "heavy = {'torch', 'matplotlib', 'torchvision'} & set(sys.modules); assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for name in ("table1", "spiral_clients", "communication"):
+        assert name in done.stdout
+
+
+def text_of(table, width=200):
+    console = Console(width=width, file=io.StringIO(), highlight=False)
+    console.print(table)
+    return console.file.getvalue()
+
+
+def test_a_table_in_the_terminal_says_how_many_seeds_and_what_is_printed(tmp_path):
+    findings = fake_findings(tmp_path, small_study(), {("ProtoNorm", "Group: one"): [0.4741, None, None]})
+    text = text_of(terminal_table(accuracy_tables(findings)[0], findings.profile))
+    assert "47.41 (1 of 3 seeds)" in text
+    assert "47.41 ± 0.40 (+0.00)" in text
+    assert text.count("Group") == 1  # above the first of its columns only
+
+
+def test_text_in_the_terminal_is_never_markup_and_smoke_is_stamped():
+    table = Table("[red]T", "[b]", ["[i]a"], [("[/u]", [TableEntry("[1]", "[2]", bold=True)])], explanation="[/x]")
+    text = text_of(terminal_table(table, PROFILES["smoke"]))
+    assert "SMOKE: [red]T" in text
+    assert all(shown in text for shown in ("[b]", "[i]a", "[/u]", "[1]", "[2]", "[/x]"))
+
+
+def test_a_command_with_bytes_that_are_no_text_can_be_written(mine, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["protonorm", "reproduce", "--to", "\udcff"])
+    done = call(mine, "--render-only", "--to", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    for ending in ("md", "tex", "csv"):
+        assert "\\udcff" in (tmp_path / "out" / f"mine.{ending}").read_text(encoding="utf-8")
+
+
+def test_a_file_named_in_two_ways_is_one(mine, tmp_path):
+    done = call(mine, mine.parent / "x" / ".." / "mine.py", "--render-only", "--to", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert done.output.count("mine.md") == 1
+
+
+def test_a_part_does_not_replace_the_whole(mine, tmp_path):
+    call(mine, "--render-only", "--to", tmp_path)
+    done = call(mine, "--render-only", "--to", tmp_path, "--only", "FedProto")
+    assert done.exit_code == 0, done.output
+    assert "ProtoNorm" in (tmp_path / "mine.md").read_text()
+    assert "A part: 1 of 2 cells" in (tmp_path / "mine-only-fedproto.md").read_text()
+
+
+@pytest.mark.usefixtures("nothing_runs")
+@pytest.mark.parametrize("option", ["--to", "--out"])
+def test_a_file_where_a_folder_should_be_is_refused_first(mine, option):
+    for place in (mine, mine / "below"):
+        done = call(mine, option, place)
+        assert done.exit_code == 2
+        assert "it is, or is inside, a file" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("X = 1\nif\n", "broken.py, line 2: SyntaxError: invalid syntax"),
+        ("\nimport nosuchthing\n", "broken.py, line 2: ModuleNotFoundError: No module named 'nosuchthing'"),
+        ("def f():\n    return 1 / 0\n\nf()\n", "broken.py, line 2: ZeroDivisionError"),
+        ("TITLE = 3\nCOLUMNS = ()\n", "broken.py is refused: TITLE must be a text"),
+    ],
+)
+def test_a_broken_file_is_refused_with_its_line(tmp_path, text, what):
+    path = tmp_path / "broken.py"
+    path.write_text(text)
+    done = call(path)
+    assert done.exit_code == 2
+    assert what in " ".join(done.stderr.split())
+
+
+@pytest.mark.usefixtures("nothing_runs")
+def test_a_folder_that_cannot_be_written_to_is_refused_first(mine, tmp_path, monkeypatch):
+    def forbidden(**_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("protonorm.reproduction.running.tempfile.TemporaryFile", forbidden)
+    done = call(mine, "--to", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "Nothing can be written to the folder" in done.stderr
+    assert "Permission denied" in done.stderr

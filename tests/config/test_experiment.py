@@ -1,0 +1,105 @@
+import json
+
+import pytest
+
+import protonorm as pn
+from tests.support import pictures, spiral
+
+
+def test_names_settings_and_objects_make_equal_experiments():
+    a = pn.Experiment.of({"algorithm": {"name": "protonorm", "gamma": 50}})
+    b = pn.Experiment(algorithm=pn.ProtoNorm(gamma=50))
+    assert a == b
+    assert a.key == b.key
+
+
+def test_the_key_changes_with_every_setting_and_only_then():
+    base = spiral()
+    assert base.key == spiral().key
+    others = [spiral(seed=1), spiral(rounds=4), spiral(lr=0.1), spiral(algorithm="fedproto"), spiral(feature_dim=3)]
+    assert len({base.key, *(other.key for other in others)}) == 6
+
+
+def test_usual_values_follow_the_data_set_and_are_recorded():
+    plain = pn.Experiment(dataset="spiral").model_dump(mode="json")
+    assert (plain["models"], plain["feature_dim"], plain["algorithm"]["gamma"]) == ("mlp", 2, 10.0)
+    assert pn.Experiment(dataset="fashion").models == "light"
+
+
+def test_the_second_network_is_the_first_of_the_models_unless_one_is_given():
+    assert pn.Experiment(algorithm="fedkd").auxiliary == "plain"
+    assert pn.Experiment(algorithm="fml", auxiliary="dense").auxiliary == "dense"
+    assert pn.Experiment(algorithm="protonorm").auxiliary is None
+    assert pn.Experiment(algorithm="fml").key != pn.Experiment(algorithm="fml", auxiliary="dense").key
+
+
+def test_retries_decide_no_number_and_so_are_not_in_the_key():
+    assert spiral(retries=0).key == spiral(retries=5).key
+    assert spiral(quorum=0.5).key != spiral().key
+
+
+def test_what_the_user_gave_is_known_and_nothing_else():
+    given = pn.Experiment.of(
+        {"algorithm": {"name": "protonorm", "schedule": {"epsilon": 0.5}}, "rounds": 20, "dataset": "spiral"}
+    )
+    assert given.changed == {
+        "algorithm": "protonorm", "algorithm.schedule.epsilon": 0.5, "dataset": "spiral", "rounds": 20,
+    }  # fmt: skip
+    assert pn.Experiment().changed == {}
+    assert pn.Experiment(algorithm=pn.FedProto(lam=3)).changed == {"algorithm": "fedproto", "algorithm.lam": 3.0}
+
+
+def test_plain_data_makes_the_same_experiment_again():
+    base = spiral()
+    again = pn.Experiment.of(json.loads(base.model_dump_json()))
+    assert again.key == base.key
+
+
+def test_own_data_with_other_contents_has_another_key():
+    keys = {pn.Experiment(dataset=pictures([0, 1] * 40, 2, seed=seed), clients=2).key for seed in (0, 1)}
+    assert len(keys) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"round": 3}, "did you mean 'rounds'"),
+        ({"algorithm": "protnorm"}, "did you mean 'protonorm'"),
+        ({"algorithm": {"name": "protonorm", "gama": 3}}, "did you mean 'gamma'"),
+        ({"algorithm": {"name": "protonorm", "gamma": -3}}, "algorithm.gamma=-3"),
+        ({"algorithm": {"name": 3}}, "not the name of a"),
+        ({"algorithm": 3}, "not an algorithm"),
+        ({"dataset": "fasion"}, "did you mean 'fashion'"),
+        ({"partition": {"name": "dirichlet", "alpha": 0}}, "partition.alpha=0"),
+        ({"models": "lite"}, "did you mean 'light'"),
+        ({"models": []}, "expected a family"),
+        ({"rounds": -1}, "rounds=-1"),
+        ({"clients": 0}, "clients=0"),
+        ({"participation": 1.5}, "participation=1.5"),
+        ({"lr": float("nan")}, "lr=nan"),
+        ({"batch_size": 1}, "batch_size=1"),
+        ({"seed": "x"}, "seed='x'"),
+        ({"precision": "float16"}, "precision='float16'"),
+        ({"device": "mps"}, "device='mps' is refused: expected cpu, cuda"),
+        ({"device": "meta"}, "device='meta' is refused"),
+        ({"quorum": 0}, "quorum=0"),
+        ({"evaluate": "some"}, "evaluate='some'"),
+        ({"evaluate_every": 0}, "evaluate_every=0"),
+        ({"retries": -1}, "retries=-1"),
+        ({"deadline": 0}, "deadline=0"),
+        ({"auxiliary": "plain"}, "ProtoNorm has no second network"),
+        ({"algorithm": "fml", "auxiliary": "light"}, "expected one network, not 4"),
+        ({"algorithm": {"name": "protonorm", "schedule": {"nope": 1}}}, "no setting 'algorithm.schedule.nope'"),
+        ({"algorithm": {"name": "protonorm", "schedule": {"eta": -1}}}, "algorithm.schedule.eta=-1"),
+        ({"algorithm": {"name": "protonorm", "schedule": {"epsilo": 1}}}, "did you mean 'schedule.epsilon'"),
+    ],
+)
+def test_bad_settings_are_refused_with_a_sentence(settings, said):
+    with pytest.raises(ValueError, match=said):
+        pn.Experiment.of(settings)
+
+
+def test_at_least_one_client_is_drawn():
+    assert spiral(participation=0.01).cohort_size == 1
+    assert spiral(participation=0.5).cohort_size == 3
+    assert pn.Experiment(clients=10, participation=0.3).cohort_size == 3  # 0.3·10 is a little below 3 in binary

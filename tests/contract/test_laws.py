@@ -1,0 +1,161 @@
+"""Laws that hold for every algorithm, or between two of them."""
+
+from dataclasses import fields, is_dataclass
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
+import pytest
+import torch
+from pydantic import TypeAdapter, ValidationError
+
+import protonorm as pn
+from protonorm.algorithms import ALGORITHMS
+from protonorm.core import Order
+from protonorm.federation.client import first_state, train_step
+from protonorm.federation.rounds import begin
+from protonorm.session.build import build
+from protonorm.tensors import under
+from tests.contract.playing import outcome, played, same
+from tests.support import pictures, run, spiral
+
+SMALL = {"models": "plain", "feature_dim": 2, "clients": 3, "rounds": 2, "batch_size": 4, "partition": "iid"}
+
+
+def tiny(**settings: Any) -> pn.Experiment:
+    """Three clients with convolutional networks on noise pictures of four classes."""
+    return pn.Experiment.of({"dataset": pictures(list(range(4)) * 9, 4), **SMALL, **settings})
+
+
+@pytest.mark.parametrize("method", ["protonorm", "fedproto", "fedtgp", "feddistill"])
+def test_without_its_regulariser_a_method_trains_as_local(method):
+    """λ = 0: the networks are those of Local, bit for bit."""
+    alone = played(*build(tiny(algorithm="local")), 2)["after"]
+    found = played(*build(tiny(algorithm={"name": method, "lam": 0})), 2)["after"]
+    for id, state in alone.items():
+        assert same(under(found[id], "model"), under(state, "model"))
+
+
+def test_protonorm_without_alignment_and_upscaling_is_fedproto():
+    plain = {"name": "protonorm", "alignment": "none", "upscaling": False}
+    assert same(outcome(*build(tiny(algorithm=plain)), 3), outcome(*build(tiny(algorithm="fedproto")), 3))
+
+
+@pytest.mark.parametrize("method", sorted(ALGORITHMS))
+def test_exchanging_the_test_part_changes_no_state_and_no_message(method):
+    task, population = build(tiny(algorithm=method))
+    before = outcome(task, population)
+    parts = population.parts
+    for id in range(len(parts)):  # everybody's test labels become those of the class after
+        part = parts[id].test
+        population.dataset.labels[part] = (population.dataset.labels[part] + 1) % 4
+        population.dataset.inputs[part] = 255 - population.dataset.inputs[part]
+    assert same(outcome(*build(tiny(algorithm=method), population.dataset)), before)
+
+
+@pytest.mark.parametrize("method", sorted(ALGORITHMS))
+def test_a_client_computes_the_same_alone_or_after_others(method):
+    """Workspaces are shared by all clients with the same network: nothing of a client may stay in them."""
+    task, population = build(tiny(algorithm=method))
+    message = begin(task, 3).message
+    together = {}
+    for id in range(3):
+        site = population.site(id)
+        together[id] = train_step(task, site, Order(id, 1, 0), first_state(task, site), message)
+    task, population = build(tiny(algorithm=method))
+    state, reply = train_step(task, population.site(2), Order(2, 1, 0), first_state(task, population.site(2)), message)
+    assert same(state, together[2][0])
+    assert same(reply.message, together[2][1].message)
+
+
+@pytest.mark.parametrize(
+    "change", [{"momentum": 0.5}, {"weight_decay": 0.1}, {"lr": 0.02}, {"lr": (0.01, 0.02)}, {"epochs": (1, 2)},
+               {"batch_size": 5}, {"shuffle": False}, {"seed": 1}, {"precision": "bfloat16"}], ids=str,
+)  # fmt: skip
+def test_every_setting_of_training_changes_the_result(change):
+    base = outcome(*build(tiny(algorithm="fedproto")))
+    assert not same(outcome(*build(tiny(algorithm="fedproto", **change))), base)
+
+
+def test_a_learning_rate_of_ones_own_is_ones_own():
+    """Only clients 1, 3, … have another; Local's clients do not hear of each other."""
+    base = played(*build(tiny(algorithm="local")), 1)["after"]
+    found = played(*build(tiny(algorithm="local", lr=(0.01, 0.05))), 1)["after"]
+    assert [same(found[id], base[id]) for id in range(3)] == [True, False, True]
+
+
+# ---- every hyper-parameter of every algorithm -----------------------------------------------------------------------
+
+NUMBERS = (0.0, 1e-3, 0.3, 0.5, 1.0, 2.0, 3.0, 10.0, 1, 2, 3, 5, 70)
+
+
+def alternatives(annotation: Any, default: Any) -> list[Any]:
+    """List other values that a setting may have: all choices, or some numbers of the allowed range."""
+    if isinstance(default, bool):
+        return [not default]
+    if get_origin(annotation) is Literal:
+        return [choice for choice in get_args(annotation) if choice != default]
+    found = []
+    for number in NUMBERS:
+        try:
+            valid = TypeAdapter(annotation).validate_python(number, strict=isinstance(number, float))
+        except ValidationError:
+            continue
+        if valid != default and type(valid) is type(number):
+            found.append(number)
+    return found
+
+
+def settings_of(owner: Any, prefix: str = "") -> dict[str, tuple[Any, Any]]:
+    """List an object's settings with type and value; those of a nested one by their dotted names."""
+    hints, found = get_type_hints(type(owner), include_extras=True), {}
+    for field in fields(owner):
+        value = getattr(owner, field.name)
+        if is_dataclass(value):
+            found |= settings_of(value, f"{prefix}{field.name}.")
+        else:
+            found[f"{prefix}{field.name}"] = hints[field.name], value
+    return found
+
+
+def nested(name: str, value: Any) -> dict[str, Any]:
+    owner, dot, field = name.partition(".")
+    return {owner: {field: value}} if dot else {owner: value}
+
+
+CASES = [(method, setting) for method, entry in sorted(ALGORITHMS.items()) for setting in settings_of(entry.load()())]
+
+
+@pytest.mark.parametrize(("method", "setting"), CASES, ids=lambda one: str(one))
+def test_every_hyper_parameter_changes_a_result(method, setting):
+    """Of choices every one, of numbers some: a setting that changes nothing is not one."""
+    annotation, default = settings_of(ALGORITHMS[method].load()())[setting]
+    values = alternatives(annotation, default)
+    assert values, f"no other value of {method}.{setting} is known"
+    base = outcome(*build(tiny(algorithm=method)))
+    choices = isinstance(values[0], bool | str)
+    changed = (
+        not same(outcome(*build(tiny(algorithm={"name": method, **nested(setting, value)}))), base) for value in values
+    )
+    assert all(changed) if choices else any(changed)
+
+
+# ---- what the record says -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", sorted(ALGORITHMS))
+@pytest.mark.parametrize("world", ["pictures", "spiral"])
+def test_the_last_round_in_the_record_is_what_the_trained_clients_predict(tmp_path, method, world):
+    """For every rule and client, exactly: the state after training is paired with the message after aggregation."""
+    experiment = spiral(algorithm=method) if world == "spiral" else tiny(algorithm=method, train=0.5)
+    result = run(experiment, tmp_path)
+    data, parts = result.population.dataset, result.population.parts
+    exported = pn.load_client(result.clients[1].save(tmp_path / "one"))
+    for rule in result.run.info.rules:
+        recorded = result.accuracy(rule, "clients")[-1]
+        for id, client in enumerate(result.clients):
+            test = parts[id].test
+            assert (client.predict(data.inputs[test], rule) == data.labels[test]).mean() == recorded[id]
+        test = parts[1].test
+        assert (exported.predict(data.inputs[test], rule) == data.labels[test]).mean() == recorded[1]
+    assert not np.isnan(result.accuracy(of="clients")[-1]).any()
+    assert torch.is_tensor(exported.state[next(iter(exported.state))])

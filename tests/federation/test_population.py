@@ -1,0 +1,71 @@
+"""Clients of a simulation: made when they are asked for, each from its own streams."""
+
+import numpy as np
+import pytest
+import torch
+
+import protonorm as pn
+from protonorm.federation.client import first_state
+from protonorm.session.build import build
+from tests.support import pictures, site, spiral
+
+
+def test_building_a_workspace_draws_nothing_from_the_callers_randomness():
+    """Else the server, in whose seeded part replies are read, would draw other numbers when clients live elsewhere."""
+    one = site(algorithm="fml")
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    one.client(1)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_no_two_draws_of_a_client_come_from_the_same_numbers():
+    """FedKD's projection (d, d) once equalled 0.70711 times the first layer's weights: one stream was opened twice."""
+    task, population = build(spiral(algorithm="fedkd", feature_dim=4))
+    state = first_state(task, population.site(0))
+    drawn = state["projection.weight"].flatten()
+    for name, value in state.items():
+        if name.startswith("model.") and value.numel() >= 4:
+            ratios = value.flatten()[:4] / drawn[:4]
+            assert not torch.allclose(ratios, ratios[0].expand(4), rtol=1e-3), name
+
+
+def test_settings_that_differ_between_clients():
+    experiment = spiral(lr=(0.1, 0.2), epochs=(1, 2, 3), batch_size=(4, 8))
+    _, population = build(experiment)
+    clients = [population.site(id).client(1) for id in range(6)]
+    assert [client.lr for client in clients] == [0.1, 0.2] * 3
+    assert [client.epochs for client in clients] == [1, 2, 3] * 2
+    assert [client.batch_size for client in clients] == [4, 8] * 3
+
+
+def test_a_client_that_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="There is no client 6; the population has clients 0 to 5"):
+        build(spiral())[1].site(6)
+
+
+def test_facts_are_those_of_the_data():
+    """Labels 0 0 0 0 1 1 to two clients of three samples each: all counts add up to what there is."""
+    data = pictures([0] * 4 + [1] * 2, 2)
+    settings = {"dataset": data, "clients": 2, "partition": "iid", "models": "plain,dense", "feature_dim": 3}
+    facts = build(pn.Experiment.of(settings | {"train": 0.67}))[1].facts()
+    assert (facts.train + facts.test).sum(0).tolist() == [4, 2]
+    assert facts.train.sum(1).tolist() == [2, 2]
+    assert facts.test.sum(1).tolist() == [1, 1]
+    assert facts.networks == ("plain", "dense")
+
+
+def test_a_network_that_does_not_fit_is_refused_before_anything_begins():
+    def wrong(shape, feature_dim, num_classes):
+        return pn.SplitModel(torch.nn.Linear(2, feature_dim + 1), torch.nn.Linear(feature_dim + 1, num_classes))
+
+    with pytest.raises(ValueError, match=r"gives features \(2, 3\) and logits \(2, 6\).*expected \(2, 2\)"):
+        build(spiral(models=[wrong], feature_dim=2))
+
+
+def test_what_all_agree_on_tells_one_task_from_another():
+    digests = {build(spiral(**change))[0].digest for change in ({}, {"feature_dim": 3}, {"rounds": 4}, {"seed": 1})}
+    assert len(digests) == 4
+    assert build(spiral())[0].digest == build(spiral(lr=(0.05, 0.3)))[0].digest  # a client's own affair
+    assert np.array_equal(build(spiral())[1].parts.cuts, build(spiral())[1].parts.cuts)

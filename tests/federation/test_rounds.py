@@ -1,0 +1,202 @@
+"""The round loop against engines that lose clients, are late, or say what nobody may say."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+
+import protonorm as pn
+from protonorm.core import Lost, Reply
+from protonorm.engines.serial import Serial
+from protonorm.errors import TooFewReplies
+from protonorm.federation.rounds import begin, draw_cohort, run_rounds
+from protonorm.runs.reader import read_run
+from protonorm.runs.writer import RunWriter
+from protonorm.session.build import build, policy_of
+from protonorm.session.running import _counts, info_of
+from tests.support import contents, run, run_folder, spiral
+
+
+class Unreliable(Serial):
+    """A serial engine whose clients fail as a plan says: (round, client) to the number of tries that are lost."""
+
+    def __init__(self, *parts, plan=(), spoil=None, blind=()):
+        super().__init__(*parts)
+        self.plan, self.spoil, self.blind = dict(plan), spoil, dict(blind)
+        self.tries = []
+
+    def train(self, orders, messages, deadline=None):
+        self.tries.append(orders[0].round)
+        for order in orders:
+            place = (order.round, order.id)
+            if self.plan.get(place, 0) > 0:
+                self.plan[place] -= 1
+                yield Lost(order.id, "it was switched off")
+                continue
+            (answer,) = super().train([order], messages, deadline)
+            spoilt = self.spoil and isinstance(answer, Reply) and self.spoil(order, answer.message)
+            yield answer._replace(message=spoilt) if spoilt else answer
+
+    def evaluate(self, orders, messages, part):
+        for order in orders:
+            if self.blind.get(order.id, 0) > 0:
+                self.blind[order.id] -= 1
+                yield Lost(order.id, "it was switched off")
+            else:
+                yield from super().evaluate([order], messages, part)
+
+
+def play(experiment, folder, **faults):
+    """Run an experiment with faults, in the folder of its run; give the record and the engine."""
+    task, population = build(experiment)
+    with RunWriter(folder, experiment.key, experiment.rounds) as writer:
+        writer.describe(info_of(experiment, task), _counts(population))
+        point = writer.resume() or begin(task, experiment.clients)
+        engine = Unreliable(task, population, writer.store, **faults)
+        try:
+            for _ in run_rounds(task, engine, policy_of(experiment), point, writer):
+                pass
+        finally:
+            engine.close()
+    return read_run(folder), engine
+
+
+def test_a_round_without_a_quorum_is_tried_again_to_the_same_bytes(tmp_path):
+    """By default everybody must reply; a client that fails twice in round 2 changes nothing in the end."""
+    experiment = spiral()
+    run(experiment, tmp_path / "whole")
+    folder = run_folder(experiment, tmp_path / "broken")
+    _, engine = play(experiment, folder, plan={(2, 4): 2})
+    assert engine.tries == [1, 2, 2, 2, 3]
+    assert contents(folder) == contents(run_folder(experiment, tmp_path / "whole"))
+
+
+def test_after_all_tries_nothing_is_committed_and_the_run_goes_on_later(tmp_path):
+    experiment = spiral()
+    folder = run_folder(experiment, tmp_path / "broken")
+    with pytest.raises(
+        TooFewReplies, match=r"Round 2 does not count: 5 of 6 clients replied, 6 must \(client 4"
+    ):
+        play(experiment, folder, plan={(2, 4): 3})
+    assert len(read_run(folder).rounds) == 1
+    play(experiment, folder)
+    run(experiment, tmp_path / "whole")
+    assert contents(folder) == contents(run_folder(experiment, tmp_path / "whole"))
+
+
+def test_with_a_quorum_the_others_go_on_and_only_they_have_trained(tmp_path):
+    """Client 0 is lost in round 2: its state is that of round 1 until it trains again in round 3."""
+    experiment = spiral(quorum=0.5)
+    record, engine = play(experiment, run_folder(experiment, tmp_path), plan={(2, 0): 9})
+    assert engine.tries == [1, 2, 3]
+    second = record.rounds[1]
+    assert second.lost == {"0": "it was switched off"}
+    assert second.cohort == "all"
+    held = {path.name for path in (record.folder / "clients").iterdir()}
+    assert held == {f"{id}.3.safetensors" for id in range(6)}
+    whole = run(spiral(), tmp_path / "whole")
+    assert record.rounds[0].metrics == whole.history[0].metrics
+    assert second.metrics != whole.history[1].metrics  # the loss is averaged over those that replied
+    assert second.bytes.up < whole.history[1].bytes.up
+    assert second.bytes.down == whole.history[1].bytes.down  # everybody was told
+
+
+def test_a_lost_client_goes_on_from_the_state_before(tmp_path):
+    experiment = spiral(quorum=0.5, rounds=2)
+    record, _ = play(experiment, run_folder(experiment, tmp_path), plan={(2, 0): 9})
+    held = {path.name for path in (record.folder / "clients").iterdir()}
+    assert held == {"0.1.safetensors", *(f"{id}.2.safetensors" for id in range(1, 6))}
+    one = run(spiral(rounds=1), tmp_path / "one")
+    client = pn.Result(experiment, record).clients[0]
+    assert client.info.trained == 1
+    assert all(torch.equal(value, one.clients[0].state[name]) for name, value in client.state.items())
+
+
+def test_nobody_replies(tmp_path):
+    experiment = spiral(quorum=0.1, retries=0, algorithm="fedgen")
+    with pytest.raises(TooFewReplies, match="0 of 6 clients replied, 1 must"):
+        play(experiment, run_folder(experiment, tmp_path), plan={(1, id): 9 for id in range(6)})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda m: m | {"more": torch.ones(1)}, "holds more, which nobody expects"),
+        (lambda m: {"classes": m["classes"]}, "lacks prototypes"),
+        (lambda m: m | {"prototypes": m["prototypes"] * torch.nan}, "numbers that are not finite"),
+        (lambda m: m | {"prototypes": m["prototypes"].double()}, "torch.float64"),
+        (lambda m: m | {"classes": m["classes"] + 6}, "expected whole numbers from 0 to 5"),
+        (lambda m: m | {"classes": m["classes"] * 0}, "occurs more than once"),
+        (lambda m: m | {"prototypes": m["prototypes"][:, :1]}, "of shape"),
+        (lambda m: m | {"prototypes": m["prototypes"][:-1]}, "of shape"),
+    ],
+)
+def test_a_reply_that_the_schema_does_not_allow_is_as_good_as_none(tmp_path, spoil, said):
+    experiment = spiral(quorum=0.5, rounds=1, partition="iid")
+    record, _ = play(
+        experiment, run_folder(experiment, tmp_path), spoil=lambda order, m: spoil(m) if order.id == 3 else None
+    )
+    assert list(record.rounds[0].lost) == ["3"]
+    assert said in record.rounds[0].lost["3"]
+    assert "client 3" in record.rounds[0].lost["3"]
+
+
+def test_clients_that_cannot_be_evaluated_are_asked_again(tmp_path):
+    experiment = spiral(rounds=1)
+    run(experiment, tmp_path / "whole")
+    folder = run_folder(experiment, tmp_path / "broken")
+    play(experiment, folder, blind={2: 2, 5: 1})
+    assert contents(folder) == contents(run_folder(experiment, tmp_path / "whole"))
+    with pytest.raises(TooFewReplies, match="Round 1 cannot be evaluated: client 2"):
+        play(experiment, tmp_path / "blind", blind={2: 3})
+
+
+def test_late_clients_are_lost(tmp_path):
+    """With a deadline that is over at once, nobody replies in time; a quorum can never be reached."""
+    with pytest.raises(TooFewReplies, match="it had not replied after 1e-09 seconds"):
+        run(spiral(deadline=1e-9, retries=0), tmp_path)
+    with pytest.raises(TooFewReplies, match="it had not replied after 1e-09 seconds"):
+        run(spiral(deadline=1e-9, retries=0), tmp_path, engine="processes", workers=2)
+
+
+def test_evaluation_now_and_then_changes_no_training(tmp_path):
+    often, rarely = run(spiral(rounds=5), tmp_path), run(spiral(rounds=5, evaluate_every=2), tmp_path)
+    assert [record.evaluated for record in rarely.history] == ["nobody", "all", "nobody", "all", "all"]
+    assert [record.rules for record in rarely.history] == [
+        often.history[i].rules if i in (1, 3, 4) else {} for i in range(5)
+    ]
+    assert [record.metrics for record in rarely.history] == [record.metrics for record in often.history]
+    assert rarely.summary().best.round in (2, 4, 5)
+
+
+def test_only_the_cohort_is_evaluated_if_asked(tmp_path):
+    result = run(spiral(participation=0.5, evaluate="cohort", rounds=4), tmp_path)
+    for record, row in zip(result.history, result.accuracy("logits", "clients"), strict=True):
+        assert record.evaluated == "cohort"
+        assert [id for id, value in enumerate(row) if value == value] == record.cohort
+
+
+def test_one_message_for_each_client(tmp_path):
+    """`train` and `evaluate` take one message for all, or one for each order; both give the same for equal ones."""
+    experiment = spiral(rounds=1)
+    task, population = build(experiment)
+    (tmp_path / "clients").mkdir()
+    with RunWriter(tmp_path, "key", 1) as writer:
+        from protonorm.core import Order
+
+        for engine in (Serial(task, population, writer.store),):
+            orders = [Order(id, 1, 0) for id in range(6)]
+            common = {"classes": torch.arange(6), "prototypes": torch.eye(6)[:, :2].contiguous()}
+            other = common | {"prototypes": -common["prototypes"]}
+            all_alike = [reply.message for reply in engine.train(orders, common)]
+            single = [reply.message for reply in engine.train(orders, dict.fromkeys(range(6), common) | {3: other})]
+            same = [torch.equal(a["prototypes"], b["prototypes"]) for a, b in zip(all_alike, single, strict=True)]
+            assert same == [True, True, True, False, True, True]
+
+
+def test_cohorts_depend_on_seed_and_round_alone():
+    draws = [draw_cohort(0, round, 10, 4) for round in range(1, 6)]
+    assert draws == [draw_cohort(0, round, 10, 4) for round in range(1, 6)]
+    assert len({tuple(draw) for draw in draws}) > 1
+    assert all(draw == sorted(set(draw)) and len(draw) == 4 for draw in draws)
+    assert any(a != b for a, b in pairwise(draw_cohort(seed, 1, 10, 4) for seed in range(5)))

@@ -1,0 +1,148 @@
+"""Clients that leave their run predict as they did in it; nothing in their files is executed."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from pydantic.dataclasses import dataclass
+
+import protonorm as pn
+from protonorm.files import sealed
+from protonorm.inference.loading import load_from_run
+from protonorm.models.mlp import mlp
+from tests.support import pictures, run, spiral
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    return run(spiral(rounds=2), tmp_path_factory.mktemp("runs"))
+
+
+def some(result):
+    return result.population.dataset.inputs[::7]
+
+
+def test_saved_and_loaded(result, tmp_path):
+    client, x = result.clients[3], some(result)
+    loaded = pn.load_client(client.save(tmp_path / "three"))
+    for rule in ("global", "local", "logits", None):
+        np.testing.assert_array_equal(loaded.predict(x, rule), client.predict(x, rule))
+    assert loaded.classes == result.population.dataset.classes
+    assert torch.equal(loaded.state["prototypes"], client.state["prototypes"])  # local
+    assert torch.equal(loaded.message["prototypes"], client.message["prototypes"])  # global
+    np.testing.assert_allclose(loaded.confidence(x)["global"].sum(1), 1)
+    assert sorted(one.name for one in (tmp_path / "three").iterdir()) == ["client.json", "client.safetensors"]
+    about = json.loads((tmp_path / "three" / "client.json").read_text())
+    assert (about["network"], about["feature_dim"], about["input"]["shape"]) == ("mlp", 2, [2])
+    assert about["headline"] == "global"
+    loaded.save(tmp_path / "again")
+    for name in ("client.json", "client.safetensors"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "three" / name).read_bytes()
+
+
+def test_from_the_runs_folder_without_its_data(result):
+    x = some(result)
+    found = load_from_run(result.run, 5)
+    np.testing.assert_array_equal(found.predict(x), result.clients[5].predict(x))
+
+
+def test_loading_draws_nothing_from_the_callers_randomness(result, tmp_path):
+    result.clients[0].save(tmp_path / "zero")
+    torch.manual_seed(0)
+    expected = torch.rand(2)
+    torch.manual_seed(0)
+    pn.load_client(tmp_path / "zero")
+    assert torch.equal(torch.rand(2), expected)
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fednh", "lgfedavg", "fedkd"])
+def test_methods_that_share_models(algorithm, tmp_path):
+    data = pictures(list(range(3)) * 12, 3)
+    settings = {"dataset": data, "models": "plain", "feature_dim": 8, "partition": "iid", "clients": 2, "rounds": 1}
+    result = run(pn.Experiment.of(settings | {"algorithm": algorithm, "batch_size": 8}), tmp_path)
+    client = result.clients[1]
+    loaded = pn.load_client(client.save(tmp_path / "one"))
+    scores = loaded.scores(data.inputs)
+    assert set(result.run.info.rules) <= set(scores)
+    for rule in scores:
+        np.testing.assert_array_equal(loaded.predict(data.inputs, rule), client.predict(data.inputs, rule))
+
+
+def own_network(shape, feature_dim, num_classes):
+    return mlp(shape, feature_dim, num_classes)
+
+
+@dataclass(frozen=True)
+class OwnMethod(pn.Local):
+    """A method of one's own."""
+
+
+def test_networks_and_methods_of_ones_own_are_given_again(tmp_path):
+    result = run(spiral(models=[own_network], feature_dim=2, rounds=1, algorithm=OwnMethod()), tmp_path)
+    folder = result.clients[0].save(tmp_path / "own")
+    with pytest.raises(ValueError, match=r"OwnMethod is not one of the package; give its class as `algorithm`"):
+        pn.load_client(folder, network=own_network)
+    with pytest.raises(ValueError, match=r"own_network is not one of the package; give the function"):
+        pn.load_client(folder, algorithm=OwnMethod)
+    loaded = pn.load_client(folder, network=own_network, algorithm=OwnMethod)
+    np.testing.assert_array_equal(loaded.predict(some(result)), result.clients[0].predict(some(result)))
+    with pytest.raises(ValueError, match="do not fit the network"):
+        pn.load_client(folder, network=lambda shape, d, classes: mlp(shape, d + 1, classes), algorithm=OwnMethod())
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def flip(path, place=-40):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 4
+    path.write_bytes(content)
+
+
+def without(folder, name):
+    about = json.loads((folder / "client.json").read_text())
+    del about[name], about["checksum"]
+    (folder / "client.json").write_bytes(sealed(about, pretty=True))
+
+
+DAMAGE = {
+    "no folder": (lambda f: (f / "client.json").unlink(), "is not a saved client"),
+    "no JSON": (lambda f: cut(f / "client.json"), "not valid JSON"),
+    "a lost entry": (lambda f: without(f, "classes"), "client.json is damaged: classes"),
+    "cut weights": (lambda f: cut(f / "client.safetensors"), "is damaged"),
+    "no weights": (lambda f: (f / "client.safetensors").unlink(), "client.safetensors is missing"),
+    "a flipped bit in the weights": (lambda f: flip(f / "client.safetensors"), "client.safetensors is damaged"),
+    "a flipped bit in the text": (lambda f: flip(f / "client.json", 60), "client.json is damaged|is of format"),
+    "other weights": (lambda f: (f / "client.safetensors").write_bytes(b"x"), "is damaged"),
+}
+
+
+@pytest.mark.parametrize(("damage", "said"), DAMAGE.values(), ids=DAMAGE)
+def test_damaged_files(result, tmp_path, damage, said):
+    folder = result.clients[0].save(tmp_path / "zero")
+    damage(folder)
+    with pytest.raises(ValueError, match=said):
+        pn.load_client(folder)
+
+
+def test_what_cannot_be_predicted(result, tmp_path):
+    loaded = pn.load_client(result.clients[0].save(tmp_path / "zero"))
+    with pytest.raises(ValueError, match=r"expected \(n, 2\) of type float32"):
+        loaded.predict(np.zeros((3, 2)))
+    with pytest.raises(ValueError, match="no rule 'nearest'"):
+        loaded.predict(np.zeros((3, 2), np.float32), "nearest")
+    with pytest.raises(ValueError, match="There is no client 6"):
+        load_from_run(result.run, 6)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="is a file"):
+        loaded.save(tmp_path / "file")
+
+
+def test_a_client_that_never_trained(tmp_path):
+    result = run(spiral(rounds=1, participation=0.2), tmp_path)
+    trained = set(result.history[0].cohort)
+    absent = next(id for id in range(6) if id not in trained)
+    with pytest.raises(ValueError, match="has not trained yet"):
+        load_from_run(result.run, absent)

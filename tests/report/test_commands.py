@@ -1,0 +1,129 @@
+"""The commands on the page make the same runs again."""
+
+import shlex
+
+import pytest
+
+import protonorm as pn
+from protonorm.config.methods import experiments_of
+from protonorm.config.parsing import read_settings
+from protonorm.report.page.commands import commands, compare_command, run_command, settings_table, shell_text
+from protonorm.report.page.groups import by_method
+from protonorm.report.page.text import setting_text
+from protonorm.runs.schema import RunInfo
+from tests.records import made
+from tests.support import pictures, run, spiral
+
+
+def info_of(experiment, **more):
+    """Describe a run of an experiment, before its first round."""
+    known = {
+        "format": 2,
+        "key": experiment.key,
+        "experiment": experiment.model_dump(mode="json"),
+        "changed": experiment.changed,
+        "rules": ["logits"],
+        "headline": "logits",
+        "networks": ["plain"],
+        "classes": ["a"],
+        "input": {"shape": [2], "type": "float32"},
+        "versions": {},
+    }
+    return RunInfo(**(known | more))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["algorithm=protonorm", "dataset=spiral", "rounds=5", "lr=1e-05", "partition.alpha=2", "seed=3"],
+        ["algorithm=fedtgp", "dataset=spiral", "dataset.points=90", "models=mlp", "epochs=[1, 2]", "shuffle=false"],
+        ["algorithm=fedavg", "models=plain", "feature_dim=64", "partition=pathological", "clients=7"],
+        ["algorithm.alignment=none", "algorithm.gamma=50", "models=plain,dense"],
+        ["algorithm.schedule.epsilon=0.001", "algorithm.schedule.steps=7", "evaluate_every=3", "quorum=0.5"],
+        ["algorithm=fml", "models=light", "auxiliary=dense"],
+        ["algorithm=local"],
+        [],
+    ],
+)
+def test_the_command_on_the_page_makes_the_same_run_again(given):
+    experiment = pn.Experiment.of(read_settings(given))
+    command = run_command(info_of(experiment))
+    assert command.notes == []
+    line = shell_text("run", command.words).replace("\\\n", " ")
+    assert pn.Experiment.of(read_settings(shlex.split(line)[2:])).key == experiment.key
+
+
+def test_the_command_names_nothing_but_what_was_given():
+    assert run_command(info_of(pn.Experiment(algorithm="local"))).words == ["algorithm=local"]
+    assert run_command(info_of(pn.Experiment(algorithm="local", rounds=7))).words[1:] == ["rounds=7"]
+
+
+def test_the_compare_command_on_the_page_makes_the_same_runs_again(tmp_path):
+    asked = ["protonorm:gamma=5,schedule.steps=9", "local", "dataset=spiral", "dataset.points=60", "clients=3"]
+    asked += ["rounds=1", "seeds=0,2", "partition.least=4"]
+    runs = {name: [run(one, out=tmp_path).run for one in found] for name, found in experiments_of(asked).items()}
+    command = compare_command(by_method([one for found in runs.values() for one in found]))
+    keys = [one.key for found in experiments_of(command.words).values() for one in found]
+    assert keys == [one.info.key for found in runs.values() for one in found]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"clients": 5},
+        {"seed": 1},
+        {"changed": {"algorithm": "fedkd", "algorithm.widths": [1, 2]}},
+        {"changed": {"algorithm": "fedkd", "auxiliary": "dense"}},
+    ],
+    ids=["other settings", "another seed", "a comma", "a second network"],
+)
+def test_runs_that_no_comparison_makes_have_commands_of_their_own_alone(tmp_path, other):
+    one, two = made(tmp_path / "a"), made(tmp_path / "b", **{"method": {"name": "fedkd"}, **other})
+    found = commands(by_method([one, two]))
+    assert found["compare"] is None
+    assert len(found["runs"]) == 2
+
+
+def test_what_a_record_does_not_hold_is_said():
+    plain = info_of(pn.Experiment(algorithm="local"))
+    own = run_command(
+        plain.model_copy(update={"changed": {"algorithm": "protonorm_own_median:Median", "algorithm.lam": 2.0}})
+    )
+    assert own.words == ["algorithm=median.py:Median", "algorithm.lam=2"]
+    assert "median.py is a file of your own" in own.notes[0]
+    folder = run_command(plain.model_copy(update={"changed": {"dataset": "folder:cats"}}))
+    assert folder.words == ["dataset=folder:PATH"]
+    assert "put the place of cats for PATH" in folder.notes[0]
+    networks = [{"name": "mine:net", "source": "ab"}]
+    network = run_command(plain.model_copy(update={"changed": {"models": "mine:net"}, "networks": networks}))
+    assert "network mine:net was given from Python" in network.notes[0]
+
+
+def test_data_given_from_python_are_said_to_be(tmp_path):
+    experiment = pn.Experiment(algorithm="local", dataset=pictures([0, 1] * 9, 2), clients=2)
+    assert run_command(info_of(experiment)).notes == ["The dataset tiny was given from Python: no command makes it."]
+
+
+def test_the_table_has_every_setting_and_marks_those_that_were_given(tmp_path):
+    found = run(spiral(algorithm={"name": "protonorm", "lam": 2.0}, rounds=1), out=tmp_path).run
+    rows = dict(settings_table({"protonorm": [found]})["rows"])
+    assert rows["algorithm.lam"] == [("2", True)]
+    assert rows["rounds"] == [("1", True)]
+    assert rows["dataset.points"] == [("60", True)]
+    assert rows["algorithm.gamma"] == [("10", False)]
+    assert rows["momentum"] == [("0", False)]
+    assert rows["seed"] == [("0", False)]
+    assert "algorithm.schedule.epsilon" in rows
+
+
+def test_columns_of_methods_have_empty_cells_for_settings_of_others(tmp_path):
+    groups = by_method([made(tmp_path / "a"), made(tmp_path / "b", method={"name": "fedproto", "weight": 1.0})])
+    table = settings_table(groups)
+    assert table["methods"] == ["protonorm", "fedproto"]
+    assert dict(table["rows"])["algorithm.gamma"] == [("100", False), ("", False)]
+
+
+@pytest.mark.parametrize("value", [1e-5, 1.0, 300.0, 0.1, True, None, "auto", "1", [1, 2.5], "none", 1e300])
+def test_values_are_read_back_as_they_were_written(value):
+    (found,) = read_settings([f"x={setting_text(value)}"]).values()
+    assert found == value

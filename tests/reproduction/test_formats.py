@@ -1,0 +1,129 @@
+"""Tables in Markdown, LaTeX and CSV, and the page of a study."""
+
+import csv
+import io
+import re
+
+import pytest
+
+from protonorm.reproduction.accuracy import accuracy_tables
+from protonorm.reproduction.cells import Cell
+from protonorm.reproduction.csv_tables import accuracy_csv
+from protonorm.reproduction.latex import escape, latex
+from protonorm.reproduction.tables import Table, TableEntry, markdown
+from protonorm.reproduction.writing import cuts, page, remarks, write
+from tests.reproduction.studies import fake_findings, small_study
+from tests.reproduction.test_accuracy import FULL, ONE, TWO
+
+TABLE = Table("T", "Row", ["a|b"], [("x_y", [TableEntry("1.00", "2.00", bold=True)])], explanation="E")
+
+
+def test_markdown_is_a_table_with_bold_and_escapes():
+    text = markdown(TABLE)
+    assert "| Row | a\\|b |" in text
+    assert "| x\\_y | **1.00**<br>2.00 |" in text
+
+
+def test_a_line_break_in_a_name_does_not_end_the_row_of_a_table():
+    broken = Table("T", "Row", ["a"], [("x\ny", [TableEntry("1\u2028\x000")])])
+    assert "| x y | 1  0 |" in markdown(broken)
+    assert r"    x y & 1  0 \\" in latex(broken, "t", ())
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("50 % & #1_a {b}", r"50 \% \& \#1\_a \{b\}"),
+        ("γ ± −", r"$\gamma$ $\pm$ $-$"),
+        ("a\\b~c^d", r"a\textbackslash{}b\textasciitilde{}c\textasciicircum{}d"),
+        ("Σ |φ_i|·2", r"$\Sigma$ $|$$\phi$\_i$|$$\cdot$2"),
+        ("Öl, garçon, Łódź, 中文, é, ♥", "Öl, garçon, Łódź, 中文, é, ♥"),
+        ("x₂² ≥ Ω → ∞", r"x$_2$$^2$ $\ge$ $\Omega$ $\to$ $\infty$"),
+        ("[a] *", "{[}a] {*}"),
+        ("a\tb\r\nc\x00d\x7f", "a b  c d "),
+    ],
+)
+def test_latex_escapes_its_own_signs_and_leaves_letters_of_all_languages(text, written):
+    assert escape(text) == written
+
+
+def test_latex_has_balanced_braces_rules_and_as_many_cells_in_each_row(tmp_path):
+    table = accuracy_tables(fake_findings(tmp_path, small_study(), FULL))[0]
+    text = latex(table, "small", ["made by a test"])
+    body = re.sub(r"^%.*$", "", text, flags=re.MULTILINE)
+    plain = re.sub(r"\\[{}%&#_$]", "", body)
+    assert plain.count("{") == plain.count("}")
+    assert plain.count("$") % 2 == 0
+    rows = [
+        line for line in body.splitlines() if line.rstrip().endswith(("\\\\", "[2pt]")) and "multicolumn" not in line
+    ]
+    assert {re.sub(r"\\&", "", row).count("&") for row in rows} == {2}
+    assert r"\cmidrule(lr){2-3}" in text
+    assert r"\multicolumn{2}{c}{Group}" in text
+    assert r"\textbf{47.00 $\pm$ 1.41}" in text
+    assert all(rule in text for rule in (r"\toprule", r"\midrule", r"\bottomrule"))
+    assert text.isascii()  # nothing of ours needs more
+
+
+def test_a_line_break_in_the_command_stays_inside_the_comment():
+    text = latex(TABLE, "small", ["protonorm reproduce 'a\n\\input{b}'\x85\\input{c}"])
+    assert text.startswith("% protonorm reproduce 'a \\input{b}' \\input{c}\n% needs")
+
+
+def test_a_label_has_no_signs_of_latex():
+    assert r"\label{table:Größe-50-a_1}" in latex(TABLE, "Größe {50%} a_1".replace("} ", "}"), ())
+
+
+def test_names_in_any_language_are_written_after_a_run(tmp_path):
+    cells = [Cell("Ölçü 中", ONE, {**cell.settings}) for cell in small_study().cells[:1]]
+    study = small_study(title="Łódź", cells=cells, rows=("Ölçü 中",), beside=(), paper={})
+    written = write(fake_findings(tmp_path, study, {("Ölçü 中", ONE): [0.5]}), tmp_path / "out")
+    assert not written.remarks
+    assert r"Ölçü 中 & 50.00 \\" in (tmp_path / "out" / "small.tex").read_text(encoding="utf-8")
+    assert r"\caption{Łódź. " in (tmp_path / "out" / "small.tex").read_text(encoding="utf-8")
+    for ending in ("md", "csv"):
+        assert "Ölçü 中" in (tmp_path / "out" / f"small.{ending}").read_text(encoding="utf-8")
+
+
+def test_csv_has_a_line_for_each_cell_seed_and_rule(tmp_path):
+    findings = fake_findings(tmp_path, small_study(), FULL)
+    found = list(csv.DictReader(io.StringIO(accuracy_csv(findings))))
+    first = [line for line in found if line["row"] == "ProtoNorm" and line["column"] == ONE]
+    assert [(line["seed"], line["rule"], line["best"]) for line in first] == [
+        (seed, rule, best)
+        for seed, best in (("0", "46.0000"), ("1", "48.0000"))
+        for rule in ("global", "local", "logits")
+    ]
+    assert [line["headline"] for line in first[:3]] == ["True", "False", "False"]
+    assert first[0]["paper"] == "47.41"
+    assert (first[0]["best_round"], first[0]["own_best"], first[0]["note"]) == ("1", "46.0000", "")
+    assert (first[0]["profile"], first[0]["command"]) == ("paper", "protonorm reproduce small")
+    assert "SMOKE" in accuracy_csv(fake_findings(tmp_path, small_study(), {}, "smoke"))
+    absent = [line for line in found if line["row"] == "Local" and line["column"] == TWO]
+    assert [line["state"] for line in absent] == ["absent"]
+
+
+def test_every_form_says_that_a_number_comes_from_some_seeds(tmp_path):
+    findings = fake_findings(tmp_path, small_study(), {("ProtoNorm", ONE): [0.4741, None, None]})
+    write(findings, tmp_path / "out")
+    for ending in ("md", "tex"):
+        assert "47.41 (1 of 3 seeds)" in (tmp_path / "out" / f"small.{ending}").read_text(encoding="utf-8")
+    lines = csv.DictReader(io.StringIO((tmp_path / "out" / "small.csv").read_text(encoding="utf-8")))
+    notes = {(line["seed"], line["note"]) for line in lines if (line["row"], line["column"]) == ("ProtoNorm", ONE)}
+    assert ("0", "1 of 3 seeds") in notes
+
+
+def test_a_page_that_is_no_result_is_stamped(tmp_path):
+    assert page(fake_findings(tmp_path, small_study(), {}, "smoke"), (), (), ()).startswith("## SMOKE: A small table")
+
+
+def test_long_lists_of_what_is_missing_are_cut(tmp_path):
+    cells = [Cell(f"row {number}", ONE, {"dataset": "spiral"}) for number in range(20)]
+    (told,) = remarks(fake_findings(tmp_path, small_study(cells=cells), {}))
+    assert told.endswith("row 5, Group: one (seed 0); and 14 others.")
+
+
+def test_cuts_are_named_only_where_something_was_cut(tmp_path):
+    whole = small_study(cells=[Cell("ProtoNorm", ONE, {"dataset": "spiral"})])
+    assert not cuts(fake_findings(tmp_path, whole, {}, "cpu"))
+    assert cuts(fake_findings(tmp_path, small_study(cells=[Cell("ProtoNorm", ONE, {"dataset": "cifar10"})]), {}, "cpu"))
