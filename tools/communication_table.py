@@ -41,9 +41,9 @@ that is with K = K' = {classes}, d = {width}, Σ K_i = {held} and
 FOOT = """
 FedKD's numbers by schema are a bound: those of the whole student, r = 1. A matrix travels in factors where that is
 shorter, with ranks that depend on training, so that what FedKD sends is measured and not computed: `floats.up` and
-`floats.down` in each round's record. `server.ratio` is the r of what the server publishes after a round, which goes down
-in the next one. It says nothing about the clients' uploads: their r is `floats.up`, divided by the numbers of the whole
-student and by the clients that replied.
+`floats.down` in each round's record. `server.ratio` is the r of what the server publishes after a round, which goes
+down in the next one. It says nothing about the clients' uploads: their r is `floats.up`, divided by the numbers of the
+whole student and by the number of clients that replied.
 
 With participation below one, only the round's cohort counts. A client that did not reply has been sent the server's
 message, and has sent nothing.

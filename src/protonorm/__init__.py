@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from protonorm.core import Algorithm, Client, Field, Schema, Server, SplitModel, Step, Task
     from protonorm.data.dataset import Dataset
     from protonorm.errors import Diverged, TooFewReplies
-    from protonorm.geometry.alignment import Alignment, align
+    from protonorm.geometry.alignment import Alignment, Schedule, align
     from protonorm.inference.loading import load_client
     from protonorm.inference.trained import TrainedClient
     from protonorm.models.split import split
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Where each public name lives: looked up on first use, so that `import protonorm` loads no torch.
+# Where each public name lives: looked up on first use, so that `import protonorm` loads no torch. The classes of the
+# algorithms are found in their table.
 _PLACES = {
     "Algorithm": "core",
     "Alignment": "geometry.alignment",
@@ -40,22 +41,10 @@ _PLACES = {
     "Dataset": "data.dataset",
     "Diverged": "errors",
     "Experiment": "config.experiment",
-    "FML": "algorithms.fml",
-    "FedAvg": "algorithms.fedavg",
-    "FedDistill": "algorithms.feddistill",
-    "FedGH": "algorithms.fedgh",
-    "FedGen": "algorithms.fedgen",
-    "FedKD": "algorithms.fedkd",
-    "FedNH": "algorithms.fednh",
-    "FedProto": "algorithms.fedproto",
-    "FedTGP": "algorithms.fedtgp",
-    "FedUV": "algorithms.feduv",
     "Field": "core",
-    "LGFedAvg": "algorithms.lgfedavg",
-    "Local": "algorithms.local",
-    "ProtoNorm": "algorithms.protonorm",
     "Result": "session.result",
     "Run": "runs.reader",
+    "Schedule": "geometry.alignment",
     "Schema": "core",
     "Server": "core",
     "SplitModel": "core",
@@ -94,6 +83,7 @@ __all__ = [
     "ProtoNorm",
     "Result",
     "Run",
+    "Schedule",
     "Schema",
     "Server",
     "SplitModel",
@@ -112,9 +102,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module 'protonorm' has no attribute {name!r}")
-    return getattr(import_module(f"protonorm.{_PLACES[name]}"), name)
+    if name in _PLACES:
+        return getattr(import_module(f"protonorm.{_PLACES[name]}"), name)
+    for entry in import_module("protonorm.algorithms").ALGORITHMS.values():
+        if entry.target.endswith(f":{name}"):
+            return entry.load()
+    raise AttributeError(f"module 'protonorm' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -5,6 +5,7 @@ import pytest
 
 from protonorm.analysis.comparison import COLUMNS, MAJORITY, best, csv_text, rows
 from protonorm.analysis.summaries import headline, plain_run, standing
+from protonorm.runs.reader import RoundSummary, Summary
 from tests.records import guessing, made
 
 
@@ -24,6 +25,12 @@ def test_a_method_has_a_row_for_each_rule_its_headline_first(tmp_path):
     assert str(found[1].cells["best"]) == "37.50"
 
 
+def test_columns_are_parts_of_a_runs_summary():
+    summary = Summary(RoundSummary(3, 0.1, 0.2, 0.3), RoundSummary(9, 0.4, 0.5, 0.6), 0.7)
+    found = {name: number(summary) for name, (_, number) in COLUMNS.items()}
+    assert found == {"best": 0.1, "last": 0.4, "mean": 0.2, "worst": 0.3, "own_best": 0.7}
+
+
 def test_seeds_are_averaged_with_their_standard_deviation(tmp_path):
     """Runs of 3 and of 1 rounds end with 3/8 and 1/4: mean 5/16, deviation (1/8)/√2."""
     runs = [made(tmp_path / "a"), made(tmp_path / "b", rounds=1, seed=1)]
@@ -36,10 +43,12 @@ def test_seeds_are_averaged_with_their_standard_deviation(tmp_path):
 def test_a_row_says_that_a_run_stopped_and_how_many_seeds_it_stands_for(tmp_path):
     """A run of one round has nothing under `global`, a rule from the second round on."""
     whole, stopped = made(tmp_path / "a"), made(tmp_path / "b", done=1, seed=1, failure=(2, "It diverged."))
-    found = table(protonorm=[whole, stopped], other=[stopped])
+    later = made(tmp_path / "c", seed=2, failure=(4, "It diverged."))
+    found = table(protonorm=[whole, stopped], other=[stopped], both=[later, stopped])
     assert found["protonorm", "global"].note == "stopped in round 2, 1 of 2 seeds"
     assert found["protonorm", "logits"].note == "stopped in round 2"
     assert found["other", "global"].note == "stopped in round 2"
+    assert found["both", "logits"].note == "stopped in round 2 and 4"
     assert found["other", "global"].cells["best"] is None
 
 

@@ -10,6 +10,7 @@ import time
 import pytest
 from typer.testing import CliRunner
 
+from protonorm import __version__
 from protonorm.cli.app import app
 from tests.cli.commands import imported
 from tests.support import run, spiral
@@ -69,6 +70,10 @@ def test_looking_at_data_and_runs_does_without_torch(words, tmp_path):
 def test_list_names_everything(call, kind, name):
     assert name in call("list", kind).output
     assert name in json.loads(call("list", kind, "--json").output)
+
+
+def test_the_version_is_that_of_the_package(call):
+    assert call("--version").output == f"protonorm {__version__}\n"
 
 
 def test_run_prints_a_table_then_finds_the_run_done(call):

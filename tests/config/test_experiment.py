@@ -38,15 +38,16 @@ def test_retries_decide_no_number_and_so_are_not_in_the_key():
     assert spiral(quorum=0.5).key != spiral().key
 
 
-def test_what_the_user_gave_is_known_and_nothing_else():
+def test_what_differs_from_the_usual_settings_is_known_however_it_was_given():
     given = pn.Experiment.of(
         {"algorithm": {"name": "protonorm", "schedule": {"epsilon": 0.5}}, "rounds": 20, "dataset": "spiral"}
     )
-    assert given.changed == {
-        "algorithm": "protonorm", "algorithm.schedule.epsilon": 0.5, "dataset": "spiral", "rounds": 20,
-    }  # fmt: skip
+    assert given.changed == {"algorithm.schedule.epsilon": 0.5, "dataset": "spiral"}
     assert pn.Experiment().changed == {}
+    assert pn.Experiment(models="light", feature_dim=128, algorithm=pn.ProtoNorm(gamma=300)).changed == {}
     assert pn.Experiment(algorithm=pn.FedProto(lam=3)).changed == {"algorithm": "fedproto", "algorithm.lam": 3.0}
+    assert pn.Experiment(algorithm="fml", auxiliary="dense").changed == {"algorithm": "fml", "auxiliary": "dense"}
+    assert pn.Experiment(lr=[0.1, 0.2], models=["plain"]).changed == {"models": ["plain"], "lr": [0.1, 0.2]}
 
 
 def test_plain_data_makes_the_same_experiment_again():

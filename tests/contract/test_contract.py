@@ -88,8 +88,10 @@ def test_what_does_not_fit_the_schema_is_refused_and_the_tensor_named(algorithm)
             for one in wrong:
                 with pytest.raises(ValueError, match=name.replace(".", r"\.")):
                     check_message(message | {name: one})
-            with pytest.raises(ValueError, match="lacks|which nobody expects"):
-                check_message({other: one for other, one in message.items() if other != name})
+            rest = {other: one for other, one in message.items() if other != name}
+            if rest:  # to say nothing at all may be allowed
+                with pytest.raises(ValueError, match="lacks|which nobody expects"):
+                    check_message(rest)
 
 
 def test_messages_and_states_survive_the_wire(algorithm):
@@ -137,7 +139,8 @@ def test_a_client_with_one_class_in_a_cohort_of_one(tmp_path, algorithm):
 
 def test_training_lowers_the_loss(tmp_path, algorithm):
     """From the second round on, when the server's word is part of the loss."""
-    experiment = spiral(algorithm=algorithm, partition="iid", rounds=12, dataset={"name": "spiral", "points": 300})
+    settings = {"partition": "iid", "rounds": 16, "dataset": {"name": "spiral", "points": 300}, "lr": 0.005}
+    experiment = spiral(algorithm=algorithm, **settings)
     losses = [record.loss for record in run(experiment, out=tmp_path).history]
     assert losses[-1] < 0.97 * losses[1]
 

@@ -10,7 +10,7 @@ from pymanopt.optimizers import ConjugateGradient
 
 from protonorm.geometry.alignment import align, energy, forces, tangential
 from protonorm.geometry.sphere import pairs
-from protonorm.geometry.sphere.descent import Settings, affordable, descend
+from protonorm.geometry.sphere.descent import Settings, descend, step_limit
 from tests.geometry.arrangements import CUBE, OCTAHEDRON, drawn, on_sphere, plain_energy, plain_forces, simplex_side
 
 SIDE = 1 / math.sin(2 * math.pi / 5)  # of the icosahedron
@@ -134,9 +134,9 @@ def test_every_step_goes_down():
 def test_limits_hold():
     assert len(list(descend(on_sphere(40, 8), Settings(limit=7)))) == 7
     assert len(list(descend(on_sphere(40, 8), Settings(tolerance=1e-2)))) < 40
-    assert affordable(100, 64) == 500
-    assert affordable(5000, 512) == 26  # 4·10¹¹ / (5000²·612)
-    assert affordable(100_000, 512) == 20
+    assert step_limit(100, 64) == 500
+    assert step_limit(5000, 512) == 26  # 4·10¹¹ / (5000²·612)
+    assert step_limit(100_000, 512) == 20
 
 
 def test_many_points_in_blocks(monkeypatch):

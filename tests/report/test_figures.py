@@ -34,8 +34,9 @@ def test_several_seeds_are_drawn_as_mean_and_band(tmp_path):
 def test_curves_join_the_rounds_that_were_evaluated(tmp_path):
     """Every second round of five, and the last: 2, 4 and 5, of which n has n/6."""
     found = made(tmp_path / "run", rounds=5, evaluate_every=2)
-    (axes,) = accuracy_curves({"protonorm": [found]}).axes
-    drawn = [axes.lines[0], convergence({"protonorm": found}).axes[1].lines[0]]
+    other = made(tmp_path / "other", rounds=5)  # a seed of which every round was evaluated
+    figures = accuracy_curves({"protonorm": [found]}), accuracy_curves({"protonorm": [found, other]})
+    drawn = [*(figure.axes[0].lines[0] for figure in figures), convergence({"protonorm": found}).axes[1].lines[0]]
     for line in drawn:
         np.testing.assert_array_equal(line.get_xdata(), [2, 4, 5])
         np.testing.assert_allclose(line.get_ydata(), [200 / 6, 400 / 6, 500 / 6])

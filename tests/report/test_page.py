@@ -52,9 +52,10 @@ def test_the_page_of_one_run_says_all_there_is(tmp_path):
         rtol=1e-3,
     )
     assert held["populations"][0]["train"] == found.population.train.tolist()
-    last = held["runs"][0]["rules"]["logits"]["clients"][-1]
-    wanted = 100 * found.by_client(found.rounds[-1], "logits")
-    np.testing.assert_allclose([np.nan if one is None else one for one in last], wanted, atol=0.005)
+    for name, part in (("clients", found.by_client), ("classes", found.by_class)):
+        last = held["runs"][0]["rules"]["logits"][name][-1]
+        wanted = 100 * part(found.rounds[-1], "logits")
+        np.testing.assert_allclose([np.nan if one is None else one for one in last], wanted, atol=0.005)
 
 
 def test_bytes_are_told_by_round_and_in_all(tmp_path):
@@ -63,6 +64,13 @@ def test_bytes_are_told_by_round_and_in_all(tmp_path):
     assert held["traffic"]["rows"][0] | {"up": 300, "down": 600, "round_up": 100} == held["traffic"]["rows"][0]
     up, down = (chart["lines"][0]["y"] for chart in held["charts"]["bytes"])
     assert (up, down) == ([0.1] * 3, [0.2] * 3)
+
+
+def test_distances_are_shown_as_recorded_and_margins_relative_to_the_mean_distance(tmp_path):
+    """Distances are 1 to 3 with the mean 2, all margins 1."""
+    charts = data(page([made(tmp_path / "run")], tmp_path))["charts"]["prototypes"]
+    found = [[chart["lines"][0][part][-1] for part in ("low", "y", "high")] for chart in charts]
+    assert found == [[1, 2, 3], [0.5, 0.5, 0.5]]
 
 
 def test_equal_records_give_equal_files(tmp_path):
@@ -220,6 +228,15 @@ def test_rounds_in_which_nobody_was_evaluated_are_left_out_of_the_curves(tmp_pat
     assert "No round has been evaluated yet." in words(early)
 
 
+def test_a_rule_that_does_not_exist_yet_has_no_accuracies(tmp_path):
+    """Under `global` from the second round on: client 0 has 6 samples, half of them and 3/4 (4.5) of them are right."""
+    (found,) = data(page([made(tmp_path / "run")], tmp_path))["runs"]
+    assert found["rounds"] == [1, 2, 3]
+    assert found["rules"]["global"]["clients"][0] is None
+    assert [one[0] for one in found["rules"]["global"]["clients"][1:]] == [50, 66.67]
+    assert found["best"] == {"global": 3, "logits": 3}
+
+
 def test_clients_that_were_not_evaluated_have_no_accuracy_and_the_page_says_so(tmp_path):
     """Of four clients, 1 and 3; they have 2 + 3 + 4 = 9 and 15 samples, 3/8 of which are 3 and 6 when rounded."""
     text = page([made(tmp_path / "run", evaluated=[1, 3])], tmp_path)
@@ -299,6 +316,15 @@ def test_runs_that_differ_in_more_than_the_method_are_named_and_warned_of(tmp_pa
     read = words(page([one, two], tmp_path))
     assert "These runs differ in more than the method: clients." in read
     assert len(data(page([one, two], tmp_path))["populations"]) == 2
+
+
+def test_a_second_network_belongs_to_the_method(tmp_path):
+    """Methods without one are still comparable with those that have one; two networks give two methods."""
+    plain, dense = (made(tmp_path / name, method={"name": "fml"}, auxiliary=name) for name in ("plain", "dense"))
+    assert list(by_method([plain, dense])) == ["fml:auxiliary=plain", "fml:auxiliary=dense"]
+    other = made(tmp_path / "other", auxiliary=None)
+    assert list(by_method([plain, other])) == ["fml", "protonorm"]
+    assert "differ in more than the method" not in words(page([plain, other], tmp_path))
 
 
 def one_method():

@@ -173,11 +173,12 @@ def test_a_method_without_prototypes_and_a_run_without_rounds_are_logged(tmp_pat
     assert read(run_folder(none, tmp_path)).Tags()["scalars"] == []
 
 
-def test_rounds_without_evaluation_and_prototypes_that_are_lost_are_logged(tmp_path, read):
-    """Every second round of three is evaluated, and the last; the prototypes of round 2 are gone."""
+def test_rounds_without_evaluation_and_what_a_record_has_lost_do_not_stop_a_log(tmp_path, read):
+    """Every second round of three is evaluated, and the last; all times and the prototypes of round 2 are gone."""
     experiment = spiral(evaluate_every=2)
     folder = run(experiment, out=tmp_path).run.folder
     (folder / "prototypes" / "2.safetensors").unlink()
+    (folder / "timings.jsonl").unlink()
     run(experiment, out=tmp_path, tracker="tensorboard")
     log = read(folder)
     assert [step for step, _ in curve(log, "accuracy/logits/pooled")] == [2, 3]

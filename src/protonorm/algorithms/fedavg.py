@@ -26,7 +26,7 @@ from protonorm.tensors import Tensors, snapshot
 
 @dataclass(frozen=True, config=STRICT)
 class FedAvg(Algorithm):
-    """Train the average model further, everywhere."""
+    """Train the average model on every client's data."""
 
     buffers: Buffers = "averaged"  # batch norm's statistics; "local" as in PFLlib
 
@@ -35,7 +35,7 @@ class FedAvg(Algorithm):
     headline: ClassVar[str] = "received"
 
     def schema(self, task: Task) -> Schema:
-        """Both sides say the model; clients also their numbers of samples."""
+        """Both sides send the model; clients add their numbers of samples."""
         return model_schema(task, self.buffers)
 
     def init_server(self, server: Server) -> Step:

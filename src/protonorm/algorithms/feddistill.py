@@ -28,13 +28,13 @@ from protonorm.tensors import Tensors, snapshot
 
 @dataclass(frozen=True, config=STRICT)
 class FedDistill(Algorithm):
-    """Train towards the labels, and towards what all clients on average say of their class."""
+    """Train towards the labels, and towards the average logits of each class."""
 
     lam: NonNegative = 1.0  # weight of the distillation; the ProtoNorm paper calls it γ
     measured: Literal["after", "during"] = "after"  # logits of the trained model, or running means of its training
 
     def schema(self, task: Task) -> Schema:
-        """Both sides say logits by class, the server from round 1 on."""
+        """Both sides send logits by class, the server from round 1 on."""
         up, down = class_vectors("K_i", "logits", "K"), class_vectors("K'", "logits", "K")
         return make_schema(task, up=((up,),), down=(optional(down),))
 

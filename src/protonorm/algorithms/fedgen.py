@@ -40,7 +40,7 @@ class FedGen(Algorithm):
     headline: ClassVar[str] = "received"
 
     def schema(self, task: Task) -> Schema:
-        """Both sides say a head; clients also counts, the server from round 1 on also counts and generator."""
+        """Both sides send a head; clients add counts, the server from round 1 on counts and generator."""
         head, counts = head_slots(task), class_counts("K", least=0)
         with torch.device("meta"):  # names and shapes alone: no weight is drawn
             generator = Generator(self.noise, task.num_classes, self.hidden, task.feature_dim)
@@ -53,7 +53,7 @@ class FedGen(Algorithm):
         check_linear(model)
 
     def init_server(self, server: Server) -> Step:
-        """Begin with one head for all; keep the generator back until it has learnt."""
+        """Begin with one head for all; the generator is not sent until it is trained."""
         head, generator = first_head(server), self._generator(server)
         return Step(head | floats(snapshot("generator", generator)), head)
 

@@ -29,7 +29,7 @@ from protonorm.tensors import Tensors, snapshot, under
 
 @dataclass(frozen=True, config=STRICT)
 class FedGH(Algorithm):
-    """Train features for a head that has learnt from everybody's."""
+    """Train features under a head that the server trains on everybody's prototypes."""
 
     server_epochs: Count = 1  # passes over what the clients sent
 
@@ -37,7 +37,7 @@ class FedGH(Algorithm):
     headline: ClassVar[str] = "received"
 
     def schema(self, task: Task) -> Schema:
-        """Clients say prototypes, the server a head."""
+        """Clients send prototypes, the server a head."""
         return make_schema(task, up=((class_vectors("K_i"),),), down=head_slots(task))
 
     def check_network(self, model: SplitModel) -> None:

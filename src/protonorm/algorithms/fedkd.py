@@ -26,7 +26,7 @@ from protonorm.tensors import Tensors, floats, integers, numbers, prefixed, snap
 
 @dataclass(frozen=True, config=STRICT)
 class FedKD(Algorithm):
-    """Learn from one's own data and from a student that visits everybody."""
+    """Train a client's own model and a shared student that teach each other."""
 
     t_start: Fraction = 0.95  # T_start, the share of ‖w‖² that the factors keep at first …
     t_end: Fraction = 0.98  # T_end, … and in the last round
@@ -39,7 +39,7 @@ class FedKD(Algorithm):
     auxiliary: ClassVar[bool] = True
 
     def schema(self, task: Task) -> Schema:
-        """Both sides say the student, whole or in factors; the server whole if clients say updates."""
+        """Both sides send the student, whole or in factors; the server sends it whole if clients send updates."""
         student = floats(snapshot("student", task.template))
         ranks = {_rank(name): largest_rank(value.shape) for name, value in student.items()}
         up = tuple(_whole_or_factors(name, value) for name, value in student.items())

@@ -56,7 +56,7 @@ class FedNH(Algorithm):
         return replace(self, scale=SCALE.get(networks[0], SCALE_ELSEWHERE))  # all clients have the same network
 
     def schema(self, task: Task) -> Schema:
-        """Both sides say features, scale and directions; clients those of their classes, and counts."""
+        """Both sides send features, scale and directions; clients only those of their classes, with counts."""
         features = slots_like(shared("model.features", task.template.features, self.buffers))
         model = (*features, ({"scale": Field(())},))
         own = {**class_vectors("K_i"), **class_counts("K_i", least=1)}
@@ -70,7 +70,7 @@ class FedNH(Algorithm):
         return Step(said, said)
 
     def init_client(self, client: Client) -> Tensors:
-        """Begin with a model and directions of one's own, to be tested until the server's come."""
+        """Begin with the client's own model and directions, used until the server's arrive."""
         return snapshot("model", client.model) | self._head(client.num_classes, client.feature_dim)
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
@@ -107,7 +107,7 @@ class FedNH(Algorithm):
         return {"logits": self._network(client, state)(x)}
 
     def _network(self, client: Client, state: Tensors) -> SplitModel:
-        """Put unit length and the remembered head behind the features last loaded."""
+        """Put normalisation and the remembered head behind the loaded features."""
         head = Directions(state["prototypes"], state["scale"], self.scaling == "trained").to(client.device)
         return SplitModel(nn.Sequential(client.model.features, Unit()), head)
 

@@ -44,7 +44,7 @@ class FedProto(Algorithm):
     headline: ClassVar[str] = "global"
 
     def schema(self, task: Task) -> Schema:
-        """Both sides say prototypes, the server from round 1 on; clients also counts if weighted."""
+        """Both sides send prototypes, the server from round 1 on; clients add counts if weighted."""
         counts = class_counts("K_i", least=1) if self.weighting == "samples" else {}
         return make_schema(task, up=(({**class_vectors("K_i"), **counts},),), down=(optional(class_vectors("K'")),))
 

@@ -33,7 +33,7 @@ NARROWEST = 64  # of fewer ReLU, all may be silent for several classes, whose pr
 
 @dataclass(frozen=True, config=STRICT)
 class FedTGP(Algorithm):
-    """Train towards prototypes that the server trains to be apart."""
+    """Train towards prototypes that the server trains to keep apart."""
 
     lam: NonNegative = 1.0  # λ of the clients' loss
     gamma: Positive = 1.0  # γ of the ProtoNorm paper's Table 5: the target is γ·ĉ_j; 1 is FedTGP as published
@@ -46,11 +46,11 @@ class FedTGP(Algorithm):
     headline: ClassVar[str] = "global"
 
     def schema(self, task: Task) -> Schema:
-        """Clients say the prototypes of their classes, the server from round 1 on those of all classes."""
+        """Clients send prototypes of their classes, the server from round 1 on those of all classes."""
         return make_schema(task, up=((class_vectors("K_i"),),), down=(optional(class_vectors("K")),))
 
     def init_server(self, server: Server) -> Step:
-        """Draw the generator; say nothing before it has learnt."""
+        """Draw the generator; send nothing before it is trained."""
         return Step(snapshot("generator", self._generator(server)), {})
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
@@ -68,7 +68,7 @@ class FedTGP(Algorithm):
         return Step(snapshot("model", model) | own, own, {"loss": mean})
 
     def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
-        """Train the generator to be near the prototypes of its class and far from others; say what it gives."""
+        """Train the generator to be near the prototypes of its class and far from others; send its prototypes."""
         vectors, labels = stack_prototypes(replies, server)  # (N, d), (N,)
         margin = adaptive_margin(vectors, labels, server.num_classes, self.tau)
         generator, classes = self._generator(server), torch.arange(server.num_classes)

@@ -29,7 +29,7 @@ SMALLEST = 1e-12  # of σ: features this near each other count as equal
 
 @dataclass(frozen=True, config=STRICT)
 class FedUV(Algorithm):
-    """Train the average model further, with the variance and uniformity of data that have all classes."""
+    """Train the average model with terms that keep predictions varied and features spread out."""
 
     mu: NonNegative = 2.5  # μ, weight of the classifier's variance L_V
     lam: NonNegative = 0.5  # λ, weight of the features' uniformity L_U
@@ -42,7 +42,7 @@ class FedUV(Algorithm):
     headline: ClassVar[str] = "received"
 
     def schema(self, task: Task) -> Schema:
-        """Both sides say the model; clients also their numbers of samples."""
+        """Both sides send the model; clients add their numbers of samples."""
         return model_schema(task, self.buffers)
 
     def init_server(self, server: Server) -> Step:

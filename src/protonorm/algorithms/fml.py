@@ -26,7 +26,7 @@ from protonorm.tensors import Tensors, floats, integers, snapshot, under, weight
 
 @dataclass(frozen=True, config=STRICT)
 class FML(Algorithm):
-    """Learn from one's own data and from a network that visits everybody."""
+    """Train a client's own model and a shared meme that teach each other."""
 
     alpha: Annotated[float, Ge(0), Le(1)] = 0.5  # α, the cross-entropy's share of the own model's loss
     beta: Annotated[float, Ge(0), Le(1)] = 0.5  # β, its share of the meme's loss
@@ -37,7 +37,7 @@ class FML(Algorithm):
     auxiliary: ClassVar[bool] = True
 
     def schema(self, task: Task) -> Schema:
-        """Both sides say the meme."""
+        """Both sides send the meme."""
         meme = slots_like(floats(snapshot("meme", task.template)))
         return Schema(up=meme, down=meme)
 
@@ -48,7 +48,7 @@ class FML(Algorithm):
         return Step(meme, meme)
 
     def init_client(self, client: Client) -> Tensors:
-        """Begin with a model of one's own; of the meme only what never travels."""
+        """Begin with the client's own model, and those parts of the meme that are never sent."""
         assert client.auxiliary is not None
         return snapshot("model", client.model) | integers(snapshot("meme", client.auxiliary))
 

@@ -27,7 +27,7 @@ from protonorm.tensors import Tensors, floats, snapshot, weighted_mean
 
 @dataclass(frozen=True, config=STRICT)
 class LGFedAvg(Algorithm):
-    """Train one's own features under the average head."""
+    """Train each client's own features under the average head."""
 
     weighting: Literal["samples", "clients"] = "samples"  # by n_i, or all alike as in the authors' code
 
@@ -35,7 +35,7 @@ class LGFedAvg(Algorithm):
     headline: ClassVar[str] = "received"
 
     def schema(self, task: Task) -> Schema:
-        """Both sides say a head; clients also their numbers of samples if weighted."""
+        """Both sides send a head; clients add their numbers of samples if weighted."""
         head = head_slots(task)
         return make_schema(task, up=(*head, EXAMPLES) if self.weighting == "samples" else head, down=head)
 
@@ -49,7 +49,7 @@ class LGFedAvg(Algorithm):
         return Step(head, head)
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
-        """Put the shared head on one's own features."""
+        """Put the shared head on the client's own features."""
         return take_head(state, message)
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:

@@ -21,10 +21,10 @@ from protonorm.tensors import Tensors, snapshot
 
 @dataclass(frozen=True, config=STRICT)
 class Local(Algorithm):
-    """Minimise the cross-entropy on one's own data."""
+    """Minimise the cross-entropy on each client's own data."""
 
     def schema(self, task: Task) -> Schema:
-        """Nobody says anything."""
+        """Nothing is sent."""
         return Schema()
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:

@@ -63,12 +63,12 @@ class ProtoNorm(Algorithm):
         return self if self.gamma is not None else replace(self, gamma=GAMMA.get(dataset, GAMMA_ELSEWHERE))
 
     def schema(self, task: Task) -> Schema:
-        """Both sides say prototypes; the server from round 1 on, or of all classes from the beginning."""
+        """Both sides send prototypes; the server from round 1 on, or of all classes from the beginning."""
         down = optional(class_vectors("K'")) if self.initial == "none" else (class_vectors("K"),)
         return make_schema(task, up=((class_vectors("K_i"),),), down=(down,))
 
     def init_server(self, server: Server) -> Step:
-        """Say nothing before the first round, or the alignment of random vectors."""
+        """Send nothing before the first round, or aligned random vectors."""
         if self.initial == "none":
             return Step({}, {})
         drawn = torch.randn(server.num_classes, server.feature_dim)

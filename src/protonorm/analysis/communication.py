@@ -43,7 +43,7 @@ def group_sizes(task: Task) -> dict[str, int]:
 
 
 def round_floats(task: Task, train: NDArray[np.int64], cohort: Sequence[int] | None = None) -> Traffic:
-    """Count what a round's cohort, everybody if none is given, sends and is sent; `train` (M, K) counts its samples."""
+    """Count what a cohort (everybody if not given) sends and is sent in a round, given all training samples (M, K)."""
     schema, held = task.schema, train > 0
     known = int(held.any(0).sum())  # K'
     chosen = held if cohort is None else held[list(cohort)]
@@ -61,7 +61,7 @@ def run_floats(run: Run) -> Traffic:
 
 
 def task_of(run: Run) -> Task:
-    """Make the task of a recorded run again; what is the user's own code is not in a record, and so is refused."""
+    """Rebuild the task of a recorded run; a user's own method or network is refused, as no record holds its code."""
     info, settings = run.info, run.info.experiment
     if "source" in settings.algorithm.settings:
         raise ValueError(f"The method of {info.key} is the user's own, {settings.algorithm.name}: no record holds it.")
@@ -98,7 +98,7 @@ def _written(slots: Iterable[Slot]) -> str:
 
 
 def _groups(slots: Iterable[Slot]) -> dict[str, int]:
-    """Add up the tensors of known size by the first part of their names; a model's features alone are called so."""
+    """Add up tensors of known size by the first part of their names; |model.features| if no head is among them."""
     sizes: Counter[str] = Counter()
     seconds: dict[str, set[str]] = {}
     for name, shape in _shapes(slots):

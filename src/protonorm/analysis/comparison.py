@@ -72,7 +72,7 @@ def rows(runs: Mapping[str, Sequence[Run]]) -> list[Row]:
 
 
 def best(table: Sequence[Row], column: str) -> Row | None:
-    """Find the method's headline row that is best in a column."""
+    """Find the method that is best in a column under its headline rule."""
     known = [row for row in table if row.headline and not row.is_majority and row.cells.get(column)]
     return max(known, key=lambda row: cell.mean if (cell := row.cells[column]) else -math.inf, default=None)
 
@@ -108,13 +108,14 @@ def _rules(run: Run) -> list[str]:
 def _row(method: str, rule: str, runs: Sequence[Run]) -> Row:
     known = [found for run in runs if (found := run.summary(rule))]
     cells = {name: _cell([number(found) for found in known]) for name, (_, number) in COLUMNS.items()}
-    stopped = [f"stopped in round {run.failure.round}" for run in runs if run.failure][:1]
+    rounds = sorted({run.failure.round for run in runs if run.failure})
+    stopped = [f"stopped in round {' and '.join(map(str, rounds))}"] if rounds else []
     fewer = [f"{len(known)} of {len(runs)} seeds"] if 0 < len(known) < len(runs) else []
     return Row(method, rule, rule == runs[0].info.headline, cells, ", ".join([*stopped, *fewer]))
 
 
 def _majority_row(runs: Sequence[Run], name: str) -> Row:
-    """Average over the seeds of one partition; clients that hold the same count once."""
+    """Average the majority line over the seeds of one partition; equal populations count once."""
     seen = {tuple(part.tobytes() for part in run.population): run.majority for run in runs}
     levels = [level for level in seen.values() if level]
     pooled, mean, worst = ([getattr(level, part) for level in levels] for part in ("pooled", "mean", "worst"))

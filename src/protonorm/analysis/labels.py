@@ -32,7 +32,7 @@ def data_settings(run: Run) -> dict[str, Any]:
 
 
 def labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Give each of several groups of settings the shortest label that tells it from the others, empty for only one."""
+    """Give each of several runs' settings the shortest distinguishing label; it is empty where nothing differs."""
     names = dict.fromkeys(name for one in settings for name in one)
     return [", ".join(_differences(one, settings, list(names))) for one in settings]
 

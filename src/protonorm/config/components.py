@@ -69,12 +69,15 @@ def registered_name(kind: str, value: Any) -> str | None:
     return next((name for name, entry in KINDS[kind].table().items() if entry.target == place), None)
 
 
-def changed_fields(value: Any, prefix: str) -> dict[str, Any]:
-    """List the settings of a component that differ from their defaults, named as on the command line."""
+def changed_fields(value: Any, prefix: str, usual: Any = None) -> dict[str, Any]:
+    """List the settings of a component that differ from the usual ones, named as on the command line.
+
+    The usual ones are those of `usual`, or the defaults of the component's class.
+    """
     found: dict[str, Any] = {}
     for field in fields(value) if is_dataclass(value) else ():
         given = getattr(value, field.name)
-        default = field.default_factory() if field.default_factory is not MISSING else field.default
+        default = getattr(usual, field.name) if usual is not None else _default(field)
         if given == default or not field.compare or field.name == "path":
             continue
         name = f"{prefix}.{field.name}"
@@ -82,11 +85,15 @@ def changed_fields(value: Any, prefix: str) -> dict[str, Any]:
     return found
 
 
+def _default(field: Any) -> Any:
+    return field.default_factory() if field.default_factory is not MISSING else field.default
+
+
 def known_fields(cls: Any) -> dict[str, list[str]]:
     """List the settings that a class takes, each with the settings that it has itself."""
     found: dict[str, list[str]] = {}
     for field in fields(cls) if is_dataclass(cls) else ():
-        default = field.default_factory() if field.default_factory is not MISSING else field.default
+        default = _default(field)
         found[field.name] = list(known_fields(type(default))) if is_dataclass(default) else []
     return found
 

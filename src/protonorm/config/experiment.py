@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from protonorm.config.components import build, changed_fields, describe, registered_name, sentences
-from protonorm.config.kinds import COMPONENTS
+from protonorm.config.kinds import COMPONENTS, KINDS
 from protonorm.core.algorithm import Algorithm
 from protonorm.core.types import Count, Fraction, NonNegative, Positive, Share, Whole
 from protonorm.data import DATASETS
@@ -119,7 +119,6 @@ class Experiment(BaseModel):
     @model_validator(mode="after")
     def _resolve(self) -> Self:
         """Fill in what depends on other settings, so that the record says what was run."""
-        self._changed.update(self._given())
         dataset = getattr(self.dataset, "name", None) or describe("dataset", self.dataset)["name"]
         usual = DATASETS[dataset].details["models"] if dataset in DATASETS else "light"
         models = chosen(usual if self.models is None else self.models)
@@ -133,6 +132,7 @@ class Experiment(BaseModel):
                 f"{type(self.algorithm).__name__} averages whole models, so that all clients need the same network, "
                 f"but models={models} has {len(set(networks(models)))} different ones."
             )
+        self._changed.update(self._differences(dataset, {"models": chosen(usual), "feature_dim": width}))
         return self
 
     def _second_network(self) -> Any:
@@ -164,20 +164,29 @@ class Experiment(BaseModel):
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
-    def _given(self) -> dict[str, Any]:
-        """List what the user gave, named as on the command line, as plain data."""
+    def _differences(self, dataset: str, resolved: Mapping[str, Any]) -> dict[str, Any]:
+        """List the settings that differ from what an experiment on these data has if nothing else is given."""
         found: dict[str, Any] = {}
-        for name in type(self).model_fields:
+        for name, field in type(self).model_fields.items():
             value = getattr(self, name)
-            if name not in self.model_fields_set:
-                continue
             if name in COMPONENTS:
-                known = registered_name(name, value)
-                found[name] = getattr(value, "name", None) or known or _place(value)
-                found |= changed_fields(value, name) if known or name == "algorithm" else {}
-            elif value is not None:
+                found |= self._component_differences(name, value, dataset)
+            elif name == "auxiliary":
+                found |= {name: value} if value not in (None, networks(self.models)[0]) else {}
+            elif value != resolved.get(name, field.default):
                 found[name] = value
         return found
+
+    def _component_differences(self, kind: str, value: Any, dataset: str) -> dict[str, Any]:
+        known = registered_name(kind, value)
+        if isinstance(value, Given):  # the data say so themselves
+            return changed_fields(value, kind)
+        name = getattr(value, "name", None) or known or _place(value)
+        found = {} if name == KINDS[kind].default else {kind: name}
+        if kind != "algorithm":
+            return found | (changed_fields(value, kind) if known else {})
+        usual = type(value)().adapted(dataset, [named(item) for item in networks(self.models)]) if known else None
+        return found | changed_fields(value, kind, usual)
 
     @field_serializer("algorithm", "dataset", "partition")
     def _describe(self, value: Any, info: Any) -> dict[str, Any]:
@@ -193,7 +202,7 @@ class Experiment(BaseModel):
 
     @property
     def changed(self) -> dict[str, Any]:
-        """List the settings that the user gave, named as on the command line, as plain data."""
+        """List the settings that differ from the usual ones, named as on the command line, as plain data."""
         plain: dict[str, Any] = json.loads(json.dumps(self._changed, default=_plain_name))
         return plain
 

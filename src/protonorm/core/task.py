@@ -80,7 +80,7 @@ class Task:
     def describe(self) -> dict[str, Any]:
         """Describe the task in plain data."""
         algorithm = self.algorithm
-        fields = asdict(algorithm) if is_dataclass(algorithm) else {}
+        fields: dict[str, Any] = asdict(algorithm) if is_dataclass(algorithm) else {}
         return {
             "algorithm": {"name": type(algorithm).__name__, **fields},
             "classes": list(self.classes),

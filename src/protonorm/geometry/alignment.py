@@ -14,13 +14,13 @@ from typing import Generic, NamedTuple
 import torch
 from torch import Tensor
 
-from protonorm.geometry.points import Array, give_back, take, unit
+from protonorm.geometry.points import Array, convert_back, read_points, unit
 from protonorm.geometry.sphere import exact
 from protonorm.geometry.sphere.algorithm1 import DEFAULT_SCHEDULE, Schedule, updates
-from protonorm.geometry.sphere.descent import Settings, affordable, descend, evaluate
+from protonorm.geometry.sphere.descent import Settings, descend, evaluate, step_limit
 from protonorm.geometry.sphere.energy import energy, exp_or_inf, exponent, forces, tangential
-from protonorm.geometry.sphere.pairs import closest, pair_distances
-from protonorm.geometry.sphere.separation import lift, separate, shake
+from protonorm.geometry.sphere.pairs import nearest_distances, pair_distances
+from protonorm.geometry.sphere.separation import jitter, separate, use_all_dimensions
 
 __all__ = ["METHODS", "Alignment", "Schedule", "align", "energy", "forces", "tangential"]
 
@@ -43,7 +43,7 @@ class Alignment(Generic[Array]):
 
 
 class Trajectory(NamedTuple):
-    """Where a method went, so far."""
+    """The steps of a method so far."""
 
     points: Tensor  # (K, d), where it ended
     steps: int
@@ -69,8 +69,8 @@ def align(
     """
     if not isinstance(schedule, Schedule):
         raise ValueError(f"schedule must be a Schedule, not {type(schedule).__name__}.")
-    points = unit(take(vectors, "vectors"))
-    settings = Settings(exponent(s), tolerance, affordable(*points.shape) if limit is None else limit)
+    points = unit(read_points(vectors, "vectors"))
+    settings = Settings(exponent(s), tolerance, step_limit(*points.shape) if limit is None else limit)
     method = choose(method, *points.shape)
     trajectory = run_method(points, method, schedule, settings, trace)
     return describe(trajectory, method, s, vectors, trace)
@@ -100,7 +100,7 @@ def run_method(points: Tensor, method: str, schedule: Schedule, settings: Settin
 
 
 def new_trajectory(points: Tensor, trace: bool) -> Trajectory:
-    """Begin a trajectory: no step is made yet."""
+    """Begin a trajectory, without any step."""
     return Trajectory(points, 0, [pair_distances(points)] if trace else [])
 
 
@@ -118,13 +118,13 @@ def descend_from_several_starts(start: Trajectory, schedule: Schedule, settings:
 def starts(
     start: Trajectory, schedule: Schedule, settings: Settings, trace: bool
 ) -> Iterator[tuple[Trajectory, Iterator[Tensor]]]:
-    """Begin where the prototypes are, or beside if no force acts there, and where Algorithm 1 ends."""
-    yield start, descend(lift(start.points), settings)
+    """Start a descent from the prototypes, from beside them if no force acts there, and from where Algorithm 1 ends."""
+    yield start, descend(use_all_dimensions(start.points), settings)
     if evaluate(start.points, settings.s).residual <= settings.tolerance:
-        yield start, descend(shake(start.points), settings)
+        yield start, descend(jitter(start.points), settings)
     with suppress(ValueError):  # a force that overflows Algorithm 1 only costs this start
         end = follow(start, updates(start.points, settings.s, schedule), trace)
-        yield end, descend(lift(end.points), settings)
+        yield end, descend(use_all_dimensions(end.points), settings)
 
 
 def follow(trajectory: Trajectory, path: Iterable[Tensor], trace: bool) -> Trajectory:
@@ -140,11 +140,11 @@ def describe(end: Trajectory, method: str, s: float, like: Array, trace: bool) -
     """Measure the points at the end of a trajectory."""
     place = evaluate(end.points, s)
     return Alignment(
-        prototypes=give_back(end.points, like),
+        prototypes=convert_back(end.points, like),
         steps=end.steps,
         energy=place.level if s == 0 else exp_or_inf(place.level),
-        min_distance=min(2.0, float(closest(end.points).min())),
+        min_distance=min(2.0, float(nearest_distances(end.points).min())),
         method=method,
         residual=place.residual,
-        distances=give_back(torch.stack(end.rows), like) if trace else None,
+        distances=convert_back(torch.stack(end.rows), like) if trace else None,
     )

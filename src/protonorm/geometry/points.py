@@ -1,4 +1,4 @@
-"""Take a caller's points as float64 tensors, give the answer back as what came in, and put points on the sphere."""
+"""Convert a caller's points to float64 tensors and back, and put points on the sphere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protonorm.tensors import all_finite
 Array = TypeVar("Array", Tensor, NDArray[Any])
 
 
-def take(array: Tensor | NDArray[Any], name: str = "prototypes") -> Tensor:
+def read_points(array: Tensor | NDArray[Any], name: str = "prototypes") -> Tensor:
     """Read a (K, d) array of finite floats as a float64 tensor, or refuse it."""
     if not isinstance(array, Tensor | np.ndarray):
         raise ValueError(f"{name} must be a torch tensor or a NumPy array, not {type(array).__name__}.")
@@ -39,7 +39,7 @@ def to_float64(array: Tensor | NDArray[Any]) -> Tensor:
     return detached.cpu().double() if array.device.type == "mps" else detached.double()
 
 
-def give_back(points: Tensor, like: Array) -> Array:
+def convert_back(points: Tensor, like: Array) -> Array:
     """Convert a result to the kind, type and device of the array the caller gave."""
     if isinstance(like, Tensor):
         return points.to(device=like.device, dtype=like.dtype)

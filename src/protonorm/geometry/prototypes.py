@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from protonorm.geometry.points import take, to_float64
-from protonorm.geometry.sphere.pairs import closest, pair_distances
+from protonorm.geometry.points import read_points, to_float64
+from protonorm.geometry.sphere.pairs import nearest_distances, pair_distances
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
 
@@ -93,13 +93,13 @@ def _scores(features: Tensor, prototypes: Tensor) -> Tensor:
 
 def distances(prototypes: Tensor) -> Tensor:
     """List the distances between all pairs j < k of prototypes (K, d), (K(K−1)/2,)."""
-    return pair_distances(take(prototypes)).to(prototypes)
+    return pair_distances(read_points(prototypes)).to(prototypes)
 
 
 def margins(prototypes: Tensor) -> Tensor:
     """Measure the distance of each prototype (K, d) to the nearest other one, (K,); empty when there is only one."""
-    points = take(prototypes)
-    return (closest(points) if len(points) > 1 else points.new_zeros(0)).to(prototypes)
+    points = read_points(prototypes)
+    return (nearest_distances(points) if len(points) > 1 else points.new_zeros(0)).to(prototypes)
 
 
 def normalised_margins(prototypes: Tensor) -> Tensor:

@@ -94,7 +94,7 @@ def _frame(axes: Axes) -> None:
 
 
 def _thinned(size: int, most: int) -> NDArray[np.int64]:
-    """Choose so many of some positions, evenly spaced."""
+    """Choose at most `most` of `size` positions, evenly spaced."""
     return np.linspace(0, size - 1, min(most, size)).astype(np.int64)
 
 

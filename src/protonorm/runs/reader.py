@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -85,7 +84,9 @@ class Run:
 
     def arrays(self, record: RoundRecord) -> Arrays:
         """Read the arrays of a round: who was evaluated, counts by client and class, margins."""
-        return self._arrays[record.round - 1]
+        if record.round not in self._arrays:
+            self._arrays[record.round] = self._read_arrays(record)
+        return self._arrays[record.round]
 
     def by_client(self, record: RoundRecord, rule: str) -> Shares:
         """Give each client's accuracy (M,) in a round; NaN for one that has no sample or was not evaluated."""
@@ -146,15 +147,17 @@ class Run:
         return read_arrays(path, stamp(self.info.key, "figures", 1)) if path.exists() else {}
 
     @cached_property
-    def _arrays(self) -> list[Arrays]:
-        return list(self._read_arrays())
+    def _arrays(self) -> dict[int, Arrays]:
+        return {}
 
-    def _read_arrays(self) -> Iterator[Arrays]:
+    def _read_arrays(self, record: RoundRecord) -> Arrays:
         path = self.folder / layout.EVALUATIONS
-        content = path.read_bytes() if path.exists() else b""
-        for record in self.rounds:
-            block = content[record.arrays.start : record.arrays.start + record.arrays.size]
-            yield decode_arrays(block, path, stamp(self.info.key, "evaluation", record.round))
+        if not path.exists():
+            raise ValueError(f"{path} is missing.")
+        with path.open("rb") as file:
+            file.seek(record.arrays.start)
+            block = file.read(record.arrays.size)
+        return decode_arrays(block, path, stamp(self.info.key, "evaluation", record.round))
 
     def _shares(self, record: RoundRecord, rule: str, unit: str, size: int) -> Shares:
         found, shares = self.arrays(record), np.full(size, np.nan)

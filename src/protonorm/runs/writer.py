@@ -52,6 +52,7 @@ class RunWriter:
         self.store = FolderStore(folder / layout.CLIENTS, key)
         self._snapshots = snapshot_rounds(rounds)
         self._lock = FileLock(folder / "lock")
+        self._trained: list[int] | None = None  # as of the last commit
 
     def __enter__(self) -> Self:
         for part in (layout.CLIENTS, layout.PROTOTYPES):
@@ -63,6 +64,8 @@ class RunWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._trained is not None:
+            self.store.tidy(self._trained)  # a worker that was killed may have left states behind
         self._lock.release()
 
     def describe(self, info: RunInfo, population: Population) -> None:
@@ -101,6 +104,7 @@ class RunWriter:
         held = prefixed("state", point.state) | prefixed("message", point.message)
         held["trained"] = torch.tensor(point.trained)
         tensors.save(self.folder / layout.SERVER, held, self._stamp("server", round))
+        self._trained = list(point.trained)
         return record
 
     def fail(self, round: int, reason: str) -> None:

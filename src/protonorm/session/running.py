@@ -72,18 +72,18 @@ def _run(
         writer.describe(info_of(experiment, task), _counts(population))
         point = writer.resume() or begin(task, experiment.clients)
         done = point.round
-        try:
-            with tracked(tracker, folder) as tell, closing(start(task, population, writer.store, workers)) as clients:
+        with tracked(tracker, folder) as tell, closing(start(task, population, writer.store, workers)) as clients:
+            try:
                 for round in run_rounds(task, clients, policy_of(experiment), point, writer):
                     done = round.number
                     watch(round)
                     tell(round)
-        except Diverged as error:
-            writer.fail(done + 1, str(error))
-            raise Diverged(
-                f"{error} Round {done} is kept in {folder}. A smaller lr, λ or γ may help: "
-                f"this run has {_settings(experiment)}."
-            ) from None
+            except Diverged as error:
+                writer.fail(done + 1, str(error))
+                raise Diverged(
+                    f"{error} Round {done} is kept in {folder}. A smaller lr, λ or γ may help: "
+                    f"this run has {_settings(experiment)}."
+                ) from None
 
 
 def choose_engine(task: Task, population: SimulatedPopulation, wanted: str | None) -> str:

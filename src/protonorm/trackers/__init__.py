@@ -1,4 +1,4 @@
-"""Who can follow a run besides its record; the table is also the table of contents, and imports none of them."""
+"""Programs that can follow a run besides its record: the table of contents, which imports none of them."""
 
 from protonorm.core.registry import Entry
 

@@ -10,8 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protonorm.analysis.labels import flatten_settings
-from protonorm.runs import layout
-from protonorm.runs.arrays import Arrays, decode_arrays
 from protonorm.runs.reader import Run
 from protonorm.runs.schema import Accuracy, RoundRecord
 
@@ -47,7 +45,7 @@ def distributions(run: Run, record: RoundRecord) -> dict[str, Numbers]:
 
     Clients and classes without test samples, and clients that were not evaluated, are left out.
     """
-    arrays = _read_arrays(run, record)
+    arrays = run.arrays(record)
     found: dict[str, Numbers] = {}
     for rule, value in record.rules.items():
         for unit in ("clients", "classes") if value else ():
@@ -71,7 +69,7 @@ def majority(run: Run) -> dict[str, float]:
 
 
 def outcome(run: Run) -> dict[str, float]:
-    """Name what a run came to under its method's headline rule, equally for all methods."""
+    """Name the final numbers of a run under its method's headline rule."""
     found = run.summary()
     if not found:
         return {}
@@ -88,15 +86,6 @@ def settings_table(run: Run) -> str:
     """Write the settings as a table in Markdown."""
     rows = [f"| {name} | {_escape(str(value))} |" for name, value in settings(run).items()]
     return "\n".join(["| setting | value |", "|---|---|", *rows])
-
-
-def _read_arrays(run: Run, record: RoundRecord) -> Arrays:
-    """Read a round's arrays, also of a round that was committed after the run was read."""
-    path = run.folder / layout.EVALUATIONS
-    with path.open("rb") as file:
-        file.seek(record.arrays.start)
-        block = file.read(record.arrays.size)
-    return decode_arrays(block, path, layout.stamp(run.info.key, "evaluation", record.round))
 
 
 def _named(prefix: str, accuracy: Accuracy) -> dict[str, float]:

@@ -32,7 +32,7 @@ class TensorBoard:
     """Follow a run with torch's writer."""
 
     def __init__(self) -> None:
-        """Refuse before anything begins if TensorBoard is not there."""
+        """Refuse before anything begins if TensorBoard is not installed."""
         try:
             from torch.utils.tensorboard import SummaryWriter, summary
         except ModuleNotFoundError as error:

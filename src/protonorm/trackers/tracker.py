@@ -19,16 +19,16 @@ Listener = Callable[[Round], None]
 
 @runtime_checkable
 class Tracker(Protocol):
-    """Somebody who follows runs, one after the other; what they do with it decides no number."""
+    """Follows runs, one after the other; it never changes a number."""
 
     def begin(self, run: Run) -> None:
-        """Be told of a run before any of its rounds; `run.rounds` has those that are recorded already."""
+        """Called before any round; `run.rounds` has those that are recorded already."""
 
     def __call__(self, round: Round) -> None:
-        """Be told of a round: of each one once, in order, whether it was done now or before."""
+        """Called once for each round, in order, whether it was done now or before."""
 
     def end(self, run: Run) -> None:
-        """Be told how the run stands when it is done, failed or interrupted."""
+        """Called when the run is done, has failed or was interrupted."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Models that are averaged: what methods that share weights say, and how the server joins it."""
+"""Models that are averaged: what clients and server send, and how the server averages it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def shared(name: str, module: nn.Module, buffers: Buffers) -> Tensors:
 
 
 def model_schema(task: Task, buffers: Buffers) -> Schema:
-    """Both sides say the model; clients also their numbers of samples."""
+    """Both sides send the model; clients add their numbers of samples."""
     model = slots_like(shared("model", task.template, buffers))
     return Schema(up=(*model, EXAMPLES), down=model)
 

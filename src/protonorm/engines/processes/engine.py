@@ -105,8 +105,7 @@ class Processes:
             except subprocess.TimeoutExpired:
                 worker.kill()
                 worker.wait()
-            if worker.stdout:
-                worker.stdout.close()
+            _close(worker)
         self._clean_up()
 
     def _ask(
@@ -217,6 +216,7 @@ class Processes:
     def _replace(self, number: int) -> str:
         """Put a new worker in the place of one that has gone, and say how that one ended."""
         reason = self._end(number)
+        _close(self._workers[number])
         self._messages[number] = None
         self._workers[number] = self._start(number)
         return reason
@@ -251,6 +251,14 @@ def start_worker() -> subprocess.Popen[bytes]:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "protonorm.engines.processes.worker"]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+
+
+def _close(worker: subprocess.Popen[bytes]) -> None:
+    """Close the lines to a worker that has ended."""
+    for stream in (worker.stdin, worker.stdout):
+        with suppress(BrokenPipeError):
+            if stream:
+                stream.close()
 
 
 def _stdin(worker: subprocess.Popen[bytes]) -> IO[bytes]:

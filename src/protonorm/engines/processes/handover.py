@@ -70,7 +70,9 @@ def take_over(told: dict[str, Any]) -> tuple[Task, SimulatedPopulation]:
         **told["task"] | {"classes": tuple(told["task"]["classes"])},
     )
     networks = [_make_recipe(recipe) for recipe in told["networks"]]
-    training = {name: tuple(value) if isinstance(value, list) else value for name, value in told["training"].items()}
+    training: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in told["training"].items()
+    }
     return task, SimulatedPopulation(task, dataset, Parts(index, cuts), networks, Training(**training))
 
 

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,10 +33,10 @@ def main() -> None:
     os.dup2(2, 1)  # what a user's code prints must not get between the frames
     frames: Frames = queue.SimpleQueue()
     threading.Thread(target=listen, args=(sys.stdin.buffer, frames), daemon=True).start()
-    try:
+    with suppress(BrokenPipeError):
         serve(frames, answers)
-    except BrokenPipeError:
-        os._exit(0)
+    sys.stdout.flush()
+    os._exit(0)  # the thread that listens still reads, and Python would abort if it ended in the usual way
 
 
 def listen(stream: IO[bytes], frames: Frames) -> None:

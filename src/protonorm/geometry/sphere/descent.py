@@ -38,21 +38,21 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Settings:
-    """What is descended, and how far."""
+    """Which energy is descended, and when the descent stops."""
 
     s: float = 0.0  # Riesz exponent, Eq. 8
     tolerance: float = 1e-9  # residual at which the descent stops
     limit: int = 500  # greatest number of steps
 
     def __post_init__(self) -> None:
-        """Refuse what ends nowhere."""
+        """Refuse settings with which a descent would never end."""
         if not (math.isfinite(self.tolerance) and self.tolerance > 0):
             raise ValueError(f"tolerance must be a finite number above 0, not {self.tolerance}.")
         if isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 1:
             raise ValueError(f"limit must be a whole number, at least 1, not {self.limit!r}.")
 
 
-def affordable(count: int, dimension: int) -> int:
+def step_limit(count: int, dimension: int) -> int:
     """Choose a limit for K points in d dimensions: 500 steps, fewer when that would be minutes of work."""
     return max(20, min(500, WORK // (count * count * (dimension + PASSES))))
 
@@ -73,7 +73,7 @@ def radial(count: int, s: float) -> float:
 
 
 def descend(points: Tensor, settings: Settings) -> Iterator[Tensor]:
-    """Go down from unit points (K, d), step by step, until the residual is small or nothing lower can be told apart."""
+    """Go down from unit points (K, d), step by step, until the residual is small or no lower point is found."""
     place, memory, steps = evaluate(points, settings.s), Memory(points), 0
     while steps < settings.limit and place.residual > settings.tolerance:
         following = search(place, direction(place, memory, settings.s), settings.s)
@@ -88,7 +88,7 @@ def descend(points: Tensor, settings: Settings) -> Iterator[Tensor]:
 
 
 def direction(place: Place, memory: Memory, s: float) -> Tensor:
-    """Choose where to go, (K, d): no row turns by more than half a right angle."""
+    """Choose the direction of the next step, (K, d): no row turns by more than half a right angle."""
     lengths = place.vectors.norm(dim=1, keepdim=True)
     if memory.order:
         move = memory.direction(place.gradient, divider(place, s))
@@ -100,7 +100,7 @@ def direction(place: Place, memory: Memory, s: float) -> Tensor:
 
 
 def divider(place: Place, s: float) -> Callable[[Tensor], Tensor] | None:
-    """Divide slopes (K, d) by what resists there, whatever the lengths of the vectors; only where that pays."""
+    """Make a function that divides slopes (K, d) by the known stiffness; None where it does not pay."""
     count, dimension = place.points.shape
     if s > 0 or count <= dimension:
         return None
@@ -109,7 +109,7 @@ def divider(place: Place, s: float) -> Callable[[Tensor], Tensor] | None:
 
 
 def search(place: Place, move: Tensor, s: float) -> Place | None:
-    """Find a place along the move that fulfils the weak Wolfe conditions, or at least lies lower."""
+    """Find a point along the move that fulfils the weak Wolfe conditions, or is at least lower."""
     slope = dot(place.gradient, move)
     low, low_slope, high, reach = 0.0, slope, math.inf, 1.0
     best = None
@@ -129,7 +129,7 @@ def search(place: Place, move: Tensor, s: float) -> Place | None:
 
 
 def is_too_far(place: Place, there: Place, fall: float, rise: float, s: float) -> bool:
-    """Say whether the energy has not fallen as much as the slope promised; by the new slope when rounding hides it."""
+    """Tell whether the energy fell less than the slope promised; judge by the new slope where rounding hides it."""
     count = len(place.vectors)
     noise = NOISE * (count * (count - 1) / 2 if s == 0 else 1 + s)
     if -fall > noise:

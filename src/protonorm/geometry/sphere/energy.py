@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from protonorm.geometry.points import Array, give_back, take
-from protonorm.geometry.sphere.pairs import Block, Cloud, blocks, chunks, gather
+from protonorm.geometry.points import Array, convert_back, read_points
+from protonorm.geometry.sphere.pairs import Block, Cloud, blocks, chunks, make_cloud
 
 LARGEST = math.log(torch.finfo(torch.float64).max)
 FEW = 10_000  # numbers whose logarithms are taken one by one
@@ -18,7 +18,7 @@ EMPTY = -1e300  # stands for log 0
 
 
 class ForceField(NamedTuple):
-    """What the points feel, in a form that no exponent overflows."""
+    """Energy and forces of points, in a form that no exponent overflows."""
 
     level: float  # E for s = 0, log E for s > 0, of the pairs that do not coincide
     force: Tensor  # (K, d) −∇E for s = 0, −∇ log E for s > 0
@@ -33,24 +33,24 @@ class ForceField(NamedTuple):
 
 def energy(prototypes: Tensor | NDArray[Any], s: float = 0.0) -> float:
     """Sum the Riesz energy over all pairs: log 1/dist for s = 0 (Eq. 10), dist^−s for s > 0 (Eq. 8)."""
-    return force_field(take(prototypes), exponent(s)).energy(s)
+    return force_field(read_points(prototypes), exponent(s)).energy(s)
 
 
 def forces(prototypes: Array, s: float = 0.0) -> Array:
     """Compute F = −∇E, (K, d) (Eq. 11 for s = 0); points that coincide exactly do not push each other."""
-    return give_back(force_of(force_field(take(prototypes), exponent(s)), s), prototypes)
+    return convert_back(force_of(force_field(read_points(prototypes), exponent(s)), s), prototypes)
 
 
 def tangential(prototypes: Array, vectors: Array) -> Array:
     """Project the vectors (K, d) on the tangent spaces of the sphere at the unit prototypes (K, d)."""
-    points, arrows = take(prototypes), take(vectors, "vectors")
+    points, arrows = read_points(prototypes), read_points(vectors, "vectors")
     if points.shape != arrows.shape:
         raise ValueError(f"Prototypes {tuple(points.shape)} and vectors {tuple(arrows.shape)} must have one shape.")
-    return give_back(project(points, arrows), prototypes)
+    return convert_back(project(points, arrows), prototypes)
 
 
 def project(points: Tensor, arrows: Tensor) -> Tensor:
-    """Take away the part of each arrow along its unit point."""
+    """Remove from each vector (K, d) its part along the unit point."""
     return arrows - (arrows * points).sum(dim=1, keepdim=True) * points
 
 
@@ -73,13 +73,13 @@ def exp_or_inf(level: float) -> float:
 
 def force_field(points: Tensor, s: float) -> ForceField:
     """Compute energy and forces of (K, d) float64 points at once."""
-    cloud = gather(points)
+    cloud = make_cloud(points)
     force, levels, touching = torch.empty_like(points), [], False
     for block in blocks(cloud):
         level, weights = weigh(block, s)
         force[block.start : block.start + len(weights)] = push(cloud, weights, block)
         levels.append((slice(block.start, block.start + len(weights)), level))
-        touching |= len(block.void) > 0
+        touching |= len(block.coincident) > 0
     force.div_(cloud.radius)
     if s == 0:
         pairs = len(points) * (len(points) - 1) / 2
@@ -91,7 +91,7 @@ def force_field(points: Tensor, s: float) -> ForceField:
 
 
 def weigh(block: Block, s: float) -> tuple[float, Tensor]:
-    """Give the block's part of the level, and W (b, K) with F_j = Σ_k W_jk (c_j − c_k); the block is used up."""
+    """Compute the block's part of the level, and W (b, K) with F_j = Σ_k W_jk (c_j − c_k); overwrites the block."""
     if s == 0:
         level = -0.25 * sum_logs(block)  # each pair is met twice, and log dist = ½ log dist²
         return level, block.exclude(math.inf).reciprocal_()
@@ -118,7 +118,7 @@ def sum_logs(block: Block) -> float:
 
 
 def push(cloud: Cloud, weights: Tensor, block: Block) -> Tensor:
-    """Compute diag(W·1)·C − W·C for the rows of a block, the close pairs by differences; the weights are used up."""
+    """Compute diag(W·1)·C − W·C for the rows of a block, the close pairs by differences; overwrites the weights."""
     close = weights[block.near[:, 0], block.near[:, 1]].unsqueeze(1)
     weights[block.near[:, 0], block.near[:, 1]] = 0.0
     own = cloud.ball[block.start : block.start + len(weights)]

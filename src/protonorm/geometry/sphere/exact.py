@@ -11,7 +11,7 @@ from protonorm.geometry.points import unit
 
 
 def has_closed_form(count: int, dimension: int) -> bool:
-    """Say whether the best arrangement of K points in d dimensions is known in closed form."""
+    """Tell whether the best arrangement of K points in d dimensions is known in closed form."""
     return count <= dimension + 1 or dimension == 2
 
 

@@ -18,16 +18,16 @@ CURVED = 1e-12  # least cosine between a move and the change of slope along it
 
 
 class Memory:
-    """The inverse Hessian that the last moves suggest."""
+    """The inverse Hessian, estimated from the last moves."""
 
     def __init__(self, like: Tensor) -> None:
-        """Begin with nothing, for points shaped (K, d)."""
+        """Begin without moves, for points (K, d)."""
         self.rows = like.new_zeros(2 * LENGTH, like.numel())  # moves, then changes of slope
         self.products = np.zeros((2 * LENGTH, 2 * LENGTH))
         self.order: list[int] = []  # places in use, the oldest first
 
     def add(self, step: Tensor, change: Tensor) -> None:
-        """Remember a move (K, d) and the change of slope along it, if it tells of a positive curvature."""
+        """Remember a move (K, d) and the change of slope along it, if the curvature along it is positive."""
         pair = torch.stack((step.flatten(), change.flatten()))
         inner = (pair @ pair.T).tolist()
         if inner[0][1] <= CURVED * (inner[0][0] * inner[1][1]) ** 0.5:

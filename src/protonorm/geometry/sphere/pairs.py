@@ -18,7 +18,7 @@ BLOCK = 1 << 22  # numbers in a block: 32 MB
 
 
 class Cloud(NamedTuple):
-    """Points, and the same moved around the origin and into the unit ball, where rounding errors are smallest."""
+    """Points, and the same points centred and scaled into the unit ball, where rounding errors are smallest."""
 
     points: Tensor  # (K, d)
     ball: Tensor  # (K, d) = (points − centre) / radius
@@ -35,17 +35,17 @@ class Block(NamedTuple):
     start: int  # number of the first row
     squared: Tensor  # (b, K), infinite where a point meets itself or one that coincides with it
     near: Tensor  # (P, 2) close pairs (row in the block, column)
-    void: Tensor  # (P', 2) those of them that coincide
+    coincident: Tensor  # (P', 2) those of them that coincide
 
     def exclude(self, value: float) -> Tensor:
         """Put another value where no two different points meet."""
         self.squared.diagonal(self.start).fill_(value)
-        if len(self.void):
-            self.squared[self.void[:, 0], self.void[:, 1]] = value
+        if len(self.coincident):
+            self.squared[self.coincident[:, 0], self.coincident[:, 1]] = value
         return self.squared
 
 
-def gather(points: Tensor) -> Cloud:
+def make_cloud(points: Tensor) -> Cloud:
     """Centre and scale points (K, d)."""
     centred = points - points.mean(dim=0)
     radius = float(centred.norm(dim=1).max()) or 1.0
@@ -63,8 +63,8 @@ def blocks(cloud: Cloud) -> Iterator[Block]:
         near = (squared <= CLOSE).nonzero()
         for rows, columns in chunks(near, cloud):
             squared[rows, columns] = cloud.differences(rows + start, columns).square_().sum(dim=1)
-        void = near[squared[near[:, 0], near[:, 1]] == 0] if len(near) else near
-        block = Block(start, squared, near, void)
+        coincident = near[squared[near[:, 0], near[:, 1]] == 0] if len(near) else near
+        block = Block(start, squared, near, coincident)
         block.exclude(math.inf)
         yield block
 
@@ -78,16 +78,16 @@ def chunks(pairs: Tensor, cloud: Cloud) -> Iterator[tuple[Tensor, Tensor]]:
 
 def pair_distances(points: Tensor) -> Tensor:
     """List the distances of all pairs j < k of (K, d) points, (K(K−1)/2,), row after row."""
-    cloud, parts = gather(points), []
+    cloud, parts = make_cloud(points), []
     for block in blocks(cloud):
         above = torch.ones_like(block.squared, dtype=torch.bool).triu_(block.start + 1)
         parts.append(block.exclude(0.0)[above].sqrt_())
     return torch.cat(parts).mul_(cloud.radius)
 
 
-def closest(points: Tensor) -> Tensor:
+def nearest_distances(points: Tensor) -> Tensor:
     """Find the distance of every point (K, d) to its nearest other one, (K,); infinite when there is no other."""
-    cloud, parts = gather(points), []
+    cloud, parts = make_cloud(points), []
     for block in blocks(cloud):
         block.exclude(0.0).diagonal(block.start).fill_(math.inf)
         parts.append(block.squared.amin(dim=1).sqrt_())

@@ -23,7 +23,7 @@ REST = 4.0  # a in units of √K/d: with less, first trials of a line search go 
 
 
 class Stiffness(NamedTuple):
-    """What resists moves of unit points, prepared for division by it."""
+    """The resistance to moves of unit points, prepared for division by it."""
 
     points: Tensor  # (K, d)
     centred: Tensor  # (K, d), points minus their mean
@@ -32,7 +32,7 @@ class Stiffness(NamedTuple):
     rest: float  # a
 
     def divide(self, arrows: Tensor) -> Tensor:
-        """Find the tangential move (K, d) that tangential arrows (K, d) would push the points by."""
+        """Find the tangential move (K, d) to which tangential forces (K, d) would push the points."""
         turned = self.axes.T @ (self.centred.T @ arrows) @ self.axes
         stretch = (turned + turned.T) / (2 * self.rest + self.squares.unsqueeze(1) + self.squares)  # aS + ½(GS + SG)
         move = arrows - self.centred @ (self.axes @ stretch @ self.axes.T)
@@ -41,7 +41,7 @@ class Stiffness(NamedTuple):
 
 
 def stiffness(points: Tensor) -> Stiffness:
-    """Measure unit points (K, d)."""
+    """Measure the stiffness of unit points (K, d)."""
     centred = points - points.mean(dim=0)
     squares, axes = torch.linalg.eigh(centred.T @ centred)
     return Stiffness(points, centred, squares, axes, REST * math.sqrt(len(points)) / points.shape[1])

@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 
 
 def populations_and_runs(groups: Groups) -> dict[str, Any]:
-    """Give who holds what, and each run's details; runs whose clients hold the same share one population."""
+    """Collect who holds what and each run's details; runs with equal populations share one."""
     populations: dict[tuple[Any, ...], dict[str, Any]] = {}
     runs, spheres, unread = [], [], []
     count = sum(map(len, groups.values()))

@@ -21,7 +21,7 @@ NETWORKS = ("models", "auxiliary")  # settings whose values are networks
 
 
 class Command(NamedTuple):
-    """Words of a command, and what the record cannot say of them."""
+    """The words of a command, and notes on what the record does not hold."""
 
     words: list[str]
     notes: list[str]

@@ -102,7 +102,7 @@ def outcome(groups: Groups, table: Sequence[Row]) -> str:
 
 
 def cards(groups: Groups, table: Sequence[Row], *, ranked: bool) -> list[dict[str, Any]]:
-    """Put the first numbers on top: of each method, or of the one run."""
+    """Choose the numbers at the top of the page: of each method, or of the one run."""
     if len(groups) > 1:
         heads = [row for row in table if row.headline]
         return [

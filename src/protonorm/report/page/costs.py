@@ -29,7 +29,7 @@ def traffic(groups: Groups) -> list[dict[str, Any]]:
 
 
 def traffic_conclusion(rows: list[dict[str, Any]]) -> str:
-    """Say what was sent in all."""
+    """Say how much was sent in all rounds."""
     return "Sent in all rounds: " + listed([f"{row['name']} {size(row['up'] + row['down'])}" for row in rows]) + "."
 
 

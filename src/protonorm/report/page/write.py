@@ -43,7 +43,7 @@ def write_page(runs: Groups | Iterable[Run], path: str | Path) -> Path:
 
 
 def refuse_to_overwrite(path: Path) -> None:
-    """Refuse a path that is no name of a page, or where something other than a page is."""
+    """Refuse a path whose ending is not that of a page, or where something other than a page is."""
     if path.is_dir():
         raise ValueError(f"{path} is a folder; give the name of a file that ends in {' or '.join(ENDINGS)}.")
     if path.suffix.lower() not in ENDINGS:
@@ -53,7 +53,7 @@ def refuse_to_overwrite(path: Path) -> None:
 
 
 def is_page(path: Path) -> bool:
-    """Tell whether a file is a page that was written here."""
+    """Tell whether a file is a report page."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -93,5 +93,5 @@ def asset(name: str) -> str:
 
 
 def digest(text: str) -> str:
-    """Name a text for a content security policy."""
+    """Hash a text as a content security policy wants it."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,22 @@
+"""Modules that say so are imported without torch, which takes seconds."""
+
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+PROMISE = "Nothing here needs torch"
+
+
+def test_modules_that_promise_it_do_not_import_torch():
+    root = Path(str(files("protonorm")))
+    found = [path for path in root.rglob("*.py") if PROMISE in path.read_text(encoding="utf-8")]
+    names = [".".join(("protonorm", *path.relative_to(root).with_suffix("").parts)) for path in found]
+    assert {"protonorm.analysis.comparison", "protonorm.report.figures", "protonorm.runs.reader"} <= set(names)
+    code = (
+        "import importlib, sys\n"
+        "for name in sys.argv[1:]:\n"
+        "    importlib.import_module(name)\n"
+        "    assert 'torch' not in sys.modules, name"
+    )
+    subprocess.run([sys.executable, "-c", code, *names], check=True)

@@ -1,0 +1,114 @@
+"""Adding an algorithm touches its file, a line of the table, its test and its page: shown in a copy of the project."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+
+ALGORITHM = '''"""Nudge: the server tells how many samples there are, and clients weigh their loss by their share.
+
+server remembers: nothing
+server says:      samples (); nothing before the first round
+client remembers: model.*
+client says:      samples ()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from protonorm.core import Algorithm, Client, Field, Schema, Server, Step, Task, optional
+from protonorm.core.types import STRICT, NonNegative
+from protonorm.tensors import Tensors, snapshot
+
+
+@dataclass(frozen=True, config=STRICT)
+class Nudge(Algorithm):
+    """Train alone, a little more where there are more samples."""
+
+    weight: NonNegative = 0.5  # of the share
+
+    def schema(self, task: Task) -> Schema:
+        """Both sides say one number."""
+        samples = {"samples": Field((), torch.int64, least=1)}
+        return Schema(up=((samples,),), down=(optional(samples),))
+
+    def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
+        """Train with (1 + weight·share)·CE."""
+        model, own = client.load(state), torch.tensor(len(client.train))
+        share = float(own) / float(message.get("samples", own))
+
+        def loss(x: Tensor, y: Tensor) -> Tensor:
+            return (1 + self.weight * share) * cross_entropy(model(x), y)
+
+        mean = client.fit(loss, model)
+        return Step(snapshot("model", model), {"samples": own}, {"loss": mean})
+
+    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
+        """Add up."""
+        return Step({}, {"samples": torch.stack([reply["samples"] for reply in replies]).sum()})
+'''
+
+LINE = """    "nudge": Entry(
+        "protonorm.algorithms.nudge:Nudge", "a number", {"models": "any", "shares": "a number", "paper": "-"}
+    ),
+}
+"""
+
+COVERED = [
+    *("test_it_is_pure", "test_it_relies_on_nothing", "test_all_that_is_said_fits", "test_what_does_not_fit"),
+    *("test_every_engine_gives", "test_resumed_on_other", "test_a_client_with_one_class", "test_bytes_are_those"),
+    *("test_exchanging_the_test_part", "test_a_client_computes_the_same", "test_every_hyper_parameter"),
+    *(
+        "test_the_last_round_in_the_record",
+        "test_the_floating_numbers",
+        "test_more_batches_wait",
+        "test_training_lowers",
+    ),
+]
+
+
+def test_a_new_algorithm_is_covered_by_its_registration_alone(tmp_path):
+    """One new file and one line of the table; all contract tests find it, and nothing else is touched."""
+    for part in ("src", "tests", "experiments", "benchmarks", "docs"):
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__", "results"))
+    for part in ("pyproject.toml", "README.md", "mkdocs.yml"):
+        shutil.copy(ROOT / part, tmp_path / part)
+    package = tmp_path / "src" / "protonorm" / "algorithms"
+    (package / "nudge.py").write_text(ALGORITHM)
+    table = (package / "__init__.py").read_text()
+    (package / "__init__.py").write_text(table.rstrip().removesuffix("}") + LINE)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n0", "-v", "-p", "no:cacheprovider", "tests/contract", "-k", "nudge"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "src")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    passed = {line.split("::")[1].split("[")[0] for line in done.stdout.splitlines() if " PASSED" in line}
+    missing = [name for name in COVERED if not any(one.startswith(name) for one in passed)]
+    assert not missing
+    listed = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import protonorm as pn; print(pn.Nudge().weight, pn.Experiment(algorithm='nudge').key)",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "src")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert listed.stdout.startswith("0.5 nudge-fashion-seed0-")
