@@ -145,7 +145,7 @@ def test_a_head_with_a_nonlinearity_is_refused(wrap, zero):
         nn.init.zeros_(layer.weight)
         nn.init.zeros_(layer.bias)
     with pytest.raises(ValueError, match="one has a nonlinearity or another layer that changes its logits"):
-        check_linear(pn.SplitModel(nn.Identity(), wrap(layer)))
+        check_linear(pn.SplitModel(nn.Identity(), wrap(layer)), task_of(FedGH()))
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -153,7 +153,7 @@ def test_looking_at_a_head_changes_nothing(training):
     """Dropout is fine. Neither weights nor mode nor the random state are touched."""
     head = nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 3, bias=False), nn.Identity()).train(training)
     before, drawn = head[1].weight.clone(), torch.get_rng_state()
-    check_linear(pn.SplitModel(nn.Identity(), head))
+    check_linear(pn.SplitModel(nn.Identity(), head), task_of(FedGH(), head_bias=False))
     assert torch.equal(head[1].weight, before)
     assert all(module.training is training for module in head.modules())
     assert torch.equal(torch.get_rng_state(), drawn)

@@ -87,7 +87,7 @@ def test_a_new_algorithm_is_covered_by_its_registration_alone(tmp_path):
     table = (package / "__init__.py").read_text()
     (package / "__init__.py").write_text(table.rstrip().removesuffix("}") + LINE)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-n0", "-v", "-p", "no:cacheprovider", "tests/contract", "-k", "nudge"],
+        [sys.executable, "-m", "pytest", "-n0", "-vv", "-p", "no:cacheprovider", "tests/contract", "-k", "nudge"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path / "src")},
         capture_output=True,

@@ -48,9 +48,9 @@ class FedGen(Algorithm):
         taught = {name: Field(tuple(value.shape), value.dtype) for name, value in weights.items()}
         return make_schema(task, up=(*head, (counts,)), down=(*head, optional({**taught, **counts})))
 
-    def check_network(self, model: SplitModel) -> None:
+    def check_network(self, model: SplitModel, task: Task) -> None:
         """Refuse a head that is more than one linear layer."""
-        check_linear(model)
+        check_linear(model, task)
 
     def init_server(self, server: Server) -> Step:
         """Begin with one head for all; the generator is not sent until it is trained."""

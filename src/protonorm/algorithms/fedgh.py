@@ -40,9 +40,9 @@ class FedGH(Algorithm):
         """Clients send prototypes, the server a head."""
         return make_schema(task, up=((class_vectors("K_i"),),), down=head_slots(task))
 
-    def check_network(self, model: SplitModel) -> None:
+    def check_network(self, model: SplitModel, task: Task) -> None:
         """Refuse a head that is more than one linear layer."""
-        check_linear(model)
+        check_linear(model, task)
 
     def init_server(self, server: Server) -> Step:
         """Begin with one head for all."""

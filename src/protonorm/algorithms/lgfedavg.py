@@ -39,9 +39,9 @@ class LGFedAvg(Algorithm):
         head = head_slots(task)
         return make_schema(task, up=(*head, EXAMPLES) if self.weighting == "samples" else head, down=head)
 
-    def check_network(self, model: SplitModel) -> None:
+    def check_network(self, model: SplitModel, task: Task) -> None:
         """Refuse a head that has other parameters than one linear layer."""
-        check_one_layer(model)
+        check_one_layer(model, task)
 
     def init_server(self, server: Server) -> Step:
         """Begin with one head for all."""

@@ -45,9 +45,9 @@ class Algorithm(ABC):
     def schema(self, task: Task) -> Schema:
         """Say what each side may say: names, types, shapes and bounds."""
 
-    def check_network(self, model: SplitModel) -> None:
+    def check_network(self, model: SplitModel, task: Task) -> None:
         """Refuse, with a ValueError, a client's network that the method cannot work with."""
-        del model  # any network will do
+        del model, task  # any network will do
 
     def init_server(self, server: Server) -> Step:
         """Begin: what the server remembers and says before the first round."""

@@ -28,11 +28,12 @@ class Field(NamedTuple):
     least: int | None = None  # of integers
     below: Size | None = None  # integers are smaller than this
     distinct: bool = False  # no integer occurs twice
+    some: bool = False  # not all integers are zero
 
     def describe(self) -> dict[str, Any]:
         """Describe it in plain data."""
         plain: dict[str, Any] = {"type": str(self.dtype).removeprefix("torch."), "shape": list(self.shape)}
-        rest = {"least": self.least, "below": self.below, "distinct": self.distinct or None}
+        rest = {"least": self.least, "below": self.below, "distinct": self.distinct or None, "some": self.some or None}
         return plain | {name: value for name, value in rest.items() if value is not None}
 
 
@@ -97,6 +98,8 @@ class Schema:
         if (wanted.least is not None and least < wanted.least) or (top is not None and most >= top):
             high = f" to {top - 1}" if top is not None else " on"
             raise ValueError(f"{where} from {least} to {most}; expected whole numbers from {wanted.least}{high}.")
+        if wanted.some and not least and not most:
+            raise ValueError(f"{where} with nothing but zeros.")
         if wanted.distinct and len(value.unique()) < value.numel():
             raise ValueError(f"{where} with a number that occurs more than once.")
 

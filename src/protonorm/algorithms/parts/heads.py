@@ -10,7 +10,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn.functional import linear as linear_function
 
-from protonorm.core import Server, SplitModel
+from protonorm.core import Server, SplitModel, Task
 from protonorm.tensors import Tensors, floats, prefixed, snapshot, under
 
 SCALES = (0.01, 1.0, 100.0)  # of random features for which a head is compared with its linear layer
@@ -47,16 +47,20 @@ def linear(head: Tensors) -> nn.Linear:
     return layer
 
 
-def check_one_layer(model: SplitModel) -> None:
-    """Refuse a network whose head has other parameters than those of one linear layer."""
-    _layer(model.head.state_dict())
+def check_one_layer(model: SplitModel, task: Task) -> None:
+    """Refuse a network whose head has other parameters than those of one linear layer, of the form that all share."""
+    if ("bias" in _layer(model.head.state_dict())) != task.head_bias:
+        raise ValueError(
+            "Heads are shared, so that all must have one form, but some networks have a head with a bias and others "
+            "one without."
+        )
 
 
 @torch.no_grad()
-def check_linear(model: SplitModel) -> None:
+def check_linear(model: SplitModel, task: Task) -> None:
     """Refuse a network whose head is more than its linear layer: the server trains that layer and nothing beside it."""
+    check_one_layer(model, task)
     head, generator = floats(model.head.state_dict()), torch.Generator().manual_seed(0)
-    _layer(head)
     drawn = {name: torch.randn(value.shape, generator=generator).to(value) for name, value in head.items()}
     layer = _layer(drawn)
     weight = layer["weight"]  # (K, d)

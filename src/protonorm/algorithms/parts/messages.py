@@ -27,7 +27,7 @@ def class_vectors(count: str, name: str = "prototypes", width: str = "d") -> dic
 
 def class_counts(count: str, least: int) -> Form:
     """Describe numbers of samples by class, (count,)."""
-    return {"counts": Field((count,), torch.int64, least=least)}
+    return {"counts": Field((count,), torch.int64, least=least, some=True)}
 
 
 def head_slots(task: Task) -> tuple[Slot, ...]:
