@@ -33,7 +33,9 @@ def choose(folder: Path) -> NDArray[np.uint8]:
     """Take the first pictures of each class, class after class: (6000, 28, 28)."""
     pictures = read(folder / "train-images-idx3-ubyte.gz", 16).reshape(-1, SIDE, SIDE)
     labels = read(folder / "train-labels-idx1-ubyte.gz", 8)
-    return pictures[np.concatenate([np.flatnonzero(labels == k)[:EACH] for k in range(len(CLASSES))])]
+    first = np.concatenate([np.flatnonzero(labels == k)[:EACH] for k in range(len(CLASSES))])
+    chosen: NDArray[np.uint8] = pictures[first]
+    return chosen
 
 
 def main() -> None:

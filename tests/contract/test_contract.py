@@ -139,10 +139,10 @@ def test_a_client_with_one_class_in_a_cohort_of_one(tmp_path, algorithm):
 
 def test_training_lowers_the_loss(tmp_path, algorithm):
     """From the second round on, when the server's word is part of the loss."""
-    settings = {"partition": "iid", "rounds": 16, "dataset": {"name": "spiral", "points": 300}, "lr": 0.005}
+    settings = {"partition": "iid", "rounds": 20, "dataset": {"name": "spiral", "points": 300}, "lr": 0.005}
     experiment = spiral(algorithm=algorithm, **settings)
     losses = [record.loss for record in run(experiment, out=tmp_path).history]
-    assert losses[-1] < 0.97 * losses[1]
+    assert losses[-1] < 0.98 * losses[1]
 
 
 def test_bytes_are_those_of_the_messages(tmp_path, algorithm):

@@ -74,9 +74,7 @@ def test_a_round_without_a_quorum_is_tried_again_to_the_same_bytes(tmp_path):
 def test_after_all_tries_nothing_is_committed_and_the_run_goes_on_later(tmp_path):
     experiment = spiral()
     folder = run_folder(experiment, tmp_path / "broken")
-    with pytest.raises(
-        TooFewReplies, match=r"Round 2 does not count: 5 of 6 clients replied, 6 must \(client 4"
-    ):
+    with pytest.raises(TooFewReplies, match=r"Round 2 does not count: 5 of 6 clients replied, 6 must \(client 4"):
         play(experiment, folder, plan={(2, 4): 3})
     assert len(read_run(folder).rounds) == 1
     play(experiment, folder)
