@@ -1,0 +1,66 @@
+"""Folders for temporary files. A process that is killed leaves its folder behind; the next one to start removes it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from filelock import FileLock, Timeout
+
+LOCK = "lock"  # held as long as the folder's process lives
+YOUNG = 60.0  # seconds in which a folder may still be without its lock
+
+
+class Scratch:
+    """A folder that only its owner can read, and that is removed when it is no longer needed."""
+
+    def __init__(self, parent: Path | None = None, prefix: str = "protonorm-") -> None:
+        """Make the folder, after those that killed processes left in the same place are removed."""
+        place = parent or Path(tempfile.gettempdir())
+        remove_abandoned(place, prefix)
+        self.folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))  # with mode 0700
+        self._lock = FileLock(self.folder / LOCK)
+        self._lock.acquire(timeout=0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.remove()
+
+    def release(self) -> None:
+        """Let go of the folder, which has been moved elsewhere or will be."""
+        self._lock.release()
+        (self.folder / LOCK).unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Remove the folder and all that is in it."""
+        self._lock.release()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def remove_abandoned(place: Path, prefix: str) -> None:
+    """Remove the folders of processes that have ended; those of other users and of living processes stay."""
+    for folder in place.glob(f"{prefix}*"):
+        with suppress(OSError):
+            found = folder.lstat()
+            own = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+            if own and stat.S_ISDIR(found.st_mode) and _is_abandoned(folder, found):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_abandoned(folder: Path, found: os.stat_result) -> bool:
+    if not (folder / LOCK).exists():
+        return time.time() - found.st_mtime > YOUNG
+    try:
+        FileLock(folder / LOCK).acquire(timeout=0).lock.release()
+    except Timeout:
+        return False
+    return True

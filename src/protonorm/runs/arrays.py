@@ -1,0 +1,64 @@
+"""Arrays of a record: compact, named, and with a checksum. Nothing here needs torch.
+
+population.safetensors   train (M, K), test (M, K): samples of each client and class
+evaluations.bin          one block for each round: who was evaluated, with which counts; and the prototypes' margins
+figures.safetensors      arrays for the figures, such as the first alignment's distances
+prototypes/R.safetensors classes (K',) and prototypes (K', d) of round R
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+
+from protonorm.files import BLANK, check_seal, damaged, read_sealed, replace, seal
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def encode_arrays(arrays: Mapping[str, NDArray[Any]], stamp: str) -> bytes:
+    """Write arrays with a stamp and a checksum; integers as small as they can be."""
+    whole = {name: np.ascontiguousarray(_small(array)) for name, array in arrays.items()}
+    return bytes(seal(safetensors.numpy.save(whole, {"stamp": f"{stamp} {BLANK}"}), stamp))
+
+
+def decode_arrays(content: bytes, path: Path, stamp: str) -> Arrays:
+    """Read what `encode_arrays` wrote; integers come back as int64."""
+    found = check_seal(content, path)
+    if found != stamp:
+        raise damaged(path, f"it is stamped {found!r} where {stamp!r} was expected")
+    return _wide(content, path)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], stamp: str) -> None:
+    """Write a file of arrays in one atomic step."""
+    replace(path, encode_arrays(arrays, stamp))
+
+
+def read_arrays(path: Path, stamp: str) -> Arrays:
+    """Read a file of arrays, if it is whole and what the stamp says."""
+    return _wide(read_sealed(path, stamp), path)
+
+
+def _wide(content: bytes, path: Path) -> Arrays:
+    try:
+        found = safetensors.numpy.load(content)
+    except (SafetensorError, ValueError, TypeError) as error:
+        raise damaged(path, f"it is not a whole tensor file ({error})") from error
+    return {name: one.astype(np.int64) if one.dtype.kind in "iu" else one for name, one in found.items()}
+
+
+def _small(array: NDArray[Any]) -> NDArray[Any]:
+    """Take the smallest type that holds all integers of an array."""
+    if array.dtype.kind not in "iu" or not array.size:
+        return array
+    low, high = int(array.min()), int(array.max())
+    kinds = (np.uint8, np.uint16, np.uint32) if low >= 0 else (np.int8, np.int16, np.int32)
+    fitting = (kind for kind in kinds if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
+    return array.astype(next(fitting, np.int64))

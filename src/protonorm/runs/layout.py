@@ -1,0 +1,85 @@
+"""Where things are in a run's folder, and how far a run is. Nothing here needs torch.
+
+experiment.json         settings, rules, networks, classes, versions
+population.safetensors  samples of each client and class
+metrics.jsonl           one line a round; no time, no host: equal for equal experiments
+evaluations.bin         arrays of each round: counts by client and by class, margins
+timings.jsonl           seconds a round
+server.safetensors      what the server remembers and last said; its rename commits a round
+clients/ID.ROUND.safetensors    what a client remembers after the last round it trained in
+prototypes/ROUND.safetensors    the global prototypes, at up to 50 evenly spaced rounds
+figures.safetensors     arrays for the figures, such as the first alignment's distances
+failure.json            why and where a run stopped, if it did
+
+Every file has a checksum inside, every line and every block of arrays one of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+
+from protonorm.files import HEADER, damaged
+
+INFO = "experiment.json"
+POPULATION = "population.safetensors"
+METRICS = "metrics.jsonl"
+EVALUATIONS = "evaluations.bin"
+TIMINGS = "timings.jsonl"
+SERVER = "server.safetensors"
+CLIENTS = "clients"
+PROTOTYPES = "prototypes"
+FIGURES = "figures.safetensors"
+FAILURE = "failure.json"
+
+SNAPSHOTS = 50  # rounds whose prototypes are kept
+
+
+def stamp(key: str, what: str, round: int) -> str:
+    """Say what a tensor file holds: of which run, of whom, after which round."""
+    return f"{key} {what} {round}"
+
+
+def snapshot_rounds(rounds: int) -> set[int]:
+    """Choose the rounds whose prototypes are kept."""
+    return set(np.linspace(1, rounds, min(SNAPSHOTS, rounds)).round().astype(int).tolist())
+
+
+def committed(folder: Path) -> int:
+    """Tell how many rounds of a run are committed: the stamp of the server's file says it."""
+    path = folder / SERVER
+    if not path.exists():
+        return 0
+    try:
+        with path.open("rb") as file:
+            size = min(int.from_bytes(file.read(HEADER), "little"), path.stat().st_size)
+            stamped = json.loads(file.read(size))["__metadata__"]["stamp"]
+        return int(stamped.rsplit(" ", 2)[1])
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise damaged(path, "it is not a whole state file of protonorm") from error
+
+
+def runs_root(out: Path | None = None) -> Path:
+    """Find the folder of all runs: the one given, PROTONORM_RUNS, or ./runs."""
+    return out or Path(os.environ.get("PROTONORM_RUNS") or "runs")
+
+
+def find_runs(root: Path) -> list[Path]:
+    """List the run folders under a root."""
+    return sorted(path.parent for path in root.glob(f"*/{INFO}"))
+
+
+def find_run(root: Path, name: str) -> Path:
+    """Find a run by its folder, its name, or the beginning of its name."""
+    for folder in (Path(name), root / name):
+        if (folder / INFO).exists():
+            return folder
+    matches = [folder for folder in find_runs(root) if folder.name.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    known = [folder.name for folder in matches or find_runs(root)]
+    what = "Several runs begin with" if matches else "There is no run"
+    raise ValueError(f"{what} {name!r} in {root}; there are: {', '.join(known) or 'none'}.")

@@ -1,0 +1,167 @@
+"""What a run's record holds, as types. Nothing here needs torch.
+
+Numbers that there are for each client or class are in arrays (see `arrays`), never in text.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from annotated_types import Ge, Le, MinLen
+from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, model_validator
+
+FORMAT: Final = 2  # of a run's files; another one gives another key
+
+Number = Annotated[float, AllowInfNan(False)]
+Whole = Annotated[int, Ge(0)]
+Share = Annotated[float, Ge(0), Le(1)]
+Name = Annotated[str, MinLen(1)]
+Text = Annotated[str, MinLen(1)]
+
+
+class Part(BaseModel):
+    """A part of a record: frozen, and nothing in it is unknown."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class InputInfo(Part):
+    """One sample, as it is stored."""
+
+    shape: Annotated[list[Annotated[int, Ge(1)]], MinLen(1)]  # (H, W, C) or (D,)
+    type: Name
+
+    @property
+    def network_shape(self) -> tuple[int, ...]:
+        """Give the shape that a network gets: (C, H, W) for pictures, (D,) for vectors."""
+        size = self.shape
+        return (size[2], size[0], size[1]) if len(size) == 3 else tuple(size)
+
+
+class Component(BaseModel):
+    """A method, a data set or a partition: its name, and whatever settings it has."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+
+    name: Name
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Give its settings without the name."""
+        return dict(self.model_extra or {})
+
+
+class ExperimentInfo(BaseModel):
+    """The settings of a run, as plain data; those that the record itself needs are typed."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+
+    algorithm: Component
+    dataset: Component
+    partition: Component
+    models: Any
+    feature_dim: Annotated[int, Ge(1)]
+    clients: Annotated[int, Ge(1)]
+    rounds: Whole
+    seed: Whole
+
+    def plain(self) -> dict[str, Any]:
+        """Give all settings as plain data."""
+        return self.model_dump(mode="json")
+
+
+class RunInfo(Part):
+    """What a run is, written before its first round (experiment.json)."""
+
+    format: Literal[2]
+    key: Name
+    experiment: ExperimentInfo
+    changed: dict[str, Any]  # the settings that differ from the usual ones, named as on the command line
+    rules: Annotated[list[Name], MinLen(1)]
+    headline: Name
+    networks: Annotated[list[Any], MinLen(1)]  # client i has number i mod n
+    classes: Annotated[list[str], MinLen(1)]
+    input: InputInfo
+    versions: dict[str, str]
+
+    @model_validator(mode="after")
+    def _headline_is_a_rule(self) -> RunInfo:
+        if self.headline not in self.rules:
+            raise ValueError(f"its headline {self.headline!r} is none of its rules, {', '.join(self.rules)}")
+        return self
+
+    def network(self, id: int) -> Any:
+        """Name a client's network: a text, or a dict for one of the user's own."""
+        return self.networks[id % len(self.networks)]
+
+    def network_name(self, id: int) -> str:
+        """Name a client's network in one word."""
+        network = self.network(id)
+        return str(network["name"]) if isinstance(network, dict) else str(network)
+
+
+class Accuracy(Part):
+    """One rule in one round, over the clients that were evaluated."""
+
+    pooled: Share  # right answers over samples of all clients
+    mean: Share  # mean of the clients' own accuracies
+    worst: Share  # mean of the worst tenth of the clients
+
+
+class Traffic(Part):
+    """What a round's cohort sent and was sent."""
+
+    up: Whole
+    down: Whole
+
+
+class Distances(Part):
+    """Distances between the published prototypes of a round."""
+
+    min: Number
+    mean: Number
+    max: Number
+
+
+class ArrayRef(Part):
+    """Where a round's arrays stand in evaluations.bin."""
+
+    start: Whole
+    size: Annotated[int, Ge(1)]
+
+
+class RoundRecord(Part):
+    """One round (a line of metrics.jsonl); nothing in it depends on the time or the machine."""
+
+    round: Annotated[int, Ge(1)]
+    cohort: Annotated[list[Whole], MinLen(1)] | Literal["all"]
+    lost: dict[str, str] = Field(default_factory=dict)  # clients that did not answer, by number, and why
+    evaluated: Literal["all", "cohort", "nobody"]
+    metrics: dict[str, Number]  # what clients reported, averaged over those that replied: usually `loss`
+    rules: dict[str, Accuracy | None]  # None for a rule that does not exist yet; empty if nobody was evaluated
+    unseen: Share | None  # share of the samples whose class has no local prototype
+    bytes: Traffic
+    floats: Traffic
+    server: dict[str, Number]  # what the server reported
+    prototypes: Distances | None
+    arrays: ArrayRef
+
+    @property
+    def loss(self) -> float | None:
+        """Give the mean training loss; None for an algorithm that reports none."""
+        return self.metrics.get("loss")
+
+
+class Failure(Part):
+    """Why and where a run stopped (failure.json)."""
+
+    round: Whole
+    reason: Text
+
+
+class Seconds(BaseModel):
+    """How long a round took (a line of timings.jsonl)."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+
+    round: Annotated[float, Ge(0), AllowInfNan(False)]

@@ -1,0 +1,88 @@
+"""The clients' states of a run: a file each, and the last used ones in memory."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+
+from protonorm import tensors
+from protonorm.runs.layout import stamp
+from protonorm.tensors import Tensors, nbytes
+
+CACHE = 2**29  # bytes of states that a process keeps in memory
+
+
+class StateCache:
+    """The last state of each client in memory, up to a number of bytes; the longest unused ones go first."""
+
+    def __init__(self, limit: int = CACHE) -> None:
+        self._limit = limit
+        self._size = 0
+        self._held: OrderedDict[int, tuple[int, Tensors]] = OrderedDict()  # by client: round and state
+
+    def get(self, id: int, round: int) -> Tensors | None:
+        """Find a client's state after a round."""
+        held = self._held.get(id)
+        if held is None or held[0] != round:
+            return None
+        self._held.move_to_end(id)
+        return held[1]
+
+    def put(self, id: int, round: int, state: Tensors) -> None:
+        """Keep a client's state in place of the one before."""
+        self.drop(id)
+        self._held[id] = round, state
+        self._size += nbytes(state)
+        while self._size > self._limit:
+            self.drop(next(iter(self._held)))
+
+    def drop(self, id: int) -> None:
+        """Forget a client's state, if there is one."""
+        if (old := self._held.pop(id, None)) is not None:
+            self._size -= nbytes(old[1])
+
+
+class FolderStore:
+    """States in a folder, one file for each client and round; processes may share it, each with its own clients."""
+
+    def __init__(self, folder: Path, key: str, cache: int = CACHE) -> None:
+        self.folder = folder
+        self.key = key
+        self._cache = StateCache(cache)
+        self._known: dict[int, set[int]] = {}  # rounds of each client whose files were read or written here
+
+    def load(self, id: int, round: int) -> Tensors:
+        """Read a client's state after a round."""
+        self._known.setdefault(id, set()).add(round)
+        state = self._cache.get(id, round)
+        if state is None:
+            state = tensors.load(self._path(id, round), self._stamp(id, round))
+            self._cache.put(id, round, state)
+        return state
+
+    def save(self, id: int, round: int, state: Tensors) -> None:
+        """Keep a client's state after a round, beside the one before."""
+        self._known.setdefault(id, set()).add(round)
+        tensors.save(self._path(id, round), state, self._stamp(id, round))
+        self._cache.put(id, round, state)
+
+    def keep_only(self, id: int, round: int) -> None:
+        """Drop the states of a client that were read or written here, but the one after a round."""
+        for other in self._known.get(id, set()) - {round}:
+            self._path(id, other).unlink(missing_ok=True)
+        self._known[id] = {round}
+
+    def tidy(self, trained: Sequence[int]) -> None:
+        """Remove what no resumed run can need, given the round that each client last trained in; done once, at first."""
+        for path in self.folder.glob("*.safetensors"):
+            match = re.fullmatch(r"(\d+)\.(\d+)\.safetensors", path.name)
+            if match and int(match[1]) < len(trained) and trained[int(match[1])] != int(match[2]):
+                path.unlink(missing_ok=True)
+
+    def _path(self, id: int, round: int) -> Path:
+        return self.folder / f"{id}.{round}.safetensors"
+
+    def _stamp(self, id: int, round: int) -> str:
+        return stamp(self.key, f"client-{id}", round)

@@ -1,0 +1,109 @@
+"""One typed reader for all records: what is wrong is said with the name of the file."""
+
+import json
+
+import numpy as np
+import pytest
+
+from protonorm.files import parse_json, sealed
+from protonorm.runs import layout
+from protonorm.runs.reader import read_run
+from tests.runs.records import record
+
+
+def rewrite(path, change, pretty=True, line=None):
+    """Change a sealed JSON object and seal it again: the content is wrong, not the checksum."""
+    lines = [path.read_bytes()] if pretty else path.read_bytes().splitlines(keepends=True)
+    place = line or 0
+    value = parse_json(lines[place], path)
+    value.pop("checksum")
+    change(value)
+    lines[place] = sealed(value, pretty=pretty)
+    path.write_bytes(b"".join(lines))
+
+
+def info(change):
+    return lambda folder: rewrite(folder / layout.INFO, change)
+
+
+def line(number, change):
+    return lambda folder: rewrite(folder / layout.METRICS, change, pretty=False, line=number)
+
+
+def failure(text):
+    return lambda folder: (folder / layout.FAILURE).write_bytes(sealed(text, pretty=True))
+
+
+DAMAGES = {
+    "fewer lines": (
+        lambda f: (f / layout.METRICS).write_bytes(b"".join((f / layout.METRICS).read_bytes().splitlines(True)[:2])),
+        "metrics.jsonl.*: 2 lines for 3 committed",
+    ),
+    "no lines": (lambda f: (f / layout.METRICS).unlink(), "metrics.jsonl.*: 0 lines for 3 committed"),
+    "round twice": (line(1, lambda v: v.update(round=1)), "metrics.jsonl.*line 2 is that of round 1"),
+    "no rules": (line(0, lambda v: v.pop("rules")), "metrics.jsonl.*rules"),
+    "an accuracy of two": (line(2, lambda v: v["rules"]["global"].update(pooled=2.0)), "metrics.jsonl.*pooled"),
+    "an unknown entry": (line(0, lambda v: v.update(more=1)), "metrics.jsonl.*more"),
+    "rounds in words": (info(lambda v: v["experiment"].update(rounds="3")), "experiment.json.*experiment.rounds"),
+    "no settings": (info(lambda v: v.update(experiment=[])), "experiment.json.*experiment"),
+    "no rule": (info(lambda v: v.update(rules=[])), "experiment.json.*rules"),
+    "another headline": (info(lambda v: v.update(headline="x")), "headline 'x' is none of its rules"),
+    "no reason": (failure({"round": 2}), "failure.json is damaged: reason"),
+    "no round": (failure({"reason": "x"}), "failure.json is damaged: round"),
+    "no checksum": (lambda f: (f / layout.FAILURE).write_text('{"round": 1, "reason": "x"}'), "it has no checksum"),
+    "no object": (lambda f: (f / layout.INFO).write_text("[]"), "holds a list"),
+    "deep nesting": (lambda f: (f / layout.INFO).write_text("[" * 100000), "not valid JSON"),
+    "a number without end": (lambda f: (f / layout.INFO).write_text('{"format": ' + "9" * 5000 + "}"), "valid JSON"),
+}
+
+
+@pytest.mark.parametrize(("damage", "said"), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_record_is_refused_by_the_name_of_its_file(tmp_path, damage, said):
+    folder = record(tmp_path / "run")
+    damage(folder)
+    with pytest.raises(ValueError, match=said):
+        read_run(folder)
+
+
+def test_a_run_at_work_has_more_lines_than_committed_rounds(tmp_path):
+    folder = record(tmp_path / "run", done=2)
+    with (folder / layout.METRICS).open("a") as file:
+        file.write('{"round": 3}\n{"rou')
+    run = read_run(folder)
+    assert len(run.rounds) == 2
+    assert not run.finished
+
+
+def test_the_record_of_another_version_is_refused_in_a_sentence(tmp_path):
+    """Format 1 had no field for it."""
+    folder = tmp_path / "old"
+    folder.mkdir()
+    (folder / layout.INFO).write_text(json.dumps({"key": "k", "experiment": {"rounds": 1}, "rules": ["logits"]}))
+    with pytest.raises(ValueError, match=r"another version of protonorm \(format 1\); this version reads format 2"):
+        read_run(folder)
+
+
+def test_arrays_become_accuracies_of_clients_and_classes(tmp_path):
+    """Client 0 has 1 of 2 right, client 1 2 of 2; of the classes 1 of 1, 1 of 2, 1 of 1."""
+    run = read_run(record(tmp_path / "run"))
+    last = run.rounds[-1]
+    assert run.by_client(last, "global").tolist() == [0.5, 1.0]
+    assert run.by_class(last, "logits").tolist() == [1.0, 0.5, 1.0]
+    assert np.isnan(run.by_client(last, "local")).all()
+    classes, margins = run.margins(last)
+    assert (classes.tolist(), margins.tolist()) == ([0, 2], [0.5, 0.25])
+    assert run.population.train.tolist() == [[3, 1, 0], [0, 2, 2]]
+
+
+def test_majority_predicts_the_most_frequent_training_class(tmp_path):
+    """Client 0 guesses class 0, 1 of its 2 test samples; client 1 class 1, the first of equals, 1 of 2."""
+    found = read_run(record(tmp_path / "run")).majority
+    assert (found.pooled, found.mean, found.worst) == (0.5, 0.5, 0.5)
+
+
+def test_summary_has_best_last_and_the_mean_of_own_bests(tmp_path):
+    found = read_run(record(tmp_path / "run")).summary()
+    assert (found.best.round, found.last.round) == (1, 3)  # the first of equals
+    assert found.best.pooled == 0.75
+    assert found.own_best == 0.75
+    assert read_run(tmp_path / "run").summary("local") is None

@@ -1,0 +1,158 @@
+"""A run's folder: whole after every kill, and every flipped bit is noticed."""
+
+import numpy as np
+import pytest
+import torch
+
+from protonorm.runs import layout
+from protonorm.runs.reader import read_run
+from protonorm.runs.writer import RunWriter
+from tests.runs.records import commit, describe, record, resumed
+
+
+@pytest.fixture
+def writer(tmp_path):
+    with RunWriter(tmp_path / "run", "key", 100) as writer:
+        describe(writer, rounds=100)
+        yield writer
+
+
+def test_a_new_folder_has_nothing_to_resume(writer):
+    assert writer.resume() is None
+
+
+def test_resume_gives_what_was_committed_last(writer):
+    resumed(writer)
+    commit(writer, 1, [1, 1])
+    commit(writer, 2, [2, 1])
+    found = writer.resume()
+    assert (found.round, found.trained) == (2, [2, 1])
+    assert (found.state["s"], found.message["m"]) == (2, -2)
+    assert writer.store.load(0, 2)["w"][0] == 2
+    assert writer.store.load(1, 1)["w"][0] == 1
+
+
+def test_what_came_after_the_last_commit_is_taken_back(writer):
+    resumed(writer)
+    commit(writer, 1, [1, 1])
+    whole = {name: (writer.folder / name).read_bytes() for name in (layout.METRICS, layout.EVALUATIONS, layout.TIMINGS)}
+    writer.store.save(0, 2, {"w": torch.zeros(1)})  # killed before the server's rename
+    for name in whole:
+        with (writer.folder / name).open("ab") as file:
+            file.write(b'{"round": 2}\n{"rou')
+    (writer.folder / "clients" / ".0.2.safetensors.99").write_bytes(b"half")
+    assert writer.resume().round == 1
+    assert {name: (writer.folder / name).read_bytes() for name in whole} == whole
+    assert sorted(path.name for path in (writer.folder / "clients").iterdir()) == ["0.1.safetensors", "1.1.safetensors"]
+
+
+def test_the_state_before_stays_until_the_commit(writer):
+    resumed(writer)
+    commit(writer, 1, [1, 1])
+    writer.store.save(0, 2, {"w": torch.zeros(1)})
+    assert writer.store.load(0, 1)["w"][0] == 1
+    writer.store.keep_only(0, 2)
+    assert not (writer.folder / "clients" / "0.1.safetensors").exists()
+    assert writer.store.load(0, 2)["w"][0] == 0
+
+
+def test_a_second_process_is_refused(writer):
+    with pytest.raises(BlockingIOError, match="Another process"), RunWriter(writer.folder, "key", 100):
+        pass
+
+
+def test_another_experiment_in_the_folder_is_refused_and_left(writer):
+    before = (writer.folder / layout.INFO).read_bytes()
+    describe(writer, rounds=100)
+    with pytest.raises(ValueError, match="another experiment"):
+        describe(writer, rounds=99)
+    assert (writer.folder / layout.INFO).read_bytes() == before
+
+
+def test_a_missing_or_swapped_client_file_is_refused(writer):
+    resumed(writer)
+    commit(writer, 1, [1, 1])
+    clients = writer.folder / "clients"
+    (clients / "0.1.safetensors").replace(clients / "1.1.safetensors")
+    fresh = RunWriter(writer.folder, "key", 100).store
+    with pytest.raises(ValueError, match="not the right file"):
+        fresh.load(1, 1)
+    with pytest.raises(ValueError, match="missing"):
+        fresh.load(0, 1)
+
+
+def test_lost_metrics_are_noticed(writer):
+    resumed(writer)
+    commit(writer, 1, [1, 1])
+    (writer.folder / layout.METRICS).write_text("")
+    with pytest.raises(ValueError, match="0 lines for 1 committed"):
+        writer.resume()
+
+
+def test_prototypes_are_kept_at_fifty_evenly_spaced_rounds(writer):
+    resumed(writer)
+    for round in range(1, 101):
+        commit(writer, round, [round, round], {"prototypes": torch.ones(1, 1), "classes": torch.arange(1)})
+    kept = sorted(int(path.stem) for path in (writer.folder / "prototypes").iterdir())
+    assert len(kept) == 50
+    assert (kept[0], kept[-1]) == (1, 100)
+
+
+def test_the_cache_is_bounded_and_the_disk_is_read_for_the_rest(tmp_path):
+    """Room for two states of 400 bytes: of three clients, the longest unused one is read from its file again."""
+    from protonorm.runs.states import FolderStore
+
+    store = FolderStore(tmp_path, "key", cache=800)
+    states = {id: {"w": torch.full((100,), float(id))} for id in range(3)}
+    for id, state in states.items():
+        store.save(id, 1, state)
+    assert store.load(2, 1) is states[2]
+    assert store.load(0, 1) is not states[0]
+    assert torch.equal(store.load(0, 1)["w"], states[0]["w"])
+    with pytest.raises(ValueError, match="missing"):
+        store.load(0, 2)
+
+
+def read_everything(folder):
+    """Read all that a record holds, as tables, pages and resumed runs do."""
+    run = read_run(folder)
+    assert run.population is not None
+    for one in run.rounds:
+        run.arrays(one)
+    for round in run.snapshots():
+        run.prototypes(round)
+    run.figures()
+    with RunWriter(folder, "key", 3) as writer:
+        point = writer.resume()
+        for id, trained in enumerate(point.trained):
+            writer.store.load(id, trained)
+    return run
+
+
+FILES = [
+    layout.INFO, layout.POPULATION, layout.METRICS, layout.EVALUATIONS, layout.SERVER, layout.FIGURES,
+    "clients/0.3.safetensors", "prototypes/2.safetensors",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_flipped_byte_in_any_file_is_noticed_and_the_file_named(tmp_path, name):
+    folder = record(tmp_path / "run")
+    read_everything(folder)
+    path = folder / name
+    whole = path.read_bytes()
+    for place in [*np.random.default_rng(0).integers(0, len(whole), 25).tolist(), 0, len(whole) - 1]:
+        content = bytearray(whole)
+        content[place] ^= 1 << (place % 8)
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=path.name):
+            read_everything(folder)
+    path.write_bytes(whole)
+    read_everything(folder)
+
+
+def test_damaged_times_are_left_out_and_stop_nobody(tmp_path):
+    folder = record(tmp_path / "run")
+    path = folder / layout.TIMINGS
+    path.write_bytes(path.read_bytes().replace(b"0.1", b"0.2", 1))
+    assert list(read_everything(folder).seconds) == [2, 3]
