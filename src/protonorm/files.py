@@ -1,4 +1,7 @@
-"""Files that are there whole or not at all, that carry a checksum, and that are read with care."""
+"""Files that are there whole or not at all, that carry a checksum, that only their owner can read, and read with care.
+
+Nothing here needs torch.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 CHECKSUM = "checksum"  # the last member of a sealed JSON object
 DIGITS = 32  # hexadecimal digits of a checksum: half a SHA-256
+PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700  # what is made of a user's data is for its owner only
 
 
 def checksum(content: bytes | bytearray | memoryview) -> str:
@@ -18,11 +22,29 @@ def checksum(content: bytes | bytearray | memoryview) -> str:
     return hashlib.sha256(content).hexdigest()[:DIGITS]
 
 
+def open_private(path: Path, mode: str) -> IO[bytes]:
+    """Open a file for writing that only its owner can read."""
+    return open(path, mode, opener=lambda name, flags: os.open(name, flags, PRIVATE_FILE))
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it that are not there, for their owner only."""
+    if not path.is_dir():
+        if path.parent != path:
+            make_folder(path.parent)
+        path.mkdir(PRIVATE_FOLDER, exist_ok=True)
+
+
+def temporary_name(path: Path) -> Path:
+    """Name the file beside a place in which its new content is written."""
+    return path.with_name(f".{path.name}.{os.getpid()}")
+
+
 def replace(path: Path, content: bytes | bytearray) -> None:
     """Write a file beside its place, bring it to the disk, and move it there."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = temporary_name(path)
     try:
-        with beside.open("wb") as file:
+        with open_private(beside, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -33,7 +55,7 @@ def replace(path: Path, content: bytes | bytearray) -> None:
 
 def append(path: Path, content: bytes) -> None:
     """Add bytes to the end of a file, and bring them to the disk."""
-    with path.open("ab") as file:
+    with open_private(path, "ab") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -158,7 +158,7 @@ def test_what_cannot_be_used(pets, damage, said):
 
 
 def test_too_many_bytes(pets, monkeypatch):
-    monkeypatch.setattr("protonorm.data.own.folders.LIMIT", 1000)
+    monkeypatch.setattr("protonorm.data.access.LIMIT", 1000)
     with pytest.raises(ValueError, match=r"6 pictures of 20×24 would take .* dataset.size"):
         Folder(pets).load()
 

@@ -85,19 +85,6 @@ def test_where_nothing_can_be_written_the_pictures_stay_in_memory(tmp_path):
     assert CIFAR10(root=tmp_path).description()["samples"] == 4  # read once
 
 
-def test_a_damaged_copy_is_named(tmp_path):
-    write(tmp_path)
-    CIFAR10(root=tmp_path).load()
-    (copy,) = (tmp_path / "mapped").iterdir()
-    (copy / "images.npy").write_bytes(b"x")
-    write_prepared(tmp_path / "elsewhere" / "cifar10.npz", arrays())  # so that the process forgets the first
-    write_prepared(tmp_path / "third" / "cifar10.npz", arrays())
-    CIFAR10(root=tmp_path / "elsewhere").load()
-    CIFAR10(root=tmp_path / "third").load()
-    with pytest.raises(ValueError, match="is damaged; remove it"):
-        CIFAR10(root=tmp_path).load()
-
-
 def test_what_is_missing_is_said(tmp_path):
     with pytest.raises(ValueError, match=r"There is no cifar10.npz in .* `protonorm data list`"):
         CIFAR10(root=tmp_path).load()

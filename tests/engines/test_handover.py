@@ -97,8 +97,8 @@ def test_workers_map_the_same_file_and_say_what_a_single_process_says(tmp_path):
         state = engine.fetch(2, 1)
         assert encode(state) == encode(Serial(task, population, store).fetch(2, 1))
         (copy,) = (tmp_path / "mapped").iterdir()
-        for worker in engine._workers:
-            held = maps(worker.pid, copy / "images.npy")
+        for worker in engine.pool.processes:
+            held = maps(worker, copy / "images.npy")
             assert held["Rss"] > 600  # each has half of the clients, whose samples are everywhere in the file
             assert held["Private_Dirty"] == 0
             assert held["Pss"] < 0.8 * held["Rss"]

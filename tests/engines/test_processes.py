@@ -12,7 +12,7 @@ import torch
 
 import protonorm as pn
 from protonorm.core import Order
-from protonorm.engines.processes import engine as module
+from protonorm.engines.processes import pool as module
 from protonorm.engines.processes.engine import Processes
 from protonorm.engines.processes.handover import obstacle
 from protonorm.errors import Failed
@@ -141,9 +141,13 @@ def test_nothing_lists_the_folder_of_clients_in_a_round(tmp_path, monkeypatch):
         return real(self, *arguments, **options)
 
     monkeypatch.setattr(Path, "glob", glob)
-    run(spiral(rounds=4), out=tmp_path)
-    assert len(seen) == 1  # once, at the end
-    assert len(list((run_folder(spiral(rounds=4), tmp_path) / "clients").iterdir())) == 6
+    counts = []
+    for rounds in (2, 6):
+        seen.clear()
+        run(spiral(rounds=rounds), out=tmp_path)
+        counts.append(len(seen))
+        assert len(list((run_folder(spiral(rounds=rounds), tmp_path) / "clients").iterdir())) == 6
+    assert counts[0] == counts[1]  # only at the beginning and at the end
 
 
 def test_divergence_in_a_worker_is_told_as_in_serial(tmp_path):
@@ -227,8 +231,8 @@ def test_what_cannot_leave_the_process_runs_in_it_and_a_sentence_says_why(tmp_pa
 
 
 def test_a_worker_gone_before_it_began_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr("protonorm.engines.processes.engine.sys.executable", "/bin/false")
-    with pytest.raises(Failed, match="did not start: its worker process ended with code 1"):
+    monkeypatch.setattr("protonorm.engines.processes.pool.sys.executable", "/bin/false")
+    with pytest.raises(Failed, match="did not start: it ended with code 1"):
         run(spiral(), out=tmp_path, engine="processes", workers=1)
 
 
@@ -236,3 +240,36 @@ def test_torch_threads_are_as_before_a_run(tmp_path):
     torch.set_num_threads(2)
     run(spiral(rounds=1), out=tmp_path)
     assert torch.get_num_threads() == 2
+
+
+@linux
+def test_workers_execute_nothing_that_lies_in_the_current_folder(tmp_path):
+    """A torch.py, random.py or safetensors.py there is a file like others; command and workers leave it alone."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    for name in ("torch", "random", "safetensors", "protonorm_own", "queue", "numpy"):
+        (folder / f"{name}.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'a').write({name!r})\n")
+    script = Path(sys.executable).with_name("protonorm")
+    command = [str(script)] if script.exists() else [sys.executable, "-P", "-m", "protonorm"]
+    words = [*WORDS, "rounds=1", "--engine", "processes", "--workers", "2", "--out", str(tmp_path / "runs")]
+    done = subprocess.run([*command, "run", *words], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "executed").exists()
+
+
+def test_the_folder_of_arrays_is_gone_once_workers_have_mapped_it_and_that_of_a_killed_process_at_the_next_start(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    abandoned, foreign = tmp_path / "tmp" / "protonorm-abandoned", tmp_path / "tmp" / "other-folder"
+    for folder in (abandoned, foreign):
+        folder.mkdir()
+        (folder / "lock").touch()
+        (folder / "inputs.npy").write_bytes(b"private")
+    task, population = build(spiral())
+    engine = Processes(task, population, FolderStore(tmp_path, "key"), workers=1)
+    try:
+        assert [path.name for path in (tmp_path / "tmp").iterdir()] == ["other-folder"]
+    finally:
+        engine.close()

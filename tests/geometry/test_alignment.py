@@ -79,7 +79,7 @@ def test_a_single_prototype_is_normalised(method):
     aligned = align(torch.tensor([[3.0, 4.0]]), method, trace=True)
     assert aligned.prototypes.tolist() == [[pytest.approx(0.6), pytest.approx(0.8)]]
     assert (aligned.steps, aligned.energy, aligned.min_distance, aligned.residual) == (0, 0.0, 2.0, 0.0)
-    assert aligned.distances.shape == (1, 0)
+    assert aligned.distances.shape == (1, 3)
     zero = align(torch.zeros(1, 4), method).prototypes
     assert zero.norm().item() == pytest.approx(1.0)
     assert torch.equal(zero, align(torch.zeros(1, 4), method).prototypes)
@@ -133,9 +133,11 @@ def test_lengths_do_not_matter(method, factor):
 def test_traces_begin_at_the_start_and_end_at_the_end(size, method):
     vectors = drawn(*size)
     aligned = align(vectors, method, trace=True)
-    assert aligned.distances.shape == (aligned.steps + 1, size[0] * (size[0] - 1) // 2)
-    assert torch.allclose(aligned.distances[0], distances(vectors / vectors.norm(dim=1, keepdim=True)), atol=1e-12)
-    assert torch.allclose(aligned.distances[-1], distances(aligned.prototypes), atol=1e-12)
+    assert aligned.distances.shape == (aligned.steps + 1, 3)
+    for row, points in ((0, vectors / vectors.norm(dim=1, keepdim=True)), (-1, aligned.prototypes)):
+        apart = distances(points)
+        expected = torch.stack([apart.min(), apart.mean(), apart.max()])
+        assert torch.allclose(aligned.distances[row], expected, atol=1e-12)
     assert aligned.distances[-1].min().item() == pytest.approx(aligned.min_distance, abs=1e-12)
     assert torch.equal(align(vectors, method).prototypes, aligned.prototypes)
 

@@ -146,3 +146,16 @@ def test_a_client_that_never_trained(tmp_path):
     absent = next(id for id in range(6) if id not in trained)
     with pytest.raises(ValueError, match="has not trained yet"):
         load_from_run(result.run, absent)
+
+
+@pytest.mark.parametrize("name", ["client.json", "client.safetensors"])
+def test_what_is_not_a_client_is_not_overwritten(result, tmp_path, name):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / name).write_text('{"format": "of my own"}')
+    with pytest.raises(ValueError, match=f"{name} exists and is not of an exported client; it is left as it is"):
+        result.clients[0].save(tmp_path / "mine")
+    assert (tmp_path / "mine" / name).read_text() == '{"format": "of my own"}'
+    assert len(list((tmp_path / "mine").iterdir())) == 1
+    folder = result.clients[0].save(tmp_path / "ours")
+    result.clients[1].save(folder)  # a client in a client's place is fine
+    assert pn.load_client(folder).id == 1

@@ -95,6 +95,6 @@ def record(folder: Path, rounds: int = 3, done: int | None = None) -> Path:
         describe(writer, rounds)
         resumed(writer)
         for round in range(1, (rounds if done is None else done) + 1):
-            figures = {"alignment.distances": torch.ones(2, 1)} if round == 1 else None
+            figures = {"alignment.distances": torch.ones(2, 3)} if round == 1 else None
             commit(writer, round, [round, round], message, figures)
     return folder

@@ -1,13 +1,17 @@
 """A run's folder: whole after every kill, and every flipped bit is noticed."""
 
+import os
+import stat
+
 import numpy as np
 import pytest
 import torch
 
+from protonorm.files import unsealed
 from protonorm.runs import layout
 from protonorm.runs.reader import read_run
 from protonorm.runs.writer import RunWriter
-from tests.runs.records import commit, describe, record, resumed
+from tests.runs.records import COUNTS, commit, describe, info, record, resumed
 
 
 @pytest.fixture
@@ -156,3 +160,68 @@ def test_damaged_times_are_left_out_and_stop_nobody(tmp_path):
     path = folder / layout.TIMINGS
     path.write_bytes(path.read_bytes().replace(b"0.1", b"0.2", 1))
     assert list(read_everything(folder).seconds) == [2, 3]
+
+
+def test_only_files_of_ours_are_taken_for_leftovers(writer):
+    resumed(writer)
+    commit(writer, 1, [1, 1])
+    mine = [
+        ".notes.txt",
+        ".keep.me.1",
+        ".metrics.jsonl.backup",
+        "clients/.0.1.safetensors.old",
+        "clients/mine.safetensors",
+    ]
+    ours = [
+        ".server.safetensors.123",
+        ".experiment.json.9",
+        "clients/.0.2.safetensors.77",
+        "prototypes/.1.safetensors.5",
+    ]
+    for name in mine + ours:
+        (writer.folder / name).write_text("x")
+    writer.resume()
+    assert all((writer.folder / name).exists() for name in mine)
+    assert not any((writer.folder / name).exists() for name in ours)
+
+
+@pytest.mark.parametrize("name", [layout.SERVER, layout.INFO])
+def test_a_run_whose_main_file_is_missing_is_not_begun_anew(tmp_path, name):
+    folder = record(tmp_path / "run")
+    (folder / name).unlink()
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "lock"}
+    said = f"{name} is missing, but metrics.jsonl has 3 rounds on record"
+    with RunWriter(folder, "key", 3) as writer, pytest.raises(ValueError, match=said):
+        describe(writer) if name == layout.INFO else writer.resume()
+    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "lock"}
+
+
+@pytest.mark.parametrize("name", [layout.EVALUATIONS, layout.POPULATION])
+def test_damaged_arrays_are_noticed_before_a_run_goes_on(tmp_path, name):
+    folder = record(tmp_path / "run", done=2)
+    content = bytearray((folder / name).read_bytes())
+    content[-1] ^= 1
+    (folder / name).write_bytes(content)
+    with RunWriter(folder, "key", 3) as writer, pytest.raises(ValueError, match=name):
+        writer.resume()
+
+
+def test_other_versions_are_said_and_recorded(tmp_path):
+    folder = record(tmp_path / "run", done=2)
+    with RunWriter(folder, "key", 3) as writer:
+        changed = info().model_copy(update={"versions": info().versions | {"torch": "9.9"}})
+        with pytest.warns(UserWarning, match=r"other versions than it began with: torch 9.9 \(was 2"):
+            writer.describe(changed, COUNTS)
+    line = unsealed((folder / layout.RESUMED).read_bytes(), folder / layout.RESUMED)
+    assert (line["round"], line["versions"]["torch"]) == (3, "9.9")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
+def test_a_record_is_for_its_owner_only(tmp_path):
+    before = os.umask(0o022)
+    try:
+        folder = record(tmp_path / "deep" / "down" / "run")
+    finally:
+        os.umask(before)
+    for path in [folder, folder.parent, folder.parent.parent, *folder.rglob("*")]:
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +10,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from protonorm.analysis.labels import data_settings, labels
+from protonorm.analysis.plain_text import csv_lines
 from protonorm.runs.reader import Run, Summary
 
 COLUMNS: dict[str, tuple[str, Callable[[Summary], float]]] = {  # name: (title, its number in a run's summary)
@@ -30,6 +29,14 @@ RULES = {  # what the prediction rules mean
 }
 
 MAJORITY = "-"  # in place of a rule, in the rows that tell of the majority class
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A run of a comparison whose record is damaged."""
+
+    headline: str  # the rule that its method is judged by
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -65,10 +72,19 @@ class Row:
         return asdict(self)
 
 
-def rows(runs: Mapping[str, Sequence[Run]]) -> list[Row]:
-    """Make a row for each method and rule, headline rules first, then a `majority` row for each partition of data."""
-    table = [_row(method, rule, found) for method, found in runs.items() for rule in _rules(found[0])]
-    return [*table, *majority_rows([run for found in runs.values() for run in found])]
+def rows(runs: Mapping[str, Sequence[Run | Unread]]) -> list[Row]:
+    """Make a row for each method and rule, headline rules first, then a `majority` row for each partition of data.
+
+    A method of which no run could be read has one row, whose note says why.
+    """
+    table = [row for method, found in runs.items() for row in _method_rows(method, found)]
+    return [*table, *majority_rows([run for found in whole(runs).values() for run in found])]
+
+
+def whole(runs: Mapping[str, Sequence[Run | Unread]]) -> dict[str, list[Run]]:
+    """Keep the runs that could be read, and the methods that have any."""
+    read = {method: [run for run in found if isinstance(run, Run)] for method, found in runs.items()}
+    return {method: found for method, found in read.items() if found}
 
 
 def best(table: Sequence[Row], column: str) -> Row | None:
@@ -88,16 +104,14 @@ def majority_rows(runs: Sequence[Run]) -> list[Row]:
 
 def csv_text(table: Sequence[Row]) -> str:
     """Write the rows as CSV, numbers as fractions of one."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
+    lines: list[list[Any]] = [
         ["method", "rule", "headline", *(f"{name}{end}" for name in COLUMNS for end in ("", "_std")), "note"]
-    )
+    ]
     for row in table:
         cells = [row.cells.get(name) for name in COLUMNS]
         numbers = [number for cell in cells for number in ((cell.mean, cell.std) if cell else (None, None))]
-        writer.writerow([row.method, row.rule, row.headline, *numbers, row.note])
-    return text.getvalue()
+        lines.append([row.method, row.rule, row.headline, *numbers, row.note])
+    return csv_lines(lines)
 
 
 def _rules(run: Run) -> list[str]:
@@ -105,13 +119,22 @@ def _rules(run: Run) -> list[str]:
     return [headline, *(rule for rule in run.info.rules if rule != headline)]
 
 
-def _row(method: str, rule: str, runs: Sequence[Run]) -> Row:
+def _method_rows(method: str, found: Sequence[Run | Unread]) -> list[Row]:
+    runs = [run for run in found if isinstance(run, Run)]
+    unread = [one for one in found if isinstance(one, Unread)]
+    rules = _rules(runs[0]) if runs else [unread[0].headline]
+    return [_row(method, rule, rule == rules[0], runs, unread) for rule in rules]
+
+
+def _row(method: str, rule: str, headline: bool, runs: Sequence[Run], unread: Sequence[Unread]) -> Row:
     known = [found for run in runs if (found := run.summary(rule))]
     cells = {name: _cell([number(found) for found in known]) for name, (_, number) in COLUMNS.items()}
     rounds = sorted({run.failure.round for run in runs if run.failure})
     stopped = [f"stopped in round {' and '.join(map(str, rounds))}"] if rounds else []
-    fewer = [f"{len(known)} of {len(runs)} seeds"] if 0 < len(known) < len(runs) else []
-    return Row(method, rule, rule == runs[0].info.headline, cells, ", ".join([*stopped, *fewer]))
+    seeds = len(runs) + len(unread)
+    fewer = [f"{len(known)} of {seeds} seeds"] if 0 < len(known) < seeds else []
+    damaged = [f"not read: {one.reason.rstrip('.')}" for one in unread]
+    return Row(method, rule, headline, cells, ", ".join([*stopped, *fewer, *damaged]))
 
 
 def _majority_row(runs: Sequence[Run], name: str) -> Row:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -11,6 +12,9 @@ from pydantic import TypeAdapter, ValidationError
 from protonorm.config.kinds import KINDS
 from protonorm.core.own_code import fingerprint, load_own
 from protonorm.core.registry import Entry, find, nearest
+from protonorm.core.types import shortened, shown
+
+COMPLAINTS = 5  # that are made at once
 
 
 def build(kind: str, value: Any) -> Any:
@@ -19,7 +23,7 @@ def build(kind: str, value: Any) -> Any:
     needs = KINDS[kind].needs
     if isinstance(made, type) or not callable(getattr(made, needs, None)):
         raise ValueError(
-            f"{value!r} is not {KINDS[kind].article} {kind}: expected a name, or an object with {needs}()."
+            f"{shown(value)} is not {KINDS[kind].article} {kind}: expected a name, or an object with {needs}()."
         )
     return made
 
@@ -33,13 +37,32 @@ def _make(kind: str, value: Any) -> Any:
     name = settings.pop("name", KINDS[kind].default)
     if not isinstance(name, str):
         raise ValueError(
-            f"{name!r} is not the name of {KINDS[kind].article} {kind}; known: {', '.join(sorted(table))}."
+            f"{shown(name)} is not the name of {KINDS[kind].article} {kind}; known: {', '.join(sorted(table))}."
         )
-    cls = load_own(name, kind) if ".py:" in name else find(table, name, kind).load()
+    cls = load_own(name, kind) if ".py:" in name else find(table, shortened(name), kind).load()
     try:
-        return TypeAdapter(cls).validate_python(settings)
+        made = TypeAdapter(cls).validate_python(settings)
     except ValidationError as error:
-        raise ValueError(sentences(error, known_fields(cls), f"{kind} {name}", f"{kind}.")) from None
+        raise ValueError(sentences(error, known_fields(cls), f"{kind} {shortened(name)}", f"{kind}.")) from None
+    _check_paths(made, settings, kind)
+    return made
+
+
+def _check_paths(made: Any, given: Mapping[str, Any], kind: str) -> None:
+    """Refuse an empty path, which would mean the current folder, and the home of a user who is not known."""
+    for field in fields(made) if is_dataclass(made) else ():
+        path, name = getattr(made, field.name), f"{kind}.{field.name}"
+        if not isinstance(path, Path):
+            continue
+        if given.get(field.name) == "":
+            raise ValueError(f"{name}='' is refused: expected the path of a file or folder.")
+        try:
+            path.expanduser()
+        except RuntimeError:
+            home = shortened(path.parts[0])
+            raise ValueError(
+                f"{name}={shown(str(path))} is refused: nobody knows the home folder that {home} means."
+            ) from None
 
 
 def _with_path(table: Mapping[str, Entry], value: Any) -> Any:
@@ -100,20 +123,32 @@ def known_fields(cls: Any) -> dict[str, list[str]]:
 
 def sentences(error: ValidationError, known: Mapping[str, Any], owner: str, prefix: str = "") -> str:
     """Say what is wrong with settings in words for the person who gave them, a line for each setting."""
-    lines: dict[str, str] = {}
+    found: dict[str, Any] = {}  # of a value that could be of several kinds, the first complaint, or one of its members
     for item in error.errors():
-        field, names = _named(item["loc"], known)
-        if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-            line = f"{owner} has no setting {prefix + field!r}; {nearest(field.split('.')[-1], names)}"
-        elif item["type"] in ("missing", "missing_argument"):
-            line = f"{owner} needs the setting {prefix}{field}."
-        elif item["type"] == "value_error":
-            line = str(item["ctx"]["error"])
-        else:
-            message = item["msg"][0].lower() + item["msg"][1:]
-            line = f"{prefix}{field}={item['input']!r} is refused: {message}."
-        lines.setdefault(field, line)  # the first complaint of a value that could be of several kinds
-    return "\n".join(lines.values())
+        field, _ = _named(item["loc"], known)
+        if field not in found or (_is_member(item) and not _is_member(found[field])):
+            found[field] = item
+    lines = [_sentence(item, known, owner, prefix) for item in found.values()]
+    more = [f"There are {len(lines) - COMPLAINTS} more like these."] if len(lines) > COMPLAINTS else []
+    return "\n".join([*lines[:COMPLAINTS], *more])
+
+
+def _sentence(item: Any, known: Mapping[str, Any], owner: str, prefix: str) -> str:
+    field, names = _named(item["loc"], known)
+    if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        return f"{owner} has no setting {shown(prefix + field)}; {nearest(shortened(field.split('.')[-1]), names)}"
+    if item["type"] in ("missing", "missing_argument"):
+        return f"{owner} needs the setting {prefix}{field}."
+    if item["type"] == "value_error":
+        return str(item["ctx"]["error"])
+    message = item["msg"][0].lower() + item["msg"][1:]
+    member = f", number {item['loc'][-1] + 1} of the list," if _is_member(item) else ""
+    return f"{prefix}{shortened(field)}={shown(item['input'])}{member} is refused: {message}."
+
+
+def _is_member(item: Any) -> bool:
+    """Tell whether a complaint is about one value of a list."""
+    return len(item["loc"]) > 1 and isinstance(item["loc"][-1], int)
 
 
 def _named(place: tuple[int | str, ...], known: Mapping[str, Any]) -> tuple[str, Iterable[str]]:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 import torch
-from annotated_types import Ge, Lt, MinLen
+from annotated_types import Ge, Le, Lt, MinLen
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -25,19 +25,21 @@ from pydantic import (
 
 from protonorm.config.components import build, changed_fields, describe, registered_name, sentences
 from protonorm.config.kinds import COMPONENTS, KINDS
+from protonorm.config.plain import check_plain
 from protonorm.core.algorithm import Algorithm
-from protonorm.core.types import Count, Fraction, NonNegative, Positive, Share, Whole
+from protonorm.core.types import LARGEST, Count, Fraction, NonNegative, Positive, Seed, Share, Whole, Width, shown
 from protonorm.data import DATASETS
 from protonorm.data.partitions.given import Given
 from protonorm.models import FAMILIES
 from protonorm.models.choose import chosen, describe_choice, described, named, networks
 
-Size = Annotated[int, Ge(2)]  # of a batch: batch norm needs two samples
+Size = Annotated[int, Ge(2), Le(LARGEST)]  # of a batch: batch norm needs two samples
 
 Precision = Literal["float32", "bfloat16"]
 
 FORMAT = 2  # of a run's files; another one gives another key
 UNDECISIVE = ("retries",)  # settings that decide no number, and so are not in the key
+LONGEST = 60  # bytes of a word in a key, which is the name of a folder
 
 
 class Experiment(BaseModel):
@@ -53,7 +55,7 @@ class Experiment(BaseModel):
         None, description="the second network of FML and FedKD; the first of the models if not given"
     )
     # epochs, batch_size and lr are one value for all, or a list: client i takes number i mod n
-    feature_dim: Count | None = Field(None, description="d, the width of the decision layer; the family's if not given")
+    feature_dim: Width | None = Field(None, description="d, the width of the decision layer; the family's if not given")
     clients: Count = Field(20, description="M")
     participation: Fraction = Field(1.0, description="share of the clients that train in a round")
     rounds: Whole = Field(20, description="R")
@@ -66,7 +68,7 @@ class Experiment(BaseModel):
     weight_decay: NonNegative = Field(0.0, description="of the clients' SGD")
     shuffle: bool = Field(True, description="new batches each epoch; the authors' code keeps one order")
     train: Share = Field(0.75, description="share of a client's samples to train on; the others test")
-    seed: Whole = Field(0, description="of all but data and partition, which have their own")
+    seed: Seed = Field(0, description="of all but data and partition, which have their own")
     evaluate: Literal["all", "cohort"] = Field("all", description="who is evaluated: everybody, or the round's cohort")
     evaluate_every: Count = Field(1, description="rounds between evaluations; the last round is always evaluated")
     quorum: Fraction = Field(1.0, description="share of the cohort that must reply for a round to count")
@@ -82,16 +84,24 @@ class Experiment(BaseModel):
     def of(cls, settings: Mapping[str, Any]) -> Self:
         """Make an experiment from plain data, or say in sentences what is wrong with it."""
         try:
-            return cls(**settings)
+            return cls.model_validate(dict(settings))
         except ValidationError as error:
             raise ValueError(sentences(error, cls.model_fields, "An experiment")) from None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_plain(cls, given: Any) -> Any:
+        check_plain(given)
+        return given
 
     @field_validator("algorithm")
     @classmethod
     def _build_algorithm(cls, value: Any) -> Any:
         algorithm = build("algorithm", value)
         if not isinstance(algorithm, Algorithm):
-            raise ValueError(f"{value!r} is not an algorithm: expected a name or an object of a class of pn.Algorithm.")
+            raise ValueError(
+                f"{shown(value)} is not an algorithm: expected a name or an object of a class of pn.Algorithm."
+            )
         return algorithm
 
     @field_validator("dataset")
@@ -108,7 +118,7 @@ class Experiment(BaseModel):
     @classmethod
     def _check_device(cls, value: str) -> str:
         if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", value):
-            raise ValueError(f"device={value!r} is refused: expected cpu, cuda or cuda:1.")
+            raise ValueError(f"device={shown(value)} is refused: expected cpu, cuda or cuda:1.")
         try:
             torch.empty(0, device=value)
         except (RuntimeError, AssertionError) as error:
@@ -130,7 +140,7 @@ class Experiment(BaseModel):
         if not self.algorithm.heterogeneous and len(set(networks(models))) > 1:
             raise ValueError(
                 f"{type(self.algorithm).__name__} averages whole models, so that all clients need the same network, "
-                f"but models={models} has {len(set(networks(models)))} different ones."
+                f"but models={shown(describe_choice(models))} has {len(set(networks(models)))} different ones."
             )
         self._changed.update(self._differences(dataset, {"models": chosen(usual), "feature_dim": width}))
         return self
@@ -140,12 +150,14 @@ class Experiment(BaseModel):
         if not self.algorithm.auxiliary:
             if self.auxiliary is not None:
                 raise ValueError(
-                    f"auxiliary={self.auxiliary!r} is refused: {type(self.algorithm).__name__} has no second network."
+                    f"auxiliary={shown(self.auxiliary)} is refused: "
+                    f"{type(self.algorithm).__name__} has no second network."
                 )
             return None
-        found = networks(chosen(self.auxiliary)) if self.auxiliary is not None else networks(self.models)[:1]
+        given = self.auxiliary
+        found = networks(self.models)[:1] if given is None else networks(chosen(given, "auxiliary"))
         if len(found) > 1:
-            raise ValueError(f"auxiliary={self.auxiliary!r} is refused: expected one network, not {len(found)}.")
+            raise ValueError(f"auxiliary={shown(given)} is refused: expected one network, not {len(found)}.")
         return found[0]
 
     def _take_over_clients(self) -> None:
@@ -222,7 +234,11 @@ class Experiment(BaseModel):
         plain = {"format": FORMAT, **self.model_dump(mode="json", exclude=set(UNDECISIVE))}
         digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:10]
         words = [plain["algorithm"]["name"], plain["dataset"]["name"], f"seed{self.seed}", digest]
-        return "-".join(re.sub(r"[^\w.-]+", "-", word.split(":")[-1].lower()) for word in words)
+        return "-".join(_short(re.sub(r"[^\w.-]+", "-", word.split(":")[-1].lower())) for word in words)
+
+
+def _short(word: str) -> str:
+    return word.encode()[:LONGEST].decode(errors="ignore")
 
 
 def _place(value: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from protonorm.algorithms import ALGORITHMS
 from protonorm.config.experiment import Experiment
 from protonorm.config.parsing import assign, parse_value, read_settings
+from protonorm.core.types import shown
 
 
 def experiments_of(words: Sequence[str]) -> dict[str, list[Experiment]]:
@@ -46,7 +47,7 @@ def read_method(method: str) -> dict[str, Any]:
     for field in filter(None, fields.split(",")):
         key, equals, value = field.partition("=")
         if not equals:
-            raise ValueError(f"{field!r} in {method!r} is refused: expected field=value.")
+            raise ValueError(f"{shown(field)} in {shown(method)} is refused: expected field=value.")
         assign(found, f"algorithm.{key}", parse_value(key, value))
     return dict(found["algorithm"])
 
@@ -55,4 +56,6 @@ def read_seeds(value: Any) -> list[Any]:
     """Read seeds=3 or seeds=0,1,2."""
     if isinstance(value, str):
         return [seed.strip() for seed in value.split(",")]
+    if value == []:
+        raise ValueError("seeds=[] is refused: expected at least one seed, such as seeds=0,1,2.")
     return value if isinstance(value, list) else [value]

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.reader import ReaderError
 
 from protonorm.config.kinds import COMPONENTS
+from protonorm.config.plain import Unfit, load_plain
+from protonorm.core.types import shortened, shown
+
+LARGEST = 2**20  # bytes of a settings file
+LONGEST = 300  # characters of a path, or of what is wrong with a file, in a sentence
 
 
 def read_settings(words: Sequence[str]) -> dict[str, Any]:
@@ -29,7 +36,7 @@ def assign(settings: dict[str, Any], name: str, value: Any) -> None:
     owner, *fields = name.split(".")
     if not name or (fields and (owner not in COMPONENTS or not all(fields))):
         raise ValueError(
-            f"{name!r} is not a setting; expected key=value, or {', '.join(COMPONENTS)} with .field=value."
+            f"{shown(name)} is not a setting; expected key=value, or {', '.join(COMPONENTS)} with .field=value."
         )
     if owner not in COMPONENTS:
         settings[name] = value
@@ -58,26 +65,38 @@ def _assign_inside(held: dict[str, Any], fields: Sequence[str], value: Any) -> N
 def parse_value(name: str, text: str) -> Any:
     """Read a value as YAML does: numbers, true and false, null, lists in brackets, else text."""
     try:
-        return yaml.safe_load(text) if text.strip() else text
+        return load_plain(text) if text.strip() else text
+    except ReaderError:
+        return text  # it has characters that YAML does not take, so that it is nothing but text
+    except Unfit as error:
+        raise ValueError(f"The value of {shortened(name)}={shortened(text)} is refused: {error.problem}.") from None
     except yaml.YAMLError:
-        raise ValueError(f"The value of {name}={text} cannot be read; put quotes around text with brackets.") from None
+        raise ValueError(
+            f"The value of {shortened(name)}={shortened(text)} cannot be read; put quotes around text with brackets."
+        ) from None
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a settings file."""
+    name = shortened(str(path), LONGEST)
     if path.suffix not in (".yaml", ".yml"):
-        raise ValueError(f"{str(path)!r} is neither a setting (key=value) nor a YAML file (.yaml).")
+        raise ValueError(f"{shown(str(path))} is neither a setting (key=value) nor a YAML file (.yaml).")
+    if not os.path.isfile(path):  # a pipe or a device might never end
+        raise ValueError(f"There is no file {name}.")
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"There is no file {path}.") from None
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise ValueError(f"{name} is larger than {LARGEST // 2**20} MB; expected lines of `key: value`.")
+        found = load_plain(content.decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} cannot be read ({error}).") from error
+        raise ValueError(f"{name} cannot be read ({shortened(str(error), LONGEST)}).") from error
     except yaml.YAMLError as error:
         hint = " YAML indents with spaces, not with tabs." if "'\\t'" in str(error) else ""
-        raise ValueError(f"{path} is not valid YAML: {' '.join(str(error).split())}.{hint}") from error
+        reason = shortened(" ".join(str(error).split()), LONGEST)
+        raise ValueError(f"{name} is not valid YAML for settings: {reason}.{hint}") from error
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise ValueError(f"{path} holds a {type(found).__name__}; expected lines of `key: value`.")
+        raise ValueError(f"{name} holds a {type(found).__name__}; expected lines of `key: value`.")
     return found

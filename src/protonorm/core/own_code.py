@@ -1,4 +1,8 @@
-"""The user's own classes and functions: imported from their files, told apart by their text, found again elsewhere."""
+"""The user's own classes and functions: imported from their files, told apart by their text, found again elsewhere.
+
+Importing a file executes it. Whoever works with settings of others can forbid that: every such file goes through
+`load_file`, which refuses it then.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +10,64 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from protonorm.core.registry import nearest
+from protonorm.core.text import visible
 
 PREFIX = "protonorm_own_"  # of the names of modules that are users' files: no library has it
+LONGEST = 200  # characters of a path in a sentence
+VARIABLE = "PROTONORM_NO_OWN_CODE"  # in the environment; anything but 0 forbids
+
+_forbidden: ContextVar[bool] = ContextVar("own_code_forbidden", default=False)
+
+
+@contextmanager
+def without_own_code(wanted: bool = True) -> Iterator[None]:
+    """Import no file of a user's own while this lasts."""
+    before = _forbidden.set(wanted or _forbidden.get())
+    try:
+        yield
+    finally:
+        _forbidden.reset(before)
+
+
+def refuse_own_code(path: Path) -> None:
+    """Refuse a user's own file where own code is forbidden."""
+    if _forbidden.get() or os.environ.get(VARIABLE, "") not in ("", "0"):
+        raise ValueError(
+            f"{_shown(path)} is refused: importing it would execute it, and --no-own-code or {VARIABLE} forbids that."
+        )
 
 
 def load_own(place: str, kind: str) -> Any:
     """Import a class or function from a user's own file: path/to/file.py:Name."""
     path, _, name = place.rpartition(":")
     module = load_file(Path(path))
-    if not hasattr(module, name):
+    if not name or not hasattr(module, name):
         found = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
-        raise ValueError(f"{path} has no {kind} {name!r}; {nearest(name, found)}")
+        raise ValueError(f"{_shown(path)} has no {kind} {_shown(name)!r}; {nearest(name[:LONGEST], found)}")
     return getattr(module, name)
 
 
 def load_file(path: Path) -> ModuleType:
-    """Import a user's own file, once."""
+    """Import a user's own file, once, unless own code is forbidden."""
+    refuse_own_code(path)
+    if not os.path.isfile(path):  # which takes any text, whatever characters it has
+        raise ValueError(f"There is no Python file {_shown(path)}.")
     name = f"{PREFIX}{path.stem}"
     if name in sys.modules and sys.modules[name].__file__ == str(path.resolve()):
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path.resolve())
-    if spec is None or spec.loader is None or not path.is_file():
-        raise ValueError(f"There is no Python file {path}.")
+    if spec is None or spec.loader is None:
+        raise ValueError(f"There is no Python file {_shown(path)}.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -80,3 +114,9 @@ def resolve(place: dict[str, str]) -> Any:
     for name in place["name"].split("."):
         found = getattr(found, name)
     return found
+
+
+def _shown(path: Path | str) -> str:
+    """Write a path in a sentence: one line, and not too long a one."""
+    text = visible(str(path)[: LONGEST + 1])
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

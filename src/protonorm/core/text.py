@@ -9,7 +9,7 @@ HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # Unicode categories of wha
 
 
 def visible(text: str) -> str:
-    """Write what cannot be seen, such as escape sequences and line breaks, as visible escapes: one line of plain text."""
+    """Write what cannot be seen, such as escape sequences and line breaks, as visible escapes: one line of text."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(_escape(sign) if unicodedata.category(sign) in HIDDEN else sign for sign in text)

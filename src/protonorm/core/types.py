@@ -1,15 +1,36 @@
-"""Types of settings: a value outside its range is refused where it is given."""
+"""Types of settings: a value outside its range is refused where it is given, and shown in few words."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import AllowInfNan, ConfigDict
 
-Count = Annotated[int, Ge(1)]  # 1, 2, 3, …
-Whole = Annotated[int, Ge(0)]  # 0, 1, 2, …
+from protonorm.core.text import visible
+
+LARGEST = 2**31 - 1  # what every part of torch and numpy can count to
+SHOWN = 80  # characters of a value in a sentence
+
+Count = Annotated[int, Ge(1), Le(LARGEST)]  # 1, 2, 3, …
+Whole = Annotated[int, Ge(0), Le(LARGEST)]  # 0, 1, 2, …
+Seed = Annotated[int, Ge(0), Le(2**63 - 1)]
+Width = Annotated[int, Ge(1), Le(2**16)]  # of a layer: wider ones only fill the memory
 Positive = Annotated[float, Gt(0), AllowInfNan(False)]
 NonNegative = Annotated[float, Ge(0), AllowInfNan(False)]
 Fraction = Annotated[float, Gt(0), Le(1)]  # (0, 1]
 Share = Annotated[float, Gt(0), Lt(1)]  # (0, 1)
 
 STRICT = ConfigDict(extra="forbid")  # an unknown field is an error, never ignored
+
+
+def shown(value: Any) -> str:
+    """Write a value for a sentence: as Python writes it, in one line, and cut if it is long."""
+    try:
+        return shortened(repr(value))
+    except (ValueError, RecursionError):  # Python does not write numbers of thousands of digits, nor deep nests
+        return f"a {type(value).__name__} too large to show"
+
+
+def shortened(text: str, most: int = SHOWN) -> str:
+    """Write a text for a sentence: in one line, and cut if it is long."""
+    line = visible(text[: most + 1])
+    return line if len(line) <= most else f"{line[: most - 1]}…"

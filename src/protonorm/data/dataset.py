@@ -108,7 +108,7 @@ def _problem_with_owners(data: Dataset) -> str | None:
         return None if split is None else "a split without owners is not used; leave it out."
     if owner.shape != size or owner.dtype != np.int64:
         return f"the owners have shape {owner.shape} and type {owner.dtype}; expected int64 numbers {size}."
-    if owner.min() < 0 or not (held := np.bincount(owner)).all():
+    if owner.min() < 0 or owner.max() >= len(owner) or not (held := np.bincount(owner)).all():
         return f"the owners go from {owner.min()} to {owner.max()}, but some client has no sample."
     if split is None:
         return None

@@ -2,7 +2,10 @@
 
 <root>/mapped/<name>-<version>/   images.npy    plain, to be mapped
                                   rest.npz      labels, split, classes and perhaps owner
-                                  about.json    number and size of the pictures, sha256 of the content
+                                  about.json    number and size of the pictures, sha256 of the content, and the sizes
+                                                and checksums of the two files; it is sealed itself
+
+Only their owner can read them. Checksums are compared when a copy is opened; a damaged one is made again.
 """
 
 from __future__ import annotations
@@ -10,20 +13,27 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
-import tempfile
 import warnings
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from protonorm.core.scratch import LOCK, Scratch, remove_abandoned
+from protonorm.data.access import hash_file, reason, require_file
+from protonorm.data.npz import open_npz
 from protonorm.data.prepared import Arrays
-from protonorm.files import pretty, read_json
+from protonorm.files import damaged, make_folder, open_private, read_json, replace, sealed, unsealed
 
 Source = TypeVar("Source", bound=Hashable)
+
+FORMAT = 2  # of a copy; those of other formats count as older ones
+IMAGES, REST, ABOUT = "images.npy", "rest.npz", "about.json"
+FACTS = ("samples", "size", "sha256")  # what is told of the pictures
+LARGE = 2**27  # bytes of a file whose check is worth telling of
 
 
 class Mapped(NamedTuple):
@@ -40,32 +50,39 @@ def short_hash(*values: object) -> str:
 
 def file_version(path: Path, *values: object) -> str:
     """Condense a file's size and time, so that a changed file gets another version."""
-    try:
-        found = path.stat()
-    except OSError:
-        raise ValueError(f"There is no file {path}.") from None
+    found = require_file(path)
     return short_hash(found.st_size, found.st_mtime_ns, *values)
 
 
 def open_mapped(root: Path, name: str, version: str, read: Callable[[Source], Arrays], source: Source) -> Mapped:
-    """Open the copy of this version; if there is none, read the source and make it."""
+    """Open the copy of this version; if there is none, or a damaged one, read the source and make it."""
     return _open(root / "mapped", name, version, read, source)
 
 
-@lru_cache(maxsize=2)  # for pictures that stay in memory
+@lru_cache(maxsize=2)  # for pictures that stay in memory, and so that a copy is checked once
 def _open(place: Path, name: str, version: str, read: Callable[[Any], Arrays], source: Any) -> Mapped:
-    folder = place / f"{name}-{version}"
-    if not folder.exists():
-        arrays = read(source)
-        samples, *size = arrays.images.shape
-        about = {"samples": samples, "size": size, "sha256": content_hash(arrays)}
+    folder = place / f"{name}-{short_hash(FORMAT, version)}"
+    _remove_unfinished(place)
+    damage = ""
+    if os.path.lexists(folder):
         try:
-            _write(folder, arrays, about)
-        except OSError as error:
-            reason = error.strerror or error
-            warnings.warn(f"The pictures stay in memory: no copy can be kept in {place} ({reason}).", stacklevel=2)
-            return Mapped(arrays, about)
-        _remove_older(name, folder)
+            return _read(folder)
+        except ValueError as error:
+            damage = str(error)
+    arrays = _read_source(read, source, folder, damage)
+    samples, *size = arrays.images.shape
+    about = {"samples": samples, "size": size, "sha256": content_hash(arrays)}
+    try:
+        if damage:
+            _remove_damaged(folder)
+        _write(folder, name, arrays, about)
+    except OSError as error:
+        why = f"no copy can be kept in {place} ({reason(error)})"
+        warnings.warn(f"{damage} The pictures stay in memory: {why}.".lstrip(), stacklevel=2)
+        return Mapped(arrays, about)
+    if damage:
+        warnings.warn(f"{damage} The copy {folder} has been made again from its source.", stacklevel=2)
+    _remove_older(name, folder)
     return _read(folder)
 
 
@@ -78,39 +95,120 @@ def content_hash(arrays: Arrays) -> str:
     return digest.hexdigest()
 
 
-def _write(folder: Path, arrays: Arrays, about: dict[str, Any]) -> None:
-    """Write all files into a temporary folder, and move it to its place; a faster process's copy is kept."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+def _read_source(read: Callable[[Any], Arrays], source: Any, folder: Path, damage: str) -> Arrays:
+    """Read the source; if it is of no use either, say so of both."""
     try:
-        np.save(beside / "images.npy", arrays.images, allow_pickle=False)
+        return read(source)
+    except ValueError as error:
+        if not damage:
+            raise
+        raise ValueError(
+            f"{damage} It cannot be made again, for its source is of no use either: {error} "
+            f"Bring the source back from a backup; if the pictures are no longer wanted, remove {folder}."
+        ) from error
+
+
+def _write(folder: Path, name: str, arrays: Arrays, about: dict[str, Any]) -> None:
+    """Write all files into a temporary folder, and move it to its place; a faster process's copy is kept."""
+    make_folder(folder.parent)
+    with Scratch(folder.parent, prefix=f".{name}-") as scratch:
+        beside = scratch.folder
         rest: dict[str, Any] = {"labels": arrays.labels, "split": arrays.split, "classes": np.array(arrays.classes)}
-        np.savez(beside / "rest.npz", **rest | ({} if arrays.owner is None else {"owner": arrays.owner}))
-        (beside / "about.json").write_bytes(pretty(about))
-        for file in beside.iterdir():
-            with file.open("r+b") as written:  # some systems flush only files that are open for writing
-                os.fsync(written.fileno())
-        beside.chmod(0o755)
-        if not folder.exists():
+        rest |= {} if arrays.owner is None else {"owner": arrays.owner}
+        _save(beside / IMAGES, lambda file: np.save(file, arrays.images, allow_pickle=False))
+        _save(beside / REST, lambda file: np.savez(file, **rest))
+        files = {file: _facts(beside / file) for file in (IMAGES, REST)}
+        replace(beside / ABOUT, sealed({**about, "files": files}, pretty=True))
+        scratch.release()
+        try:
             os.replace(beside, folder)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        except OSError:
+            if not folder.is_dir():
+                raise
+
+
+def _save(path: Path, write: Callable[[Any], None]) -> None:
+    """Write a file that only its owner can read, and bring it to the disk."""
+    with open_private(path, "wb") as file:
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _read(folder: Path) -> Mapped:
+    """Open a copy; raise a sentence if anything is wrong with it."""
     try:
-        images = np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False)
-        with np.load(folder / "rest.npz", allow_pickle=False) as rest:
-            owner = rest.get("owner")
-            classes = tuple(rest["classes"].tolist())
-            arrays = Arrays(images, rest["labels"], rest["split"], classes, owner)
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"{folder} is damaged; remove it, it will be made again ({error}).") from error
-    return Mapped(arrays, read_json(folder / "about.json"))
+        about = _check(folder)
+        images = np.load(folder / IMAGES, mmap_mode="r", allow_pickle=False)
+        with open_npz(folder / REST) as rest:
+            classes = tuple(rest.read("classes").tolist())
+            arrays = Arrays(images, rest.read("labels"), rest.read("split"), classes, rest.get("owner"))
+    except OSError as error:
+        raise damaged(folder, reason(error)) from error
+    return Mapped(arrays, about)
+
+
+def _check(folder: Path) -> dict[str, Any]:
+    """Compare a copy's files with their checksums, and give the facts about the pictures."""
+    if folder.is_symlink() or not folder.is_dir():
+        raise damaged(folder, "it is not a folder")
+    require_file(folder / ABOUT)
+    about = unsealed((folder / ABOUT).read_bytes(), folder / ABOUT, pretty=True)
+    for file in (IMAGES, REST):
+        found, known = _facts(folder / file), about.get("files", {}).get(file)
+        if found != known:
+            raise damaged(folder / file, "it was changed after it was written, as its checksum says")
+    return {name: about[name] for name in FACTS}
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    """Give a file's size and checksum."""
+    size = require_file(path).st_size
+    what = f"Checking {path.parent.name}"
+    return {"bytes": size, "sha256": hash_file(path, hashlib.sha256(), what, silent_below=LARGE)}
+
+
+def _remove_damaged(folder: Path) -> None:
+    """Remove a damaged copy, unless another process has made it again meanwhile."""
+    try:
+        _check(folder)
+    except ValueError:
+        _remove_copy(folder)
 
 
 def _remove_older(name: str, kept: Path) -> None:
     """Remove the copies of earlier versions; a process that still maps one keeps what it mapped."""
     for other in kept.parent.iterdir():
-        if other != kept and re.fullmatch(re.escape(name) + "-[0-9a-f]{10}", other.name):
-            shutil.rmtree(other, ignore_errors=True)
+        if other != kept and re.fullmatch(re.escape(name) + "-[0-9a-f]{10}", other.name) and _is_copy(other):
+            with suppress(OSError):
+                _remove_copy(other)
+
+
+def _is_copy(folder: Path) -> bool:
+    """Tell whether a folder is one of our copies."""
+    try:
+        require_file(folder / ABOUT)
+        return not folder.is_symlink() and set(FACTS) <= set(read_json(folder / ABOUT))
+    except (OSError, ValueError):
+        return False
+
+
+def _remove_copy(folder: Path) -> None:
+    """Remove the files of a copy, and its folder if nothing else is in it."""
+    if folder.is_symlink():
+        raise OSError(f"{folder} is a link")
+    for file in (ABOUT, IMAGES, REST):
+        (folder / file).unlink(missing_ok=True)
+    folder.rmdir()
+
+
+def _remove_unfinished(place: Path) -> None:
+    """Remove the copies that killed processes did not finish; anything else that is hidden there stays."""
+    with suppress(OSError):
+        for folder in place.glob(".*-*"):
+            if folder.is_dir() and all(_is_ours(file.name) for file in folder.iterdir()):
+                remove_abandoned(place, folder.name)
+
+
+def _is_ours(name: str) -> bool:
+    return name in (IMAGES, REST, ABOUT, LOCK) or name.startswith(f".{ABOUT}.")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from protonorm.core.progress import steps
+from protonorm.data.access import reason, require_file
 
 # Pillow calls other programs for some formats, such as EPS; these it reads itself.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEBP", "TIFF")
@@ -63,15 +64,16 @@ def read_pictures(paths: Sequence[Path], size: tuple[int, int], channels: int) -
 @contextmanager
 def open_picture(file: Path | IO[bytes], name: str) -> Iterator[Any]:
     """Open a picture; whatever is wrong with it becomes a sentence that names it."""
+    if isinstance(file, Path):
+        require_file(file, "picture")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of odd metadata
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(file, formats=FORMATS) as picture:
                 yield picture
-    except FileNotFoundError:
-        raise ValueError(f"There is no picture {name}.") from None
     except UnidentifiedImageError:
         raise ValueError(f"{name} is not a picture that can be read; expected {', '.join(FORMATS)}.") from None
-    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError, Warning) as error:
-        raise ValueError(f"The picture {name} cannot be read: {str(error).rstrip('.')}.") from error
+    except Exception as error:  # a damaged picture gives almost any
+        why = reason(error) if isinstance(error, OSError) else str(error) or type(error).__name__
+        raise ValueError(f"The picture {name} cannot be read: {why.rstrip('.')}.") from error

@@ -11,19 +11,20 @@ Nothing here needs torch.
 from __future__ import annotations
 
 import os
-import zipfile
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import platformdirs
-from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
+from protonorm.core.scratch import Scratch
+from protonorm.data.access import expand
+from protonorm.data.npz import open_npz
+from protonorm.files import make_folder, open_private
+
 UNDECIDED = -1  # in a split: nobody has said whether a picture trains or tests
+MOST_UNNAMED = 10_000  # classes without names; larger labels are dates or the like, not classes
 
 
 class Arrays(NamedTuple):
@@ -39,47 +40,28 @@ class Arrays(NamedTuple):
 def data_root(given: Path | None = None) -> Path:
     """Find the folder of prepared data: the one given, PROTONORM_DATA, or the user's cache folder."""
     named = given or os.environ.get("PROTONORM_DATA")
-    return Path(named).expanduser() if named else platformdirs.user_cache_path("protonorm")
+    return expand(Path(named)) if named else platformdirs.user_cache_path("protonorm")
 
 
 def read_prepared(path: Path) -> Arrays:
     """Read a prepared file, or say what is wrong with it."""
     with open_npz(path) as file:
-        if missing := {"images", "labels"} - set(file.files):
-            raise ValueError(f"it lacks {' and '.join(sorted(missing))}")
-        return check_arrays(file["images"], file["labels"], file.get("split"), file.get("classes"))
+        if missing := [name for name in ("images", "labels") if name not in file]:
+            raise ValueError(f"it lacks {' and '.join(missing)}")
+        return check_arrays(file.read("images"), file.read("labels"), file.get("split"), file.get("classes"))
 
 
 def has_training(path: Path) -> bool:
     """Tell whether a prepared file holds original training pictures, without reading pictures."""
     with open_npz(path) as file:
-        return "split" not in file or bool((file["split"] == 0).any())
+        split = file.get("split")
+        return split is None or bool((split == 0).any())
 
 
 def read_shape(path: Path) -> tuple[int, ...]:
     """Read the shape (N, H, W, C) of prepared pictures without reading the pictures."""
-    try:
-        with zipfile.ZipFile(path) as archive, archive.open("images.npy") as file:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            return read(file)[0]
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} cannot be used as prepared data: {error}.") from error
-
-
-@contextmanager
-def open_npz(path: Path) -> Iterator[NpzFile]:
-    """Open an .npz file without unpickling anything; whatever is wrong with it becomes a sentence."""
-    try:
-        if path.exists() and not zipfile.is_zipfile(path):
-            raise ValueError("it is not a whole .npz archive")
-        with np.load(path, allow_pickle=False) as file:
-            yield file
-    except FileNotFoundError:
-        raise ValueError(f"There is no file {path}.") from None
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        reason = str(error).rstrip(".")
-        raise ValueError(f"{path} cannot be used as prepared data: {reason}.") from error
+    with open_npz(path) as file:
+        return file.shape("images")
 
 
 def check_arrays(
@@ -94,21 +76,26 @@ def check_arrays(
         raise ValueError(f"split has shape {split.shape} and type {split.dtype}; expected uint8 ({len(images)},)")
     if classes is not None and (classes.ndim != 1 or classes.dtype.kind != "U"):
         raise ValueError(f"classes has shape {classes.shape} and type {classes.dtype}; expected text (K,)")
+    if classes is None and labels.max() >= MOST_UNNAMED:
+        raise ValueError(
+            f"labels go up to {labels.max()}, and no names of classes are given; expected numbers from 0 to K − 1, "
+            f"below {MOST_UNNAMED}, or an array `classes` with the K names"
+        )
     names = tuple(map(str, range(int(labels.max()) + 1) if classes is None else classes.tolist()))
     if labels.min() < 0 or labels.max() >= len(names):
         raise ValueError(f"labels go from {labels.min()} to {labels.max()}, but {len(names)} classes are named")
     if len(set(names)) < len(names):
         raise ValueError("two classes have the same name")
-    parts = np.zeros(len(labels), np.int8) if split is None else split.astype(np.int8)
+    parts = np.zeros(len(labels), np.int8) if split is None else np.minimum(split, 127).astype(np.int8)
     return Arrays(images if images.ndim == 4 else images[..., None], labels.astype(np.int64), parts, names)
 
 
 def write_prepared(path: Path, arrays: Arrays) -> None:
-    """Write a prepared file in one atomic step, uncompressed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with beside.open("wb") as file:
+    """Write a prepared file in one atomic step, uncompressed, for its owner only."""
+    make_folder(path.parent)
+    with Scratch(path.parent, prefix=f".{path.name}-") as scratch:
+        beside = scratch.folder / path.name
+        with open_private(beside, "wb") as file:
             np.savez(
                 file,
                 images=arrays.images,
@@ -119,5 +106,3 @@ def write_prepared(path: Path, arrays: Arrays) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -8,9 +8,11 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from protonorm.core.types import STRICT, Count, NonNegative, Whole
+from protonorm.data.access import require_room
 from protonorm.data.dataset import Dataset
 
 ARMS = 6
+WORKING = 64  # bytes of memory that a point takes while it is computed
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -26,6 +28,7 @@ class Spiral:
 
     def load(self) -> Dataset:
         """Compute the points, arm after arm."""
+        require_room(WORKING * ARMS * self.points, f"dataset.points={self.points}", "fewer points are needed.")
         random = np.random.default_rng(self.seed)
         size = (ARMS, self.points)
         arm = np.arange(ARMS)[:, None]  # k

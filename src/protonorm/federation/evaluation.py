@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protonorm.core.task import Counts
-from protonorm.geometry.prototypes import distances, margins
+from protonorm.geometry.prototypes import margins, spread
 from protonorm.runs.accuracy import accuracy_of, digits
 from protonorm.runs.schema import Accuracy, Distances
 from protonorm.tensors import Tensors
@@ -83,7 +83,7 @@ def prototype_shape(message: Tensors) -> tuple[Distances | None, dict[str, NDArr
     """Describe published prototypes: their distances, and each class's margin for the record's arrays."""
     if len(message.get("prototypes", ())) < 2:
         return None, {}
-    vectors = message["prototypes"].double()
-    apart = distances(vectors)
-    found = Distances(min=digits(float(apart.min())), mean=digits(float(apart.mean())), max=digits(float(apart.max())))
-    return found, {"margins": margins(vectors).float().numpy(), "margins.classes": message["classes"].numpy()}
+    vectors = message["prototypes"]
+    least, mean, greatest = map(digits, spread(vectors))
+    arrays = {"margins": margins(vectors).float().numpy(), "margins.classes": message["classes"].numpy()}
+    return Distances(min=least, mean=mean, max=greatest), arrays

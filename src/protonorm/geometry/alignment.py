@@ -19,7 +19,7 @@ from protonorm.geometry.sphere import exact
 from protonorm.geometry.sphere.algorithm1 import DEFAULT_SCHEDULE, Schedule, updates
 from protonorm.geometry.sphere.descent import Settings, descend, evaluate, step_limit
 from protonorm.geometry.sphere.energy import energy, exp_or_inf, exponent, forces, tangential
-from protonorm.geometry.sphere.pairs import nearest_distances, pair_distances
+from protonorm.geometry.sphere.pairs import distance_range, nearest_distances
 from protonorm.geometry.sphere.separation import jitter, separate, use_all_dimensions
 
 __all__ = ["METHODS", "Alignment", "Schedule", "align", "energy", "forces", "tangential"]
@@ -39,7 +39,7 @@ class Alignment(Generic[Array]):
     min_distance: float  # of two prototypes; 2, the diameter, when there is only one
     method: str  # the one used, never "auto"
     residual: float  # largest tangential force over the mean radial force: 0 at a stationary point
-    distances: Array | None = None  # (steps + 1, K(K−1)/2) when traced
+    distances: Array | None = None  # (steps + 1, 3) when traced: least, mean, greatest, at first and after each step
 
 
 class Trajectory(NamedTuple):
@@ -47,7 +47,7 @@ class Trajectory(NamedTuple):
 
     points: Tensor  # (K, d), where it ended
     steps: int
-    rows: list[Tensor]  # distances at the start and after every step, when traced
+    rows: list[Tensor]  # (3,) least, mean and greatest distance at the start and after every step, when traced
 
 
 @torch.no_grad()
@@ -101,7 +101,7 @@ def run_method(points: Tensor, method: str, schedule: Schedule, settings: Settin
 
 def new_trajectory(points: Tensor, trace: bool) -> Trajectory:
     """Begin a trajectory, without any step."""
-    return Trajectory(points, 0, [pair_distances(points)] if trace else [])
+    return Trajectory(points, 0, [distance_range(points)] if trace else [])
 
 
 def descend_from_several_starts(start: Trajectory, schedule: Schedule, settings: Settings, trace: bool) -> Trajectory:
@@ -132,7 +132,7 @@ def follow(trajectory: Trajectory, path: Iterable[Tensor], trace: bool) -> Traje
     points, steps, rows = trajectory.points, trajectory.steps, list(trajectory.rows)
     for points in path:
         steps += 1
-        rows += [pair_distances(points)] if trace else []
+        rows += [distance_range(points)] if trace else []
     return Trajectory(points, steps, rows)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from protonorm.geometry.points import read_points, to_float64
-from protonorm.geometry.sphere.pairs import nearest_distances, pair_distances
+from protonorm.geometry.sphere.pairs import distance_range, nearest_distances, pair_distances
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
 
@@ -94,6 +94,12 @@ def _scores(features: Tensor, prototypes: Tensor) -> Tensor:
 def distances(prototypes: Tensor) -> Tensor:
     """List the distances between all pairs j < k of prototypes (K, d), (K(K−1)/2,)."""
     return pair_distances(read_points(prototypes)).to(prototypes)
+
+
+def spread(prototypes: Tensor) -> tuple[float, float, float]:
+    """Measure the least, the mean and the greatest distance between two prototypes (K, d), without listing them all."""
+    least, mean, greatest = distance_range(read_points(prototypes)).tolist()
+    return least, mean, greatest
 
 
 def margins(prototypes: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from protonorm.core.algorithm import Algorithm
 from protonorm.core.node import Client
 from protonorm.core.randomness import one_thread
 from protonorm.core.samples import as_input, evaluation_batch, view
-from protonorm.files import BLANK, checksum, replace, seal, sealed
+from protonorm.files import BLANK, checksum, make_folder, parse_json, replace, seal, sealed
 from protonorm.runs.schema import Component, InputInfo, Part
 from protonorm.tensors import Tensors, encode, prefixed
 
@@ -106,11 +106,12 @@ class TrainedClient:
         return torch.cat(parts).numpy()
 
     def save(self, path: str | Path) -> Path:
-        """Write the client into a folder of its own, for `load_client`."""
+        """Write the client into a folder of its own, for `load_client`; what is not a client is left as it is."""
         folder = Path(path)
         if folder.is_file():
             raise ValueError(f"{folder} is a file; a client is saved into a folder.")
-        folder.mkdir(parents=True, exist_ok=True)
+        refuse_foreign(folder)
+        make_folder(folder)
         tensors = prefixed("state", self.state) | prefixed("message", self.message)
         content = seal(encode(tensors, f"{STAMP} {BLANK}"), STAMP)
         replace(folder / WEIGHTS, content)
@@ -140,6 +141,21 @@ class TrainedClient:
                 f"expected (n, {', '.join(map(str, shape))}) of type {kind}."
             )
         return view(x)
+
+
+def refuse_foreign(folder: Path) -> None:
+    """Refuse a folder in which files of our names are not ours."""
+    held = [folder / name for name in (INFO, WEIGHTS) if (folder / name).exists()]
+    if not held:
+        return
+    try:
+        found = parse_json((folder / INFO).read_bytes(), folder / INFO)
+    except (OSError, ValueError):
+        found = {}
+    if not {"format", "client", "weights", "checksum"} <= found.keys():
+        raise ValueError(
+            f"{held[0]} exists and is not of an exported client; it is left as it is."
+        )
 
 
 STAMP = "protonorm client 0"

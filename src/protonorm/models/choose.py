@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from protonorm.core.model import SplitModel
 from protonorm.core.own_code import fingerprint, load_own
 from protonorm.core.registry import find, nearest
+from protonorm.core.types import shortened, shown
 from protonorm.models import FAMILIES, MODELS
 from protonorm.models.decision import FAILURES, first_line
 from protonorm.models.libraries import LibraryNetwork
@@ -21,7 +22,7 @@ Network = Callable[[tuple[int, ...], int, int], nn.Module]  # (shape, d, K) -> m
 Choice = str | tuple[str | Network, ...]  # a family, or networks: client i takes number i mod n
 
 
-def chosen(value: Any) -> Choice:
+def chosen(value: Any, setting: str = "models") -> Choice:
     """Check a setting: a family, a network, several with commas between, file.py:function, timm:NAME, or a list."""
     if isinstance(value, str) and value in FAMILIES:
         return value
@@ -29,7 +30,7 @@ def chosen(value: Any) -> Choice:
     if callable(items):
         items = [items]
     if not isinstance(items, list | tuple) or not items:
-        raise ValueError(f"models={value!r} is refused: expected a family, a network, or a list of networks.")
+        raise ValueError(f"{setting}={shown(value)} is refused: expected a family, a network, or a list of networks.")
     return tuple(_known(item) for member in items for item in _members(member))
 
 
@@ -44,10 +45,11 @@ def _known(item: Any) -> str | Network:
         if library := LibraryNetwork.of(item):
             library.check()
         elif item not in MODELS:
-            raise ValueError(f"Unknown network or family {item!r}; {nearest(item, {*FAMILIES, *MODELS})}")
+            known = {*FAMILIES, *MODELS}
+            raise ValueError(f"Unknown network or family {shown(item)}; {nearest(shortened(item), known)}")
         return item
-    if not callable(item):
-        raise ValueError(f"{item!r} is neither a network's name nor a function (shape, d, K) that makes one.")
+    if not callable(item) or not hasattr(item, "__qualname__"):  # objects that can be called have no name to record
+        raise ValueError(f"{shown(item)} is neither a network's name nor a function (shape, d, K) that makes one.")
     made: Network = item
     return made
 

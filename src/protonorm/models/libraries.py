@@ -15,6 +15,7 @@ from torch import nn
 from torch.library import Library
 
 from protonorm.core import SplitModel
+from protonorm.core.types import shortened, shown
 from protonorm.models.decision import FAILURES, first_line
 from protonorm.models.pictures import set_channels
 from protonorm.models.split import split
@@ -46,9 +47,9 @@ class LibraryNetwork(NamedTuple):
         """Refuse a name that the library does not know, and say which are near it."""
         known = BUILDERS[self.library].names()
         if self.network not in known:
-            near = difflib.get_close_matches(self.network.lower(), known, n=3, cutoff=0.5)
+            near = difflib.get_close_matches(shortened(self.network).lower(), known, n=3, cutoff=0.5)
             hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it has {len(known)} others."
-            raise ValueError(f"{self.library} has no network {self.network!r} for pictures; {hint}")
+            raise ValueError(f"{self.library} has no network {shown(self.network)} for pictures; {hint}")
 
     def build(self, shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
         """Make the network for inputs of a shape, and cut it."""

@@ -45,7 +45,7 @@ def convergence(runs: Mapping[str, Run]) -> Figure:
 
 
 def first_distances(run: Run) -> Numbers | None:
-    """Read all pairwise distances along the first alignment, (steps + 1, K(K−1)/2); None if there was no alignment."""
+    """Read the least, mean and greatest distance along the first alignment, (steps + 1, 3); None if there was none."""
     found = run.figures().get("alignment.distances")
     return None if found is None else found.astype(np.float64)
 
@@ -59,10 +59,11 @@ def distance_curves(runs: Mapping[str, Run]) -> Figure:
             found = first_distances(run)
             if found is not None and found.size:
                 steps = np.arange(len(found))
-                axes.fill_between(steps, found.min(1), found.max(1), color=COLOURS[5], alpha=0.25, linewidth=0)
-                axes.plot(steps, found.max(1), "--", color=COLOURS[4], label="max")
-                axes.plot(steps, found.mean(1), "-", color=COLOURS[0], label="mean")
-                axes.plot(steps, found.min(1), "-.", color=COLOURS[2], label="min")
+                least, mean, greatest = found.T
+                axes.fill_between(steps, least, greatest, color=COLOURS[5], alpha=0.25, linewidth=0)
+                axes.plot(steps, greatest, "--", color=COLOURS[4], label="max")
+                axes.plot(steps, mean, "-", color=COLOURS[0], label="mean")
+                axes.plot(steps, least, "-.", color=COLOURS[2], label="min")
             axes.axhline(ORTHOGONAL, color="0.3", linestyle=":", linewidth=0.9, label="$\\sqrt{2}$")
             axes.set_xlabel("PA iteration")
             axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))

@@ -10,6 +10,8 @@ clients/ID.ROUND.safetensors    what a client remembers after the last round it 
 prototypes/ROUND.safetensors    the global prototypes, at up to 50 evenly spaced rounds
 figures.safetensors     arrays for the figures, such as the first alignment's distances
 failure.json            why and where a run stopped, if it did
+resumed.jsonl           when a run went on with other versions: the round, and the versions
+lock                    held by the process that is at work on the run
 
 Every file has a checksum inside, every line and every block of arrays one of its own.
 """
@@ -18,6 +20,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +38,8 @@ CLIENTS = "clients"
 PROTOTYPES = "prototypes"
 FIGURES = "figures.safetensors"
 FAILURE = "failure.json"
+RESUMED = "resumed.jsonl"
+LOCK = "lock"
 
 SNAPSHOTS = 50  # rounds whose prototypes are kept
 
@@ -46,6 +52,16 @@ def stamp(key: str, what: str, round: int) -> str:
 def snapshot_rounds(rounds: int) -> set[int]:
     """Choose the rounds whose prototypes are kept."""
     return set(np.linspace(1, rounds, min(SNAPSHOTS, rounds)).round().astype(int).tolist())
+
+
+def leftovers(folder: Path) -> Iterator[Path]:
+    """List the files that a killed process was writing beside their places: those of ours, and no others."""
+    names = "|".join(re.escape(name) for name in (INFO, POPULATION, SERVER, FIGURES, FAILURE))
+    places = {folder: names, folder / CLIENTS: r"\d+\.\d+\.safetensors", folder / PROTOTYPES: r"\d+\.safetensors"}
+    for place, kinds in places.items():
+        for path in place.glob(".*"):
+            if re.fullmatch(rf"\.({kinds})\.\d+", path.name) and path.is_file():
+                yield path
 
 
 def committed(folder: Path) -> int:

@@ -97,7 +97,7 @@ class Run:
         return self._shares(record, rule, "classes", len(self.info.classes))
 
     def margins(self, record: RoundRecord) -> tuple[NDArray[np.int64], Shares] | None:
-        """Give the classes (K',) that had prototypes after a round, and their margins (K',); None if there were none."""
+        """Give the classes (K',) that had prototypes after a round, and their margins (K',); None if none had."""
         found = self.arrays(record)
         return (found["margins.classes"], found["margins"]) if "margins" in found else None
 
@@ -119,12 +119,13 @@ class Run:
     def seconds(self) -> dict[int, float]:
         """Read how long each committed round took; times that are lost or damaged are left out."""
         path, found = self.folder / layout.TIMINGS, {}
-        for number, line in enumerate(read_lines(path)[: len(self.rounds)], 1):
+        for line in read_lines(path):
             try:
-                found[number] = typed(Seconds, unsealed(line, path), path).round
+                seconds = typed(Seconds, unsealed(line, path), path)
             except ValueError:
                 continue
-        return found
+            found[seconds.of] = seconds.round
+        return {record.round: found[record.round] for record in self.rounds if record.round in found}
 
     def snapshots(self) -> list[int]:
         """List the committed rounds whose prototypes should be in the record."""

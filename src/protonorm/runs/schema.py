@@ -164,4 +164,5 @@ class Seconds(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
 
-    round: Annotated[float, Ge(0), AllowInfNan(False)]
+    of: Annotated[int, Ge(1)]  # the round
+    round: Annotated[float, Ge(0), AllowInfNan(False)]  # all of it

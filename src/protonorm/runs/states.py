@@ -75,7 +75,7 @@ class FolderStore:
         self._known[id] = {round}
 
     def tidy(self, trained: Sequence[int]) -> None:
-        """Remove what no resumed run can need, given the round that each client last trained in; done once, at first."""
+        """Remove what no resumed run can need, given the round that each client last trained in."""
         for path in self.folder.glob("*.safetensors"):
             match = re.fullmatch(r"(\d+)\.(\d+)\.safetensors", path.name)
             if match and int(match[1]) < len(trained) and trained[int(match[1])] != int(match[2]):

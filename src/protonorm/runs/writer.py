@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import platform
+import warnings
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -13,7 +15,7 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from protonorm import tensors
-from protonorm.files import append, cut, damaged, read_lines, replace, sealed
+from protonorm.files import PRIVATE_FILE, append, cut, damaged, make_folder, read_lines, replace, sealed
 from protonorm.runs import layout
 from protonorm.runs.arrays import encode_arrays, write_arrays
 from protonorm.runs.layout import committed, snapshot_rounds, stamp
@@ -51,12 +53,12 @@ class RunWriter:
         self.key = key
         self.store = FolderStore(folder / layout.CLIENTS, key)
         self._snapshots = snapshot_rounds(rounds)
-        self._lock = FileLock(folder / "lock")
+        self._lock = FileLock(folder / layout.LOCK, mode=PRIVATE_FILE)
         self._trained: list[int] | None = None  # as of the last commit
 
     def __enter__(self) -> Self:
         for part in (layout.CLIENTS, layout.PROTOTYPES):
-            (self.folder / part).mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder / part)
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
@@ -64,32 +66,39 @@ class RunWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._trained is not None:
-            self.store.tidy(self._trained)  # a worker that was killed may have left states behind
+        self._clean_up()  # a worker that was killed may have left something behind
         self._lock.release()
 
     def describe(self, info: RunInfo, population: Population) -> None:
         """Write what the run is, once; refuse a folder that holds another experiment."""
         path = self.folder / layout.INFO
         if not path.exists():
+            self._refuse_rounds_without(layout.INFO)
             write_arrays(self.folder / layout.POPULATION, population._asdict(), self._stamp("population", 0))
             replace(path, sealed(info.model_dump(mode="json"), pretty=True))
-        elif read_info(path).experiment != info.experiment:
+            return
+        found = read_info(path)
+        if found.experiment != info.experiment:
             raise ValueError(f"{path} holds another experiment than the one asked for; it is left as it is.")
+        self._note_versions(found.versions, info.versions)
 
     def resume(self) -> Checkpoint | None:
-        """Bring the folder back to its last committed round; None if there is none."""
+        """Bring the folder back to its last committed round; None if there is none. All that is read is checked."""
         done = committed(self.folder)
+        if not done:
+            self._refuse_rounds_without(layout.SERVER)
         held = self._load_server(done) if done else {}
         self._cut_rounds(done)
-        for leftover in self.folder.rglob(".*.*"):  # of a write that was killed
-            leftover.unlink(missing_ok=True)
         (self.folder / layout.FAILURE).unlink(missing_ok=True)
-        if not done:
+        self._trained = held["trained"].tolist() if done else None
+        self._clean_up()
+        if self._trained is None:
             return None
-        trained = held["trained"].tolist()
-        self.store.tidy(trained)
-        return Checkpoint(done, under(held, "state"), under(held, "message"), trained)
+        return Checkpoint(done, under(held, "state"), under(held, "message"), list(self._trained))
+
+    def tidy(self) -> None:
+        """Remove the states of clients that a finished run no longer needs, if a kill has left some."""
+        self._trained = self._load_server(committed(self.folder))["trained"].tolist()
 
     def commit(self, point: Checkpoint, outcome: RoundOutcome) -> RoundRecord:
         """Make a round final. Clients have written their states; the rename of the server's file is the commit."""
@@ -111,6 +120,13 @@ class RunWriter:
         """Note why a run stopped."""
         replace(self.folder / layout.FAILURE, sealed({"round": round, "reason": reason}, pretty=True))
 
+    def _clean_up(self) -> None:
+        """Remove half-written files of ours, and states that no resumed run can need."""
+        for leftover in layout.leftovers(self.folder):
+            leftover.unlink(missing_ok=True)
+        if self._trained is not None:
+            self.store.tidy(self._trained)
+
     def _append(self, round: int, outcome: RoundOutcome) -> RoundRecord:
         """Add a round to the files that grow."""
         place = self.folder / layout.EVALUATIONS
@@ -120,7 +136,7 @@ class RunWriter:
         append(place, block)
         append(self.folder / layout.METRICS, sealed(record.model_dump(mode="json")))
         seconds = {name: float(f"{value:.4g}") for name, value in outcome.seconds.items()}
-        append(self.folder / layout.TIMINGS, sealed(seconds))
+        append(self.folder / layout.TIMINGS, sealed({"of": round, **seconds}))
         return record
 
     def _cut_rounds(self, done: int) -> None:
@@ -129,10 +145,40 @@ class RunWriter:
         lines = read_lines(metrics)
         if len(lines) < done:
             raise damaged(metrics, f"{len(lines)} lines for {done} committed rounds")
+        size = 0
+        if done:
+            run = read_run(self.folder)
+            checked = [run.population, *map(run.arrays, run.rounds)]  # damage shows now, not after hours of training
+            assert len(checked) == done + 1
+            size = run.rounds[-1].arrays.start + run.rounds[-1].arrays.size
         cut(metrics, sum(map(len, lines[:done])))
-        cut(timings, sum(map(len, read_lines(timings)[:done])))
-        rounds = read_run(self.folder).rounds if done else []
-        cut(self.folder / layout.EVALUATIONS, rounds[-1].arrays.start + rounds[-1].arrays.size if rounds else 0)
+        cut(self.folder / layout.EVALUATIONS, size)
+        times = read_lines(timings)
+        last = max((place for place, line in enumerate(times, 1) if 1 <= _round_of(line) <= done), default=0)
+        cut(timings, sum(map(len, times[:last])))
+
+    def _refuse_rounds_without(self, name: str) -> None:
+        """Refuse to begin anew in a folder that has rounds on record, which would be lost."""
+        rounds = len(read_lines(self.folder / layout.METRICS))
+        if rounds > 1:  # one may stand there of a round that was not committed
+            raise ValueError(
+                f"{self.folder / name} is missing, but {layout.METRICS} has {rounds} rounds on record. Restore the "
+                "file, or move the folder away to run the experiment again."
+            )
+
+    def _note_versions(self, before: dict[str, str], now: dict[str, str]) -> None:
+        """Say, and record, that a run goes on with other versions than those it began with."""
+        other = [
+            f"{name} {now.get(name)} (was {before.get(name)})" for name in now if now.get(name) != before.get(name)
+        ]
+        if not other:
+            return
+        warnings.warn(
+            f"The run goes on with other versions than it began with: {', '.join(other)}. Its last bits may differ.",
+            stacklevel=4,
+        )
+        line = {"round": committed(self.folder) + 1, "versions": now}
+        append(self.folder / layout.RESUMED, sealed(line))
 
     def _load_server(self, done: int) -> Tensors:
         return tensors.load(self.folder / layout.SERVER, self._stamp("server", done))
@@ -144,3 +190,11 @@ class RunWriter:
 def versions() -> dict[str, str]:
     """Name what results may depend on."""
     return {"python": platform.python_version(), **{name: version(name) for name in VERSIONS}}
+
+
+def _round_of(line: bytes) -> int:
+    """Read of which round a line of times is; 0 if nobody can tell: a lost time stops nobody."""
+    try:
+        return int(json.loads(line)["of"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return 0

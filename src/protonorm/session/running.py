@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from protonorm.config.experiment import Experiment
@@ -18,7 +18,7 @@ from protonorm.errors import Diverged
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.federation.rounds import Round, begin, run_rounds
 from protonorm.models.choose import described, networks
-from protonorm.runs.layout import INFO, runs_root
+from protonorm.runs.layout import CLIENTS, INFO, runs_root
 from protonorm.runs.reader import Population, read_run
 from protonorm.runs.schema import FORMAT, ExperimentInfo, InputInfo, RunInfo
 from protonorm.runs.writer import RunWriter, versions
@@ -54,6 +54,8 @@ def run(
     elif follower:
         with RunWriter(folder, experiment.key, experiment.rounds), tracked(follower, folder):
             pass  # all rounds are recorded
+    else:
+        _tidy(experiment, folder)
     return Result(experiment, read_run(folder))
 
 
@@ -110,6 +112,13 @@ def info_of(experiment: Experiment, task: Task) -> RunInfo:
         input=InputInfo(shape=list(task.input.shape), type=task.input.dtype),
         versions=versions(),
     )
+
+
+def _tidy(experiment: Experiment, folder: Path) -> None:
+    """Remove what a kill after the last round has left, unless another process is at work here."""
+    if experiment.rounds and len(list((folder / CLIENTS).glob("*.safetensors"))) > experiment.clients:
+        with suppress(BlockingIOError), RunWriter(folder, experiment.key, experiment.rounds) as writer:
+            writer.tidy()
 
 
 def _counts(population: SimulatedPopulation) -> Population:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from protonorm.core.own_code import load_own
 from protonorm.core.registry import find
+from protonorm.core.types import shortened, shown
 from protonorm.federation.rounds import Round
 from protonorm.runs.reader import Run, read_run
 from protonorm.trackers import TRACKERS
@@ -51,15 +52,15 @@ class FunctionTracker:
 def choose(value: Any) -> Tracker | None:
     """Make a tracker of a name, of a user's own file.py:Name, of an object or of a function; None for none."""
     if isinstance(value, str):
-        found = load_own(value, "tracker") if ".py:" in value else find(TRACKERS, value, "tracker").load()
+        found = load_own(value, "tracker") if ".py:" in value else find(TRACKERS, shortened(value), "tracker").load()
         value = found() if isinstance(found, type) else found
     if value is None or (isinstance(value, Tracker) and not isinstance(value, type)):
         return value
     if callable(value) and not isinstance(value, type) and not hasattr(value, "begin") and not hasattr(value, "end"):
         return FunctionTracker(value)
     raise ValueError(
-        f"{value!r} is not a tracker: expected a name ({', '.join(sorted(TRACKERS))}), a function that takes a round, "
-        "or an object with begin(run), __call__(round) and end(run)."
+        f"{shown(value)} is not a tracker: expected a name ({', '.join(sorted(TRACKERS))}), "
+        "a function that takes a round, or an object with begin(run), __call__(round) and end(run)."
     )
 
 

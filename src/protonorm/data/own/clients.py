@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
 
 from protonorm.core.progress import steps
-from protonorm.data.own.folders import ImageOptions, folders_in, picture_files, read_picture_files, sort_by_name
-from protonorm.data.prepared import UNDECIDED, Arrays, read_prepared
+from protonorm.data.access import require_room
+from protonorm.data.own.folders import ImageOptions, files_in, folders_in, picture_files, read_picture_files
+from protonorm.data.prepared import UNDECIDED, Arrays, read_prepared, read_shape
 
 
 def client_paths(path: Path) -> list[Path]:
     """List the clients' folders or files, sorted by name."""
     folders = folders_in(path)
-    files = sort_by_name(one for one in path.glob("*.npz") if not one.name.startswith("."))
+    files = files_in(path, (".npz",))
     if folders and files:
         raise ValueError(f"{path} has folders ({folders[0].name}) and files ({files[0].name}); expected one kind only.")
     if not folders and not files:
         raise ValueError(f"{path} has no clients in it; expected a folder of class folders, or an .npz file, for each.")
     return folders or files
+
+
+def client_files(path: Path) -> list[Path]:
+    """List all files of all clients: pictures, or one .npz file each."""
+    paths = client_paths(path)
+    if not paths[0].is_dir():
+        return paths
+    return [file.path for one in paths for file in picture_files(one, allow_empty=True)]
 
 
 def read_clients(path: Path, options: ImageOptions) -> Arrays:
@@ -30,6 +40,8 @@ def read_clients(path: Path, options: ImageOptions) -> Arrays:
         return read_picture_files(found, path, options)
     if options.size or options.channels:
         raise ValueError(f"dataset.size and dataset.channels are for picture files; {paths[0]} is taken as it is.")
+    total = sum(math.prod(read_shape(one)) for one in paths)
+    require_room(total, f"The pictures of {len(paths)} clients", "fewer or smaller pictures are needed.")
     return _join(paths, [_read_client(one) for one in steps(paths, "Reading clients")])
 
 

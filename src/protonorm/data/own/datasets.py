@@ -9,9 +9,10 @@ from typing import Any, Literal
 from pydantic.dataclasses import dataclass
 
 from protonorm.core.types import STRICT, Count
+from protonorm.data.access import real_path, require_file
 from protonorm.data.dataset import Dataset
 from protonorm.data.mapped import Mapped, file_version, open_mapped, short_hash
-from protonorm.data.own.clients import client_paths, read_clients
+from protonorm.data.own.clients import client_files, client_paths, read_clients
 from protonorm.data.own.folders import ImageOptions, picture_files, read_picture_files
 from protonorm.data.prepared import Arrays, data_root, read_prepared
 
@@ -42,7 +43,7 @@ class Folder:
         return {"name": self.name, **self._open().about}
 
     def _open(self) -> Mapped:
-        source: Source = (self.path.expanduser().resolve(), ImageOptions(self.size, self.channels))
+        source: Source = (real_path(self.path), ImageOptions(self.size, self.channels))
         version = short_hash(*((file, _size_and_time(file.path)) for file in picture_files(source[0])))
         return open_mapped(data_root(), f"{safe_name(self.path)}-{short_hash(source)}", version, _read_folder, source)
 
@@ -68,7 +69,7 @@ class Npz:
         return {"name": self.name, **self._open().about}
 
     def _open(self) -> Mapped:
-        path = self.path.expanduser().resolve()
+        path = real_path(self.path)
         return open_mapped(data_root(), f"{safe_name(path)}-{short_hash(path)}", file_version(path), _read_file, path)
 
 
@@ -88,7 +89,7 @@ class Clients:
     @property
     def clients(self) -> int:
         """Count the clients."""
-        return len(client_paths(self.path.expanduser()))
+        return len(client_paths(real_path(self.path)))
 
     def load(self) -> Dataset:
         """Read or map the pictures of all clients."""
@@ -100,19 +101,18 @@ class Clients:
         return {"name": self.name, **self._open().about}
 
     def _open(self) -> Mapped:
-        source: Source = (self.path.expanduser().resolve(), ImageOptions(self.size, self.channels))
-        files = (path for client in client_paths(source[0]) for path in (client, *sorted(client.rglob("*"))))
-        version = short_hash(*((path, _size_and_time(path)) for path in files if path.is_file()))
+        source: Source = (real_path(self.path), ImageOptions(self.size, self.channels))
+        version = short_hash(*((path, _size_and_time(path)) for path in client_files(source[0])))
         return open_mapped(data_root(), f"{safe_name(self.path)}-{short_hash(source)}", version, _read_clients, source)
 
 
 def safe_name(path: Path) -> str:
     """Make of a path's last part a word that is fit for a file's name."""
-    return re.sub(r"[^\w.-]+", "-", path.expanduser().resolve().stem).strip("-.") or "data"
+    return re.sub(r"[^\w.-]+", "-", real_path(path).stem).strip("-.") or "data"
 
 
 def _size_and_time(path: Path) -> tuple[int, int]:
-    found = path.stat()
+    found = require_file(path)
     return found.st_size, found.st_mtime_ns
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from protonorm.core.progress import steps
+from protonorm.data.access import reason, require_room
 from protonorm.data.pictures import SUFFIXES, ImageHeader, read_header, read_pictures
 from protonorm.data.prepared import UNDECIDED, Arrays
 
 SPLITS = {"train": 0, "test": 1, "val": 1, "valid": 1}  # names of sub-folders that say which pictures train or test
 DEFAULT_SIDE = 64  # pixels, for pictures of different sizes
-LIMIT = 8 * 2**30  # bytes
 
 
 class PictureFile(NamedTuple):
@@ -49,7 +49,7 @@ def picture_files(folder: Path, client: int = 0, *, allow_empty: bool = False) -
         raise ValueError(f"{folder} has no folders in it; expected one for each class, with pictures.")
     found = []
     for label, split in classes:
-        files = pictures_in(label)
+        files = files_in(label, SUFFIXES)
         if not files and not allow_empty:
             raise ValueError(f"{label} has no pictures in it; expected files that end in {', '.join(SUFFIXES)}.")
         found += [PictureFile(path, label.name, split, client) for path in files]
@@ -60,16 +60,21 @@ def picture_files(folder: Path, client: int = 0, *, allow_empty: bool = False) -
 
 def folders_in(folder: Path) -> list[Path]:
     """List the folders in a folder, without hidden ones."""
-    if not folder.is_dir():
-        raise ValueError(f"There is no folder {folder}.")
-    return sort_by_name(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
+    return _inside(folder, Path.is_dir)
 
 
-def pictures_in(folder: Path) -> list[Path]:
-    """List the picture files in a folder, without hidden ones."""
-    return sort_by_name(
-        one for one in folder.iterdir() if one.suffix.lower() in SUFFIXES and not one.name.startswith(".")
-    )
+def files_in(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    """List what has one of the suffixes in a folder, without hidden ones; whether these are files shows later."""
+    return _inside(folder, lambda one: one.suffix.lower() in suffixes)
+
+
+def _inside(folder: Path, wanted: Callable[[Path], bool]) -> list[Path]:
+    try:
+        if not folder.is_dir():
+            raise ValueError(f"There is no folder {folder}.")
+        return sort_by_name(one for one in folder.iterdir() if not one.name.startswith(".") and wanted(one))
+    except OSError as error:
+        raise ValueError(f"{folder} cannot be read: {reason(error)}.") from None
 
 
 def sort_by_name(paths: Iterable[Path]) -> list[Path]:
@@ -79,7 +84,7 @@ def sort_by_name(paths: Iterable[Path]) -> list[Path]:
 
 def _sort_key(path: Path) -> list[tuple[bool, int, str]]:
     words = re.findall(r"\d+|\D+", path.name)
-    return [(not word.isdigit(), int(word) if word.isdigit() else 0, word) for word in words]
+    return [(not word.isdecimal(), int(word) if word.isdecimal() else 0, word) for word in words]
 
 
 def read_picture_files(files: Sequence[PictureFile], folder: Path, options: ImageOptions) -> Arrays:
@@ -88,11 +93,11 @@ def read_picture_files(files: Sequence[PictureFile], folder: Path, options: Imag
     headers = [read_header(file.path) for file in steps(files, "Reading picture headers")]
     channels = _choose_channels(files, headers, options)
     size = _choose_size(files, headers, options)
-    if (total := len(files) * size[0] * size[1] * channels) > LIMIT:
-        raise ValueError(
-            f"{len(files)} pictures of {size[0]}×{size[1]} would take {total / 2**30:.0f} GiB; "
-            "dataset.size=64, say, makes them smaller."
-        )
+    require_room(
+        len(files) * size[0] * size[1] * channels,
+        f"{len(files)} pictures of {size[0]}×{size[1]}",
+        "dataset.size=64, say, makes them smaller.",
+    )
     number = {name: k for k, name in enumerate(classes)}
     return Arrays(
         images=read_pictures([file.path for file in files], size, channels),

@@ -5,6 +5,7 @@ Original training and test pictures are put together, as in the public programs;
 
 from __future__ import annotations
 
+import os
 import warnings
 from abc import ABC
 from dataclasses import field
@@ -14,6 +15,7 @@ from typing import Any, ClassVar, Literal
 from pydantic.dataclasses import dataclass
 
 from protonorm.core.types import STRICT, Count
+from protonorm.data.access import real_path
 from protonorm.data.dataset import Dataset, take_samples
 from protonorm.data.mapped import Mapped, file_version, open_mapped
 from protonorm.data.prepared import Arrays, data_root, has_training, read_prepared
@@ -61,8 +63,8 @@ class Published(ABC):
         return open_mapped(path.parent, name, file_version(path, pool), _read, (path, pool))
 
     def _existing_path(self) -> Path:
-        path = self.path.resolve()
-        if not path.exists():
+        path = real_path(self.path)
+        if not os.path.exists(path):
             raise ValueError(
                 f"There is no {path.name} in {path.parent}. `protonorm data list` says what to do; "
                 "dataset.root or PROTONORM_DATA names another folder."

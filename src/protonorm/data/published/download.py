@@ -9,9 +9,11 @@ import urllib.request
 from pathlib import Path
 
 from protonorm.core.progress import report
+from protonorm.data.access import CHUNK, Unreadable, require_file
 from protonorm.data.published.archives import File
-from protonorm.data.published.prepare import CHUNK, require_md5, sources
+from protonorm.data.published.prepare import require_md5, sources
 from protonorm.errors import NotFetched
+from protonorm.files import make_folder, open_private
 
 WAIT = 30.0  # seconds without a byte
 PARTIAL = 206  # the status of an answer that goes on where we asked
@@ -27,7 +29,7 @@ def download(
 ) -> list[Path]:
     """Download a data set's archives into a folder; files that are there already and right are kept."""
     source = sources(name)[0]
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     found = []
     for file in source.files:
         md5 = (checksums or {}).get(file.name, file.md5) if checked else None
@@ -36,14 +38,18 @@ def download(
 
 
 def _fetch_checked(file: File, folder: Path, mirror: str | None, md5: str | None, unpacked: bool) -> Path:
-    path = folder / file.name
+    path, part = folder / file.name, folder / f"{file.name}.part"
+    for found in (path, part):
+        if found.exists():
+            require_file(found)
     if path.exists() and (md5 is None or _is_right(path, md5, unpacked)):
         return path
-    part = folder / f"{file.name}.part"
     fetch(f"{(mirror or file.url).rstrip('/')}/{file.name}", part)
     if md5 is not None:
         try:
             require_md5(part, md5, unpacked=unpacked)
+        except Unreadable:
+            raise
         except ValueError:
             part.unlink()  # going on from here would never become right
             raise
@@ -54,6 +60,8 @@ def _fetch_checked(file: File, folder: Path, mirror: str | None, md5: str | None
 def _is_right(path: Path, md5: str, unpacked: bool) -> bool:
     try:
         require_md5(path, md5, unpacked=unpacked)
+    except Unreadable:
+        raise
     except ValueError:
         return False
     return True
@@ -70,7 +78,7 @@ def fetch(url: str, part: Path) -> None:
             goes_on = answer.status == PARTIAL
             have = have if goes_on else 0
             whole = have + int(answer.headers.get("Content-Length") or 0)
-            with part.open("ab" if goes_on else "wb") as file:
+            with open_private(part, "ab" if goes_on else "wb") as file:
                 while chunk := answer.read(CHUNK):
                     file.write(chunk)
                     have += len(chunk)

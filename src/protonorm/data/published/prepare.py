@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from protonorm.core.progress import report
 from protonorm.core.registry import nearest
+from protonorm.data.access import expand, hash_file, require_file
 from protonorm.data.prepared import Arrays, data_root, write_prepared
 from protonorm.data.published.archives import SOURCES, Source
-from protonorm.data.published.archives.members import gunzip
-
-CHUNK = 2**20  # bytes
+from protonorm.data.published.archives.members import gunzip, reading
 
 
 def prepare(
@@ -51,9 +50,10 @@ def sources(name: str) -> tuple[Source, ...]:
 def find_files(name: str, folder: Path) -> tuple[Source, dict[str, Path]]:
     """Find the first kind of archive that is there with all its files."""
     choices = sources(name)
-    if folder.is_file():
+    folder = expand(folder)
+    if os.path.isfile(folder):
         folder = folder.parent
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise ValueError(f"There is no folder {folder}.")
     for source in choices:
         found = {file.name: _find_file(folder, file.name, plain=source.unpacked) for file in source.files}
@@ -69,28 +69,26 @@ def wanted(name: str) -> str:
 
 def require_md5(path: Path, md5: str, *, unpacked: bool) -> None:
     """Refuse a file that is not the one whose checksum is known."""
-    found = hashlib.md5(gunzip(path), usedforsecurity=False) if unpacked else _md5(path)
-    if found.hexdigest() != md5:
+    found = hashlib.md5(gunzip(path), usedforsecurity=False).hexdigest() if unpacked else _md5(path)
+    if found != md5:
         raise ValueError(
-            f"{path} is not the official file, or it is incomplete: its md5 is {found.hexdigest()}, expected {md5}. "
+            f"{path} is not the official file, or it is incomplete: its md5 is {found}, expected {md5}. "
             "--no-check takes it all the same."
         )
 
 
-def _md5(path: Path) -> Any:
-    digest, done, size = hashlib.md5(usedforsecurity=False), 0, path.stat().st_size
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-            done += len(chunk)
-            report(f"Checking {path.name}", done, size)
-    return digest
+def _md5(path: Path) -> str:
+    with reading(path):
+        return hash_file(path, hashlib.md5(usedforsecurity=False), f"Checking {path.name}")
 
 
 def _find_file(folder: Path, name: str, *, plain: bool) -> Path | None:
-    """Find a file, or its unpacked form if that will do."""
+    """Find a file, or its unpacked form if that will do; refuse what has its name and is no file."""
     names = [name, name.removesuffix(".gz")] if plain else [name]
-    return next((folder / one for one in names if (folder / one).is_file()), None)
+    found = next((folder / one for one in names if os.path.exists(folder / one)), None)
+    if found:
+        require_file(found)
+    return found
 
 
 def _listed(names: list[str]) -> str:

@@ -6,6 +6,8 @@ import json
 import struct
 from typing import IO, Any
 
+from safetensors import SafetensorError
+
 from protonorm.errors import Diverged
 from protonorm.tensors import Tensors, decode, encode
 
@@ -13,6 +15,12 @@ from protonorm.tensors import Tensors, decode, encode
 NAMED: dict[type[Exception], str] = {Diverged: "diverged", ValueError: "refused", OSError: "file"}
 
 SIZES = struct.Struct("<QQ")  # bytes of the header, bytes of the tensors
+LARGEST_HEADER, LARGEST_BODY = 2**26, 2**36  # bytes; more is no frame
+CHUNK = 2**20  # bytes that are asked for at once: memory grows with what has come, not with what was announced
+
+
+class BadFrame(Exception):
+    """What came is no frame."""
 
 
 def write_frame(stream: IO[bytes], header: dict[str, Any], tensors: Tensors | None = None) -> None:
@@ -25,20 +33,38 @@ def write_frame(stream: IO[bytes], header: dict[str, Any], tensors: Tensors | No
 
 
 def read_frame(stream: IO[bytes]) -> tuple[dict[str, Any], Tensors] | None:
-    """Receive one frame; None when the other side has gone."""
+    """Receive one frame; None when the other side has gone, BadFrame when it sends something else."""
     sizes = stream.read(SIZES.size)
     if len(sizes) < SIZES.size:
         return None
     header, body = SIZES.unpack(sizes)
-    text, payload = stream.read(header), stream.read(body)
+    if header > LARGEST_HEADER or body > LARGEST_BODY:
+        raise BadFrame(f"a frame of {header} and {body} bytes was announced")
+    text, payload = _read(stream, header), _read(stream, body)
     if len(text) < header or len(payload) < body:
         return None
-    return json.loads(text), decode(payload) if payload else {}
+    try:
+        found, tensors = json.loads(text), decode(payload) if payload else {}
+    except (ValueError, RecursionError, SafetensorError, RuntimeError, TypeError, KeyError) as error:
+        raise BadFrame(f"a frame could not be read ({error})") from error
+    if not isinstance(found, dict):
+        raise BadFrame("a frame has no header")
+    return found, tensors
 
 
 def raise_error(header: dict[str, Any]) -> None:
     """Raise what went wrong in a worker, as far as it has a name."""
     for kind, name in NAMED.items():
         if header["error"] == name:
-            raise kind(header["text"])
-    raise RuntimeError(f"A worker failed:\n{header['text']}")
+            raise kind(str(header.get("text")))
+    raise RuntimeError(f"A worker failed:\n{header.get('text')}")
+
+
+def _read(stream: IO[bytes], size: int) -> bytes:
+    """Read so many bytes, or fewer if the other side has gone."""
+    if size <= CHUNK:
+        return stream.read(size)
+    parts = bytearray()
+    while len(parts) < size and (part := stream.read(min(CHUNK, size - len(parts)))):
+        parts += part
+    return bytes(parts)

@@ -28,6 +28,7 @@ Frames = queue.SimpleQueue[tuple[dict[str, Any], Tensors]]
 def main() -> None:
     """Obey the parent until it closes the line."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    os.umask(0o077)  # what is made of a user's data is for its owner only
     torch.set_num_threads(1)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a user's code prints must not get between the frames
@@ -41,9 +42,11 @@ def main() -> None:
 
 def listen(stream: IO[bytes], frames: Frames) -> None:
     """Queue what the parent says; end the process the moment the parent has gone, whatever it is doing."""
-    while frame := read_frame(stream):
-        frames.put(frame)
-    os._exit(0)
+    try:
+        while frame := read_frame(stream):
+            frames.put(frame)
+    finally:
+        os._exit(0)
 
 
 def serve(frames: Frames, answers: IO[bytes]) -> None:

@@ -85,6 +85,24 @@ def pair_distances(points: Tensor) -> Tensor:
     return torch.cat(parts).mul_(cloud.radius)
 
 
+def distance_range(points: Tensor) -> Tensor:
+    """Find the least, the mean and the greatest distance of two of (K, d) points, (3,); NaN when there is no pair.
+
+    Only a block of distances is held at a time, whatever K is.
+    """
+    cloud, count = make_cloud(points), len(points)
+    if count < 2:
+        return points.new_full((3,), math.nan)
+    least, total, greatest = math.inf, 0.0, 0.0
+    for block in blocks(cloud):
+        apart = block.exclude(0.0).sqrt_()
+        total += float(apart.sum())
+        greatest = max(greatest, float(apart.max()))
+        apart.diagonal(block.start).fill_(math.inf)
+        least = min(least, float(apart.min()))
+    return points.new_tensor([least, total / (count * (count - 1)), greatest]).mul_(cloud.radius)
+
+
 def nearest_distances(points: Tensor) -> Tensor:
     """Find the distance of every point (K, d) to its nearest other one, (K,); infinite when there is no other."""
     cloud, parts = make_cloud(points), []

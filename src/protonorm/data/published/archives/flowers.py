@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protonorm.core.progress import report
+from protonorm.data.access import require_room
 from protonorm.data.pictures import read_picture
 from protonorm.data.prepared import Arrays
 from protonorm.data.published.archives.members import tar_members
@@ -52,6 +53,7 @@ def read_flowers(files: Mapping[str, Path]) -> Arrays:
         split[members - 1] = number
     if split.min() < 0 or labels.min() < 0 or labels.max() >= len(NAMES):
         raise ValueError("imagelabels.mat and setid.mat do not belong together.")
+    require_room(len(labels) * SIDE * SIDE * 3, f"{len(labels)} photographs", "the official archive has far fewer.")
     images = np.empty((len(labels), SIDE, SIDE, 3), np.uint8)
     seen = np.zeros(len(labels), bool)
     path = files["102flowers.tgz"]

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
+from protonorm.data.access import Unreadable, reason, require_file
+
 LARGEST = 2**30  # bytes of a member; the largest official one has 155 million
 
 
@@ -69,11 +71,10 @@ def check_size(path: Path, name: str, size: int) -> None:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn what a damaged archive gives into a sentence."""
+    """Refuse what is no file, and turn what a damaged archive gives into a sentence."""
+    require_file(path)
     try:
         yield
-    except FileNotFoundError:
-        raise ValueError(f"There is no file {path}.") from None
     except (
         tarfile.TarError,
         zipfile.BadZipFile,
@@ -84,3 +85,5 @@ def reading(path: Path) -> Iterator[None]:
         RuntimeError,
     ) as error:
         raise ValueError(f"{path} is damaged or incomplete ({error}).") from error
+    except OSError as error:
+        raise Unreadable(f"{path} cannot be read: {reason(error)}.") from error

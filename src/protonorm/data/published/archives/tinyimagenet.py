@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from protonorm.core.progress import report
+from protonorm.data.access import require_room
 from protonorm.data.pictures import read_picture
 from protonorm.data.prepared import Arrays
 from protonorm.data.published.archives.members import zip_members, zip_names
@@ -41,6 +42,7 @@ def read_tinyimagenet(files: Mapping[str, Path]) -> Arrays:
         return valid.get(match[1]) if match else None
 
     names = [name for name in zip_names(path) if code_of(name) in number]
+    require_room(len(names) * SIDE * SIDE * 3, f"{len(names)} pictures", "the official archive has far fewer.")
     images = np.empty((len(names), SIDE, SIDE, 3), np.uint8)
     labels = np.empty(len(names), np.int64)
     split = np.empty(len(names), np.int8)

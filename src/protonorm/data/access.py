@@ -1,0 +1,100 @@
+"""Look before opening: the paths that users give, what kind of file is there, and how much memory it would take.
+
+Nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from protonorm.core.progress import report
+
+LIMIT = 8 * 2**30  # bytes of memory that a data set may take
+CHUNK = 2**20  # bytes that are read at once
+
+# What is not opened: a pipe would let us wait for ever, a device may never end.
+OTHER_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+class Unreadable(ValueError):
+    """A file is there, and the system does not let us read it."""
+
+
+def expand(path: Path) -> Path:
+    """Put a user's home folder in the place of ~, or say why that cannot be done."""
+    _check_characters(path)
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise ValueError(f"{path} cannot be found: nobody knows the home folder that {path.parts[0]} means.") from None
+
+
+def real_path(path: Path) -> Path:
+    """Follow ~ and links to the place that a path means, or say why there is none."""
+    expanded = expand(path)
+    try:
+        return expanded.resolve()
+    except RuntimeError:
+        raise ValueError(f"{path} cannot be found: its links lead in a circle.") from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be found: {reason(error)}.") from None
+
+
+def require_file(path: Path, what: str = "file") -> os.stat_result:
+    """Refuse what is not a plain file, without opening it; give its size, time and so on."""
+    _check_characters(path)
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(f"There is no {what} {path}.") from None
+    except OSError as error:
+        raise Unreadable(f"{path} cannot be read: {reason(error)}.") from None
+    if not stat.S_ISREG(found.st_mode):
+        kind = next((kind for is_kind, kind in OTHER_KINDS if is_kind(found.st_mode)), "something else")
+        raise ValueError(f"{path} is {kind}, not a file; it was not opened.")
+    return found
+
+
+def require_room(size: int, what: str, advice: str) -> None:
+    """Refuse what would take more memory than the limit, before any is taken."""
+    if size > LIMIT:
+        raise ValueError(
+            f"{what} would take {size / 2**30:.1f} GiB, and the limit is {LIMIT / 2**30:.1f} GiB; {advice}"
+        )
+
+
+def hash_file(path: Path, digest: Any, what: str, *, silent_below: int = 0) -> str:
+    """Hash a file's content, and tell how far it is unless the file is small."""
+    done, size = 0, path.stat().st_size
+    buffer = memoryview(bytearray(CHUNK))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            digest.update(buffer[:count])
+            done += count
+            if size >= silent_below:
+                report(what, done, size)
+    found: str = digest.hexdigest()
+    return found
+
+
+def reason(error: OSError) -> str:
+    """Say what the system says, without its number."""
+    return error.strerror or str(error)
+
+
+def _check_characters(path: Path) -> None:
+    try:
+        usable = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        usable = False
+    if not usable:
+        raise ValueError(f"{str(path)!r} cannot be the path of a file: it holds a character that no name can have.")

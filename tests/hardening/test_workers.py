@@ -1,0 +1,213 @@
+"""Workers that send garbage, die or fall silent: the parent says so in a sentence or goes on, and never hangs."""
+
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+
+import pytest
+import torch
+
+from protonorm.core import Lost, Order
+from protonorm.engines.processes import pool
+from protonorm.engines.processes.engine import Processes
+from protonorm.errors import Failed, TooFewReplies
+from protonorm.runs.states import FolderStore
+from protonorm.session.build import build
+from tests.support import run, spiral
+
+PATIENCE = 100.0  # seconds; more is a parent that hangs
+
+FAKE = r"""
+import json, os, struct, sys, time
+out, into = sys.stdout.buffer, sys.stdin.buffer
+
+def frame(header, body=b"", text=None):
+    text = json.dumps(header).encode() if text is None else text
+    out.write(struct.pack("<QQ", len(text), len(body)) + text + body)
+    out.flush()
+
+def hear():
+    sizes = into.read(16)
+    if len(sizes) < 16:
+        os._exit(0)
+    header, body = struct.unpack("<QQ", sizes)
+    found = json.loads(into.read(header))
+    into.read(body)
+    return found
+
+def orders():
+    while True:
+        found = hear()
+        if found.get("orders"):
+            return found
+
+def answer(**more):
+    found = orders()
+    for id, *_ in found["orders"]:
+        frame({"call": found["call"], "id": id, "metrics": {"loss": 1.0}, "seconds": 0.1} | more)
+
+def live():
+    while True:
+        hear()
+
+def ready():
+    hear()
+    frame({"ready": True})
+
+"""
+
+AT_THE_START = {  # the parent has not heard from it yet
+    "dies": "os._exit(3)",
+    "garbage": "out.write(os.urandom(999)); out.flush(); live()",
+    "text": "out.write(b'Traceback (most recent call last): a library prints'); out.flush(); live()",
+    "half a frame, then dies": "out.write(struct.pack('<QQ', 100, 100) + b'{'); out.flush(); os._exit(0)",
+    "a huge frame": "out.write(struct.pack('<QQ', 2**60, 2**60)); out.flush(); live()",
+    "a large frame that never comes": "out.write(struct.pack('<QQ', 2**25, 2**35)); out.flush(); os._exit(0)",
+    "no header": "frame(None, text=b'[1, 2]'); live()",
+    "no JSON": "frame(None, text=b'{{{'); live()",
+    "deep JSON": "frame(None, text=b'[' * 100000); live()",
+    "a body that is no tensors": "frame({'ready': True}, b'x' * 40); live()",
+    "another frame": "frame({'call': 1, 'id': 0}); live()",
+    "an error of no kind": "frame({'error': 5}); live()",
+    "a refusal": "frame({'error': 'refused', 'text': 'It cannot be.'}); live()",
+    "closes its output and lives": "os.close(1); time.sleep(1000)",
+    "never says anything": "live()",
+    "neither reads nor writes": "time.sleep(1000)",
+}
+
+AT_WORK = {  # it was ready
+    "dies": "orders(); os._exit(3)",
+    "ends itself by a signal": "orders(); os.kill(os.getpid(), 9)",
+    "garbage": "orders(); out.write(os.urandom(999)); out.flush(); live()",
+    "half a frame, then dies": "orders(); out.write(struct.pack('<QQ', 100, 100) + b'{'); out.flush(); os._exit(0)",
+    "half a body, then dies": "orders(); out.write(struct.pack('<QQ', 2, 100) + b'{}123'); out.flush(); os._exit(0)",
+    "a huge frame": "orders(); out.write(struct.pack('<QQ', 2, 2**60) + b'{}'); out.flush(); live()",
+    "an unknown client": "answer(id=999); live()",
+    "a client that is no number": "answer(id={'a': 1}); live()",
+    "a client in words": "answer(id='0'); live()",
+    "no client": "answer(id=None); live()",
+    "an unknown call, then dies": "answer(call=77); os._exit(4)",
+    "a call that is no number, then dies": "answer(call=[[]]); os._exit(4)",
+    "a header that is no object": "orders(); frame(None, text=b'[]'); live()",
+    "an empty header": "orders(); frame({}); os._exit(5)",
+    "metrics that are no object": "answer(metrics=3); live()",
+    "metrics that are no numbers": "answer(metrics={'loss': 'x'}); live()",
+    "metrics that are not finite": "answer(metrics={'loss': float('nan')}); live()",
+    "metrics that are huge": "answer(metrics={'loss': 10**400}); live()",
+    "seconds in words": "answer(seconds='long'); live()",
+    "seconds that are no time": "answer(seconds=float('nan')); live()",
+    "seconds that are nothing": "answer(seconds=None); live()",
+    "an answer without tensors": "\nwhile True:\n    answer()",
+    "an error of no kind, in no words": "answer(error=[], text={}); live()",
+    "ready once more, for ever, then dies": "orders()\nfor _ in range(500):\n    frame({'ready': True})\nos._exit(1)",
+    "gone, it says itself": "orders(); frame({'gone': True}); live()",
+    "closes its output and lives": "orders(); os.close(1); time.sleep(1000)",
+}
+
+
+@pytest.fixture
+def begin(monkeypatch):
+    """Put processes that obey a script of their own in the place of workers; end them all when the test is over."""
+    started = []
+
+    def use(script):
+        def start_worker():
+            command = [sys.executable, "-I", "-S", "-c", FAKE + script]
+            started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+            return started[-1]
+
+        monkeypatch.setattr(pool, "start_worker", start_worker)
+        monkeypatch.setattr(pool, "GRACE", 0.3)
+        monkeypatch.setattr(pool, "START", 3.0)
+
+    yield use
+    for process in started:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            with suppress(OSError):
+                stream.close()
+
+
+def within(do):
+    """Do something in a thread, and fail if it does not come to an end; give what it returned or raised."""
+    found = []
+
+    def work():
+        try:
+            found.append(do())
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert found, "the parent hangs"
+    return found[0]
+
+
+def outcome(tmp_path, **settings):
+    experiment = spiral(clients=3, rounds=1, retries=1, **settings)
+    return within(lambda: run(experiment, tmp_path, engine="processes", workers=2))
+
+
+@pytest.mark.parametrize("script", AT_THE_START.values(), ids=AT_THE_START)
+def test_a_worker_that_does_not_begin_as_it_should(tmp_path, begin, script):
+    begin(script)
+    found = outcome(tmp_path)
+    kinds = (ValueError,) if "refused" in script else (RuntimeError,) if "'error': 5" in script else (Failed,)
+    assert isinstance(found, kinds), repr(found)
+    assert str(found)
+
+
+@pytest.mark.parametrize("script", AT_WORK.values(), ids=AT_WORK)
+def test_a_worker_that_does_not_answer_as_it_should(tmp_path, begin, script):
+    """An error that it tells of itself is raised as it is told; all else is a client that did not reply."""
+    begin(f"ready()\n{script}")
+    found = outcome(tmp_path)
+    kinds = (RuntimeError,) if "error=[]" in script else (TooFewReplies, Failed)
+    assert isinstance(found, kinds), repr(found)
+    assert str(found)
+
+
+def test_with_a_quorum_the_run_goes_on_without_the_clients_of_a_bad_worker(tmp_path, begin, monkeypatch):
+    """Every second process that is started is a real worker; the clients of the others are lost."""
+    real = pool.start_worker
+    begin("ready()\norders(); out.write(os.urandom(999)); out.flush(); live()")
+    fake, count = pool.start_worker, []
+
+    def start_worker():
+        count.append(1)
+        return (real, fake)[len(count) % 2]()
+
+    monkeypatch.setattr(pool, "start_worker", start_worker)
+    monkeypatch.setattr(pool, "START", 100.0)
+    found = outcome(tmp_path, quorum=0.1)
+    assert not isinstance(found, BaseException), repr(found)
+    assert found.history[0].lost
+
+
+def test_counts_that_are_no_counts_are_those_of_a_client_that_was_not_evaluated(tmp_path, begin):
+    """Training needs an answer that the schema allows: method `local` says nothing."""
+    begin("ready()\nwhile True:\n    answer()")
+    found = outcome(tmp_path, algorithm="local")
+    assert isinstance(found, Failed), repr(found)
+
+
+def test_a_worker_that_stops_reading_does_not_stop_the_parent(tmp_path, begin):
+    """The message is larger than what a pipe holds; at the deadline the client is late."""
+    begin("ready()\ntime.sleep(1000)")
+    task, population = build(spiral(clients=2, rounds=1))
+
+    def train():
+        engine = Processes(task, population, FolderStore(tmp_path, "key"), workers=1)
+        try:
+            orders = [Order(id, 1, 0) for id in range(2)]
+            return list(engine.train(orders, {"prototypes": torch.ones(1000, 1000)}, deadline=1.0))
+        finally:
+            engine.close()
+
+    found = within(train)
+    assert isinstance(found, list), repr(found)
+    assert all(isinstance(one, Lost) for one in found)
