@@ -6,6 +6,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
+from protonorm.runs.accuracy import accuracy_of
 from protonorm.runs.reader import Population, Run, read_run
 from protonorm.runs.schema import FORMAT, Accuracy, Distances, RunInfo, Traffic
 from protonorm.runs.writer import Checkpoint, RoundOutcome, RunWriter
@@ -32,12 +33,17 @@ def record(
     lost=None,  # {round: {client: reason}}
     metrics=None,  # what clients report
     failure=None,  # (round, reason)
+    tested=None,  # right answers of each client in each round under `global`, (R, M); half as many under `logits`
+    validated=None,  # the same on the validation parts
+    networks=("plain",),
+    rules=RULES,
+    early_stopping=None,
     **more,
 ):
-    """Write a record; numbers follow from round, client and class.
+    """Write a record; numbers follow from round, client and class, or are those given.
 
-    Right answers under `logits` are round / (rounds + 1) / 2 of the samples of every client and class, and twice as
-    many under `global`, a rule that there is from the second round on.
+    If they are not given, right answers under `logits` are round / (rounds + 1) / 2 of the samples of every client and
+    class, and twice as many under `global`, a rule that there is from the second round on.
     """
     names = names or [f"class {k}" for k in range(classes)]
     population = population or samples(clients, classes)
@@ -48,25 +54,30 @@ def record(
         | {"models": "light", "feature_dim": width, "clients": clients, "rounds": rounds, "seed": seed}
         | more,
         changed={"algorithm": method["name"], "rounds": rounds} if changed is None else changed,
-        rules=RULES,
-        headline="global",
-        networks=["plain"],
+        rules=list(rules),
+        headline=rules[0],
+        networks=list(networks),
         classes=names,
         input={"shape": [28, 28, 1], "type": "uint8"},
         versions={"python": "3.11", "protonorm": "0"},
+        early_stopping=early_stopping,
     )
     random = np.random.default_rng(seed)
     done = rounds if done is None else done
     folder.mkdir(parents=True)
-    with patch("os.fsync"), RunWriter(folder, folder.name, rounds) as writer:  # no need to wait for the disk
+    with patch("os.fsync"), RunWriter(folder, folder.name) as writer:  # no need to wait for the disk
         writer.describe(info, population)
         for number in range(1, done + 1):
             vectors = torch.from_numpy(random.standard_normal((classes, width)).astype(np.float32))
             message = {"classes": torch.arange(classes), "prototypes": vectors}
             due = number % evaluate_every == 0 or number == rounds
             share = number / (rounds + 1)
-            shares = {"global": share if number > 1 else None, "logits": share / 2} if due else {}
+            usual = {"global": share if number > 1 else None, "logits": share / 2}
+            shares = {rule: usual[rule] for rule in rules} if due else {}
             outcome = made_round(number, shares, population, evaluated, (lost or {}).get(number, {}), metrics)
+            for part, right in (("test", tested), ("validation", validated)):
+                if right is not None and due:
+                    answer(outcome, part, rules, np.asarray(right)[number - 1], getattr(population, part).sum(1))
             writer.commit(Checkpoint(number, {}, message, [number] * clients), outcome)
         if failure:
             writer.fail(*failure)
@@ -74,9 +85,24 @@ def record(
 
 
 def samples(clients, classes):
-    """Give client i of class k i + k + 1 samples to train on, and as many to test on."""
+    """Give client i of class k i + k + 1 samples to train on, as many to test on, and none to validate."""
     counts = np.add.outer(np.arange(clients), np.arange(classes)) + 1  # (M, K)
-    return Population(counts, counts)
+    return Population(counts, np.zeros_like(counts), counts)
+
+
+def hundred(clients, validation=100):
+    """Give each of so many clients 100 samples of one class to train on and to test on, and some to validate."""
+    counts = np.full((clients, 1), 100)
+    return Population(counts, np.full((clients, 1), validation), counts)
+
+
+def answer(outcome, part, rules, right, support):
+    """Let clients (M,) give so many right answers in a round under the first rule, and half as many under others."""
+    for rule in rules:
+        correct = right if rule == rules[0] else right // 2
+        outcome.arrays[f"{part}.support.clients"] = support
+        outcome.arrays[f"{part}.correct.clients.{rule}"] = correct
+        outcome.record["rules" if part == "test" else "validation"][rule] = accuracy_of(correct, support)
 
 
 def made_round(number, shares, population, evaluated, lost, metrics):
@@ -86,9 +112,9 @@ def made_round(number, shares, population, evaluated, lost, metrics):
     arrays = {"margins": np.ones(classes), "margins.classes": np.arange(classes)}
     if shares:
         support = {"clients": population.test.sum(1)[ids], "classes": population.test[ids].sum(0)}
-        arrays |= {f"support.{unit}": counts for unit, counts in support.items()}
+        arrays |= {f"test.support.{unit}": counts for unit, counts in support.items()}
         arrays |= {
-            f"correct.{unit}.{rule}": np.rint(share * counts).astype(np.int64)
+            f"test.correct.{unit}.{rule}": np.rint(share * counts).astype(np.int64)
             for rule, share in shares.items()
             if share is not None
             for unit, counts in support.items()
@@ -102,9 +128,10 @@ def made_round(number, shares, population, evaluated, lost, metrics):
         "evaluated": ("all" if evaluated is None else "cohort") if shares else "nobody",
         "metrics": {"loss": 1.0} if metrics is None else metrics,
         "rules": {
-            rule: None if share is None else Accuracy(pooled=share, mean=share, worst=share)
+            rule: None if share is None else Accuracy(pooled=share, mean=share, worst=share, p10=share)
             for rule, share in shares.items()
         },
+        "validation": {},
         "unseen": None,
         "bytes": Traffic(up=100, down=200),
         "floats": Traffic(up=20, down=40),
@@ -125,4 +152,4 @@ def guessing(level, clients=4, classes=3):
     train[:, 0], train[:, 1] = 9, 1
     test[:, 0] = round(20 * level)
     test[:, 1] = 20 - test[:, 0]
-    return Population(train, test)
+    return Population(train, np.zeros_like(train), test)

@@ -1,12 +1,16 @@
 import csv
 import io
+import json
 
+import numpy as np
 import pytest
 
-from protonorm.analysis.comparison import COLUMNS, MAJORITY, best, csv_text, rows
+from protonorm.analysis.comparison import COLUMNS, MAJORITY, Unread, best, csv_text, rows
+from protonorm.analysis.row import Reported
 from protonorm.analysis.summaries import headline, plain_run, standing
 from protonorm.runs.reader import RoundSummary, Summary
-from tests.records import guessing, made
+from protonorm.runs.schema import Accuracy
+from tests.records import guessing, hundred, made
 
 
 def table(**runs):
@@ -21,35 +25,156 @@ def test_a_method_has_a_row_for_each_rule_its_headline_first(tmp_path):
         ("protonorm", "logits", False),
         ("majority", MAJORITY, True),
     ]
-    assert [str(found[0].cells[name]) for name in ("best", "last", "mean", "worst")] == ["75.00"] * 4
+    assert [str(found[0].cells[name]) for name in ("accuracy", "best", "last", "mean", "worst")] == ["75.00"] * 5
     assert str(found[1].cells["best"]) == "37.50"
 
 
-def test_columns_are_parts_of_a_runs_summary():
+def test_columns_are_parts_of_the_reported_round_and_of_a_runs_summary():
     summary = Summary(RoundSummary(3, 0.1, 0.2, 0.3), RoundSummary(9, 0.4, 0.5, 0.6), 0.7)
-    found = {name: number(summary) for name, (_, number) in COLUMNS.items()}
-    assert found == {"best": 0.1, "last": 0.4, "mean": 0.2, "worst": 0.3, "own_best": 0.7}
+    accuracy = Accuracy(pooled=0.81, mean=0.82, worst=0.83, p10=0.84)
+    found = {name: number(Reported(0, None, accuracy, summary)) for name, (_, number) in COLUMNS.items()}
+    assert found == {"accuracy": 0.81, "mean": 0.82, "worst": 0.83, "best": 0.1, "last": 0.4, "own_best": 0.7}
+    nothing = {name: number(Reported(0, None, None, summary)) for name, (_, number) in COLUMNS.items()}
+    assert (nothing["accuracy"], nothing["mean"], nothing["worst"], nothing["best"]) == (None, None, None, 0.1)
 
 
-def test_seeds_are_averaged_with_their_standard_deviation(tmp_path):
-    """Runs of 3 and of 1 rounds end with 3/8 and 1/4: mean 5/16, deviation (1/8)/√2."""
+def test_the_reported_round_is_chosen_once_by_the_mean_validation_accuracy(tmp_path):
+    """Validation of the clients (.5, .7, .6) and (.5, .4, .6): means .5, .55, .6, so that round 3 is reported.
+
+    Right answers there are 30 and 50 of 100 under the headline, half of them under the other rule; the best test round
+    is round 1 with 90, each client's own best 90.
+    """
+    tested, validated = [[90, 90], [70, 80], [30, 50]], [[50, 50], [70, 40], [60, 60]]
+    run = made(tmp_path / "a", clients=2, classes=1, population=hundred(2), tested=tested, validated=validated)
+    found = table(a=[run])
+    head, other = found["a", "global"], found["a", "logits"]
+    assert (head.seeds, head.rounds, head.chosen_by) == ((0,), (3,), "validation")
+    assert {name: cell.mean for name, cell in head.cells.items()} == pytest.approx(
+        {"accuracy": 0.4, "mean": 0.4, "worst": 0.3, "best": 0.9, "last": 0.4, "own_best": 0.9}
+    )
+    assert (other.cells["accuracy"].mean, other.cells["best"].mean, other.rounds) == (0.2, 0.45, (3,))
+
+
+def test_without_validation_the_best_test_round_is_reported_as_such(tmp_path):
+    run = made(tmp_path / "a", clients=2, classes=1, population=hundred(2, 0), tested=[[90, 90], [70, 80], [30, 50]])
+    found = table(a=[run])["a", "global"]
+    assert (found.rounds, found.chosen_by, found.cells["accuracy"].mean) == ((1,), "test", 0.9)
+
+
+def test_luck_is_not_reported(tmp_path):
+    """Answers are right by chance, ½, in 30 rounds of 8 seeds: 10 clients with 100 samples, so that pooled ± .016.
+
+    The best of 30 test rounds lies about two deviations, .03, above chance, the one chosen by validation does not.
+    """
+    random = np.random.default_rng(4)
+    runs = [
+        made(
+            tmp_path / f"{seed}", clients=10, classes=1, rounds=30, population=hundred(10), seed=seed,
+            tested=random.binomial(100, 0.5, (30, 10)), validated=random.binomial(100, 0.5, (30, 10)),
+        )
+        for seed in range(8)
+    ]  # fmt: skip
+    cells = table(chance=runs)["chance", "global"].cells
+    assert cells["accuracy"].interval.low < 0.5 < cells["accuracy"].interval.high
+    assert cells["best"].interval.low > 0.52
+
+
+def test_seeds_are_averaged_with_an_interval(tmp_path):
+    """Runs of 3 and of 1 rounds end with 3/8 and 1/4: mean 5/16, deviation (1/8)/√2.
+
+    t(0.975, 1 d.f.) = 12.7062; the interval's half is 12.7062 · (1/8)/√2/√2 = 0.79414.
+    """
     runs = [made(tmp_path / "a"), made(tmp_path / "b", rounds=1, seed=1)]
     cell = table(protonorm=runs)["protonorm", "logits"].cells["best"]
     assert cell.mean == pytest.approx(5 / 16)
     assert cell.std == pytest.approx(1 / 8 / 2**0.5)
-    assert str(cell) == "31.25 ± 8.84"
+    assert cell.interval == pytest.approx((5 / 16 - 0.79414, 5 / 16 + 0.79414), abs=1e-5)
+    assert (str(cell), cell.short) == ("31.25 ± 79.41", "31.25")
+
+
+def test_one_seed_and_the_same_run_twice_have_no_interval(tmp_path):
+    run = made(tmp_path / "a")
+    for runs in ([run], [run, run]):
+        found = table(protonorm=runs)["protonorm", "global"]
+        assert (found.seeds, found.note) == ((0,), "")
+        assert (found.cells["accuracy"].std, found.cells["accuracy"].interval) == (None, None)
 
 
 def test_a_row_says_that_a_run_stopped_and_how_many_seeds_it_stands_for(tmp_path):
-    """A run of one round has nothing under `global`, a rule from the second round on."""
+    """A run of one round has nothing under `global`, a rule from the second round on, and so no round to report."""
     whole, stopped = made(tmp_path / "a"), made(tmp_path / "b", done=1, seed=1, failure=(2, "It diverged."))
     later = made(tmp_path / "c", seed=2, failure=(4, "It diverged."))
     found = table(protonorm=[whole, stopped], other=[stopped], both=[later, stopped])
     assert found["protonorm", "global"].note == "stopped in round 2, 1 of 2 seeds"
-    assert found["protonorm", "logits"].note == "stopped in round 2"
+    assert found["protonorm", "logits"].note == "stopped in round 2, 1 of 2 seeds"
     assert found["other", "global"].note == "stopped in round 2"
-    assert found["both", "logits"].note == "stopped in round 2 and 4"
+    assert found["both", "logits"].note == "stopped in round 2 and 4, 1 of 2 seeds"
     assert found["other", "global"].cells["best"] is None
+    assert found["other", "logits"].cells["accuracy"] is None
+    assert found["other", "logits"].cells["best"].mean == 0.125
+
+
+def test_a_damaged_run_has_a_note_and_takes_the_gain_with_it(tmp_path):
+    """Its seed may be the one that went wrong."""
+    local = [made(tmp_path / f"l{seed}", seed=seed, method={"name": "local"}) for seed in (0, 1)]
+    damaged = Unread("global", "A bit was flipped.")
+    found = table(some=[made(tmp_path / "a"), damaged], none=[damaged], local=local)
+    assert found["some", "global"].note == "1 of 2 seeds, not read: A bit was flipped"
+    assert found["some", "global"].local.mismatch == "seeds (0; 0, 1)"
+    assert found["none", "global"].note == "not read: A bit was flipped"
+    assert found["none", "global"].local is None
+
+
+@pytest.fixture
+def several(tmp_path):
+    """Three methods and Local with two seeds; two clients of 100 samples with so many right answers."""
+    right = {
+        "high": ([60, 70], [62, 70]),
+        "near": ([70, 58], [58, 70]),
+        "low": ([20, 30], [22, 30]),
+        "local": ([50, 60], [50, 60]),
+    }
+    return {
+        name: [
+            made(
+                tmp_path / f"{name}{seed}", method={"name": name}, seed=seed, clients=2, classes=1, rounds=1,
+                population=hundred(2), tested=[row], validated=[row],
+            )
+            for seed, row in enumerate(both)
+        ]
+        for name, both in right.items()
+    }  # fmt: skip
+
+
+def test_headline_rows_have_gains_against_local(several):
+    """Of `high`: (.1, .1) and (.12, .1), mean .105; of `low`: −.3, −.3, −.28, −.3."""
+    found = table(**several)
+    high, low = found["high", "global"].local.transfer, found["low", "global"].local.transfer
+    assert (high.mean, high.verdict, high.negative) == (pytest.approx(0.105), "better", 0)
+    assert (low.mean, low.verdict, low.negative) == (pytest.approx(-0.295), "worse", 1)
+    assert found["high", "logits"].local is None
+    assert found["local", "global"].local is None
+    wide = {row.method: row for row in rows(several, margin=0.2) if row.headline and row.local}
+    assert {name: row.local.transfer.verdict for name, row in wide.items()} == {
+        "high": "practically equal",
+        "near": "practically equal",
+        "low": "worse",
+    }
+
+
+def test_the_highest_accuracy_stands_out_only_if_it_differs_from_all_others(several):
+    """Without `near`, every case of `high` is above those of the others."""
+    found = rows(several)
+    top = found[0]
+    assert [row.method for row in found if row.leads] == ["high"]
+    assert list(top.alike) == ["near"]
+    assert not top.stands_out
+    clear = rows({name: runs for name, runs in several.items() if name != "near"})
+    assert [row.method for row in clear if row.stands_out] == ["high"]
+    single = rows({name: runs[:1] for name, runs in several.items()})
+    assert not any(row.stands_out for row in single)
+    assert set(single[0].alike.values()) == {"one seed has no interval"}
+    assert not any(row.leads for row in rows({"high": several["high"]}))
 
 
 def test_the_best_row_is_a_headline_row_and_never_the_majority(tmp_path):
@@ -74,20 +199,36 @@ def test_the_majority_is_averaged_over_the_seeds_of_one_partition_only(tmp_path)
         "mild": [one("a", 0.2, 1.0, 1), one("b", 0.4, 1.0, 2), one("c", 0.4, 1.0, 2)],
         "strong": [one("d", 0.8, 0.1, 1)],
     }
-    found = {row.method: row.cells["best"] for row in rows(runs) if row.is_majority}
+    found = {row.method: row.cells["accuracy"] for row in rows(runs) if row.is_majority}
     assert list(found) == ["majority (alpha=1)", "majority (alpha=0.1)"]
     assert found["majority (alpha=1)"].mean == pytest.approx(0.3)
     assert found["majority (alpha=1)"].std == pytest.approx(0.02**0.5)
     assert (found["majority (alpha=0.1)"].mean, found["majority (alpha=0.1)"].std) == (0.8, None)
 
 
-def test_csv_has_a_column_for_every_number_and_empty_cells_where_there_is_none(tmp_path):
-    runs = {"a": [made(tmp_path / "a"), made(tmp_path / "b", seed=1)], "none": [made(tmp_path / "c", done=0)]}
-    text = csv_text(rows(runs))
-    head, first, *_, none, _, _ = csv.reader(io.StringIO(text))
-    assert head == ["method", "rule", "headline", *(f"{name}{end}" for name in COLUMNS for end in ("", "_std")), "note"]
-    assert first[:5] == ["a", "global", "True", "0.75", "0.0"]
-    assert none[:5] == ["none", "global", "True", "", ""]
+def test_csv_has_a_column_for_every_number_and_empty_cells_where_there_is_none(several, tmp_path):
+    """Run means of the gain are .1 and .11: .105 ± 12.7062 · (.01/√2)/√2 = .105 ± .063531."""
+    several["none"] = [made(tmp_path / "none", done=0, clients=2, classes=1, population=hundred(2))]
+    lines = list(csv.DictReader(io.StringIO(csv_text(rows(several)))))
+    first, none = lines[0], next(line for line in lines if line["method"] == "none")
+    assert all(None not in line and None not in line.values() for line in lines)  # as many cells as columns
+    assert {f"{name}{end}" for name in COLUMNS for end in ("", "_std", "_low", "_high")} <= first.keys()
+    wanted = {"method": "high", "rule": "global", "headline": "True", "seeds": "0 1", "rounds": "1 1"}
+    wanted |= {"chosen_by": "validation", "accuracy": "0.655", "local_reference": "local", "local_gain": "0.105"}
+    wanted |= {"local_cases": "4", "local_benefit": "1.0", "local_negative": "0.0", "local_loss": "", "local_p": ""}
+    wanted |= {"local_worst": "0.1", "local_verdict": "better", "highest": "True", "not_distinguishable_from": "near"}
+    assert first.items() >= wanted.items()
+    assert float(first["local_low"]) >= 0.1
+    assert (first["local_t_low"], first["local_t_high"]) == ("0.041469", "0.168531")
+    assert (none["method"], none["accuracy"], none["accuracy_low"], none["local_gain"]) == ("none", "", "", "")
+    assert none["local_mismatch"] == "seeds (0; 0, 1)"
+
+
+def test_a_row_is_plain_data(several):
+    found = json.loads(json.dumps(rows(several)[0].plain(), allow_nan=False))
+    assert found["local"]["transfer"]["mean"] == pytest.approx(0.105)
+    assert found["cells"]["accuracy"]["interval"][0] < found["cells"]["accuracy"]["mean"]
+    assert found["seeds"] == [0, 1]
 
 
 def test_a_run_in_a_sentence(tmp_path):
@@ -101,6 +242,9 @@ def test_a_run_in_a_sentence(tmp_path):
         "1 of 3 rounds are done; the same command goes on.",
         "Stopped in round 2: It diverged.",
     ]
+    worse = {"tested": [[50], [40], [40]], "validated": [[50], [40], [40]], "population": hundred(1)}
+    early = made(tmp_path / "e", clients=1, classes=1, rounds=9, done=3, early_stopping=2, **worse)
+    assert standing(early) == "3 of 9 rounds are done; it ended early, as the validation accuracy rose no more."
     partition = {"name": "dirichlet", "alpha": 0.1, "least": 2}
     found = headline({"x": [made(tmp_path / "d", partition=partition)]})
     assert found == "fashion, dirichlet (alpha 0.1), 4 clients, 3 rounds"
@@ -114,5 +258,12 @@ def test_a_run_in_plain_data(tmp_path):
     assert found["experiment"]["algorithm"] == {"name": "protonorm", "lam": 1.0, "gamma": 100.0}
     best = {"round": 1, "pooled": 0.125, "mean": 0.125, "worst": 0.125}
     assert found["summary"] == {"global": None, "logits": {"best": best, "last": best, "own_best": 0.1}}  # 2 of 20
-    assert found["majority"] == {"pooled": 0.6, "mean": 0.6, "worst": 0.6}
+    assert found["chosen"] is None
+    assert found["majority"].items() >= {"pooled": 0.6, "mean": 0.6, "worst": 0.6}.items()
     assert found["failure"] == {"round": 2, "reason": "It diverged."}
+
+
+def test_the_reported_round_in_plain_data(tmp_path):
+    found = plain_run(made(tmp_path / "run"))["chosen"]
+    assert (found["round"], found["by"], found["rules"]["global"]["pooled"]) == (3, "test", 0.75)
+    assert list(found["rules"]) == ["global", "logits"]

@@ -16,8 +16,14 @@ def test_names_settings_and_objects_make_equal_experiments():
 def test_the_key_changes_with_every_setting_and_only_then():
     base = spiral()
     assert base.key == spiral().key
-    others = [spiral(seed=1), spiral(rounds=4), spiral(lr=0.1), spiral(algorithm="fedproto"), spiral(feature_dim=3)]
-    assert len({base.key, *(other.key for other in others)}) == 6
+    others = [spiral(seed=1), spiral(validation=0), spiral(lr=0.1), spiral(algorithm="fedproto"), spiral(feature_dim=3)]
+    others += [spiral(control="solo"), spiral(early_stopping=3)]
+    assert len({base.key, *(other.key for other in others)}) == 8
+
+
+def test_the_number_of_rounds_is_in_the_key_only_where_the_method_depends_on_it():
+    assert spiral(rounds=4).key == spiral(rounds=9).key
+    assert spiral(algorithm="fedkd", rounds=4).key != spiral(algorithm="fedkd", rounds=9).key
 
 
 def test_usual_values_follow_the_data_set_and_are_recorded():

@@ -7,7 +7,7 @@ import torch
 from protonorm.core import SERVER, Order, Task, seeded
 from protonorm.federation.client import first_state, train_step
 from protonorm.federation.population import SimulatedPopulation
-from protonorm.federation.rounds import begin
+from protonorm.federation.rounds import Policy, begin
 
 Tensors = dict[str, torch.Tensor]
 
@@ -24,7 +24,7 @@ def server_step(task: Task, round: int, state: Tensors, messages: list[Tensors])
 
 def played(task: Task, population: SimulatedPopulation, rounds: int) -> dict[str, Any]:
     """Play some rounds; give the last round's inputs and outputs."""
-    point = begin(task, len(population))
+    point = begin(task, Policy(len(population), len(population)))
     state, message = point.state, point.message
     states = {id: first_state(task, population.site(id)) for id in range(len(population))}
     for round in range(1, rounds + 1):

@@ -68,7 +68,7 @@ COVERED = [
     *("test_every_engine_gives", "test_resumed_on_other", "test_a_client_with_one_class", "test_bytes_are_those"),
     *("test_exchanging_the_test_part", "test_a_client_computes_the_same", "test_every_hyper_parameter"),
     *(
-        "test_the_last_round_in_the_record",
+        "test_the_record_says",
         "test_the_floating_numbers",
         "test_more_batches_wait",
         "test_training_lowers",

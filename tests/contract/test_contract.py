@@ -10,6 +10,7 @@ import torch
 from protonorm.algorithms import ALGORITHMS
 from protonorm.core import Order, seeded
 from protonorm.federation.client import train_step
+from protonorm.federation.rounds import Policy
 from protonorm.federation.rounds import begin
 from protonorm.session.build import build
 from tests.contract.playing import played, same, server_step
@@ -65,7 +66,7 @@ def test_it_relies_on_nothing_but_its_inputs(algorithm):
 def test_all_that_is_said_fits_the_schema(algorithm, change):
     """In every round, also the first, and with clients and classes missing."""
     task, population = build(spiral(algorithm=algorithm, **change))
-    task.schema.check_down(begin(task, len(population)).message)
+    task.schema.check_down(begin(task, Policy(len(population), len(population))).message)
     for rounds in (1, 2):
         seen = played(task, population, rounds)
         task.schema.check_down(seen["step"].message)

@@ -12,7 +12,7 @@ import protonorm as pn
 from protonorm.algorithms import ALGORITHMS
 from protonorm.core import Order
 from protonorm.federation.client import first_state, train_step
-from protonorm.federation.rounds import begin
+from protonorm.federation.rounds import Policy, begin
 from protonorm.session.build import build
 from protonorm.tensors import under
 from tests.contract.playing import outcome, played, same
@@ -56,7 +56,7 @@ def test_exchanging_the_test_part_changes_no_state_and_no_message(method):
 def test_a_client_computes_the_same_alone_or_after_others(method):
     """Workspaces are shared by all clients with the same network: nothing of a client may stay in them."""
     task, population = build(tiny(algorithm=method))
-    message = begin(task, 3).message
+    message = begin(task, Policy(3, 3)).message
     together = {}
     for id in range(3):
         site = population.site(id)
@@ -152,18 +152,23 @@ def test_every_hyper_parameter_changes_a_result(method, setting):
 
 @pytest.mark.parametrize("method", sorted(ALGORITHMS))
 @pytest.mark.parametrize("world", ["pictures", "spiral"])
-def test_the_last_round_in_the_record_is_what_the_trained_clients_predict(tmp_path, method, world):
-    """For every rule and client, exactly: the state after training is paired with the message after aggregation."""
+def test_the_record_says_what_the_trained_clients_predict(tmp_path, method, world):
+    """For every rule and client, exactly, of the last and of the chosen round: the state after training is paired with
+    the message after aggregation."""
     experiment = spiral(algorithm=method) if world == "spiral" else tiny(algorithm=method, train=0.5)
     result = run(experiment, tmp_path)
     data, parts = result.population.dataset, result.population.parts
     exported = pn.load_client(result.clients[1].save(tmp_path / "one"))
+    chosen = result.run.chosen.record
+    for checkpoint, record in (("last", result.history[-1]), ("chosen", chosen)):
+        clients = list(result.trained(checkpoint))
+        for rule in result.run.info.rules:
+            recorded = result.run.by_client(record, rule)
+            for id, client in enumerate(clients):
+                test = parts[id].test
+                assert (client.predict(data.inputs[test], rule) == data.labels[test]).mean() == recorded[id]
     for rule in result.run.info.rules:
-        recorded = result.accuracy(rule, "clients")[-1]
-        for id, client in enumerate(result.clients):
-            test = parts[id].test
-            assert (client.predict(data.inputs[test], rule) == data.labels[test]).mean() == recorded[id]
-        test = parts[1].test
+        test, recorded = parts[1].test, result.run.by_client(chosen, rule)
         assert (exported.predict(data.inputs[test], rule) == data.labels[test]).mean() == recorded[1]
     assert not np.isnan(result.accuracy(of="clients")[-1]).any()
     assert torch.is_tensor(exported.state[next(iter(exported.state))])

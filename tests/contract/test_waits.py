@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from protonorm.algorithms import ALGORITHMS
 from protonorm.core import Order, seeded
 from protonorm.federation.client import first_state, train_step
-from protonorm.federation.rounds import begin
+from protonorm.federation.rounds import Policy, begin
 from protonorm.session.build import build
 from tests.support import spiral
 
@@ -35,7 +35,7 @@ class Waits(TorchDispatchMode):
 def waits(algorithm, epochs):
     """Count them in a client's second round."""
     task, population = build(spiral(algorithm=algorithm, epochs=epochs))
-    point, site = begin(task, len(population)), population.site(0)
+    point, site = begin(task, Policy(6, 6)), population.site(0)
     state, reply = train_step(task, site, Order(0, 1, 0), first_state(task, site), point.message)
     said = task.algorithm.aggregate(task.server(1), point.state, iter([reply.message])).message
     with seeded(0, 2, 0), Waits() as counted:

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import protonorm as pn
+from protonorm.core.task import InputSpec
 from protonorm.data.dataset import Dataset, take_samples
 from protonorm.data.prepared import Arrays, write_prepared
+from protonorm.runs.schema import InputInfo
 
 
 def pictures(count=4, height=3, width=5, channels=3):
@@ -41,11 +43,49 @@ def test_shape_is_what_a_network_gets():
         (np.zeros((2, 3), np.float32), np.zeros((2, 1), np.int64), "expected int64"),
         (np.zeros((2, 3), np.float32), np.array([0, 2]), "go from 0 to 2, but 2 classes"),
         (np.zeros((2, 3), np.float32), np.array([-1, 0]), "go from -1 to 0"),
+        (np.array([[1, 2], [3, -1]]), np.zeros(2, np.int64), "tokens go from -1 to 3"),
+        (np.zeros((2, 3), np.int64), np.zeros(2, np.int64), "a vocabulary of 1; expected .* of 2 to 262144"),
+        (np.full((2, 3), 2**18), np.zeros(2, np.int64), "a vocabulary of 262145; expected"),
+        (np.ones((2, 3), np.int32), np.zeros(2, np.int64), "type int32; expected"),
+        (np.ones((2, 3, 4), np.int64), np.zeros(2, np.int64), "expected .* int64 tokens"),
     ],
 )
 def test_refuses_what_cannot_be_trained_on(inputs, labels, sentence):
     with pytest.raises(ValueError, match=sentence):
         Dataset("mine", inputs, labels, ("a", "b"))
+
+
+def tokens(**more):
+    return Dataset("texts", np.array([[4, 2], [9, 0]]), np.array([0, 1]), ("a", "b"), **more)
+
+
+def test_tokens_have_a_vocabulary():
+    """Those there are, 0 to 9, unless more is said; a network is made for (L, V)."""
+    assert (tokens().vocabulary, tokens().shape) == (10, (2, 10))
+    assert tokens(vocabulary=50).shape == (2, 50)
+    assert tokens().description() != tokens(vocabulary=50).description()
+    with pytest.raises(ValueError, match="tokens go from 0 to 9, of a vocabulary of 9"):
+        tokens(vocabulary=9)
+    with pytest.raises(ValueError, match="a vocabulary is for tokens"):
+        Dataset("points", np.zeros((1, 2), np.float32), np.array([0]), ("a", "b"), vocabulary=9)
+
+
+def test_the_kind_of_data_chooses_the_usual_networks():
+    assert [data.models for data in (pictures(), vectors(), tokens())] == ["light", "tabular", "text"]
+    assert pn.Experiment(dataset=vectors()).models == "tabular"
+    assert pn.Experiment(dataset=tokens()).models == "text"
+    assert pn.Experiment(dataset=vectors(), models="mlp").feature_dim == 2
+
+
+def test_a_record_knows_what_a_network_is_made_for():
+    """As a task does: (C, H, W), (D,) and (L, V)."""
+    for shape, kind, vocabulary, made in (
+        ((28, 20, 3), "uint8", None, (3, 28, 20)),
+        ((7,), "float32", None, (7,)),
+        ((6,), "int64", 40, (6, 40)),
+    ):
+        spec = InputSpec(shape, kind, vocabulary)
+        assert spec.network_shape == InputInfo(**spec.describe()).network_shape == made
 
 
 def test_description_follows_the_content():

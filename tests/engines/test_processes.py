@@ -117,15 +117,15 @@ def test_a_message_is_sent_once_to_a_worker_not_once_for_each_verb(tmp_path, mon
     try:
         frames.clear()
         list(engine.train([Order(id, 1, 0) for id in range(6)], {}))
-        list(engine.evaluate([Order(id, 1, 1) for id in range(6)], message, "test"))
+        list(engine.evaluate([Order(id, 1, 1) for id in range(6)], message, ("test",)))
         list(engine.train([Order(id, 2, 1) for id in range(6)], message))
         assert frames == ["message", "train"] * 2 + ["message", "evaluate"] * 2 + ["train"] * 2
         single = dict.fromkeys(range(6), message)
         one, other = (
-            list(engine.evaluate([Order(id, 2, 2) for id in range(6)], said, "test")) for said in (single, message)
+            list(engine.evaluate([Order(id, 2, 2) for id in range(6)], said, ("test",))) for said in (single, message)
         )
-        assert [a.counts["correct.global"].tolist() for a in one] == [
-            b.counts["correct.global"].tolist() for b in other
+        assert [a.counts["test.correct.global"].tolist() for a in one] == [
+            b.counts["test.correct.global"].tolist() for b in other
         ]
     finally:
         engine.close()

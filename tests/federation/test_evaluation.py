@@ -7,8 +7,9 @@ from protonorm.runs.accuracy import accuracy_of
 
 
 def counts(id, support, unseen=0, **correct):
-    found = {f"correct.{rule}": torch.tensor(values) for rule, values in correct.items()}
-    return Counts(id, {"support": torch.tensor(support), "unseen": torch.tensor(unseen), **found})
+    found = {"support": torch.tensor(support), "unseen": torch.tensor(unseen)}
+    found |= {f"correct.{rule}": torch.tensor(values) for rule, values in correct.items()}
+    return Counts(id, {f"test.{name}": value for name, value in found.items()})
 
 
 def test_pooled_is_not_the_mean_of_clients():
@@ -32,38 +33,38 @@ def test_nobody_tested_gives_none():
 
 
 def test_a_rule_that_nobody_has_is_none_and_one_that_some_lack_counts_as_wrong():
-    tally = Tally(("global", "local"), 2, 1)
+    tally = Tally("test", ("global", "local"), 2, 1)
     tally.add(counts(0, [2], local=[2]))
     tally.add(counts(1, [2]))
     found = tally.accuracies()
     assert found["global"] is None
     assert found["local"].pooled == 0.5
-    assert tally.arrays()["correct.clients.local"].tolist() == [2, 0]
+    assert tally.arrays()["test.correct.clients.local"].tolist() == [2, 0]
 
 
 def test_a_rule_that_only_a_later_client_has_counts_the_earlier_ones_as_wrong():
-    tally = Tally(("local",), 2, 2)
+    tally = Tally("test", ("local",), 2, 2)
     tally.add(counts(0, [2, 0]))
     tally.add(counts(1, [1, 3], local=[1, 2]))
-    assert tally.arrays()["correct.clients.local"].tolist() == [0, 3]
-    assert tally.arrays()["correct.classes.local"].tolist() == [1, 2]
-    assert tally.arrays()["support.classes"].tolist() == [3, 3]
+    assert tally.arrays()["test.correct.clients.local"].tolist() == [0, 3]
+    assert tally.arrays()["test.correct.classes.local"].tolist() == [1, 2]
+    assert tally.arrays()["test.support.classes"].tolist() == [3, 3]
 
 
 def test_a_client_that_comes_late_stands_in_its_place():
     """Clients 2 and 0 of three: `ids` says who was evaluated, in order."""
-    tally = Tally(("logits",), 3, 1)
+    tally = Tally("test", ("logits",), 3, 1)
     tally.add(counts(2, [4], unseen=1, logits=[4]))
     tally.add(counts(0, [2], unseen=2, logits=[1]))
     found = tally.arrays()
     assert found["ids"].tolist() == [0, 2]
-    assert found["support.clients"].tolist() == [2, 4]
-    assert found["correct.clients.logits"].tolist() == [1, 4]
+    assert found["test.support.clients"].tolist() == [2, 4]
+    assert found["test.correct.clients.logits"].tolist() == [1, 4]
     assert tally.unseen() == 0.5
 
 
 def test_nobody_evaluated_leaves_nothing():
-    tally = Tally(("logits",), 3, 1)
+    tally = Tally("test", ("logits",), 3, 1)
     assert (tally.accuracies(), tally.arrays(), tally.unseen()) == ({}, {}, None)
 
 

@@ -28,7 +28,7 @@ with seeded(0, 1, SERVER):
     step = method.aggregate(task.server(1), {}, replies)
 shape, arrays = prototype_shape(step.message)
 folder = Path(sys.argv[2])
-with RunWriter(folder, "key", 3) as writer:
+with RunWriter(folder, "key") as writer:
     describe(writer)
     writer.resume()
     made = outcome(1, step.figures)

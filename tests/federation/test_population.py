@@ -6,6 +6,7 @@ import torch
 
 import protonorm as pn
 from protonorm.federation.client import first_state
+from protonorm.federation.population import hold_out
 from protonorm.session.build import build
 from tests.support import pictures, site, spiral
 
@@ -50,10 +51,20 @@ def test_facts_are_those_of_the_data():
     data = pictures([0] * 4 + [1] * 2, 2)
     settings = {"dataset": data, "clients": 2, "partition": "iid", "models": "plain,dense", "feature_dim": 3}
     facts = build(pn.Experiment.of(settings | {"train": 0.67}))[1].facts()
-    assert (facts.train + facts.test).sum(0).tolist() == [4, 2]
-    assert facts.train.sum(1).tolist() == [2, 2]
+    assert (facts.train + facts.validation + facts.test).sum(0).tolist() == [4, 2]
+    assert facts.train.sum(1).tolist() == [1, 1]
+    assert facts.validation.sum(1).tolist() == [1, 1]  # a tenth of two, rounded up
     assert facts.test.sum(1).tolist() == [1, 1]
     assert facts.networks == ("plain", "dense")
+
+
+@pytest.mark.parametrize(
+    ("size", "share", "held"), [(10, 0.1, 1), (11, 0.1, 2), (1, 0.5, 0), (2, 0.9, 1), (7, 0.0, 0), (20, 0.25, 5)]
+)
+def test_validation_samples_are_held_out_of_the_training_part_but_never_the_last_one(size, share, held):
+    train, validation = hold_out(np.arange(size), share)
+    assert (len(train), len(validation)) == (size - held, held)
+    assert sorted([*train, *validation]) == list(range(size))
 
 
 def test_a_network_that_does_not_fit_is_refused_before_anything_begins():

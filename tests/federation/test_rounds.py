@@ -37,21 +37,21 @@ class Unreliable(Serial):
             spoilt = self.spoil and isinstance(answer, Reply) and self.spoil(order, answer.message)
             yield answer._replace(message=spoilt) if spoilt else answer
 
-    def evaluate(self, orders, messages, part):
+    def evaluate(self, orders, messages, parts):
         for order in orders:
             if self.blind.get(order.id, 0) > 0:
                 self.blind[order.id] -= 1
                 yield Lost(order.id, "it was switched off")
             else:
-                yield from super().evaluate([order], messages, part)
+                yield from super().evaluate([order], messages, parts)
 
 
 def play(experiment, folder, **faults):
     """Run an experiment with faults, in the folder of its run; give the record and the engine."""
     task, population = build(experiment)
-    with RunWriter(folder, experiment.key, experiment.rounds) as writer:
+    with RunWriter(folder, experiment.key) as writer:
         writer.describe(info_of(experiment, task), _counts(population))
-        point = writer.resume() or begin(task, experiment.clients)
+        point = writer.resume() or begin(task, policy_of(experiment))
         engine = Unreliable(task, population, writer.store, **faults)
         try:
             for _ in run_rounds(task, engine, policy_of(experiment), point, writer):
@@ -179,7 +179,7 @@ def test_one_message_for_each_client(tmp_path):
     experiment = spiral(rounds=1)
     task, population = build(experiment)
     (tmp_path / "clients").mkdir()
-    with RunWriter(tmp_path, "key", 1) as writer:
+    with RunWriter(tmp_path, "key") as writer:
         from protonorm.core import Order
 
         for engine in (Serial(task, population, writer.store),):

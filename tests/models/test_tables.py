@@ -10,10 +10,13 @@ from protonorm.models import FAMILIES, MODELS
 
 @pytest.mark.parametrize("name", MODELS)
 def test_details_are_true(name):
-    """Count the parameters of the usual case: `fashion` for light networks, CIFAR for the paper's, the family's d."""
-    family = next(family for family in FAMILIES.values() if name in family.models)
-    light = name in FAMILIES["light"].models
-    shape, classes = ((2,), 6) if name == "mlp" else ((1, 28, 28) if light else (3, 32, 32), 10)
+    """Count the parameters of the usual case: `fashion` for light networks, CIFAR for the paper's, the family's d.
+
+    For tables that of 64 numbers a row, for texts that of 64 of 4096 tokens, both of ten classes.
+    """
+    owner, family = next((owner, family) for owner, family in FAMILIES.items() if name in family.models)
+    shapes = {"light": (1, 28, 28), "mlp": (2,), "tabular": (64,), "text": (64, 4096)}
+    shape, classes = shapes.get(owner, (3, 32, 32)), 6 if name == "mlp" else 10
     torch.manual_seed(0)
     model = MODELS[name].load()(shape, family.feature_dim, classes)
     count = sum(weight.numel() for weight in model.parameters())
@@ -35,12 +38,17 @@ NAMES = {
     "resnet8": "0ae7d958207a",
     "cnn4": "f840cfe966d3",
     "mlp": "e12de12b3446",
+    "mlp_small": "a534c86cd43a",
+    "mlp_wide": "d3d1e8f13092",
+    "text_mean": "3e9be7c5a2a6",
+    "text_cnn": "f532d1525a5d",
 }
+SHAPES = {"mlp": (2,), "mlp_small": (2,), "mlp_wide": (2,), "text_mean": (8, 100), "text_cnn": (8, 100)}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_names_in_states_never_change(name):
-    model = MODELS[name].load()((2,) if name == "mlp" else (3, 32, 32), 16, 10)
+    model = MODELS[name].load()(SHAPES.get(name, (3, 32, 32)), 16, 10)
     assert hashlib.sha256("\n".join(model.state_dict()).encode()).hexdigest()[:12] == NAMES[name]
 
 

@@ -86,7 +86,7 @@ def write_record(root: Path, experiment: Experiment, fake: Fake) -> Path:
     """Write the record of a run that never was."""
     clients, done = experiment.clients, experiment.rounds if fake.done is None else fake.done
     rules = experiment.algorithm.rules
-    with RunWriter(root / experiment.key, experiment.key, experiment.rounds) as writer:
+    with RunWriter(root / experiment.key, experiment.key) as writer:
         test = np.full((clients, 2), SAMPLES // 2)
         writer.describe(fake_info(experiment), Population(np.ones_like(test), test))
         for number in range(1, done + 1):

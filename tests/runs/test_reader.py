@@ -79,7 +79,7 @@ def test_the_record_of_another_version_is_refused_in_a_sentence(tmp_path):
     folder = tmp_path / "old"
     folder.mkdir()
     (folder / layout.INFO).write_text(json.dumps({"key": "k", "experiment": {"rounds": 1}, "rules": ["logits"]}))
-    with pytest.raises(ValueError, match=r"another version of protonorm \(format 1\); this version reads format 2"):
+    with pytest.raises(ValueError, match=r"another version of protonorm \(format 1\); this version reads format 3"):
         read_run(folder)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from protonorm import tensors
 from protonorm.files import unsealed
 from protonorm.runs import layout
 from protonorm.runs.reader import read_run
@@ -16,7 +17,7 @@ from tests.runs.records import COUNTS, commit, describe, info, record, resumed
 
 @pytest.fixture
 def writer(tmp_path):
-    with RunWriter(tmp_path / "run", "key", 100) as writer:
+    with RunWriter(tmp_path / "run", "key") as writer:
         describe(writer, rounds=100)
         yield writer
 
@@ -61,16 +62,19 @@ def test_the_state_before_stays_until_the_commit(writer):
 
 
 def test_a_second_process_is_refused(writer):
-    with pytest.raises(BlockingIOError, match="Another process"), RunWriter(writer.folder, "key", 100):
+    with pytest.raises(BlockingIOError, match="Another process"), RunWriter(writer.folder, "key"):
         pass
 
 
 def test_another_experiment_in_the_folder_is_refused_and_left(writer):
     before = (writer.folder / layout.INFO).read_bytes()
     describe(writer, rounds=100)
+    describe(writer, rounds=99)  # fewer rounds are there already
     with pytest.raises(ValueError, match="another experiment"):
-        describe(writer, rounds=99)
+        writer.describe(info(100, seed=5), COUNTS)
     assert (writer.folder / layout.INFO).read_bytes() == before
+    describe(writer, rounds=120)
+    assert read_run(writer.folder).info.experiment.rounds == 120
 
 
 def test_a_missing_or_swapped_client_file_is_refused(writer):
@@ -78,7 +82,7 @@ def test_a_missing_or_swapped_client_file_is_refused(writer):
     commit(writer, 1, [1, 1])
     clients = writer.folder / "clients"
     (clients / "0.1.safetensors").replace(clients / "1.1.safetensors")
-    fresh = RunWriter(writer.folder, "key", 100).store
+    fresh = RunWriter(writer.folder, "key").store
     with pytest.raises(ValueError, match="not the right file"):
         fresh.load(1, 1)
     with pytest.raises(ValueError, match="missing"):
@@ -93,13 +97,41 @@ def test_lost_metrics_are_noticed(writer):
         writer.resume()
 
 
-def test_prototypes_are_kept_at_fifty_evenly_spaced_rounds(writer):
+def test_prototypes_are_kept_at_fifty_evenly_spaced_rounds_at_most(writer):
+    """Of 100 rounds the first and every fourth: 1, 4, 8, …, 100. Of 40 all."""
     resumed(writer)
     for round in range(1, 101):
         commit(writer, round, [round, round], {"prototypes": torch.ones(1, 1), "classes": torch.arange(1)})
+        if round == 40:
+            assert len(list((writer.folder / "prototypes").iterdir())) == 40
     kept = sorted(int(path.stem) for path in (writer.folder / "prototypes").iterdir())
-    assert len(kept) == 50
-    assert (kept[0], kept[-1]) == (1, 100)
+    assert kept == [1, *range(4, 101, 4)]
+
+
+def test_the_best_round_and_the_last_are_kept_and_nothing_else(writer):
+    """Validation 0.5, 0.8, 0.6, 0.8: the best is round 2, the first of equals. Client 1 did not train in round 2."""
+    resumed(writer)
+    for round, trained, validation in ((1, [1, 1], 0.5), (2, [2, 1], 0.8), (3, [3, 3], 0.6), (4, [4, 4], 0.8)):
+        commit(writer, round, trained, validation=validation)
+        assert writer.chosen == min(round, 2)
+    held = {path.name for path in (writer.folder / "clients").iterdir()}
+    assert held == {"0.2.safetensors", "0.4.safetensors", "1.1.safetensors", "1.4.safetensors"}
+    chosen = tensors.load(writer.folder / layout.CHOSEN, layout.stamp("key", "server", 2))
+    assert (chosen["state.s"], chosen["trained"].tolist()) == (2, [2, 1])
+    writer.resume()
+    assert {path.name for path in (writer.folder / "clients").iterdir()} == held
+
+
+def test_a_kill_between_two_best_rounds_loses_neither(writer):
+    """The best round is the last committed one: the server's file is its checkpoint, until another round comes."""
+    resumed(writer)
+    commit(writer, 1, [1, 1], validation=0.5)
+    commit(writer, 2, [2, 2], validation=0.7)
+    assert not (writer.folder / layout.CHOSEN).exists() or writer.chosen == 2
+    found = writer.resume()
+    assert (found.round, writer.chosen) == (2, 2)
+    commit(writer, 3, [3, 3], validation=0.1)
+    assert tensors.load(writer.folder / layout.CHOSEN, layout.stamp("key", "server", 2))["state.s"] == 2
 
 
 def test_the_cache_is_bounded_and_the_disk_is_read_for_the_rest(tmp_path):
@@ -126,7 +158,7 @@ def read_everything(folder):
     for round in run.snapshots():
         run.prototypes(round)
     run.figures()
-    with RunWriter(folder, "key", 3) as writer:
+    with RunWriter(folder, "key") as writer:
         point = writer.resume()
         for id, trained in enumerate(point.trained):
             writer.store.load(id, trained)
@@ -134,7 +166,7 @@ def read_everything(folder):
 
 
 FILES = [
-    layout.INFO, layout.POPULATION, layout.METRICS, layout.EVALUATIONS, layout.SERVER, layout.FIGURES,
+    layout.INFO, layout.POPULATION, layout.METRICS, layout.EVALUATIONS, layout.SERVER, layout.FIGURES, layout.CHOSEN,
     "clients/0.3.safetensors", "prototypes/2.safetensors",
 ]  # fmt: skip
 
@@ -191,7 +223,7 @@ def test_a_run_whose_main_file_is_missing_is_not_begun_anew(tmp_path, name):
     (folder / name).unlink()
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "lock"}
     said = f"{name} is missing, but metrics.jsonl has 3 rounds on record"
-    with RunWriter(folder, "key", 3) as writer, pytest.raises(ValueError, match=said):
+    with RunWriter(folder, "key") as writer, pytest.raises(ValueError, match=said):
         describe(writer) if name == layout.INFO else writer.resume()
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "lock"}
 
@@ -202,13 +234,13 @@ def test_damaged_arrays_are_noticed_before_a_run_goes_on(tmp_path, name):
     content = bytearray((folder / name).read_bytes())
     content[-1] ^= 1
     (folder / name).write_bytes(content)
-    with RunWriter(folder, "key", 3) as writer, pytest.raises(ValueError, match=name):
+    with RunWriter(folder, "key") as writer, pytest.raises(ValueError, match=name):
         writer.resume()
 
 
 def test_other_versions_are_said_and_recorded(tmp_path):
     folder = record(tmp_path / "run", done=2)
-    with RunWriter(folder, "key", 3) as writer:
+    with RunWriter(folder, "key") as writer:
         changed = info().model_copy(update={"versions": info().versions | {"torch": "9.9"}})
         with pytest.warns(UserWarning, match=r"other versions than it began with: torch 9.9 \(was 2"):
             writer.describe(changed, COUNTS)

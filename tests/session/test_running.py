@@ -37,7 +37,8 @@ def test_a_run_leaves_a_complete_record(tmp_path):
         f"{r}.safetensors" for r in (1, 2, 3)
     ]
     assert (record.folder / "figures.safetensors").exists()
-    assert len(list((record.folder / "clients").iterdir())) == 6
+    held = {path.name for path in (record.folder / "clients").iterdir()}
+    assert held == {f"{id}.{round}.safetensors" for id in range(6) for round in (record.chosen.record.round, 3)}
 
 
 def test_metrics_hold_no_time_and_are_equal_in_two_places(tmp_path):
@@ -62,7 +63,7 @@ def test_a_finished_run_is_not_repeated(tmp_path):
 def test_no_rounds_is_a_run_too(tmp_path):
     experiment = spiral(rounds=0)
     assert run(experiment, out=tmp_path).history == []
-    assert is_finished(run_folder(experiment, tmp_path))
+    assert is_finished(run_folder(experiment, tmp_path), 0)
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.4])

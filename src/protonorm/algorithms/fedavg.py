@@ -16,7 +16,6 @@ from typing import ClassVar
 import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from protonorm.algorithms.parts.weights import Buffers, average_by_examples, model_schema, shared
 from protonorm.core import Algorithm, Client, Schema, Server, Step, Task
@@ -53,7 +52,7 @@ class FedAvg(Algorithm):
         model = client.load(self.receive(client, state, message))
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
-            return cross_entropy(model(x), y)
+            return client.cross_entropy(model(x), y)
 
         mean = client.fit(loss, model)
         said = shared("model", model, self.buffers) | {"num_examples": torch.tensor(len(client.train))}

@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
-from torch.nn.functional import cross_entropy, log_softmax, softmax
+from torch.nn.functional import log_softmax, softmax
 
 from protonorm.algorithms.parts.messages import class_vectors, make_schema
 from protonorm.algorithms.parts.prototypes import RunningMeans, average_by_class, lay_out, mean_outputs
@@ -49,7 +49,7 @@ class FedDistill(Algorithm):
             logits = model(x)
             if self.measured == "during":
                 running.add(logits.detach(), y)
-            return cross_entropy(logits, y) + self.lam * distillation_loss(logits, y, taught, known)
+            return client.cross_entropy(logits, y) + self.lam * distillation_loss(logits, y, taught, known)
 
         mean = client.fit(loss, model)
         during = self.measured == "during"

@@ -67,11 +67,11 @@ class FedGen(Algorithm):
         generator = self._generator(client, message).to(client.device).eval().requires_grad_(False)
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
-            value = cross_entropy(model(x), y)
+            value = client.cross_entropy(model(x), y)
             if "counts" not in message:
                 return value
             labels = draw(message["counts"], len(y)).to(client.device)
-            return value + self.alpha * cross_entropy(model.head(generator(labels)), labels)
+            return value + self.alpha * client.cross_entropy(model.head(generator(labels)), labels)
 
         mean = client.fit(loss, model)
         trained, counts = snapshot("model", model), client.train.class_counts(client.num_classes)

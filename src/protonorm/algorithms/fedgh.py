@@ -58,7 +58,7 @@ class FedGH(Algorithm):
         model = client.load(self.receive(client, state, message))
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
-            return cross_entropy(model(x), y)
+            return client.cross_entropy(model(x), y)
 
         mean = client.fit(loss, model)
         return Step(snapshot("model", model), class_means(client, model), {"loss": mean})

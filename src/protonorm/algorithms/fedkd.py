@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from protonorm.core import Algorithm, Client, Field, Schema, Server, Slot, Step, Task, slots_like
+from protonorm.core.training import Loss
 from protonorm.core.types import STRICT, Fraction, Positive
 from protonorm.geometry.factors import compress, decompress, largest_rank
 from protonorm.geometry.losses import Reduction, divergence
@@ -37,6 +38,7 @@ class FedKD(Algorithm):
     clip: Positive = 10.0  # bound of the gradient norm of each network and of the projection
 
     auxiliary: ClassVar[bool] = True
+    depends_on_rounds: ClassVar[bool] = True  # the energy rises from the first round to the last
 
     def schema(self, task: Task) -> Schema:
         """Both sides send the student, whole or in factors; the server sends it whole if clients send updates."""
@@ -67,7 +69,7 @@ class FedKD(Algorithm):
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
             z, z_s = model.features(x), student.features(x)
-            own, shared = self.losses(z, projection(z_s), model.head(z), student.head(z_s), y)
+            own, shared = self.losses(z, projection(z_s), model.head(z), student.head(z_s), y, client.cross_entropy)
             return own + shared
 
         mean = client.fit(loss, model, student, projection, clip=self.clip)
@@ -86,12 +88,14 @@ class FedKD(Algorithm):
             mean = {name: state[name] + change for name, change in mean.items()}
         return self._publish(mean, server)
 
-    def losses(self, z: Tensor, z_s: Tensor, o: Tensor, o_s: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def losses(
+        self, z: Tensor, z_s: Tensor, o: Tensor, o_s: Tensor, y: Tensor, entropy: Loss = cross_entropy
+    ) -> tuple[Tensor, Tensor]:
         """Give CE + (KL + MSE)/S of mentor and student, S the sum of both cross-entropies: where both err, trust less.
 
         z and the projected z_s are (B, d), the logits o and o_s (B, K).
         """
-        ce, ce_s = cross_entropy(o, y), cross_entropy(o_s, y)
+        ce, ce_s = entropy(o, y), entropy(o_s, y)
         total = self._teacher(ce + ce_s).clamp(min=self.floor)  # S
         mentor = divergence(self._teacher(o_s), o, self.reduction) + mse_loss(z, self._teacher(z_s))
         student = divergence(self._teacher(o), o_s, self.reduction) + mse_loss(z_s, self._teacher(z))

@@ -18,7 +18,7 @@ import torch
 from annotated_types import Ge, Le
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import normalize
 
 from protonorm.algorithms.parts.messages import class_counts, class_vectors, make_schema
 from protonorm.algorithms.parts.prototypes import class_means
@@ -84,7 +84,7 @@ class FedNH(Algorithm):
         model = self._network(client, held)
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
-            return cross_entropy(model(x), y)
+            return client.cross_entropy(model(x), y)
 
         mean = client.fit(loss, model, clip=self.clip)
         scale = {"scale": model.get_parameter("head.scale").detach().cpu()}

@@ -15,7 +15,6 @@ from typing import ClassVar, Literal
 
 from pydantic.dataclasses import dataclass
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from protonorm.algorithms.parts.messages import class_counts, class_vectors, make_schema
 from protonorm.algorithms.parts.prototypes import (
@@ -58,7 +57,8 @@ class FedProto(Algorithm):
             z = model.features(x)
             if self.measured == "during":
                 running.add(z.detach(), y)
-            return cross_entropy(model.head(z), y) + self.lam * prototype_loss(z, y, self.gamma * prototypes, known)
+            ce = client.cross_entropy(model.head(z), y)
+            return ce + self.lam * prototype_loss(z, y, self.gamma * prototypes, known)
 
         mean = client.fit(loss, model)
         own = running.result() if self.measured == "during" else class_means(client, model)

@@ -61,7 +61,8 @@ class FedTGP(Algorithm):
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
             z = model.features(x)
-            return cross_entropy(model.head(z), y) + self.lam * prototype_loss(z, y, self.gamma * prototypes, known)
+            ce = client.cross_entropy(model.head(z), y)
+            return ce + self.lam * prototype_loss(z, y, self.gamma * prototypes, known)
 
         mean = client.fit(loss, model)
         own = before or class_means(client, model)

@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import normalize
 
 from protonorm.algorithms.parts.weights import Buffers, average_by_examples, model_schema, shared
 from protonorm.core import Algorithm, Client, Schema, Server, Step, Task
@@ -64,7 +64,7 @@ class FedUV(Algorithm):
             logits = model.head(z)
             points = z if self.features == "raw" else normalize(z.float())
             l_v, l_u = variance_loss(logits.float().softmax(1)), uniformity_loss(points, self.bandwidth == "detached")
-            return cross_entropy(logits, y) + self.mu * l_v + self.lam * l_u
+            return client.cross_entropy(logits, y) + self.mu * l_v + self.lam * l_u
 
         mean = client.fit(loss, model)
         said = shared("model", model, self.buffers) | {"num_examples": torch.tensor(len(client.train))}

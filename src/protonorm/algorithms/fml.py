@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from protonorm.core import Algorithm, Client, Schema, Server, Step, Task, slots_like
+from protonorm.core.training import Loss
 from protonorm.core.types import STRICT, Positive
 from protonorm.geometry.losses import Reduction, divergence
 from protonorm.tensors import Tensors, floats, integers, snapshot, under, weighted_mean
@@ -59,7 +60,7 @@ class FML(Algorithm):
         meme.load_state_dict(under(state | message, "meme"))
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
-            own, shared = self.losses(model(x), meme(x), y)
+            own, shared = self.losses(model(x), meme(x), y, client.cross_entropy)
             return own + shared
 
         mean = client.fit(loss, model, meme, clip=self.clip)
@@ -71,9 +72,9 @@ class FML(Algorithm):
         meme = weighted_mean((1.0, reply) for reply in replies)
         return Step(meme, meme)
 
-    def losses(self, o: Tensor, o_g: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def losses(self, o: Tensor, o_g: Tensor, y: Tensor, ce: Loss = cross_entropy) -> tuple[Tensor, Tensor]:
         """Give α CE + (1 − α) KL(p_g‖p) of the own logits, β CE + (1 − β) KL(p‖p_g) of the meme's, both (B, K)."""
         teacher, teacher_g = (o.detach(), o_g.detach()) if self.detach else (o, o_g)
-        own = self.alpha * cross_entropy(o, y) + (1 - self.alpha) * divergence(teacher_g, o, self.reduction)
-        meme = self.beta * cross_entropy(o_g, y) + (1 - self.beta) * divergence(teacher, o_g, self.reduction)
+        own = self.alpha * ce(o, y) + (1 - self.alpha) * divergence(teacher_g, o, self.reduction)
+        meme = self.beta * ce(o_g, y) + (1 - self.beta) * divergence(teacher, o_g, self.reduction)
         return own, meme

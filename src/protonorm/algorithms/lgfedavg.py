@@ -16,7 +16,6 @@ from typing import ClassVar, Literal
 import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from protonorm.algorithms.parts.heads import check_one_layer, first_head, said_head, take_head
 from protonorm.algorithms.parts.messages import EXAMPLES, head_slots, make_schema
@@ -57,7 +56,7 @@ class LGFedAvg(Algorithm):
         model = client.load(self.receive(client, state, message))
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
-            return cross_entropy(model(x), y)
+            return client.cross_entropy(model(x), y)
 
         mean = client.fit(loss, model)
         trained = snapshot("model", model)

@@ -1,7 +1,7 @@
 """Local: every client trains alone.
 
 server remembers: nothing
-server says:      nothing
+server says:      nothing; model.* (floating tensors) before the first round, if all begin with one model
 client remembers: model.*
 client says:      nothing
 """
@@ -9,30 +9,44 @@ client says:      nothing
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from pydantic.dataclasses import dataclass
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
-from protonorm.core import Algorithm, Client, Schema, Server, Step, Task
+from protonorm.core import Algorithm, Client, Field, Schema, Server, Step, Task, optional
 from protonorm.core.types import STRICT
-from protonorm.tensors import Tensors, snapshot
+from protonorm.tensors import Tensors, floats, prefixed, snapshot
 
 
 @dataclass(frozen=True, config=STRICT)
 class Local(Algorithm):
     """Minimise the cross-entropy on each client's own data."""
 
+    initial: Literal["own", "server"] = "own"  # weights before round 1: each client's own, or one model for all
+
+    @property
+    def needs_shared_network(self) -> bool:
+        """One model for all is one of a kind."""
+        return self.initial == "server"
+
     def schema(self, task: Task) -> Schema:
-        """Nothing is sent."""
-        return Schema()
+        """Nothing is sent, but perhaps the first model."""
+        if self.initial == "own":
+            return Schema()
+        model = floats(prefixed("model", task.template.state_dict()))
+        return Schema(down=(optional({name: Field(tuple(value.shape)) for name, value in model.items()}),))
+
+    def init_server(self, server: Server) -> Step:
+        """Say nothing, or the model that all begin with."""
+        return Step({}, floats(snapshot("model", server.model)) if server.model is not None else {})
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train with the cross-entropy alone."""
-        model = client.load(state)
+        model = client.load(state | message)
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
-            return cross_entropy(model(x), y)
+            return client.cross_entropy(model(x), y)
 
         mean = client.fit(loss, model)
         return Step(snapshot("model", model), {}, {"loss": mean})

@@ -17,7 +17,7 @@ from typing import ClassVar, Literal, Self
 import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import normalize
 
 from protonorm.algorithms.parts.messages import class_vectors, make_schema
 from protonorm.algorithms.parts.prototypes import average_prototypes, class_means, prototype_scores, targets
@@ -84,7 +84,7 @@ class ProtoNorm(Algorithm):
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
             z = model.features(x)
-            return cross_entropy(model.head(z), y) + self.lam * regulariser(z, y, upscaled, known)
+            return client.cross_entropy(model.head(z), y) + self.lam * regulariser(z, y, upscaled, known)
 
         mean = client.fit(loss, model)
         own = before or class_means(client, model)

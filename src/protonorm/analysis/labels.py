@@ -7,7 +7,7 @@ from typing import Any
 
 from protonorm.runs.reader import Run
 
-DATA = ("dataset", "partition", "clients", "train")  # settings that decide, but for seeds, who holds which samples
+DATA = ("dataset", "partition", "clients", "train", "validation")  # they decide, but for seeds, who holds which samples
 LONGEST = 24  # characters of a value in a label
 
 

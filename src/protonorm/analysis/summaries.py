@@ -30,6 +30,8 @@ def standing(run: Run) -> str:
     if run.failure:
         return f"Stopped in round {run.failure.round}: {run.failure.reason}"
     told = f"{len(run.rounds)} of {run.info.experiment.rounds} rounds are done"
+    if run.stopped_early and len(run.rounds) < run.info.experiment.rounds:
+        return f"{told}; it ended early, as the validation accuracy rose no more."
     return f"{told}." if run.finished else f"{told}; the same command goes on."
 
 
@@ -42,10 +44,20 @@ def plain_run(run: Run) -> dict[str, Any]:
         "rounds": len(run.rounds),
         "finished": run.finished,
         "headline": run.info.headline,
+        "chosen": plain_choice(run),
         "summary": {rule: plain_summary(run.summary(rule)) for rule in run.info.rules},
         "majority": run.majority.model_dump() if run.majority else None,
         "failure": run.failure.model_dump() if run.failure else None,
     }
+
+
+def plain_choice(run: Run) -> dict[str, Any] | None:
+    """Give the reported round as plain data: how it was chosen, and its test accuracies under every rule."""
+    if run.chosen is None:
+        return None
+    record, by = run.chosen
+    rules = {rule: found.model_dump() if found else None for rule, found in record.rules.items()}
+    return {"round": record.round, "by": by, "rules": rules}
 
 
 def plain_summary(summary: Summary | None) -> dict[str, Any] | None:

@@ -17,16 +17,18 @@ from pydantic import (
     ConfigDict,
     Field,
     PrivateAttr,
+    TypeAdapter,
     ValidationError,
     field_serializer,
     field_validator,
     model_validator,
 )
 
-from protonorm.config.components import build, changed_fields, describe, registered_name, sentences
+from protonorm.config.components import build, changed_fields, describe, known_fields, registered_name, sentences
 from protonorm.config.kinds import COMPONENTS, KINDS
 from protonorm.config.plain import check_plain
 from protonorm.core.algorithm import Algorithm
+from protonorm.core.training import Augmentation, LrSchedule, Optimiser
 from protonorm.core.types import LARGEST, Count, Fraction, NonNegative, Positive, Seed, Share, Whole, Width, shown
 from protonorm.data import DATASETS
 from protonorm.data.partitions.given import Given
@@ -37,7 +39,7 @@ Size = Annotated[int, Ge(2), Le(LARGEST)]  # of a batch: batch norm needs two sa
 
 Precision = Literal["float32", "bfloat16"]
 
-FORMAT = 2  # of a run's files; another one gives another key
+FORMAT = 3  # of a run's files; another one gives another key
 UNDECISIVE = ("retries",)  # settings that decide no number, and so are not in the key
 LONGEST = 60  # bytes of a word in a key, which is the name of a folder
 
@@ -65,10 +67,26 @@ class Experiment(BaseModel):
         0.01, description="learning rate of the clients' SGD"
     )
     momentum: Annotated[float, Ge(0), Lt(1)] = Field(0.0, description="of the clients' SGD")
-    weight_decay: NonNegative = Field(0.0, description="of the clients' SGD")
+    weight_decay: NonNegative = Field(0.0, description="of the clients' optimiser")
+    optimiser: Optimiser = Field("sgd", description="of the clients, new in every round: sgd, adam or adamw")
+    lr_schedule: Any = Field("constant", description="the learning rate over the rounds, and its settings")
+    label_smoothing: Annotated[float, Ge(0), Lt(1)] = Field(
+        0.0, description="share of each label that all classes get alike, in the clients' cross-entropies"
+    )
+    clip: Positive | None = Field(None, description="bound of the norm of all of a client's gradients together")
+    augment: Augmentation = Field("none", description="pictures that train: mirrored (flip), and moved (crop+flip)")
     shuffle: bool = Field(True, description="new batches each epoch; the authors' code keeps one order")
     train: Share = Field(0.75, description="share of a client's samples to train on; the others test")
+    validation: Annotated[float, Ge(0), Lt(1)] = Field(
+        0.1, description="share of the training part held out to choose rounds and settings; 0 for none"
+    )
     seed: Seed = Field(0, description="of all but data and partition, which have their own")
+    control: Literal["none", "solo"] = Field(
+        "none", description="solo: each client federates with itself alone, all else equal"
+    )
+    early_stopping: Count | None = Field(
+        None, description="evaluations without a better validation accuracy after which a run ends"
+    )
     evaluate: Literal["all", "cohort"] = Field("all", description="who is evaluated: everybody, or the round's cohort")
     evaluate_every: Count = Field(1, description="rounds between evaluations; the last round is always evaluated")
     quorum: Fraction = Field(1.0, description="share of the cohort that must reply for a round to count")
@@ -114,6 +132,14 @@ class Experiment(BaseModel):
     def _build_partition(cls, value: Any) -> Any:
         return build("partition", value)
 
+    @field_validator("lr_schedule")
+    @classmethod
+    def _build_schedule(cls, value: Any) -> Any:
+        try:
+            return TypeAdapter(LrSchedule).validate_python({"name": value} if isinstance(value, str) else value)
+        except ValidationError as error:
+            raise ValueError(sentences(error, known_fields(LrSchedule), "lr_schedule", "lr_schedule.")) from None
+
     @field_validator("device")
     @classmethod
     def _check_device(cls, value: str) -> str:
@@ -130,18 +156,25 @@ class Experiment(BaseModel):
     def _resolve(self) -> Self:
         """Fill in what depends on other settings, so that the record says what was run."""
         dataset = getattr(self.dataset, "name", None) or describe("dataset", self.dataset)["name"]
-        usual = DATASETS[dataset].details["models"] if dataset in DATASETS else "light"
+        usual = getattr(self.dataset, "models", None)  # the family that data of one's own name
+        usual = usual or (DATASETS[dataset].details["models"] if dataset in DATASETS else "light")
         models = chosen(usual if self.models is None else self.models)
         width = FAMILIES[models].feature_dim if isinstance(models, str) else 512
         self._take_over_clients()
         self._set(models=models, feature_dim=self.feature_dim or width)
         self._set(algorithm=self.algorithm.adapted(dataset, [named(item) for item in networks(models)]))
         self._set(auxiliary=self._second_network())
-        if not self.algorithm.heterogeneous and len(set(networks(models))) > 1:
+        if self.algorithm.needs_shared_network and len(set(networks(models))) > 1:
             raise ValueError(
                 f"{type(self.algorithm).__name__} averages whole models, so that all clients need the same network, "
                 f"but models={shown(describe_choice(models))} has {len(set(networks(models)))} different ones."
             )
+        if self.momentum and self.optimiser != "sgd":
+            raise ValueError(
+                f"momentum={self.momentum:g} is refused: {self.optimiser} has moments of its own; it is for sgd alone."
+            )
+        if self.early_stopping and not self.validation:
+            raise ValueError("early_stopping needs a validation part; validation=0 turns it off.")
         self._changed.update(self._differences(dataset, {"models": chosen(usual), "feature_dim": width}))
         return self
 
@@ -183,6 +216,8 @@ class Experiment(BaseModel):
             value = getattr(self, name)
             if name in COMPONENTS:
                 found |= self._component_differences(name, value, dataset)
+            elif name == "lr_schedule":
+                found |= {key.removesuffix(".name"): one for key, one in changed_fields(value, name).items()}
             elif name == "auxiliary":
                 found |= {name: value} if value not in (None, networks(self.models)[0]) else {}
             elif value != resolved.get(name, field.default):
@@ -228,10 +263,16 @@ class Experiment(BaseModel):
         """Count the clients of a round; at least one."""
         return max(1, int(self.participation * self.clients + 1e-9))
 
+    @property
+    def depends_on_rounds(self) -> bool:
+        """Tell whether what happens in a round depends on how many there will be; if not, more can be run later."""
+        return bool(self.algorithm.depends_on_rounds or self.lr_schedule.depends_on_rounds)
+
     @cached_property
     def key(self) -> str:
         """Name the run: readable words, and a hash of everything that decides its numbers."""
-        plain = {"format": FORMAT, **self.model_dump(mode="json", exclude=set(UNDECISIVE))}
+        left_out = {*UNDECISIVE, *(() if self.depends_on_rounds else ("rounds",))}
+        plain = {"format": FORMAT, **self.model_dump(mode="json", exclude=left_out)}
         digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:10]
         words = [plain["algorithm"]["name"], plain["dataset"]["name"], f"seed{self.seed}", digest]
         return "-".join(_short(re.sub(r"[^\w.-]+", "-", word.split(":")[-1].lower())) for word in words)

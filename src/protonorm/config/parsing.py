@@ -14,6 +14,7 @@ from protonorm.config.kinds import COMPONENTS
 from protonorm.config.plain import Unfit, load_plain
 from protonorm.core.types import shortened, shown
 
+NESTED = (*COMPONENTS, "lr_schedule")  # settings that have settings of their own
 LARGEST = 2**20  # bytes of a settings file
 LONGEST = 300  # characters of a path, or of what is wrong with a file, in a sentence
 
@@ -34,11 +35,11 @@ def read_settings(words: Sequence[str]) -> dict[str, Any]:
 def assign(settings: dict[str, Any], name: str, value: Any) -> None:
     """Set one key; `algorithm.gamma` goes into the algorithm that was named before or is named later."""
     owner, *fields = name.split(".")
-    if not name or (fields and (owner not in COMPONENTS or not all(fields))):
+    if not name or (fields and (owner not in NESTED or not all(fields))):
         raise ValueError(
-            f"{shown(name)} is not a setting; expected key=value, or {', '.join(COMPONENTS)} with .field=value."
+            f"{shown(name)} is not a setting; expected key=value, or {', '.join(NESTED)} with .field=value."
         )
-    if owner not in COMPONENTS:
+    if owner not in NESTED:
         settings[name] = value
         return
     held = dict(settings.get(owner, {}))

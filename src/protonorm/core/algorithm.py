@@ -36,6 +36,12 @@ class Algorithm(ABC):
     auxiliary: ClassVar[bool] = False  # whether clients share a second network beside their own
     rules: ClassVar[tuple[str, ...]] = ("logits",)  # prediction rules it reports
     headline: ClassVar[str] = "logits"  # the rule of its single number
+    depends_on_rounds: ClassVar[bool] = False  # whether what it does in a round depends on how many there will be
+
+    @property
+    def needs_shared_network(self) -> bool:
+        """Tell whether all clients need the same network."""
+        return not self.heterogeneous
 
     def adapted(self, dataset: str, networks: Sequence[str]) -> Self:
         """Fill in defaults that depend on the data set or the networks, both given by name."""

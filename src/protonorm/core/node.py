@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from protonorm.core.model import SplitModel
 from protonorm.core.samples import Samples
+from protonorm.core.training import Loss, augmentation, make_optimiser
 from protonorm.errors import Diverged
 from protonorm.tensors import Tensors, under
 
@@ -27,6 +29,7 @@ class Client:
     model: SplitModel  # a workspace: its weights are those last loaded
     auxiliary: SplitModel | None  # the small shared network of the methods that have one
     train: Samples
+    validation: Samples  # held out of the training samples; rounds and settings are chosen on it
     test: Samples
     num_classes: int  # K
     feature_dim: int  # d
@@ -38,6 +41,10 @@ class Client:
     shuffle: bool = True
     device: str = "cpu"
     precision: str = "float32"  # of the networks' products; weights and sums stay float32
+    optimiser: str = "sgd"
+    label_smoothing: float = 0.0
+    clip: float | None = None  # bound of the norm of all gradients together
+    augment: str = "none"  # what is done to pictures in the batches that train
 
     def load(self, state: Tensors) -> SplitModel:
         """Put the remembered weights into the model."""
@@ -46,30 +53,30 @@ class Client:
 
     def part(self, name: str) -> Samples:
         """Find a part of the client's samples by its name."""
-        parts = {"train": self.train, "test": self.test}
+        parts = {"train": self.train, "validation": self.validation, "test": self.test}
         if name not in parts:
             raise ValueError(f"There is no part {name!r} of a client's samples; known: {', '.join(parts)}.")
         return parts[name]
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Cut the training part into full batches, or into one smaller batch where it does not fill any."""
-        size = len(self.train)
+        size, change = len(self.train), augmentation(self.augment)
         for _ in range(self.epochs):
             order = torch.randperm(size) if self.shuffle else torch.arange(size)
             if size == 1:
                 order = order.repeat(2)  # batch norm needs two rows; two equal ones give the same mean loss
             for positions in order.to(self.train.index.device).split(self.batch_size):
                 if len(positions) == self.batch_size or size < self.batch_size:
-                    yield self.train.batch(positions, self.device)
+                    yield self.train.batch(positions, self.device, change)
 
-    def fit(self, loss: Callable[[Tensor, Tensor], Tensor], *modules: nn.Module, clip: float | None = None) -> float:
-        """Train the modules on the loss of each batch with plain SGD; return the mean loss.
+    def fit(self, loss: Loss, *modules: nn.Module, clip: float | None = None) -> float:
+        """Train the modules on the loss of each batch with a new optimiser; return the mean loss.
 
-        `clip` bounds the gradient norm of each module.
+        `clip` bounds the gradient norm of each module; after that the client's own bounds that of all together.
         """
         groups = [[weight for weight in module.parameters() if weight.requires_grad] for module in modules]
         weights = [weight for group in groups for weight in group]
-        optimiser = torch.optim.SGD(weights, self.lr, self.momentum, weight_decay=self.weight_decay, fused=True)
+        optimiser = make_optimiser(self.optimiser, weights, self.lr, self.momentum, self.weight_decay)
         for module in modules:
             module.train()
         total, count = torch.zeros((), device=self.device), 0
@@ -81,12 +88,18 @@ class Client:
             if clip is not None:
                 for group in groups:
                     nn.utils.clip_grad_norm_(group, clip)
+            if self.clip is not None:
+                nn.utils.clip_grad_norm_(weights, self.clip)
             optimiser.step()
             total += value.detach()
             count += 1
         mean = float(total) / count  # the first wait for the device
         self._check_finite(mean, weights)
         return mean
+
+    def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Give the mean cross-entropy of logits (B, K) and labels (B,), smoothed as the client's settings say."""
+        return cross_entropy(logits, y, label_smoothing=self.label_smoothing)
 
     def autocast(self) -> torch.autocast:
         """Let networks compute in the client's precision inside."""

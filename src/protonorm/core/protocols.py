@@ -33,6 +33,7 @@ class PopulationFacts:
     """What a simulation knows about all its clients."""
 
     train: NDArray[np.int64]  # (M, K) training samples of each client and class
+    validation: NDArray[np.int64]  # (M, K) validation samples, which are none of these
     test: NDArray[np.int64]  # (M, K) test samples
     networks: tuple[str, ...]  # names; client i has number i mod n
 
@@ -61,14 +62,17 @@ class Engine(Protocol):
         A client that has not answered `deadline` seconds after the call is lost.
         """
 
-    def evaluate(self, orders: Sequence[Order], messages: Messages, part: str) -> Iterator[Counts | Lost]:
-        """Let clients count their right answers over a part of their samples; answers come in the order of the orders.
+    def evaluate(self, orders: Sequence[Order], messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
+        """Let clients count their right answers over parts of their samples; answers come in the order of the orders.
 
         After a client trained, `trained` of its order is the round it trained in.
         """
 
-    def commit(self, round: int, replied: Collection[int]) -> None:
-        """Take note that a round is final and whose replies it has; nodes drop what no resumed run can need."""
+    def commit(self, round: int, replied: Collection[int], chosen: int = 0) -> None:
+        """Take note that a round is final and whose replies it has; nodes drop what nobody can need any more.
+
+        `chosen` is the best round so far: what clients remembered after it is kept beside their last states.
+        """
 
     def fetch(self, id: int, trained: int) -> Tensors:
         """Give a client's state, for whoever may have it."""
@@ -86,5 +90,5 @@ class StateStore(Protocol):
     def save(self, id: int, round: int, state: Tensors) -> None:
         """Keep a client's state after a round, beside the one before."""
 
-    def keep_only(self, id: int, round: int) -> None:
-        """Drop the states of a client but the one after a round."""
+    def keep_only(self, id: int, round: int, chosen: int = 0) -> None:
+        """Drop the states of a client but the one after a round, and the newest that is not after the chosen round."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -21,7 +21,7 @@ SMALLEST_BATCH, LARGEST_BATCH = 32, 256  # where no gradient is taken
 class Samples:
     """One part of a client's data, such as its training part."""
 
-    inputs: Tensor  # pictures (N, H, W, C) uint8, vectors (N, D) float32: the whole data set
+    inputs: Tensor  # pictures (N, H, W, C) uint8, vectors (N, D) float32, tokens (N, L) int64: the whole data set
     targets: Tensor  # (N,) int64: the whole data set
     index: Tensor  # (n,) int64: the part
 
@@ -49,11 +49,13 @@ class Samples:
         """Count the samples of each class, (K,)."""
         return torch.bincount(self.labels, minlength=num_classes)
 
-    def batch(self, positions: Tensor, device: str | torch.device = "cpu") -> tuple[Tensor, Tensor]:
-        """Gather the samples at positions (B,) of the part, ready for a network."""
+    def batch(
+        self, positions: Tensor, device: str | torch.device = "cpu", change: Callable[[Tensor], Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Gather the samples at positions (B,) of the part, ready for a network; `change` gets them as stored."""
         rows = self.index[positions.to(self.index.device)]
         x = self.inputs.index_select(0, rows).to(device)
-        return as_input(x), self.targets[rows].to(device)
+        return as_input(x if change is None else change(x)), self.targets[rows].to(device)
 
     def sweep(self, size: int | None = None, device: str | torch.device = "cpu") -> Iterator[tuple[Tensor, Tensor]]:
         """Go once through the part in its order, `size` samples at a time; the last batch may be smaller."""
@@ -72,7 +74,7 @@ def as_input(x: Tensor) -> Tensor:
     """Turn stored samples into what a network takes.
 
     Bytes become numbers from −1 to 1: mean 0.5 and deviation 0.5 are taken out of x/255.
-    Pictures (B, H, W, C) come as (B, C, H, W) in channels_last memory, as they are stored.
+    Pictures (B, H, W, C) come as (B, C, H, W) in channels_last memory, as they are stored; vectors and tokens stay.
     """
     if x.dtype == torch.uint8:
         x = x.to(torch.float32).div_(127.5).sub_(1.0)  # bit for bit (x/255 − 0.5)/0.5

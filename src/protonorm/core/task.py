@@ -20,13 +20,21 @@ from protonorm.tensors import Tensors
 class InputSpec(NamedTuple):
     """What one sample is, as it is stored."""
 
-    shape: tuple[int, ...]  # (H, W, C) for pictures, (D,) for vectors
-    dtype: str  # uint8 or float32
+    shape: tuple[int, ...]  # (H, W, C) for pictures, (D,) for vectors, (L,) for tokens
+    dtype: str  # uint8, float32 or int64
+    vocabulary: int | None = None  # V, the number of different tokens, if it is tokens
 
     @property
     def network_shape(self) -> tuple[int, ...]:
-        """Give the shape that a network gets: (C, H, W) for pictures, (D,) for vectors."""
+        """Give the shape that a network is made for: (C, H, W) for pictures, (D,) for vectors, (L, V) for tokens."""
+        if self.vocabulary is not None:
+            return (*self.shape, self.vocabulary)
         return (self.shape[2], self.shape[0], self.shape[1]) if len(self.shape) == 3 else self.shape
+
+    def describe(self) -> dict[str, Any]:
+        """Describe it in plain data."""
+        known = {} if self.vocabulary is None else {"vocabulary": self.vocabulary}
+        return {"shape": list(self.shape), "type": self.dtype, **known}
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,7 @@ class Task:
             "feature_dim": self.feature_dim,
             "rounds": self.rounds,
             "seed": self.seed,
-            "input": None if self.input is None else {"shape": list(self.input.shape), "type": self.input.dtype},
+            "input": None if self.input is None else self.input.describe(),
             "shared_network": None if self.shared_network is None else self.shared_network.describe(),
             "head_bias": self.head_bias,
             "server_lr": self.server_lr,
@@ -118,7 +126,7 @@ class Reply(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What a client counted over one part of its samples: support (K,), correct.<rule> (K,), unseen ()."""
+    """What a client counted over parts of its samples; `federation.client` says what is in it."""
 
     id: int
     counts: Tensors

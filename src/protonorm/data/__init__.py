@@ -58,6 +58,26 @@ DATASETS: dict[str, Entry] = {
         "clients:PATH, data that clients own: a folder of class folders, or an npz file, for each",
         {"models": "light"},
     ),
+    "array": Entry(
+        "protonorm.data.own.tabular:Array",
+        "array:PATH, your own vectors in an npz file: inputs or features, labels, classes",
+        {"models": "tabular"},
+    ),
+    "table": Entry(
+        "protonorm.data.own.tabular:Table",
+        "table:PATH, a CSV file: dataset.label names the column of classes, dataset.text one of texts",
+        {"models": "tabular"},
+    ),
+    "text": Entry(
+        "protonorm.data.own.tabular:Text",
+        "text:PATH, your own texts as numbers in an npz file: tokens, labels, classes",
+        {"models": "text"},
+    ),
+    "hf": Entry(
+        "protonorm.data.own.tabular:HuggingFace",
+        "hf:PATH, a folder that Hugging Face datasets saved: pictures, vectors, tokens, texts or columns",
+        {"models": "light"},
+    ),
 }
 
 PARTITIONS: dict[str, Entry] = {

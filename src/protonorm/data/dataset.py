@@ -9,7 +9,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-Inputs = NDArray[np.uint8] | NDArray[np.float32]  # pictures (N, H, W, C), vectors (N, D)
+# pictures (N, H, W, C), vectors (N, D), tokens (N, L), of which 0 fills up short texts
+Inputs = NDArray[np.uint8] | NDArray[np.float32] | NDArray[np.int64]
+
+MOST_TOKENS = 2**18  # different ones: a network has a row of weights for each
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,12 +25,16 @@ class Dataset:
     classes: tuple[str, ...]  # K names
     owner: NDArray[np.int64] | None = field(default=None, repr=False)  # (N,): each sample's client, if that is given
     split: NDArray[np.int8] | None = field(default=None, repr=False)  # (N,): 0 trains, 1 tests, −1 is undecided
+    vocabulary: int | None = None  # V: tokens go from 0 to V − 1; None takes those there are
 
     def __post_init__(self) -> None:
         """Refuse what no network could train on."""
-        problem = _problem_with_inputs(self.inputs) or _problem_with_labels(self) or _problem_with_owners(self)
+        problem = _problem_with_inputs(self.inputs) or _problem_with_tokens(self)
+        problem = problem or _problem_with_labels(self) or _problem_with_owners(self)
         if problem:
             raise ValueError(f"Data set {self.name!r}: {problem}")
+        if self.inputs.dtype == np.int64 and self.vocabulary is None:
+            object.__setattr__(self, "vocabulary", int(self.inputs.max()) + 1)
 
     @property
     def num_classes(self) -> int:
@@ -41,9 +48,16 @@ class Dataset:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Give the shape of one sample as a network gets it: (C, H, W) for pictures, (D,) for vectors."""
+        """Give the shape that a network is made for: (C, H, W) for pictures, (D,) for vectors, (L, V) for tokens."""
         size = self.inputs.shape[1:]
+        if self.vocabulary is not None:
+            return (*size, self.vocabulary)
         return (size[2], size[0], size[1]) if len(size) == 3 else size
+
+    @property
+    def models(self) -> str:
+        """Name the family of networks that is usual for such data."""
+        return usual_models(self.inputs)
 
     def load(self) -> Self:
         """Return itself, so that it can be given where an experiment takes a data set with settings."""
@@ -55,7 +69,13 @@ class Dataset:
         given = (array for array in (self.owner, self.split) if array is not None)
         for array in (self.inputs, self.labels, *given):
             digest.update(np.ascontiguousarray(array).data)
-        return {"name": self.name, "samples": len(self.labels), "sha256": digest.hexdigest()}
+        known = {} if self.vocabulary is None else {"vocabulary": self.vocabulary}
+        return {"name": self.name, "samples": len(self.labels), **known, "sha256": digest.hexdigest()}
+
+
+def usual_models(inputs: Inputs) -> str:
+    """Name the family of networks that is usual for pictures, for vectors or for tokens."""
+    return "light" if inputs.ndim == 4 else "tabular" if inputs.dtype == np.float32 else "text"
 
 
 def take_samples(labels: NDArray[np.int64], samples: int) -> NDArray[np.int64]:
@@ -79,15 +99,29 @@ def take_samples(labels: NDArray[np.int64], samples: int) -> NDArray[np.int64]:
 def _problem_with_inputs(inputs: Inputs) -> str | None:
     picture = inputs.ndim == 4 and inputs.dtype == np.uint8
     vector = inputs.ndim == 2 and inputs.dtype == np.float32
-    if not picture and not vector:
+    tokens = inputs.ndim == 2 and inputs.dtype == np.int64
+    if not picture and not vector and not tokens:
         return (
             f"the inputs have shape {inputs.shape} and type {inputs.dtype}; "
-            "expected uint8 pictures (N, H, W, C) or float32 vectors (N, D)."
+            "expected uint8 pictures (N, H, W, C), float32 vectors (N, D) or int64 tokens (N, L)."
         )
     if inputs.size == 0:
         return f"the inputs of shape {inputs.shape} are empty."
     if vector and not np.isfinite(inputs).all():
         return "the inputs hold NaN or infinite values."
+    return None
+
+
+def _problem_with_tokens(data: Dataset) -> str | None:
+    if data.inputs.dtype != np.int64:
+        return None if data.vocabulary is None else "a vocabulary is for tokens; leave it out."
+    least, most = int(data.inputs.min()), int(data.inputs.max())
+    known = most + 1 if data.vocabulary is None else data.vocabulary
+    if least < 0 or not 2 <= known <= MOST_TOKENS or most >= known:
+        return (
+            f"the tokens go from {least} to {most}, of a vocabulary of {known}; "
+            f"expected numbers from 0, of a vocabulary of 2 to {MOST_TOKENS}."
+        )
     return None
 
 

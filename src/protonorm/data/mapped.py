@@ -1,8 +1,8 @@
-"""Copies of picture sets that all processes of a machine can map into memory: made once, then opened in no time.
+"""Copies of data sets that all processes of a machine can map into memory: made once, then opened in no time.
 
-<root>/mapped/<name>-<version>/   images.npy    plain, to be mapped
-                                  rest.npz      labels, split, classes and perhaps owner
-                                  about.json    number and size of the pictures, sha256 of the content, and the sizes
+<root>/mapped/<name>-<version>/   images.npy    pictures, vectors or tokens, plain, to be mapped
+                                  rest.npz      labels, split, classes and perhaps owner and vocabulary
+                                  about.json    number and size of the samples, sha256 of the content, and the sizes
                                                 and checksums of the two files; it is sealed itself
 
 Only their owner can read them. Checksums are compared when a copy is opened; a damaged one is made again.
@@ -32,12 +32,12 @@ Source = TypeVar("Source", bound=Hashable)
 
 FORMAT = 2  # of a copy; those of other formats count as older ones
 IMAGES, REST, ABOUT = "images.npy", "rest.npz", "about.json"
-FACTS = ("samples", "size", "sha256")  # what is told of the pictures
+FACTS = ("samples", "size", "sha256")  # what is told of the samples
 LARGE = 2**27  # bytes of a file whose check is worth telling of
 
 
 class Mapped(NamedTuple):
-    """Pictures, mapped or in memory, and facts about them."""
+    """Samples, mapped or in memory, and facts about them."""
 
     arrays: Arrays
     about: dict[str, Any]  # samples, size, sha256
@@ -59,7 +59,7 @@ def open_mapped(root: Path, name: str, version: str, read: Callable[[Source], Ar
     return _open(root / "mapped", name, version, read, source)
 
 
-@lru_cache(maxsize=2)  # for pictures that stay in memory, and so that a copy is checked once
+@lru_cache(maxsize=2)  # for samples that stay in memory, and so that a copy is checked once
 def _open(place: Path, name: str, version: str, read: Callable[[Any], Arrays], source: Any) -> Mapped:
     folder = place / f"{name}-{short_hash(FORMAT, version)}"
     _remove_unfinished(place)
@@ -78,7 +78,7 @@ def _open(place: Path, name: str, version: str, read: Callable[[Any], Arrays], s
         _write(folder, name, arrays, about)
     except OSError as error:
         why = f"no copy can be kept in {place} ({reason(error)})"
-        warnings.warn(f"{damage} The pictures stay in memory: {why}.".lstrip(), stacklevel=2)
+        warnings.warn(f"{damage} The samples stay in memory: {why}.".lstrip(), stacklevel=2)
         return Mapped(arrays, about)
     if damage:
         warnings.warn(f"{damage} The copy {folder} has been made again from its source.", stacklevel=2)
@@ -87,7 +87,7 @@ def _open(place: Path, name: str, version: str, read: Callable[[Any], Arrays], s
 
 
 def content_hash(arrays: Arrays) -> str:
-    """Hash pictures and labels, and owners and split if owners are given."""
+    """Hash inputs and labels, and owners and split if owners are given."""
     digest = hashlib.sha256()
     given = (arrays.owner, arrays.split) if arrays.owner is not None else ()
     for array in (arrays.images, arrays.labels, *given):
@@ -104,7 +104,7 @@ def _read_source(read: Callable[[Any], Arrays], source: Any, folder: Path, damag
             raise
         raise ValueError(
             f"{damage} It cannot be made again, for its source is of no use either: {error} "
-            f"Bring the source back from a backup; if the pictures are no longer wanted, remove {folder}."
+            f"Bring the source back from a backup; if the data are no longer wanted, remove {folder}."
         ) from error
 
 
@@ -115,6 +115,7 @@ def _write(folder: Path, name: str, arrays: Arrays, about: dict[str, Any]) -> No
         beside = scratch.folder
         rest: dict[str, Any] = {"labels": arrays.labels, "split": arrays.split, "classes": np.array(arrays.classes)}
         rest |= {} if arrays.owner is None else {"owner": arrays.owner}
+        rest |= {} if arrays.vocabulary is None else {"vocabulary": np.array(arrays.vocabulary)}
         _save(beside / IMAGES, lambda file: np.save(file, arrays.images, allow_pickle=False))
         _save(beside / REST, lambda file: np.savez(file, **rest))
         files = {file: _facts(beside / file) for file in (IMAGES, REST)}
@@ -141,15 +142,16 @@ def _read(folder: Path) -> Mapped:
         about = _check(folder)
         images = np.load(folder / IMAGES, mmap_mode="r", allow_pickle=False)
         with open_npz(folder / REST) as rest:
-            classes = tuple(rest.read("classes").tolist())
-            arrays = Arrays(images, rest.read("labels"), rest.read("split"), classes, rest.get("owner"))
+            classes, size = tuple(rest.read("classes").tolist()), rest.get("vocabulary")
+            vocabulary = None if size is None else int(size)
+            arrays = Arrays(images, rest.read("labels"), rest.read("split"), classes, rest.get("owner"), vocabulary)
     except OSError as error:
         raise damaged(folder, reason(error)) from error
     return Mapped(arrays, about)
 
 
 def _check(folder: Path) -> dict[str, Any]:
-    """Compare a copy's files with their checksums, and give the facts about the pictures."""
+    """Compare a copy's files with their checksums, and give the facts about the samples."""
     if folder.is_symlink() or not folder.is_dir():
         raise damaged(folder, "it is not a folder")
     require_file(folder / ABOUT)

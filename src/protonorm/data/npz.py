@@ -17,6 +17,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from protonorm.core.progress import report
 from protonorm.data.access import reason, require_file, require_room
 
 HEADER = 2**16  # bytes within which an array's header ends
@@ -70,6 +71,8 @@ class NpzReader:
             while piece:
                 content[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
                 done += len(piece)
+                if len(content) > PIECE:
+                    report(f"Reading {name}", done, len(content))
                 piece = file.read(PIECE)  # at the end the checksum is compared
             if done < len(content):
                 raise ValueError(f"{name} ends early")
@@ -98,12 +101,12 @@ class NpzReader:
             )
         if info.compress_size > self._size or info.file_size > PACKINGS[info.compress_type] * info.compress_size:
             raise ValueError(f"{name} cannot have {info.file_size} bytes in a file of {self._size}")
-        require_room(claimed, name, "fewer or smaller pictures are needed")
+        require_room(claimed, name, "fewer or smaller samples are needed")
         return header
 
 
 @contextmanager
-def open_npz(path: Path) -> Iterator[NpzReader]:
+def open_npz(path: Path, what: str = "prepared data") -> Iterator[NpzReader]:
     """Open an .npz file without unpickling anything; whatever is wrong with it becomes a sentence."""
     size = require_file(path).st_size
     try:
@@ -114,7 +117,7 @@ def open_npz(path: Path) -> Iterator[NpzReader]:
                 reader = NpzReader(archive, file, size)
             yield reader
     except ValueError as error:
-        raise ValueError(f"{path} cannot be used as prepared data: {str(error).rstrip('.')}.") from error
+        raise ValueError(f"{path} cannot be used as {what}: {str(error).rstrip('.')}.") from error
 
 
 @contextmanager

@@ -33,9 +33,9 @@ class ImageHeader(NamedTuple):
     channels: int  # 1 or 3
 
 
-def read_header(path: Path) -> ImageHeader:
+def read_header(file: Path | IO[bytes], name: str = "") -> ImageHeader:
     """Read a picture's size and channels without its pixels."""
-    with open_picture(path, str(path)) as picture:
+    with open_picture(file, name or str(file)) as picture:
         if picture.mode not in GREY + COLOURED:
             raise ValueError(f"its pixels are of the kind {picture.mode}; expected eight bits a channel")
         width, height = picture.size

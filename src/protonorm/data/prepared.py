@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from protonorm.core.scratch import Scratch
 from protonorm.data.access import expand
+from protonorm.data.dataset import Inputs
 from protonorm.data.npz import open_npz
 from protonorm.files import make_folder, open_private
 
@@ -28,13 +29,14 @@ MOST_UNNAMED = 10_000  # classes without names; larger labels are dates or the l
 
 
 class Arrays(NamedTuple):
-    """Labelled pictures in the prepared form."""
+    """Labelled pictures in the prepared form; of one's own data also vectors or tokens in the place of pictures."""
 
-    images: NDArray[np.uint8]  # (N, H, W, C)
+    images: Inputs  # (N, H, W, C), or (N, D), or (N, L)
     labels: NDArray[np.int64]  # (N,)
     split: NDArray[np.int8]  # (N,): 0 trains, more tests, −1 is undecided
     classes: tuple[str, ...]  # K names
     owner: NDArray[np.int64] | None = None  # (N,): each picture's client, if that is given
+    vocabulary: int | None = None  # V, if it is tokens
 
 
 def data_root(given: Path | None = None) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from protonorm.core.protocols import Population, Site
 from protonorm.core.task import Counts, Order, Reply, Task
@@ -29,16 +29,16 @@ class Host:
         self._store.save(order.id, order.round, state)
         return reply
 
-    def evaluate(self, order: Order, message: Tensors, part: str) -> Counts:
+    def evaluate(self, order: Order, message: Tensors, parts: Sequence[str]) -> Counts:
         """Let a client be evaluated with the state that its order names."""
         self._check(message)
         site = self._population.site(order.id)
-        return evaluate_step(self._task, site, order, self._state(site, order), message, part)
+        return evaluate_step(self._task, site, order, self._state(site, order), message, parts)
 
-    def commit(self, round: int, replied: Collection[int]) -> None:
+    def commit(self, round: int, replied: Collection[int], chosen: int = 0) -> None:
         """Drop what the committed round has replaced; of clients that did not reply the state before stays valid."""
         for id, order in self._asked.items():
-            self._store.keep_only(id, order.round if id in replied else order.trained)
+            self._store.keep_only(id, order.round if id in replied else order.trained, chosen)
         self._asked.clear()
 
     def fetch(self, id: int, trained: int) -> Tensors:

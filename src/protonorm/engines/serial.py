@@ -31,14 +31,14 @@ class Serial:
             reply = self._host.train(order, message_for(messages, order.id))
             yield late if late and end is not None and time.monotonic() > end else reply
 
-    def evaluate(self, orders: Sequence[Order], messages: Messages, part: str) -> Iterator[Counts | Lost]:
+    def evaluate(self, orders: Sequence[Order], messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
         """Let clients be evaluated one after the other."""
         for order in orders:
-            yield self._host.evaluate(order, message_for(messages, order.id), part)
+            yield self._host.evaluate(order, message_for(messages, order.id), parts)
 
-    def commit(self, round: int, replied: Collection[int]) -> None:
+    def commit(self, round: int, replied: Collection[int], chosen: int = 0) -> None:
         """Drop the states that the committed round has replaced."""
-        self._host.commit(round, replied)
+        self._host.commit(round, replied, chosen)
 
     def fetch(self, id: int, trained: int) -> Tensors:
         """Give a client's state."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from protonorm.core.algorithm import Algorithm
 from protonorm.core.node import Client
@@ -12,7 +15,12 @@ from protonorm.core.protocols import Site
 from protonorm.core.randomness import seeded
 from protonorm.core.samples import Samples
 from protonorm.core.task import Counts, Order, Reply, Task
-from protonorm.tensors import Tensors
+from protonorm.tensors import Tensors, prefixed
+
+ANSWERS = ("correct", "predicted", "surprise", "bins")  # what is counted for each rule
+PROBABLE = ("logits", "received")  # rules whose scores are made to be probabilities
+BINS = 15  # of confidence, for the calibration error
+LEAST_LOG = math.log(1e-12)  # a probability below is counted as this
 
 
 def first_state(task: Task, site: Site) -> Tensors:
@@ -31,36 +39,68 @@ def train_step(task: Task, site: Site, order: Order, state: Tensors, message: Te
     return step.state, Reply(order.id, step.message, dict(step.metrics), time.perf_counter() - start)
 
 
-def evaluate_step(task: Task, site: Site, order: Order, state: Tensors, message: Tensors, part: str) -> Counts:
-    """Let a client count its right answers over a part of its samples, with the server's newest message.
+def evaluate_step(
+    task: Task, site: Site, order: Order, state: Tensors, message: Tensors, parts: Sequence[str]
+) -> Counts:
+    """Let a client count its right answers over parts of its samples, with the server's newest message.
 
-    Where model parts are shared, the model is measured as trained (`logits`) and as received (`received`).
+    Where model parts are shared, the model is measured as trained (`logits`) and as received (`received`). The counts
+    of a part have its name before theirs.
     """
     algorithm, client = task.algorithm, site.client(order.round)
-    samples = client.part(part)
+    found: Tensors = {}
     with seeded(task.seed, order.round, order.id, "evaluate"):
-        counts = count_correct(algorithm, client, samples, state, message)
         received = algorithm.receive(client, state, message)
-        if received is not None:
-            arrived = count_correct(algorithm, client, samples, received, message)
-            counts["correct.received"] = arrived["correct.logits"]
-    counts["unseen"] = torch.tensor(count_unseen(client, samples, state))
-    return Counts(order.id, counts)
+        for part in parts:
+            samples = client.part(part)
+            counts = count_answers(algorithm, client, samples, state, message)
+            if received is not None:
+                arrived = count_answers(algorithm, client, samples, received, message)
+                counts |= {f"{one}.received": arrived[f"{one}.logits"] for one in ANSWERS if f"{one}.logits" in arrived}
+            counts["unseen"] = torch.tensor(count_unseen(client, samples, state))
+            found |= prefixed(part, counts)
+    return Counts(order.id, found)
 
 
 @torch.no_grad()
-def count_correct(algorithm: Algorithm, client: Client, samples: Samples, state: Tensors, message: Tensors) -> Tensors:
-    """Count right answers by class and rule in one pass over samples: support (K,), correct.<rule> (K,)."""
+def count_answers(algorithm: Algorithm, client: Client, samples: Samples, state: Tensors, message: Tensors) -> Tensors:
+    """Count answers by class and rule in one pass over samples.
+
+    support (K,), and for each rule correct.<rule> (K,), predicted.<rule> (K,); for rules with probabilities also
+    surprise.<rule> (), the sum of −log p of the true class, and bins.<rule> (3, 15): samples, their confidence and their
+    right answers, by confidence.
+    """
     client.load(state).eval()
-    counts: Tensors = {"support": torch.zeros(client.num_classes, dtype=torch.int64, device=client.device)}
-    for x, y in samples.sweep(device=client.device):
+    device, classes = client.device, client.num_classes
+    counts: Tensors = {"support": torch.zeros(classes, dtype=torch.int64, device=device)}
+    for x, y in samples.sweep(device=device):
         with client.autocast():
             scores = algorithm.scores(client, state, message, x)
         counts["support"].index_add_(0, y, torch.ones_like(y))
         for rule, score in scores.items():
-            found = counts.setdefault(f"correct.{rule}", torch.zeros_like(counts["support"]))
-            found.index_add_(0, y, (score.argmax(1) == y).long())
+            answers = score.argmax(1)
+            right = (answers == y).long()
+            _add(counts, f"correct.{rule}", (classes,), y, right)
+            _add(counts, f"predicted.{rule}", (classes,), answers, torch.ones_like(y))
+            if rule in PROBABLE:
+                _add_probabilities(counts, rule, score, y, right)
     return {name: count.cpu() for name, count in counts.items()}
+
+
+def _add(counts: Tensors, name: str, shape: tuple[int, ...], index: Tensor, values: Tensor) -> None:
+    if name not in counts:
+        counts[name] = torch.zeros(shape, dtype=values.dtype, device=values.device)
+    counts[name].index_add_(counts[name].ndim - 1, index, values)
+
+
+def _add_probabilities(counts: Tensors, rule: str, score: Tensor, y: Tensor, right: Tensor) -> None:
+    """Add up how surprising the true classes (B,) are to the softmax of scores (B, K), and how sure it is."""
+    logs = score.double().log_softmax(1)
+    surprise = -logs.gather(1, y.unsqueeze(1)).clamp(min=LEAST_LOG).sum()
+    counts[f"surprise.{rule}"] = counts.get(f"surprise.{rule}", 0.0) + surprise
+    sure = logs.amax(1).exp()  # (B,) confidence of the answers
+    bins = (sure * BINS).long().clamp(max=BINS - 1)
+    _add(counts, f"bins.{rule}", (3, BINS), bins, torch.stack([torch.ones_like(sure), sure, right.double()]))
 
 
 def count_unseen(client: Client, samples: Samples, state: Tensors) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,46 +11,50 @@ from numpy.typing import NDArray
 
 from protonorm.core.task import Counts
 from protonorm.geometry.prototypes import margins, spread
-from protonorm.runs.accuracy import accuracy_of, digits
+from protonorm.runs.accuracy import (
+    Integers,
+    Numbers,
+    accuracy_of,
+    balanced_accuracy,
+    calibration_error,
+    digits,
+    macro_f1,
+)
 from protonorm.runs.schema import Accuracy, Distances
-from protonorm.tensors import Tensors
-
-Integers = NDArray[np.int64]
+from protonorm.tensors import Tensors, under
 
 
 class Tally:
-    """Counts of a round: totals by client and by class, never by both."""
+    """Counts of a round over one part of the samples: totals by client and by class, never by both."""
 
-    def __init__(self, rules: Sequence[str], clients: int, num_classes: int) -> None:
+    def __init__(self, part: str, rules: Sequence[str], clients: int, num_classes: int) -> None:
+        self.part = part
         self._clients, self._num_classes = clients, num_classes
         self._ids: list[int] = []
         self._support: list[int] = []
         self._unseen = 0
         self._by_class = np.zeros(num_classes, np.int64)  # (K,) samples
-        self._correct: dict[str, tuple[list[int], Integers] | None] = dict.fromkeys(rules)  # by client, by class
+        self._rules: dict[str, RuleTally | None] = dict.fromkeys(rules)
 
     def add(self, counts: Counts) -> None:
         """Take in one client's counts; under a rule that it lacks it counts as wrong."""
-        support = counts.counts["support"].numpy()
+        found = {name: value.numpy() for name, value in under(counts.counts, self.part).items()}
         self._ids.append(counts.id)
-        self._support.append(int(support.sum()))
-        self._unseen += int(counts.counts["unseen"])
-        self._by_class += support
-        for rule in self._correct:
-            found = counts.counts.get(f"correct.{rule}")
-            if found is None and self._correct[rule] is None:
-                continue
-            before = [0] * (len(self._ids) - 1), np.zeros(self._num_classes, np.int64)
-            clients, classes = self._correct[rule] or before
-            clients.append(0 if found is None else int(found.sum()))
-            self._correct[rule] = clients, classes if found is None else classes + found.numpy()
+        self._support.append(int(found["support"].sum()))
+        self._unseen += int(found["unseen"])
+        self._by_class += found["support"]
+        for rule, held in self._rules.items():
+            if held is None and f"correct.{rule}" in found:
+                held = self._rules[rule] = RuleTally(rule, self._num_classes, len(self._ids) - 1)
+            if held is not None:
+                held.add(found)
 
     def accuracies(self) -> dict[str, Accuracy | None]:
         """Condense each rule; None for one that does not exist yet. Nothing if nobody was evaluated."""
-        support = np.array(self._support, np.int64)
+        support, order = np.array(self._support, np.int64), np.argsort(self._ids)
         return {
-            rule: None if found is None else accuracy_of(np.array(found[0], np.int64), support)
-            for rule, found in self._correct.items()
+            rule: None if held is None else held.accuracy(support, order)
+            for rule, held in self._rules.items()
             if self._ids
         }
 
@@ -58,18 +63,77 @@ class Tally:
         whole = sum(self._support)
         return digits(self._unseen / whole) if whole else None
 
-    def arrays(self) -> dict[str, Integers]:
+    def arrays(self) -> dict[str, NDArray[Any]]:
         """Give the totals for the record; `ids` only if not everybody was evaluated."""
         if not self._ids:
             return {}
         order = np.argsort(self._ids)  # a client that was lost at first comes late
-        found = {"support.clients": np.array(self._support)[order], "support.classes": self._by_class}
+        found: dict[str, NDArray[Any]] = {
+            f"{self.part}.support.clients": np.array(self._support)[order],
+            f"{self.part}.support.classes": self._by_class,
+        }
         if len(self._ids) < self._clients:
             found["ids"] = np.array(self._ids)[order]
-        for rule, held in self._correct.items():
-            if held is not None:
-                found |= {f"correct.clients.{rule}": np.array(held[0])[order], f"correct.classes.{rule}": held[1]}
+        for held in self._rules.values():
+            found |= {f"{self.part}.{name}": one for name, one in held.arrays(order).items()} if held else {}
         return found
+
+
+class RuleTally:
+    """Counts of a round under one rule."""
+
+    def __init__(self, rule: str, num_classes: int, before: int) -> None:
+        """Begin after so many clients that do not have the rule, and count as wrong."""
+        self._rule = rule
+        self._correct = [0] * before
+        self._balanced: list[float] = [0.0] * before
+        self._f1: list[float] = [0.0] * before
+        self._surprise: list[float] = [0.0] * before
+        self._by_class = np.zeros((2, num_classes), np.int64)  # right answers, predictions
+        self._bins: list[Numbers | None] = [None] * before
+
+    def add(self, found: Mapping[str, NDArray[Any]]) -> None:
+        """Take in one client's counts."""
+        none = np.zeros(self._by_class.shape[1], np.int64)
+        correct, predicted = (found.get(f"{name}.{self._rule}", none) for name in ("correct", "predicted"))
+        self._correct.append(int(correct.sum()))
+        self._balanced.append(_or_nan(balanced_accuracy(correct, found["support"])))
+        self._f1.append(_or_nan(macro_f1(correct, found["support"], predicted)))
+        self._by_class += np.stack([correct, predicted])
+        self._surprise.append(float(found.get(f"surprise.{self._rule}", 0.0)))
+        self._bins.append(found.get(f"bins.{self._rule}"))  # a client without samples has none
+
+    def accuracy(self, support: Integers, order: Integers) -> Accuracy | None:
+        """Condense the rule; sums of fractions are taken in the order of the clients, so that bits agree."""
+        surprise, bins = np.array(self._surprise)[order], [one for i in order if (one := self._bins[i]) is not None]
+        whole = int(support.sum())
+        return accuracy_of(
+            np.array(self._correct, np.int64),
+            support,
+            balanced=_mean(np.array(self._balanced)[order]),
+            f1=_mean(np.array(self._f1)[order]),
+            log_loss=float(surprise.sum()) / whole if bins and whole else None,
+            calibration=calibration_error(np.sum(bins, axis=0)) if bins else None,
+        )
+
+    def arrays(self, order: Integers) -> dict[str, NDArray[Any]]:
+        """Give the totals by client and by class."""
+        return {
+            f"correct.clients.{self._rule}": np.array(self._correct)[order],
+            f"balanced.clients.{self._rule}": np.array(self._balanced, np.float32)[order],
+            f"f1.clients.{self._rule}": np.array(self._f1, np.float32)[order],
+            f"correct.classes.{self._rule}": self._by_class[0],
+            f"predicted.classes.{self._rule}": self._by_class[1],
+        }
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _mean(values: Numbers) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
 
 
 def mean_metrics(reported: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,7 @@ from protonorm.core.protocols import PopulationFacts
 from protonorm.core.randomness import seeded
 from protonorm.core.samples import Samples, view
 from protonorm.core.task import Task
+from protonorm.core.training import CONSTANT, LrSchedule
 from protonorm.data.dataset import Dataset
 from protonorm.data.partitions.base import Parts
 from protonorm.models.choose import Recipe
@@ -31,6 +33,7 @@ ROOM = 0.5  # share of a device's free memory that samples may take
 class Training:
     """How clients train; a tuple gives client i its value number i mod n."""
 
+    validation: float = 0.0  # share of the training part that is held out
     lr: float | tuple[float, ...] = 0.01
     momentum: float = 0.0
     weight_decay: float = 0.0
@@ -39,6 +42,11 @@ class Training:
     shuffle: bool = True
     device: str = "cpu"
     precision: str = "float32"
+    optimiser: str = "sgd"
+    lr_schedule: LrSchedule = CONSTANT
+    label_smoothing: float = 0.0
+    clip: float | None = None
+    augment: str = "none"
 
 
 class SimulatedPopulation:
@@ -67,8 +75,11 @@ class SimulatedPopulation:
 
     def facts(self) -> PopulationFacts:
         """Count who holds what."""
-        train, test = self.parts.class_counts(self.dataset.labels, self.dataset.num_classes)
-        return PopulationFacts(train, test, tuple(recipe.name for recipe in self.networks))
+        classes, labels = self.dataset.num_classes, self.dataset.labels
+        known, test = self.parts.class_counts(labels, classes)
+        held = [hold_out(part.train, self.training.validation)[1] for part in self.parts]
+        validation = np.stack([np.bincount(labels[one], minlength=classes) for one in held])
+        return PopulationFacts(known - validation, validation, test, tuple(recipe.name for recipe in self.networks))
 
     def samples(self, index: NDArray[np.int64]) -> Samples:
         """Look at samples of the data set where networks compute."""
@@ -131,17 +142,19 @@ class SimulatedSite:
     def _client(self, round: int, model: SplitModel, auxiliary: SplitModel | None) -> Client:
         population, training = self.population, self.population.training
         part = population.parts[self.id]
+        train, validation = hold_out(part.train, training.validation)
         return Client(
             id=self.id,
             round=round,
             rounds=population.task.rounds,
             model=model,
             auxiliary=auxiliary,
-            train=population.samples(part.train),
+            train=population.samples(train),
+            validation=population.samples(validation),
             test=population.samples(part.test),
             num_classes=population.task.num_classes,
             feature_dim=population.task.feature_dim,
-            lr=own(training.lr, self.id),
+            lr=own(training.lr, self.id) * training.lr_schedule.factor(round, population.task.rounds),
             momentum=training.momentum,
             weight_decay=training.weight_decay,
             epochs=own(training.epochs, self.id),
@@ -149,7 +162,17 @@ class SimulatedSite:
             shuffle=training.shuffle,
             device=training.device,
             precision=training.precision,
+            optimiser=training.optimiser,
+            label_smoothing=training.label_smoothing,
+            clip=training.clip,
+            augment=training.augment,
         )
+
+
+def hold_out(train: NDArray[np.int64], share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Hold samples out of a client's training part (n,), which is in a random order: ⌈share·n⌉, but never the last one."""
+    held = min(math.ceil(share * len(train) - 1e-9), len(train) - 1)
+    return train[: len(train) - held], train[len(train) - held :]
 
 
 def own(value: Value | tuple[Value, ...], id: int) -> Value:

@@ -35,7 +35,8 @@ class Policy:
     quorum: float = 1.0  # share of the cohort that must reply
     retries: int = 2  # further tries of a round without a quorum
     deadline: float | None = None  # seconds that clients have for training in a round
-    part: str = "test"  # of the clients' samples
+    parts: tuple[str, ...] = ("validation", "test")  # of the clients' samples that are counted
+    solo: bool = False  # whether each client federates with itself alone
 
     def needed(self, cohort: int) -> int:
         """Count the replies that a round of so many clients needs."""
@@ -61,6 +62,14 @@ class Round(NamedTuple):
 class Recorder(Protocol):
     """Whoever makes rounds final."""
 
+    @property
+    def chosen(self) -> int:
+        """Give the best round so far by validation; 0 if there is none."""
+
+    @property
+    def stopped(self) -> bool:
+        """Tell whether the run is to end before its last round."""
+
     def commit(self, point: Checkpoint, outcome: RoundOutcome) -> RoundRecord:
         """Make a round final."""
 
@@ -75,25 +84,30 @@ class Replies:
     nbytes: int = 0
     floats: int = 0
 
-    def take(self, reply: Reply) -> Tensors:
-        """Note a reply, and pass its message on."""
+    def take(self, reply: Reply) -> Reply:
+        """Note a reply, and pass it on."""
         self.ids.append(reply.id)
         self.metrics.append(dict(reply.metrics))
         self.nbytes += nbytes(reply.message)
         self.floats += numbers(reply.message)
-        return reply.message
+        return reply
 
 
-def begin(task: Task, clients: int) -> Checkpoint:
-    """Let the server begin."""
+def begin(task: Task, policy: Policy) -> Checkpoint:
+    """Let the server begin; in a solo run each client's own server does."""
     with seeded(task.seed, 0, SERVER):
         step = task.algorithm.init_server(task.server(0))
-    return Checkpoint(0, step.state, step.message, [0] * clients)
+    state, message = step.state, step.message
+    if policy.solo:
+        state, message = (dict.fromkeys(range(policy.clients), one) for one in (state, message))
+    return Checkpoint(0, state, message, [0] * policy.clients)
 
 
 def run_rounds(task: Task, engine: Engine, policy: Policy, point: Checkpoint, recorder: Recorder) -> Iterator[Round]:
     """Run the rounds after a checkpoint, and tell of each once it is committed."""
     for number in range(point.round + 1, task.rounds + 1):
+        if recorder.stopped:
+            return
         start = time.perf_counter()
         cohort = draw_cohort(task.seed, number, policy.clients, policy.cohort_size)
         replies, step = _train(task, engine, policy, point, cohort)
@@ -101,11 +115,11 @@ def run_rounds(task: Task, engine: Engine, policy: Policy, point: Checkpoint, re
         for id in replies.ids:
             trained[id] = number
         after = Checkpoint(number, step.state, step.message, trained)
-        tally = _evaluate(task, engine, policy, after, replies.ids)
-        outcome = _outcome(policy, point, cohort, replies, step, tally, time.perf_counter() - start)
+        tallies = _evaluate(task, engine, policy, after, replies.ids)
+        outcome = _outcome(policy, point, cohort, replies, step, tallies, time.perf_counter() - start)
         point = after
         record = recorder.commit(point, outcome)
-        engine.commit(number, replies.ids)
+        engine.commit(number, replies.ids, recorder.chosen)
         yield Round(record, dict(outcome.seconds))
 
 
@@ -128,21 +142,39 @@ def _train(
         answers = engine.train(orders, point.message, policy.deadline)
         messages = _messages(task, answers, replies, policy.needed(len(cohort)))
         try:
-            with seeded(task.seed, number, SERVER):
-                step = task.algorithm.aggregate(task.server(number), point.state, messages)
-            for _ in messages:  # a method that listens to nobody still waits for everybody
-                pass
+            step = _aggregate_alone(task, point, messages) if policy.solo else _aggregate(task, point, messages)
         except TooFewReplies as error:
             if attempt == policy.retries:
                 raise TooFewReplies(f"Round {number} does not count: {error} {_tried(policy)}") from None
             continue
-        _check_message(task, step.message, number)
+        for message in step.message.values() if policy.solo else [step.message]:
+            _check_message(task, message, number)
         return replies, step
     raise AssertionError("a round is tried at least once")
 
 
-def _messages(task: Task, answers: Iterator[Reply | Lost], replies: Replies, needed: int) -> Iterator[Tensors]:
-    """Pass the clients' messages on one by one; a message that the schema does not allow is as good as none."""
+def _aggregate(task: Task, point: Checkpoint, replies: Iterator[Reply]) -> Step:
+    """Let the server join what all clients said."""
+    number = point.round + 1
+    with seeded(task.seed, number, SERVER):
+        step = task.algorithm.aggregate(task.server(number), point.state, (reply.message for reply in replies))
+    for _ in replies:  # a method that listens to nobody still waits for everybody
+        pass
+    return step
+
+
+def _aggregate_alone(task: Task, point: Checkpoint, replies: Iterator[Reply]) -> Step:
+    """Let each client's own server hear that client alone: the control that says what the exchange brings."""
+    number, states, messages = point.round + 1, dict(point.state), dict(point.message)
+    for reply in replies:
+        with seeded(task.seed, number, SERVER):  # each is a federation of its own, with the same random numbers
+            step = task.algorithm.aggregate(task.server(number), states[reply.id], iter([reply.message]))
+        states[reply.id], messages[reply.id] = step.state, step.message
+    return Step(states, messages)
+
+
+def _messages(task: Task, answers: Iterator[Reply | Lost], replies: Replies, needed: int) -> Iterator[Reply]:
+    """Pass the clients' replies on one by one; a message that the schema does not allow is as good as none."""
     for answer in answers:
         if isinstance(answer, Lost):
             replies.lost[answer.id] = answer.reason
@@ -158,47 +190,59 @@ def _messages(task: Task, answers: Iterator[Reply | Lost], replies: Replies, nee
         raise TooFewReplies(f"{len(replies.ids)} of {whole} clients replied, {needed} must ({_reasons(replies.lost)}).")
 
 
-def _evaluate(task: Task, engine: Engine, policy: Policy, point: Checkpoint, replied: Sequence[int]) -> Tally:
-    """Let those who are due count their right answers with the new message."""
-    tally = Tally(task.algorithm.rules, policy.clients, task.num_classes)
+def _evaluate(task: Task, engine: Engine, policy: Policy, point: Checkpoint, replied: Sequence[int]) -> list[Tally]:
+    """Let those who are due count their right answers with the new message: a tally for each part of the samples."""
+    tallies = [Tally(part, task.algorithm.rules, policy.clients, task.num_classes) for part in policy.parts]
     if not policy.is_due(point.round, task.rounds):
-        return tally
+        return tallies
     due = list(range(policy.clients)) if policy.evaluate == "all" else list(replied)
     lost: dict[int, str] = {}
     for _ in range(policy.retries + 1):
         orders = [Order(id, point.round, point.trained[id]) for id in due]
         lost = {}
-        for answer in engine.evaluate(orders, point.message, policy.part):
+        for answer in engine.evaluate(orders, point.message, policy.parts):
             if isinstance(answer, Lost):
                 lost[answer.id] = answer.reason
-            else:
+                continue
+            for tally in tallies:
                 tally.add(answer)
         due = list(lost)
         if not due or policy.quorum < 1:
-            return tally
+            return tallies
     raise TooFewReplies(f"Round {point.round} cannot be evaluated: {_reasons(lost)}. {_tried(policy)}")
 
 
 def _outcome(
-    policy: Policy, point: Checkpoint, cohort: Sequence[int], replies: Replies, step: Step, tally: Tally, seconds: float
+    policy: Policy,
+    point: Checkpoint,
+    cohort: Sequence[int],
+    replies: Replies,
+    step: Step,
+    tallies: Sequence[Tally],
+    seconds: float,
 ) -> RoundOutcome:
     """Put a round into the form of the record."""
-    distances, margins = prototype_shape(step.message)
-    asked = len(replies.ids) + len(replies.lost)
+    distances, arrays = (None, {}) if policy.solo else prototype_shape(step.message)
+    asked = 0 if policy.solo else len(replies.ids) + len(replies.lost)  # alone, a client sends nothing to nobody
+    for tally in tallies:
+        arrays |= tally.arrays()
+    accuracies = {tally.part: tally.accuracies() for tally in tallies}
+    test = next((tally for tally in tallies if tally.part == "test"), None)
     record = {
         "round": point.round + 1,
         "cohort": "all" if len(cohort) == policy.clients else list(cohort),
         "lost": {str(id): reason for id, reason in replies.lost.items()},
-        "evaluated": policy.evaluate if tally.arrays() else "nobody",
+        "evaluated": policy.evaluate if any(accuracies.values()) else "nobody",
         "metrics": mean_metrics(replies.metrics),
-        "rules": tally.accuracies(),
-        "unseen": tally.unseen(),
-        "bytes": Traffic(up=replies.nbytes, down=asked * nbytes(point.message)),
-        "floats": Traffic(up=replies.floats, down=asked * numbers(point.message)),
+        "rules": accuracies.get("test", {}),
+        "validation": accuracies.get("validation", {}),
+        "unseen": test.unseen() if test else None,
+        "bytes": Traffic(up=replies.nbytes if asked else 0, down=asked * nbytes(point.message) if asked else 0),
+        "floats": Traffic(up=replies.floats if asked else 0, down=asked * numbers(point.message) if asked else 0),
         "server": {name: digits(value) for name, value in step.metrics.items()},
         "prototypes": distances,
     }
-    return RoundOutcome(record, {**tally.arrays(), **margins}, {"round": seconds}, step.figures)
+    return RoundOutcome(record, arrays, {"round": seconds}, step.figures)
 
 
 def _check_message(task: Task, message: Tensors, number: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from protonorm import tensors
 from protonorm.algorithms import ALGORITHMS
@@ -16,7 +16,7 @@ from protonorm.files import checksum, damaged, parse_json, unsealed
 from protonorm.inference.trained import FORMAT, INFO, STAMP, WEIGHTS, ClientInfo, TrainedClient
 from protonorm.models.choose import Network, Recipe
 from protonorm.runs import layout
-from protonorm.runs.reader import Run, typed
+from protonorm.runs.reader import Run, read_run, typed
 from protonorm.runs.states import FolderStore
 from protonorm.tensors import Tensors, under
 
@@ -50,18 +50,38 @@ def load_from_run(
     network: Network | None = None,
     algorithm: Method | None = None,
     test: Samples | None = None,
+    checkpoint: Literal["chosen", "last"] = "chosen",
 ) -> TrainedClient:
-    """Read a client from its run's folder; the data it trained on are not needed."""
+    """Read a client from its run's folder, as of the chosen or the last round; its data are not needed."""
     if not 0 <= id < run.info.experiment.clients:
         raise ValueError(f"There is no client {id}; the run has clients 0 to {run.info.experiment.clients - 1}.")
     if not run.rounds:
         raise ValueError(f"No round of {run.folder} is done: its clients have not trained yet.")
-    held = tensors.load(run.folder / layout.SERVER, layout.stamp(run.info.key, "server", len(run.rounds)))
+    held = _load_server(run, checkpoint)
     trained = int(held["trained"][id])
     if not trained:
         raise ValueError(f"Client {id} has not trained yet: it was in no round's cohort.")
     state = FolderStore(run.folder / layout.CLIENTS, run.info.key, cache=0).load(id, trained)
-    return _assemble(client_info(run, id, trained), state, under(held, "message"), network, algorithm, test)
+    return _assemble(client_info(run, id, trained), state, _message(held, id), network, algorithm, test)
+
+
+def _load_server(run: Run, checkpoint: str) -> Tensors:
+    """Read what the server had after the chosen or the last round."""
+    done, last = layout.committed(run.folder), len(run.rounds)
+    round = run.chosen.record.round if checkpoint == "chosen" and run.chosen and run.chosen.by == "validation" else last
+    kept = read_run(run.folder).chosen if done > last else run.chosen
+    if round != done and not (kept and kept.by == "validation" and kept.record.round == round):
+        raise ValueError(
+            f"{run.folder} has gone on to round {done}; what its clients were after round {round} is gone."
+        )
+    path = run.folder / (layout.SERVER if round == done else layout.CHOSEN)
+    return tensors.load(path, layout.stamp(run.info.key, "server", round))
+
+
+def _message(held: Tensors, id: int) -> Tensors:
+    """Find what a client was last told: by the server, or in a solo run by its own."""
+    found = under(held, "message")
+    return under(found, str(id)) if "alone" in found else found
 
 
 def client_info(run: Run, id: int, trained: int) -> ClientInfo:
@@ -133,6 +153,7 @@ def _client(info: ClientInfo, given: Network | None, test: Samples | None) -> Cl
         model=model,
         auxiliary=None,
         train=none,
+        validation=none,
         test=none if test is None else test,
         num_classes=len(info.classes),
         feature_dim=info.feature_dim,

@@ -24,7 +24,7 @@ from protonorm.files import BLANK, checksum, make_folder, parse_json, replace, s
 from protonorm.runs.schema import Component, InputInfo, Part
 from protonorm.tensors import Tensors, encode, prefixed
 
-FORMAT = 2
+FORMAT = 3
 INFO, WEIGHTS = "client.json", "client.safetensors"
 
 
@@ -153,9 +153,7 @@ def refuse_foreign(folder: Path) -> None:
     except (OSError, ValueError):
         found = {}
     if not {"format", "client", "weights", "checksum"} <= found.keys():
-        raise ValueError(
-            f"{held[0]} exists and is not of an exported client; it is left as it is."
-        )
+        raise ValueError(f"{held[0]} exists and is not of an exported client; it is left as it is.")
 
 
 STAMP = "protonorm client 0"

@@ -74,6 +74,26 @@ MODELS: dict[str, Entry] = {
         "five fully connected layers, of 16, 8, 4, d and K units",
         {"input": "vectors", "parameters": "0.2 k"},
     ),
+    "mlp_small": Entry(
+        "protonorm.models.tabular:mlp_small",
+        "two hidden layers of 64 units",
+        {"input": "vectors", "parameters": "13 k"},
+    ),
+    "mlp_wide": Entry(
+        "protonorm.models.tabular:mlp_wide",
+        "one hidden layer of 512 units",
+        {"input": "vectors", "parameters": "68 k"},
+    ),
+    "text_mean": Entry(
+        "protonorm.models.text:text_mean",
+        "the mean of what stands for the tokens, and one hidden layer",
+        {"input": "tokens", "parameters": "271 k"},
+    ),
+    "text_cnn": Entry(
+        "protonorm.models.text:text_cnn",
+        "convolutions over three and five tokens, and the largest of each",
+        {"input": "tokens", "parameters": "294 k"},
+    ),
 }
 
 FAMILIES: dict[str, Family] = {
@@ -86,4 +106,6 @@ FAMILIES: dict[str, Family] = {
     "cnn": Family(("cnn4",), 512, "the 4-layer CNN of the paper's table 3"),
     "resnet18": Family(("resnet18",), 512, "the ResNet-18 of the paper's table 3"),
     "mlp": Family(("mlp",), 2, "one small network for points in the plane"),
+    "tabular": Family(("mlp_small", "mlp_wide"), 64, "a small and a wide network for vectors, such as rows of tables"),
+    "text": Family(("text_mean", "text_cnn"), 64, "two small networks for tokens"),
 }

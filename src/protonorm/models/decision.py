@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from protonorm.core.registry import nearest
+from protonorm.models.inputs import random_batch
 
 SAMPLES = 2  # of a dry run
 SHOWN = 4  # layers at most that a sentence offers
@@ -48,7 +49,7 @@ def dry_run(network: nn.Module, shape: tuple[int, ...]) -> tuple[list[LayerRun],
     """Send two samples through a network, and list its linear layers in the order they ran."""
     runs: list[LayerRun] = []
     device = next((weight.device for weight in network.parameters()), torch.device("cpu"))
-    batch = torch.randn(SAMPLES, *shape, generator=torch.Generator().manual_seed(0)).to(device)
+    batch = random_batch(SAMPLES, shape, torch.Generator().manual_seed(0)).to(device)
 
     def watch(name: str, layer: Linear) -> Any:
         return layer.register_forward_hook(lambda _, __, output: runs.append(LayerRun(name, layer, output)))

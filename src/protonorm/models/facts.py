@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from protonorm.core import SplitModel, one_thread, seeded
 from protonorm.models.choose import Network, named, network
 from protonorm.models.decision import FAILURES, first_line
+from protonorm.models.inputs import random_batch
 from protonorm.models.split import Cut
 
 SAMPLES = 16  # random inputs that are looked at for negative features
@@ -40,7 +41,7 @@ def examine(
     """Make a network with random weights, and measure it."""
     with one_thread(), seeded(0, 0, 0):
         model = network(item, shape, feature_dim, num_classes, layer).train()  # untrained running statistics say little
-        inputs = torch.randn(SAMPLES, *shape)
+        inputs = random_batch(SAMPLES, shape)
         try:
             with torch.no_grad():
                 z = model.features(inputs)  # (16, d)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from protonorm.core import SplitModel
+from protonorm.models.inputs import vector_length
 
 
 def mlp(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
@@ -12,10 +13,8 @@ def mlp(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitMode
 
     No ReLU follows the features, so that they may be negative and prototypes may stand around the origin.
     """
-    if len(shape) != 1:
-        raise ValueError(f"The network 'mlp' takes vectors (D,), but the data set has samples of shape {shape}.")
     features = nn.Sequential(
-        *(nn.Linear(shape[0], 16), nn.ReLU()),
+        *(nn.Linear(vector_length(shape, "mlp"), 16), nn.ReLU()),
         *(nn.Linear(16, 8), nn.ReLU()),
         *(nn.Linear(8, 4), nn.ReLU()),
         nn.Linear(4, feature_dim),

@@ -6,7 +6,8 @@ metrics.jsonl           one line a round; no time, no host: equal for equal expe
 evaluations.bin         arrays of each round: counts by client and by class, margins
 timings.jsonl           seconds a round
 server.safetensors      what the server remembers and last said; its rename commits a round
-clients/ID.ROUND.safetensors    what a client remembers after the last round it trained in
+chosen.safetensors      the same after the best round so far by validation, if that is not the last one
+clients/ID.ROUND.safetensors    what a client remembers after the last round it trained in, and as of the best round
 prototypes/ROUND.safetensors    the global prototypes, at up to 50 evenly spaced rounds
 figures.safetensors     arrays for the figures, such as the first alignment's distances
 failure.json            why and where a run stopped, if it did
@@ -24,8 +25,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from protonorm.files import HEADER, damaged
 
 INFO = "experiment.json"
@@ -34,6 +33,7 @@ METRICS = "metrics.jsonl"
 EVALUATIONS = "evaluations.bin"
 TIMINGS = "timings.jsonl"
 SERVER = "server.safetensors"
+CHOSEN = "chosen.safetensors"
 CLIENTS = "clients"
 PROTOTYPES = "prototypes"
 FIGURES = "figures.safetensors"
@@ -41,7 +41,7 @@ FAILURE = "failure.json"
 RESUMED = "resumed.jsonl"
 LOCK = "lock"
 
-SNAPSHOTS = 50  # rounds whose prototypes are kept
+SNAPSHOTS = 50  # rounds at most whose prototypes are kept
 
 
 def stamp(key: str, what: str, round: int) -> str:
@@ -49,14 +49,20 @@ def stamp(key: str, what: str, round: int) -> str:
     return f"{key} {what} {round}"
 
 
-def snapshot_rounds(rounds: int) -> set[int]:
-    """Choose the rounds whose prototypes are kept."""
-    return set(np.linspace(1, rounds, min(SNAPSHOTS, rounds)).round().astype(int).tolist())
+def snapshot_rounds(done: int) -> set[int]:
+    """Choose the rounds whose prototypes are kept once so many are done: the first, and multiples of a power of two.
+
+    They depend on what is done, not on what is still to come: a run that goes on later keeps what an unbroken one does.
+    """
+    stride = 1
+    while done // stride >= SNAPSHOTS:
+        stride *= 2
+    return ({1} if done else set()) | set(range(stride, done + 1, stride))
 
 
 def leftovers(folder: Path) -> Iterator[Path]:
     """List the files that a killed process was writing beside their places: those of ours, and no others."""
-    names = "|".join(re.escape(name) for name in (INFO, POPULATION, SERVER, FIGURES, FAILURE))
+    names = "|".join(re.escape(name) for name in (INFO, POPULATION, SERVER, CHOSEN, FIGURES, FAILURE))
     places = {folder: names, folder / CLIENTS: r"\d+\.\d+\.safetensors", folder / PROTOTYPES: r"\d+\.safetensors"}
     for place, kinds in places.items():
         for path in place.glob(".*"):

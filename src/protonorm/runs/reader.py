@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,10 +40,18 @@ class Summary(NamedTuple):
     own_best: float
 
 
+class Choice(NamedTuple):
+    """The round that is reported, and how it was chosen."""
+
+    record: RoundRecord
+    by: Literal["validation", "test", "last"]  # the best validation accuracy, the best test accuracy, or the last round
+
+
 class Population(NamedTuple):
     """Samples of each client and class."""
 
     train: NDArray[np.int64]  # (M, K)
+    validation: NDArray[np.int64]  # (M, K), none of the training samples
     test: NDArray[np.int64]  # (M, K)
 
 
@@ -64,8 +73,22 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Tell whether all rounds are done."""
-        return len(self.rounds) == self.info.experiment.rounds
+        """Tell whether all rounds are done, or the run ended early."""
+        return len(self.rounds) >= self.info.experiment.rounds or self.stopped_early
+
+    @property
+    def stopped_early(self) -> bool:
+        """Tell whether the validation accuracy has not risen for as many evaluations as the run has patience."""
+        return has_stopped(self.rounds, self.info.headline, self.info.early_stopping)
+
+    @cached_property
+    def chosen(self) -> Choice | None:
+        """Choose the round that is reported, under the method's headline rule; None if no round was evaluated.
+
+        It has the best mean validation accuracy of the rounds in which everybody was evaluated, the first of equals.
+        Without a validation part it is the best test round, which is optimistic.
+        """
+        return choose_round(self.rounds, self.info.headline)
 
     @cached_property
     def population(self) -> Population:
@@ -73,14 +96,15 @@ class Run:
         path = self.folder / layout.POPULATION
         found = read_arrays(path, stamp(self.info.key, "population", 0))
         shape = (self.info.experiment.clients, len(self.info.classes))
-        if found.keys() != {"train", "test"} or any(one.shape != shape for one in found.values()):
+        if found.keys() != set(Population._fields) or any(one.shape != shape for one in found.values()):
             raise damaged(path, f"it does not hold the samples of {shape[0]} clients and {shape[1]} classes")
-        return Population(found["train"], found["test"])
+        return Population(**found)
 
     @cached_property
     def majority(self) -> Accuracy | None:
         """Say what guessing each client's most frequent training class gives; None if nobody tests."""
-        return accuracy_of(majority_correct(*self.population).sum(1), self.population.test.sum(1))
+        train, _, test = self.population
+        return accuracy_of(majority_correct(train, test).sum(1), test.sum(1))
 
     def arrays(self, record: RoundRecord) -> Arrays:
         """Read the arrays of a round: who was evaluated, counts by client and class, margins."""
@@ -88,13 +112,13 @@ class Run:
             self._arrays[record.round] = self._read_arrays(record)
         return self._arrays[record.round]
 
-    def by_client(self, record: RoundRecord, rule: str) -> Shares:
+    def by_client(self, record: RoundRecord, rule: str, part: str = "test") -> Shares:
         """Give each client's accuracy (M,) in a round; NaN for one that has no sample or was not evaluated."""
-        return self._shares(record, rule, "clients", self.info.experiment.clients)
+        return self._shares(record, rule, part, "clients", self.info.experiment.clients)
 
-    def by_class(self, record: RoundRecord, rule: str) -> Shares:
+    def by_class(self, record: RoundRecord, rule: str, part: str = "test") -> Shares:
         """Give each class's accuracy (K,) in a round, over all clients that were evaluated; NaN where there is none."""
-        return self._shares(record, rule, "classes", len(self.info.classes))
+        return self._shares(record, rule, part, "classes", len(self.info.classes))
 
     def margins(self, record: RoundRecord) -> tuple[NDArray[np.int64], Shares] | None:
         """Give the classes (K',) that had prototypes after a round, and their margins (K',); None if none had."""
@@ -129,7 +153,7 @@ class Run:
 
     def snapshots(self) -> list[int]:
         """List the committed rounds whose prototypes should be in the record."""
-        kept = snapshot_rounds(self.info.experiment.rounds)
+        kept = snapshot_rounds(len(self.rounds))
         return [record.round for record in self.rounds if record.round in kept and record.prototypes]
 
     def prototypes(self, round: int) -> Prototypes:
@@ -160,22 +184,49 @@ class Run:
             block = file.read(record.arrays.size)
         return decode_arrays(block, path, stamp(self.info.key, "evaluation", record.round))
 
-    def _shares(self, record: RoundRecord, rule: str, unit: str, size: int) -> Shares:
+    def _shares(self, record: RoundRecord, rule: str, part: str, unit: str, size: int) -> Shares:
         found, shares = self.arrays(record), np.full(size, np.nan)
-        if f"correct.{unit}.{rule}" not in found:
+        if f"{part}.correct.{unit}.{rule}" not in found:
             return shares
-        support = found[f"support.{unit}"]
+        support = found[f"{part}.support.{unit}"]
         places = found.get("ids", np.arange(size)) if unit == "clients" else np.arange(size)
         known = support > 0
-        shares[places[known]] = found[f"correct.{unit}.{rule}"][known] / support[known]
+        shares[places[known]] = found[f"{part}.correct.{unit}.{rule}"][known] / support[known]
         return shares
 
 
-def read_run(folder: Path) -> Run:
-    """Read a run's folder."""
+def choose_round(rounds: Sequence[RoundRecord], rule: str) -> Choice | None:
+    """Choose the round that is reported under a rule."""
+    everybody = [record for record in rounds if record.evaluated == "all" and record.rules.get(rule)]
+    validated = [(record, found.mean) for record in everybody if (found := record.validation.get(rule))]
+    if validated:
+        return Choice(max(validated, key=lambda pair: pair[1])[0], "validation")
+    if everybody:
+        return Choice(max(everybody, key=lambda record: _pooled(record, rule)), "test")
+    known = [record for record in rounds if record.rules.get(rule)]
+    return Choice(known[-1], "last") if known else None
+
+
+def has_stopped(rounds: Sequence[RoundRecord], rule: str, patience: int | None) -> bool:
+    """Tell whether so many evaluations in a row had no better mean validation accuracy than the best before."""
+    known = [found.mean for record in rounds if (found := record.validation.get(rule))]
+    return patience is not None and bool(known) and len(known) - 1 - int(np.argmax(known)) >= patience
+
+
+def _pooled(record: RoundRecord, rule: str) -> float:
+    found = record.rules[rule]
+    return found.pooled if found else 0.0
+
+
+def read_run(folder: Path, rounds: int | None = None) -> Run:
+    """Read a run's folder; of a run that has more rounds than asked for, the first so many."""
     if not (folder / layout.INFO).exists():
         raise ValueError(f"{folder} is not a run: it has no {layout.INFO}.")
-    return Run(folder, read_info(folder / layout.INFO), _read_rounds(folder), _read_failure(folder))
+    info, found = read_info(folder / layout.INFO), _read_rounds(folder)
+    if rounds is not None and rounds < info.experiment.rounds:
+        info = info.model_copy(update={"experiment": info.experiment.model_copy(update={"rounds": rounds})})
+        found = found[:rounds]
+    return Run(folder, info, found, _read_failure(folder))
 
 
 def read_info(path: Path) -> RunInfo:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from annotated_types import Ge, Le, MinLen
 from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, model_validator
 
-FORMAT: Final = 2  # of a run's files; another one gives another key
+FORMAT: Final = 3  # of a run's files; another one gives another key
 
 Number = Annotated[float, AllowInfNan(False)]
 Whole = Annotated[int, Ge(0)]
@@ -28,13 +28,16 @@ class Part(BaseModel):
 class InputInfo(Part):
     """One sample, as it is stored."""
 
-    shape: Annotated[list[Annotated[int, Ge(1)]], MinLen(1)]  # (H, W, C) or (D,)
+    shape: Annotated[list[Annotated[int, Ge(1)]], MinLen(1)]  # (H, W, C), (D,) or (L,)
     type: Name
+    vocabulary: Annotated[int, Ge(1)] | None = None  # V, if it is tokens
 
     @property
     def network_shape(self) -> tuple[int, ...]:
-        """Give the shape that a network gets: (C, H, W) for pictures, (D,) for vectors."""
+        """Give the shape that a network is made for: (C, H, W) for pictures, (D,) for vectors, (L, V) for tokens."""
         size = self.shape
+        if self.vocabulary is not None:
+            return (*size, self.vocabulary)
         return (size[2], size[0], size[1]) if len(size) == 3 else tuple(size)
 
 
@@ -73,7 +76,7 @@ class ExperimentInfo(BaseModel):
 class RunInfo(Part):
     """What a run is, written before its first round (experiment.json)."""
 
-    format: Literal[2]
+    format: Literal[3]
     key: Name
     experiment: ExperimentInfo
     changed: dict[str, Any]  # the settings that differ from the usual ones, named as on the command line
@@ -83,6 +86,7 @@ class RunInfo(Part):
     classes: Annotated[list[str], MinLen(1)]
     input: InputInfo
     versions: dict[str, str]
+    early_stopping: int | None = None  # evaluations without a better validation accuracy after which a run ends
 
     @model_validator(mode="after")
     def _headline_is_a_rule(self) -> RunInfo:
@@ -106,6 +110,11 @@ class Accuracy(Part):
     pooled: Share  # right answers over samples of all clients
     mean: Share  # mean of the clients' own accuracies
     worst: Share  # mean of the worst tenth of the clients
+    p10: Share  # the accuracy that a tenth of the clients does not reach
+    balanced: Share | None = None  # mean over clients of the mean recall of their classes
+    f1: Share | None = None  # mean over clients of the mean F1 of classes
+    log_loss: Number | None = None  # mean over samples of −log p of the true class; for rules with probabilities
+    calibration: Share | None = None  # expected calibration error in 15 bins; likewise
 
 
 class Traffic(Part):
@@ -138,7 +147,8 @@ class RoundRecord(Part):
     lost: dict[str, str] = Field(default_factory=dict)  # clients that did not answer, by number, and why
     evaluated: Literal["all", "cohort", "nobody"]
     metrics: dict[str, Number]  # what clients reported, averaged over those that replied: usually `loss`
-    rules: dict[str, Accuracy | None]  # None for a rule that does not exist yet; empty if nobody was evaluated
+    rules: dict[str, Accuracy | None]  # on the test parts: None for a rule that does not exist yet; {} if not evaluated
+    validation: dict[str, Accuracy | None]  # the same on the validation parts; {} also where there are none
     unseen: Share | None  # share of the samples whose class has no local prototype
     bytes: Traffic
     floats: Traffic

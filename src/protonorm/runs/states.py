@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from protonorm import tensors
@@ -68,17 +68,22 @@ class FolderStore:
         tensors.save(self._path(id, round), state, self._stamp(id, round))
         self._cache.put(id, round, state)
 
-    def keep_only(self, id: int, round: int) -> None:
-        """Drop the states of a client that were read or written here, but the one after a round."""
-        for other in self._known.get(id, set()) - {round}:
-            self._path(id, other).unlink(missing_ok=True)
-        self._known[id] = {round}
+    def keep_only(self, id: int, round: int, chosen: int = 0) -> None:
+        """Drop the states of a client that were read or written here, but the one after a round and that of the best.
 
-    def tidy(self, trained: Sequence[int]) -> None:
-        """Remove what no resumed run can need, given the round that each client last trained in."""
+        That of the best round is the newest one that is not after it.
+        """
+        known = self._known.get(id, set())
+        best = max((other for other in known if other <= chosen), default=round)
+        for other in known - {round, best}:
+            self._path(id, other).unlink(missing_ok=True)
+        self._known[id] = known & {round, best} | {round}
+
+    def tidy(self, kept: Sequence[Collection[int]]) -> None:
+        """Remove what nobody can need any more, given the rounds of each client whose states are kept."""
         for path in self.folder.glob("*.safetensors"):
             match = re.fullmatch(r"(\d+)\.(\d+)\.safetensors", path.name)
-            if match and int(match[1]) < len(trained) and trained[int(match[1])] != int(match[2]):
+            if match and int(match[1]) < len(kept) and int(match[2]) not in kept[int(match[1])]:
                 path.unlink(missing_ok=True)
 
     def _path(self, id: int, round: int) -> Path:

@@ -15,11 +15,12 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from protonorm import tensors
+from protonorm.core.task import Messages
 from protonorm.files import PRIVATE_FILE, append, cut, damaged, make_folder, read_lines, replace, sealed
 from protonorm.runs import layout
 from protonorm.runs.arrays import encode_arrays, write_arrays
 from protonorm.runs.layout import committed, snapshot_rounds, stamp
-from protonorm.runs.reader import Population, read_info, read_run
+from protonorm.runs.reader import Population, choose_round, has_stopped, read_info, read_run
 from protonorm.runs.schema import ArrayRef, RoundRecord, RunInfo
 from protonorm.runs.states import FolderStore
 from protonorm.tensors import Tensors, prefixed, under
@@ -31,8 +32,8 @@ class Checkpoint(NamedTuple):
     """Where a run stands."""
 
     round: int  # the last committed one
-    state: Tensors  # what the server remembers
-    message: Tensors  # what it said last
+    state: Messages  # what the server remembers; in a solo run, by client
+    message: Messages  # what it said last; likewise
     trained: list[int]  # the last round each client trained in; 0 for never
 
 
@@ -48,11 +49,13 @@ class RoundOutcome(NamedTuple):
 class RunWriter:
     """One run's folder, held by one process at a time."""
 
-    def __init__(self, folder: Path, key: str, rounds: int) -> None:
+    def __init__(self, folder: Path, key: str) -> None:
         self.folder = folder
         self.key = key
         self.store = FolderStore(folder / layout.CLIENTS, key)
-        self._snapshots = snapshot_rounds(rounds)
+        self._info: RunInfo | None = None
+        self._rounds: list[RoundRecord] = []
+        self._chosen_trained: list[int] | None = None  # as of the best round so far, if that is not the last one
         self._lock = FileLock(folder / layout.LOCK, mode=PRIVATE_FILE)
         self._trained: list[int] | None = None  # as of the last commit
 
@@ -71,16 +74,21 @@ class RunWriter:
 
     def describe(self, info: RunInfo, population: Population) -> None:
         """Write what the run is, once; refuse a folder that holds another experiment."""
-        path = self.folder / layout.INFO
+        path, self._info = self.folder / layout.INFO, info
         if not path.exists():
             self._refuse_rounds_without(layout.INFO)
             write_arrays(self.folder / layout.POPULATION, population._asdict(), self._stamp("population", 0))
             replace(path, sealed(info.model_dump(mode="json"), pretty=True))
             return
         found = read_info(path)
-        if found.experiment != info.experiment:
+        rounds = max(info.experiment.rounds, found.experiment.rounds)  # more may be asked for later
+        if _with_rounds(found, rounds).experiment != _with_rounds(info, rounds).experiment:
             raise ValueError(f"{path} holds another experiment than the one asked for; it is left as it is.")
         self._note_versions(found.versions, info.versions)
+        if rounds > found.experiment.rounds:
+            replace(
+                path, sealed(info.model_copy(update={"versions": found.versions}).model_dump(mode="json"), pretty=True)
+            )
 
     def resume(self) -> Checkpoint | None:
         """Bring the folder back to its last committed round; None if there is none. All that is read is checked."""
@@ -91,30 +99,54 @@ class RunWriter:
         self._cut_rounds(done)
         (self.folder / layout.FAILURE).unlink(missing_ok=True)
         self._trained = held["trained"].tolist() if done else None
+        self._chosen_trained = self._load_chosen() if done else None
         self._clean_up()
         if self._trained is None:
             return None
-        return Checkpoint(done, under(held, "state"), under(held, "message"), list(self._trained))
+        state, message = (_unpacked(held, name, len(self._trained)) for name in ("state", "message"))
+        return Checkpoint(done, state, message, list(self._trained))
 
     def tidy(self) -> None:
         """Remove the states of clients that a finished run no longer needs, if a kill has left some."""
-        self._trained = self._load_server(committed(self.folder))["trained"].tolist()
+        run = read_run(self.folder)
+        self._info, self._rounds = run.info, run.rounds
+        self._trained = self._load_server(len(run.rounds))["trained"].tolist()
+        self._chosen_trained = self._load_chosen()
 
     def commit(self, point: Checkpoint, outcome: RoundOutcome) -> RoundRecord:
         """Make a round final. Clients have written their states; the rename of the server's file is the commit."""
         round = point.round
-        if round in self._snapshots and {"classes", "prototypes"} <= point.message.keys():
-            shown = {name: point.message[name] for name in ("classes", "prototypes")}
+        if self.chosen and self.chosen == round - 1:  # the best round is about to be no longer the last
+            replace(self.folder / layout.CHOSEN, (self.folder / layout.SERVER).read_bytes())
+            self._chosen_trained = self._trained
+        if round in snapshot_rounds(round) and {"classes", "prototypes"} <= point.message.keys():
+            common: Any = point.message
+            shown = {name: common[name] for name in ("classes", "prototypes")}
             path = self.folder / layout.PROTOTYPES / f"{round}.safetensors"
             tensors.save(path, shown, self._stamp("prototypes", round))
         if outcome.figures:
             tensors.save(self.folder / layout.FIGURES, outcome.figures, self._stamp("figures", round))
         record = self._append(round, outcome)
-        held = prefixed("state", point.state) | prefixed("message", point.message)
+        held = _packed("state", point.state) | _packed("message", point.message)
         held["trained"] = torch.tensor(point.trained)
         tensors.save(self.folder / layout.SERVER, held, self._stamp("server", round))
         self._trained = list(point.trained)
+        self._rounds.append(record)
+        for gone in snapshot_rounds(round - 1) - snapshot_rounds(round):
+            (self.folder / layout.PROTOTYPES / f"{gone}.safetensors").unlink(missing_ok=True)
         return record
+
+    @property
+    def chosen(self) -> int:
+        """Give the best round so far by validation; 0 if there is none."""
+        found = choose_round(self._rounds, self._info.headline) if self._info else None
+        return found.record.round if found and found.by == "validation" else 0
+
+    @property
+    def stopped(self) -> bool:
+        """Tell whether the run has lost its patience."""
+        info = self._info
+        return info is not None and has_stopped(self._rounds, info.headline, info.early_stopping)
 
     def fail(self, round: int, reason: str) -> None:
         """Note why a run stopped."""
@@ -124,8 +156,13 @@ class RunWriter:
         """Remove half-written files of ours, and states that no resumed run can need."""
         for leftover in layout.leftovers(self.folder):
             leftover.unlink(missing_ok=True)
-        if self._trained is not None:
-            self.store.tidy(self._trained)
+        if self._trained is None:
+            return
+        self.store.tidy([set(pair) for pair in zip(self._trained, self._chosen_trained or self._trained, strict=True)])
+        kept = snapshot_rounds(len(self._rounds))
+        for path in (self.folder / layout.PROTOTYPES).glob("*.safetensors"):
+            if path.stem.isdigit() and int(path.stem) not in kept:
+                path.unlink(missing_ok=True)
 
     def _append(self, round: int, outcome: RoundOutcome) -> RoundRecord:
         """Add a round to the files that grow."""
@@ -150,6 +187,7 @@ class RunWriter:
             run = read_run(self.folder)
             checked = [run.population, *map(run.arrays, run.rounds)]  # damage shows now, not after hours of training
             assert len(checked) == done + 1
+            self._info, self._rounds = run.info, list(run.rounds)
             size = run.rounds[-1].arrays.start + run.rounds[-1].arrays.size
         cut(metrics, sum(map(len, lines[:done])))
         cut(self.folder / layout.EVALUATIONS, size)
@@ -180,11 +218,41 @@ class RunWriter:
         line = {"round": committed(self.folder) + 1, "versions": now}
         append(self.folder / layout.RESUMED, sealed(line))
 
+    def _load_chosen(self) -> list[int] | None:
+        """Find in which round each client had trained as of the best round; None if that is the last one."""
+        if self.chosen in (0, len(self._rounds)):
+            return None
+        held = tensors.load(self.folder / layout.CHOSEN, self._stamp("server", self.chosen))
+        trained: list[int] = held["trained"].tolist()
+        return trained
+
     def _load_server(self, done: int) -> Tensors:
         return tensors.load(self.folder / layout.SERVER, self._stamp("server", done))
 
     def _stamp(self, what: str, round: int) -> str:
         return stamp(self.key, what, round)
+
+
+def _packed(name: str, value: Messages) -> Tensors:
+    """Write what one server has, or what each client's own server has, as flat tensors."""
+    if not isinstance(next(iter(value), None), int):
+        common: Any = value
+        return prefixed(name, common)
+    single: Any = value
+    found = {f"{name}.alone": torch.tensor(len(single))}
+    for id, tensors_ in single.items():
+        found |= prefixed(f"{name}.{id}", tensors_)
+    return found
+
+
+def _unpacked(held: Tensors, name: str, clients: int) -> Messages:
+    """Read what `_packed` wrote."""
+    found = under(held, name)
+    return {id: under(found, str(id)) for id in range(clients)} if "alone" in found else found
+
+
+def _with_rounds(info: RunInfo, rounds: int) -> RunInfo:
+    return info.model_copy(update={"experiment": info.experiment.model_copy(update={"rounds": rounds})})
 
 
 def versions() -> dict[str, str]:

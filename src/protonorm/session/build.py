@@ -6,6 +6,7 @@ from protonorm.config.experiment import Experiment
 from protonorm.core.model import SplitModel
 from protonorm.core.randomness import seeded
 from protonorm.core.task import InputSpec, Task
+from protonorm.core.training import check_augmentation
 from protonorm.data.dataset import Dataset
 from protonorm.data.partitions.given import parts_of
 from protonorm.federation.population import SimulatedPopulation, Training, own
@@ -16,6 +17,7 @@ from protonorm.models.choose import Network, Recipe, networks
 def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task, SimulatedPopulation]:
     """Load the data, unless they are given, assign them to clients, and check that every network fits."""
     data = experiment.dataset.load() if dataset is None else dataset
+    check_augmentation(experiment.augment, data.inputs.shape[1:])
     recipes = [_recipe(experiment, data, item) for item in networks(experiment.models)]
     task = Task(
         algorithm=experiment.algorithm,
@@ -23,13 +25,14 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
         feature_dim=_feature_dim(experiment),
         rounds=experiment.rounds,
         seed=experiment.seed,
-        input=InputSpec(data.inputs.shape[1:], str(data.inputs.dtype)),
+        input=InputSpec(data.inputs.shape[1:], str(data.inputs.dtype), data.vocabulary),
         shared_network=_shared(experiment, data, recipes),
         head_bias=_has_bias(recipes[0]),
         server_lr=own(experiment.lr, 0),
         server_batch_size=own(experiment.batch_size, 0),
     )
     training = Training(
+        validation=experiment.validation,
         lr=experiment.lr,
         momentum=experiment.momentum,
         weight_decay=experiment.weight_decay,
@@ -38,6 +41,11 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
         shuffle=experiment.shuffle,
         device=experiment.device,
         precision=experiment.precision,
+        optimiser=experiment.optimiser,
+        lr_schedule=experiment.lr_schedule,
+        label_smoothing=experiment.label_smoothing,
+        clip=experiment.clip,
+        augment=experiment.augment,
     )
     parts = parts_of(data, experiment.clients, experiment.partition, experiment.train)
     population = SimulatedPopulation(task, data, parts, recipes, training)
@@ -51,6 +59,8 @@ def policy_of(experiment: Experiment) -> Policy:
         clients=experiment.clients,
         cohort_size=experiment.cohort_size,
         evaluate=experiment.evaluate,
+        parts=("validation", "test") if experiment.validation else ("test",),
+        solo=experiment.control == "solo",
         evaluate_every=experiment.evaluate_every,
         quorum=experiment.quorum,
         retries=experiment.retries,
@@ -65,7 +75,7 @@ def _recipe(experiment: Experiment, data: Dataset, item: str | Network) -> Recip
 def _shared(experiment: Experiment, data: Dataset, recipes: list[Recipe]) -> Recipe | None:
     if experiment.algorithm.auxiliary:
         return _recipe(experiment, data, experiment.auxiliary)
-    return None if experiment.algorithm.heterogeneous else recipes[0]
+    return recipes[0] if experiment.algorithm.needs_shared_network else None
 
 
 def _has_bias(recipe: Recipe) -> bool:

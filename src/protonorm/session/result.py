@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,17 +68,17 @@ class Result:
 
     @property
     def clients(self) -> TrainedClients:
-        """Give the trained clients; each is loaded when it is asked for."""
-        return self._clients
+        """Give the trained clients as of the chosen round; each is loaded when it is asked for."""
+        return TrainedClients(self)
+
+    def trained(self, checkpoint: Literal["chosen", "last"] = "chosen") -> TrainedClients:
+        """Give the trained clients as of the chosen or the last round."""
+        return TrainedClients(self, checkpoint)
 
     @cached_property
     def population(self) -> SimulatedPopulation:
         """Load the data, and assign them to the clients as in the run."""
         return build(self.experiment)[1]
-
-    @cached_property
-    def _clients(self) -> TrainedClients:
-        return TrainedClients(self)
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,7 @@ class TrainedClients(Sequence[TrainedClient]):
     """The clients of a run, loaded when they are asked for."""
 
     result: Result
+    checkpoint: Literal["chosen", "last"] = "chosen"
 
     def __len__(self) -> int:
         """Count the clients, M."""
@@ -105,7 +106,14 @@ class TrainedClients(Sequence[TrainedClient]):
         item = choice[number % len(choice)]
         test = result.population.site(number).client(0).test
         network = None if isinstance(item, str) else item
-        return load_from_run(result.run, number, network=network, algorithm=result.experiment.algorithm, test=test)
+        return load_from_run(
+            result.run,
+            number,
+            network=network,
+            algorithm=result.experiment.algorithm,
+            test=test,
+            checkpoint=self.checkpoint,
+        )
 
     def __iter__(self) -> Iterator[TrainedClient]:
         """Load one client after the other."""

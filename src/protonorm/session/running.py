@@ -48,20 +48,23 @@ def run(
     if engine is not None:
         find(ENGINES, engine, "engine")
     folder = runs_root(Path(out) if out else None) / experiment.key
-    if not is_finished(folder):
+    if not is_finished(folder, experiment.rounds):
         with one_thread():
             _run(experiment, folder, engine, workers, watch or _ignore, follower)
     elif follower:
-        with RunWriter(folder, experiment.key, experiment.rounds), tracked(follower, folder):
+        with RunWriter(folder, experiment.key), tracked(follower, folder):
             pass  # all rounds are recorded
     else:
         _tidy(experiment, folder)
-    return Result(experiment, read_run(folder))
+    return Result(experiment, read_run(folder, experiment.rounds))
 
 
-def is_finished(folder: Path) -> bool:
-    """Tell whether all rounds of a run are committed."""
-    return (folder / INFO).exists() and read_run(folder).finished
+def is_finished(folder: Path, rounds: int) -> bool:
+    """Tell whether so many rounds of a run are committed, or it has ended early."""
+    if not (folder / INFO).exists():
+        return False
+    found = read_run(folder)
+    return len(found.rounds) >= rounds or found.stopped_early
 
 
 def _run(
@@ -70,13 +73,14 @@ def _run(
     """Do the rounds that are left and tell of each; note why, if they end too soon."""
     task, population = build(experiment)
     start = ENGINES[choose_engine(task, population, engine)].load()
-    with RunWriter(folder, experiment.key, experiment.rounds) as writer:
+    with RunWriter(folder, experiment.key) as writer:
         writer.describe(info_of(experiment, task), _counts(population))
-        point = writer.resume() or begin(task, experiment.clients)
+        policy = policy_of(experiment)
+        point = writer.resume() or begin(task, policy)
         done = point.round
         with tracked(tracker, folder) as tell, closing(start(task, population, writer.store, workers)) as clients:
             try:
-                for round in run_rounds(task, clients, policy_of(experiment), point, writer):
+                for round in run_rounds(task, clients, policy, point, writer):
                     done = round.number
                     watch(round)
                     tell(round)
@@ -109,21 +113,22 @@ def info_of(experiment: Experiment, task: Task) -> RunInfo:
         headline=task.algorithm.headline,
         networks=[described(item) for item in networks(experiment.models)],
         classes=list(task.classes),
-        input=InputInfo(shape=list(task.input.shape), type=task.input.dtype),
+        input=InputInfo(**task.input.describe()),
         versions=versions(),
+        early_stopping=experiment.early_stopping,
     )
 
 
 def _tidy(experiment: Experiment, folder: Path) -> None:
     """Remove what a kill after the last round has left, unless another process is at work here."""
-    if experiment.rounds and len(list((folder / CLIENTS).glob("*.safetensors"))) > experiment.clients:
-        with suppress(BlockingIOError), RunWriter(folder, experiment.key, experiment.rounds) as writer:
+    if experiment.rounds and len(list((folder / CLIENTS).glob("*.safetensors"))) > 2 * experiment.clients:
+        with suppress(BlockingIOError), RunWriter(folder, experiment.key) as writer:
             writer.tidy()
 
 
 def _counts(population: SimulatedPopulation) -> Population:
     facts = population.facts()
-    return Population(facts.train, facts.test)
+    return Population(facts.train, facts.validation, facts.test)
 
 
 def _settings(experiment: Experiment) -> str:

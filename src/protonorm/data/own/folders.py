@@ -91,8 +91,9 @@ def read_picture_files(files: Sequence[PictureFile], folder: Path, options: Imag
     """Read pictures that were found in a folder into arrays."""
     classes = _class_names(files, folder)
     headers = [read_header(file.path) for file in steps(files, "Reading picture headers")]
-    channels = _choose_channels(files, headers, options)
-    size = _choose_size(files, headers, options)
+    paths = [file.path for file in files]
+    channels = choose_channels(paths, headers, options)
+    size = choose_size(paths, headers, options)
     require_room(
         len(files) * size[0] * size[1] * channels,
         f"{len(files)} pictures of {size[0]}×{size[1]}",
@@ -100,7 +101,7 @@ def read_picture_files(files: Sequence[PictureFile], folder: Path, options: Imag
     )
     number = {name: k for k, name in enumerate(classes)}
     return Arrays(
-        images=read_pictures([file.path for file in files], size, channels),
+        images=read_pictures(paths, size, channels),
         labels=np.array([number[file.label] for file in files], np.int64),
         split=np.array([file.split for file in files], np.int8),
         classes=classes,
@@ -120,10 +121,11 @@ def _class_names(files: Sequence[PictureFile], folder: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _choose_channels(files: Sequence[PictureFile], headers: Sequence[ImageHeader], options: ImageOptions) -> int:
+def choose_channels(paths: Sequence[Path], headers: Sequence[ImageHeader], options: ImageOptions) -> int:
+    """Find the number of channels that all pictures have, or are brought to."""
     if options.channels:
         return options.channels
-    kinds = {header.channels: file.path for file, header in zip(files, headers, strict=True)}
+    kinds = {header.channels: path for path, header in zip(paths, headers, strict=True)}
     if len(kinds) > 1:
         raise ValueError(
             f"Some pictures are coloured ({kinds[3]}) and some are grey ({kinds[1]}); "
@@ -132,12 +134,11 @@ def _choose_channels(files: Sequence[PictureFile], headers: Sequence[ImageHeader
     return headers[0].channels
 
 
-def _choose_size(
-    files: Sequence[PictureFile], headers: Sequence[ImageHeader], options: ImageOptions
-) -> tuple[int, int]:
+def choose_size(paths: Sequence[Path], headers: Sequence[ImageHeader], options: ImageOptions) -> tuple[int, int]:
+    """Find the size (H, W) that all pictures have, or are brought to."""
     if options.size:
         return options.size, options.size
-    sizes = {(header.height, header.width): file.path for file, header in zip(files, headers, strict=True)}
+    sizes = {(header.height, header.width): path for path, header in zip(paths, headers, strict=True)}
     if len(sizes) == 1:
         return next(iter(sizes))
     (one, path), (other, other_path) = list(sizes.items())[:2]

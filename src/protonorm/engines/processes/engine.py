@@ -44,14 +44,14 @@ class Processes:
         """Let clients train; give replies in the order of the orders."""
         return self._ask({"verb": "train"}, orders, messages, _reply, deadline)
 
-    def evaluate(self, orders: Sequence[Order], messages: Messages, part: str) -> Iterator[Counts | Lost]:
+    def evaluate(self, orders: Sequence[Order], messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
         """Let clients be evaluated; give counts in the order of the orders."""
-        return self._ask({"verb": "evaluate", "part": part}, orders, messages, _counts)
+        return self._ask({"verb": "evaluate", "parts": list(parts)}, orders, messages, _counts)
 
-    def commit(self, round: int, replied: Collection[int]) -> None:
+    def commit(self, round: int, replied: Collection[int], chosen: int = 0) -> None:
         """Tell the workers that a round is final, and balance their clients by what they cost."""
         for number in range(len(self.pool)):
-            self.pool.send(number, {"verb": "commit", "round": round, "replied": sorted(replied)})
+            self.pool.send(number, {"verb": "commit", "round": round, "replied": sorted(replied), "chosen": chosen})
         if self._costs.keys() == {id for part in self.assigned for id in part}:
             self.assigned = reassign(self.assigned, self._costs)
         self._costs = {}

@@ -19,6 +19,7 @@ from protonorm.config.components import build, describe, registered_name
 from protonorm.core import own_code
 from protonorm.core.algorithm import Algorithm
 from protonorm.core.task import InputSpec, Task
+from protonorm.core.training import LrSchedule
 from protonorm.data.dataset import Dataset
 from protonorm.data.partitions.base import Parts
 from protonorm.federation.population import SimulatedPopulation, Training
@@ -47,7 +48,7 @@ def hand_over(task: Task, population: SimulatedPopulation, folder: Path) -> dict
     return {
         "arrays": {name: place(arrays[name], folder / f"{name}.npy") for name in ARRAYS},
         "path": sys.path,
-        "dataset": {"name": dataset.name, "classes": dataset.classes},
+        "dataset": {"name": dataset.name, "classes": dataset.classes, "vocabulary": dataset.vocabulary},
         "algorithm": _tell_algorithm(task.algorithm),
         "task": {name: getattr(task, name) for name in settings},
         "input": task.input,
@@ -61,11 +62,12 @@ def take_over(told: dict[str, Any]) -> tuple[Task, SimulatedPopulation]:
     """Build in a worker what `hand_over` told; the arrays are mapped."""
     sys.path[:] = told["path"]
     inputs, labels, index, cuts = (take(told["arrays"][name]) for name in ARRAYS)
-    dataset = Dataset(told["dataset"]["name"], inputs, labels, tuple(told["dataset"]["classes"]))
+    about = told["dataset"]
+    dataset = Dataset(about["name"], inputs, labels, tuple(about["classes"]), vocabulary=about["vocabulary"])
     shared = told["shared_network"]
     task = Task(
         algorithm=_make_algorithm(told["algorithm"]),
-        input=InputSpec(tuple(told["input"][0]), told["input"][1]) if told["input"] else None,
+        input=InputSpec(tuple(told["input"][0]), *told["input"][1:]) if told["input"] else None,
         shared_network=_make_recipe(shared) if shared else None,
         **told["task"] | {"classes": tuple(told["task"]["classes"])},
     )
@@ -73,6 +75,7 @@ def take_over(told: dict[str, Any]) -> tuple[Task, SimulatedPopulation]:
     training: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in told["training"].items()
     }
+    training["lr_schedule"] = LrSchedule(**training["lr_schedule"])
     return task, SimulatedPopulation(task, dataset, Parts(index, cuts), networks, Training(**training))
 
 

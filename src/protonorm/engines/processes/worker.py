@@ -71,7 +71,7 @@ class Worker:
         if header["verb"] == "message":
             self._messages = {id: under(tensors, str(id)) for id in header["ids"]} if "ids" in header else tensors
         elif header["verb"] == "commit":
-            self._host.commit(header["round"], set(header["replied"]))
+            self._host.commit(header["round"], set(header["replied"]), header["chosen"])
         else:
             for fields in header.get("orders", ()):
                 self._answer(header, Order(*fields))
@@ -83,7 +83,7 @@ class Worker:
             reply = self._host.train(order, message)
             return {"metrics": dict(reply.metrics)}, reply.message
         if header["verb"] == "evaluate":
-            return {}, self._host.evaluate(order, message, header["part"]).counts
+            return {}, self._host.evaluate(order, message, header["parts"]).counts
         return {}, self._host.fetch(order.id, order.trained)
 
     def _answer(self, header: dict[str, Any], order: Order) -> None:

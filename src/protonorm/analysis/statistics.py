@@ -1,0 +1,119 @@
+"""Intervals, tests and verdicts, as plain functions of numbers. Nothing here needs torch.
+
+Gains are accuracies of a method minus those of a reference, as fractions of one: a list of runs (seeds), each with a
+number for every client.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+Numbers = NDArray[np.float64]
+Verdict = Literal["better", "worse", "practically equal", "not distinguishable"]
+
+CONFIDENCE = 0.95
+RESAMPLES = 2000  # of the bootstrap
+SEED = 0  # of the bootstrap and of drawn sign flips: the same runs always give the same interval
+FEWEST = 6  # runs that a sign-flip test needs: with five, no p-value is below 1/16
+EXACT = 20  # runs up to which all 2^S flips are counted
+DRAWS = 10_000  # flips that are drawn for more runs
+CHUNK = 1_000_000  # numbers that the bootstrap holds at a time
+ROUNDING = 1e-9  # sums that differ by less than this share of all gains count as equal
+
+
+class Interval(NamedTuple):
+    """An interval that covers the true value in 95 of 100 experiments, if its assumptions hold."""
+
+    low: float
+    high: float
+
+    @property
+    def half(self) -> float:
+        """Give half its width."""
+        return (self.high - self.low) / 2
+
+
+def mean_interval(values: Sequence[float]) -> Interval | None:
+    """Give Student's t-interval of the mean of runs; None for a single run, which says nothing about others."""
+    if len(values) < 2:
+        return None
+    numbers = np.asarray(values, float)
+    error = float(numbers.std(ddof=1)) / math.sqrt(len(numbers))
+    half = float(stdtrit(len(numbers) - 1, (1 + CONFIDENCE) / 2)) * error
+    mean = float(numbers.mean())
+    return Interval(mean - half, mean + half)
+
+
+def bootstrap_interval(gains: Sequence[Numbers], weights: Sequence[Numbers] | None = None) -> Interval | None:
+    """Give the percentile interval of the mean gain, over runs and clients; None below two runs or two clients."""
+    if len(gains) < 2 or min(map(len, gains)) < 2:
+        return None
+    tail = 50 * (1 - CONFIDENCE)
+    low, high = np.percentile(bootstrap_means(gains, weights), [tail, 100 - tail])
+    return Interval(float(low), float(high))
+
+
+def bootstrap_means(gains: Sequence[Numbers], weights: Sequence[Numbers] | None = None) -> Numbers:
+    """Draw runs, then clients inside each, both with replacement; give the mean over runs of each draw (B,).
+
+    A run's mean is weighted if weights are given: by test samples it is the difference of pooled accuracies.
+    """
+    sizes = np.array([len(one) for one in gains])  # (S,) clients of each run
+    values, shares = _table(gains), _table(weights or [np.ones(size) for size in sizes])  # (S, M)
+    random = np.random.default_rng(SEED)
+    picked = random.integers(len(gains), size=(RESAMPLES, len(gains)))  # (B, S) runs
+    found = []
+    for runs in np.array_split(picked, math.ceil(RESAMPLES * values.size / CHUNK)):  # to bound memory
+        limits, rows = sizes[runs][..., None], runs[..., None]  # (b, S, 1)
+        drawn = random.integers(limits, size=(*runs.shape, values.shape[1]))  # (b, S, M) clients
+        counted = np.where(np.arange(values.shape[1]) < limits, shares[rows, drawn], 0.0)
+        found.append(((counted * values[rows, drawn]).sum(-1) / counted.sum(-1)).mean(-1))
+    return np.concatenate(found)
+
+
+def sign_flip(gains: Sequence[float]) -> float | None:
+    """Test, two-sided, whether the runs' mean gains (S,) could as well have the other sign; None below six runs."""
+    numbers = np.asarray(gains, float)
+    if len(numbers) < FEWEST:
+        return None
+    least = abs(float(numbers.sum())) - ROUNDING * float(np.abs(numbers).sum())
+    if len(numbers) > EXACT:
+        signs = np.random.default_rng(SEED).choice([-1.0, 1.0], size=(DRAWS, len(numbers)))
+        return float((np.count_nonzero(np.abs(signs @ numbers) >= least) + 1) / (DRAWS + 1))
+    sums = np.zeros(1)
+    for gain in numbers:
+        sums = np.concatenate([sums + gain, sums - gain])  # in the end all 2^S
+    return float(np.mean(np.abs(sums) >= least))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Correct p-values for being several, by Holm's step-down: the smallest times m, the next times m − 1, …"""
+    numbers = np.asarray(p_values, float)
+    order = np.argsort(numbers, kind="stable")
+    steps = np.maximum.accumulate(numbers[order] * np.arange(len(numbers), 0, -1))
+    corrected = np.empty_like(numbers)
+    corrected[order] = np.minimum(steps, 1.0)
+    return [float(one) for one in corrected]
+
+
+def verdict(interval: Interval, margin: float = 0.0) -> Verdict:
+    """Say what an interval of the mean gain allows to say; gains up to the margin do not matter to anybody."""
+    if interval.low > margin:
+        return "better"
+    if interval.high < -margin:
+        return "worse"
+    return "practically equal" if -margin <= interval.low and interval.high <= margin else "not distinguishable"
+
+
+def _table(rows: Sequence[Numbers]) -> Numbers:
+    """Put rows of different lengths into one array, with zeros at their ends."""
+    table = np.zeros((len(rows), max(map(len, rows))))
+    for place, row in enumerate(rows):
+        table[place, : len(row)] = row
+    return table

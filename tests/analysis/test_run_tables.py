@@ -1,0 +1,123 @@
+"""The table of a comparison: gains, verdicts and what is bold, within the width of a page."""
+
+import pytest
+from rich.text import Text
+
+from protonorm.analysis.comparison import rows
+from protonorm.cli.console import PAGE, say
+from protonorm.cli.run_tables import comparison_table, runs_table
+from tests.records import hundred, made
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Make the runs of a method: clients with 100 samples and so many right answers, a row for each seed."""
+
+    def make(name, *right, control="none", validation=100, **settings):
+        return [
+            made(
+                tmp_path / f"{name}-{control}-{seed}", method={"name": name}, seed=seed, control=control,
+                clients=len(row), classes=1, rounds=1, population=hundred(len(row), validation), tested=[row],
+                validated=[row] if validation else None, **settings,
+            )
+            for seed, row in enumerate(right)
+        ]  # fmt: skip
+
+    return make
+
+
+def shown(capsys, groups, **settings):
+    say(comparison_table("mine", rows(groups, **settings)))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= PAGE
+    return lines
+
+
+def line_of(lines, start):
+    """Find a line by how it begins; blanks count once."""
+    return next(line for line in (" ".join(line.split()) for line in lines) if f"{line} ".startswith(f"{start} "))
+
+
+def bold_texts(table):
+    cells = [cell for column in table.columns for cell in column.cells]
+    return [cell.plain for cell in cells if isinstance(cell, Text) and cell.style == "bold"]
+
+
+def test_gains_with_intervals_and_verdicts(runs, capsys):
+    """`up` gains .1 and .2 with both seeds, 65 pooled in both: ± 0.
+
+    Of four draws of clients all are the one with .1 in 1/16 of the cases, all the one with .2 as often: [.1, .2].
+    """
+    groups = {
+        "up": runs("up", [60, 70], [60, 70]),
+        "down": runs("down", [30, 50], [50, 30]),
+        "same": runs("same", [50, 50], [50, 50]),
+        "local": runs("local", [50, 50], [50, 50]),
+    }
+    lines = shown(capsys, groups)
+    assert line_of(lines, "method") == "method rule accuracy best* last gain on local lose verdict"
+    assert line_of(lines, "up") == "up global 65.00 ± 0.00 65.00 65.00 +15.00 [+10.00, +20.00] 0 % better"
+    assert line_of(lines, "down") == (
+        "down global 40.00 ± 0.00 40.00 40.00 −10.00 [−20.00, +0.00] 50 % not distinguishable"
+    )
+    assert line_of(lines, "same") == ("same global 50.00 ± 0.00 50.00 50.00 +0.00 [+0.00, +0.00] 0 % practically equal")
+    assert line_of(lines, "local") == "local global 50.00 ± 0.00 50.00 50.00"
+    assert bold_texts(comparison_table("mine", rows(groups))) == ["65.00 ± 0.00"]
+    assert "With fewer than 5 seeds the brackets may be too narrow." in " ".join(" ".join(lines).split())
+
+
+def test_both_gains_stand_below_each_other_within_a_page(runs, capsys):
+    groups = {
+        "protonorm:gamma=50,lam=0.5": runs("protonorm", [60, 70], [60, 72]),
+        "protonorm:gamma=50,lam=0.5 (solo)": runs("protonorm", [55, 75], [61, 70], control="solo"),
+        "local": runs("local", [50, 100], [0, 50]),
+    }
+    lines = shown(capsys, groups)
+    assert line_of(lines, "method") == "method rule accuracy best* last against gain lose verdict"
+    text = " ".join(" ".join(lines).split())
+    assert "local +15.50 [−" in text
+    assert "solo +0.25 [−" in text
+    assert "] 50 % not" in text
+    assert "distinguishable" in [line.split()[-1] for line in lines if line.split()]  # the word is not cut
+    assert "(Student's t). Gain: mean over clients" in text  # nor is any other
+    assert bold_texts(comparison_table("mine", rows(groups))) == []
+    assert "not distinguishable from that of" in text
+
+
+def test_one_seed_has_no_interval_no_verdict_and_nothing_bold(runs, capsys):
+    groups = {"up": runs("up", [60, 70]), "local": runs("local", [50, 50])}
+    lines = shown(capsys, groups)
+    assert line_of(lines, "up global") == "up global 65.00 65.00 65.00 +15.00 0 % no interval"
+    text = " ".join(" ".join(lines).split())
+    assert "One seed: there is no interval" in text
+    assert "No accuracy is bold: that of up is the highest" in text
+    assert "up against local: 2 of 2 clients gain, 0 lose." in text
+    assert bold_texts(comparison_table("mine", rows(groups))) == []
+    assert "brackets" not in text
+    assert "Verdicts" not in text
+
+
+def test_runs_that_do_not_match_have_no_gain_and_a_sentence(runs, capsys):
+    groups = {"up": runs("up", [60, 70], train=0.5), "local": runs("local", [50, 50], train=0.6)}
+    lines = shown(capsys, groups)
+    assert line_of(lines, "up global") == "up global 65.00 65.00 65.00 – – not comparable"
+    assert "up has no gain against local: they differ in train (0.5; 0.6)." in " ".join(" ".join(lines).split())
+
+
+def test_the_caption_says_how_the_round_was_chosen(runs, capsys):
+    chosen = " ".join(" ".join(shown(capsys, {"up": runs("up", [60, 70])})).split())
+    assert "in the round with the best mean validation accuracy" in chosen
+    without = " ".join(" ".join(shown(capsys, {"up": runs("other", [60, 70], validation=0)})).split())
+    assert "as there is no validation part: optimistic" in without
+
+
+def test_a_table_of_one_method_has_its_clients_in_place_of_gains(runs, capsys):
+    lines = shown(capsys, {"up": runs("up", [60, 70], [60, 72])})
+    assert line_of(lines, "method") == "method rule accuracy clients worst 10 % best* last own best*"
+
+
+def test_runs_are_listed_with_the_reported_round(tmp_path, capsys):
+    """Validation is best in round 2 with 40 of 100 right in the test; round 1 had 90, the last has 50."""
+    parts = {"tested": [[90], [40], [50]], "validated": [[1], [3], [2]], "population": hundred(1)}
+    say(runs_table([made(tmp_path / "a", clients=1, classes=1, **parts)]))
+    assert line_of(capsys.readouterr().out.splitlines(), "a") == "a 3/3 global 40.00 90.00 50.00"

@@ -1,0 +1,104 @@
+import pytest
+
+from protonorm.analysis.comparison import Row, rows
+from protonorm.analysis.contrasts import Contrast
+from protonorm.analysis.wording import (
+    how_chosen,
+    meaning_of_rules,
+    p_values,
+    what_spread_is,
+    who_gains_lines,
+    why_bold,
+)
+from tests.records import hundred, made
+
+
+def row(method, **parts):
+    return Row(method, "logits", True, {}, **parts)
+
+
+@pytest.fixture
+def groups(tmp_path):
+    """A method, its control and Local with six seeds; two clients with so many right answers of 100."""
+    right = {"one": (60, 50), "one (solo)": (55, 55), "local": (50, 51)}
+    return {
+        name: [
+            made(
+                tmp_path / f"{name}{seed}", method={"name": name.split()[0]}, seed=seed, clients=2, classes=1, rounds=1,
+                population=hundred(2), tested=[row], validated=[row], control="solo" if "solo" in name else "none",
+            )
+            for seed in range(6)
+        ]
+        for name, row in right.items()
+    }  # fmt: skip
+
+
+def test_how_rounds_were_chosen():
+    assert how_chosen([row("a", chosen_by="validation"), row("b", chosen_by="validation")]) == (
+        "in the round with the best mean validation accuracy under the method's headline rule"
+    )
+    assert "no validation part: optimistic" in how_chosen([row("a", chosen_by="test")])
+    mixed = how_chosen([row("a", chosen_by="validation"), row("b", chosen_by="last, test"), row("c")])
+    assert mixed.startswith("of a in the round with the best mean validation")
+    assert "; of b in the last round" in mixed
+    assert "; of b in the best test round" in mixed
+    assert how_chosen([row("c")]) == ""
+
+
+@pytest.mark.parametrize(
+    ("seeds", "wanted"),
+    [
+        ([(0,), (1,)], "One seed: there is no interval, and nothing says whether a difference is chance."),
+        ([(0, 1, 2), ()], "± is half of the 95 % interval of the mean over 3 seeds (Student's t)."),
+        ([(0, 1), (0, 1, 2)], "± is half of the 95 % interval of the mean over 2 to 3 seeds (Student's t)."),
+        ([()], ""),
+    ],
+)
+def test_what_the_spread_is(seeds, wanted):
+    assert what_spread_is([row(str(place), seeds=one) for place, one in enumerate(seeds)]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("alike", "wanted"),
+    [
+        ({}, "Bold: the accuracy of a can be told apart from that of every other method."),
+        ({"b": "why"}, "the highest, but not distinguishable from that of b (why)."),
+        ({"b": "why", "c": "why", "d": "why"}, "not distinguishable from that of b, c and d (why)."),
+        ({"b": "why", "c": "else"}, "not distinguishable from that of b (why) and c (else)."),
+    ],
+)
+def test_a_number_is_bold_only_with_a_reason(alike, wanted):
+    assert why_bold([row("b"), row("a", leads=True, alike=alike)]).endswith(wanted)
+
+
+def test_nothing_is_said_of_bold_numbers_where_there_is_one_method():
+    assert why_bold([row("a")]) == ""
+
+
+def test_who_gains_against_local_and_against_the_control(groups):
+    """Clients 60 − 50 and 50 − 51 against Local, 60 − 55 and 50 − 55 against the control, in each of six seeds."""
+    first, second, _ = who_gains_lines(rows(groups))
+    assert first == (
+        "one against local: over 6 seeds clients gain in 6 of 12 cases, lose in 6; the worst loses 1.0 points."
+    )
+    assert second == (
+        "one against its solo control: over 6 seeds clients gain in 6 of 12 cases, lose in 6; "
+        "the worst loses 5.0 points."
+    )
+    assert who_gains_lines([row("a", local=Contrast("local", None, "train (0.5; 0.75)"))]) == [
+        "a has no gain against local: they differ in train (0.5; 0.75)."
+    ]
+
+
+def test_p_values_from_six_seeds_on(groups):
+    """Mean gains .045 against Local in all seeds: 1/32; 0 against the control: 1; of the control against Local .045."""
+    assert p_values(rows(groups)) == (
+        "Sign-flip test over seeds, p corrected by Holm: one against local p = 0.031, "
+        "one against its solo control p = 1.000, one (solo) against local p = 0.031."
+    )
+    assert p_values(rows({name: runs[:5] for name, runs in groups.items()})) == ""
+
+
+def test_rules_are_explained_once():
+    assert meaning_of_rules([row("a"), row("b")]) == "Rules: logits, the model's own logits."
+    assert meaning_of_rules([]) == ""

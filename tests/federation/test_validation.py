@@ -1,0 +1,177 @@
+"""Rounds are chosen on samples that are neither trained on nor tested with."""
+
+import numpy as np
+import pytest
+import torch
+
+import protonorm as pn
+from protonorm.federation.client import count_answers
+from protonorm.runs.accuracy import balanced_accuracy, calibration_error, macro_f1
+from protonorm.runs.reader import choose_round, has_stopped, read_run
+from protonorm.session.build import build
+from tests.contract.playing import outcome, same
+from tests.runs.records import outcome as recorded
+from tests.support import contents, run, run_folder, spiral
+
+
+def rounds(*means, evaluated="all"):
+    """Make round records with these mean validation accuracies."""
+    from protonorm.runs.schema import ArrayRef, RoundRecord
+
+    found = []
+    for number, mean in enumerate(means, 1):
+        line = recorded(number, validation=mean or 0.0).record | {"evaluated": evaluated}
+        line |= {} if mean is not None else {"validation": {}}
+        found.append(RoundRecord(**line, arrays=ArrayRef(start=0, size=1)))
+    return found
+
+
+def test_the_reported_round_has_the_best_validation_accuracy_the_first_of_equals():
+    assert choose_round(rounds(0.5, 0.7, 0.6, 0.7), "global").record.round == 2
+    assert choose_round(rounds(0.5, 0.7), "global").by == "validation"
+
+
+def test_without_validation_it_is_the_best_test_round_and_says_so():
+    assert choose_round(rounds(None, None), "global").by == "test"
+    assert choose_round(rounds(0.9, evaluated="cohort"), "global").by == "last"
+    assert choose_round([], "global") is None
+
+
+def test_patience():
+    """Best in round 2; two evaluations without a better one since."""
+    history = rounds(0.5, 0.7, 0.6, 0.7)
+    assert has_stopped(history, "global", 2)
+    assert not has_stopped(history, "global", 3)
+    assert not has_stopped(history, "global", None)
+
+
+def test_nobody_trains_on_validation_samples():
+    """Exchanging the validation part changes no state and no message; exchanging a training sample does."""
+    task, population = build(spiral(algorithm="fedproto"))
+    before = outcome(task, population)
+    data = population.dataset
+    for id in range(len(population)):
+        held = population.site(id).client(1).validation.index.numpy()
+        data.inputs[held] += 100.0
+    assert same(outcome(*build(spiral(algorithm="fedproto"), data)), before)
+    data.inputs[population.site(0).client(1).train.index.numpy()[0]] += 100.0
+    assert not same(outcome(*build(spiral(algorithm="fedproto"), data)), before)
+
+
+def test_the_test_part_chooses_nothing(tmp_path):
+    """Whatever the test labels are, the same round is reported."""
+    data = spiral().dataset.load()
+    experiments = []
+    for turn in (0, 1):
+        population = build(spiral(rounds=6, lr=0.02))[1]
+        labels = data.labels.copy()
+        for part in population.parts:
+            labels[part.test] = (labels[part.test] + turn) % 6
+        given = pn.Dataset(f"turned {turn}", data.inputs, labels, data.classes)
+        shares = [np.sort(np.concatenate(part)) for part in population.parts]
+
+        class Fixed:
+            seed = 1
+
+            def assign(self, labels, clients, shares=shares):
+                return shares
+
+            def description(self):
+                return {"name": "fixed"}
+
+        settings = {"dataset": given, "partition": Fixed(), "models": "mlp", "feature_dim": 2}
+        experiments.append(spiral(rounds=6, lr=0.02, **settings))
+    results = [run(one, tmp_path) for one in experiments]
+    assert results[0].run.chosen.record.round == results[1].run.chosen.record.round
+    assert [a.validation for a in results[0].history] == [b.validation for b in results[1].history]
+    assert [a.rules for a in results[0].history] != [b.rules for b in results[1].history]
+
+
+def test_more_rounds_later_are_those_of_an_unbroken_run(tmp_path):
+    run(spiral(rounds=2), tmp_path / "later")
+    later = run(spiral(rounds=6), tmp_path / "later", engine="processes", workers=2)
+    run(spiral(rounds=6), tmp_path / "once")
+    assert len(later.history) == 6
+    folder = run_folder(spiral(), tmp_path / "later")
+    assert contents(folder) == contents(run_folder(spiral(), tmp_path / "once"))
+    fewer = run(spiral(rounds=3), tmp_path / "later")
+    assert [record.round for record in fewer.history] == [1, 2, 3]
+    assert fewer.run.finished
+    with pytest.raises(ValueError, match="has gone on to round 6; what its clients were after round 3 is gone"):
+        fewer.trained("last")[0]  # noqa: B018
+    assert len(read_run(folder).rounds) == 6
+
+
+def test_early_stopping_ends_a_run_which_then_is_finished(tmp_path):
+    experiment = spiral(rounds=40, early_stopping=2, lr=0.02)
+    result = run(experiment, tmp_path)
+    done = len(result.history)
+    assert done < 40
+    assert result.run.finished
+    assert done - result.run.chosen.record.round == 2
+    assert len(run(experiment, tmp_path).history) == done
+    with pytest.raises(ValueError, match="early_stopping needs a validation part"):
+        spiral(validation=0, early_stopping=2)
+
+
+def test_validation_can_be_turned_off_and_training_is_then_on_all_samples(tmp_path):
+    result = run(spiral(validation=0), tmp_path)
+    assert all(record.validation == {} for record in result.history)
+    assert result.run.chosen.by == "test"
+    assert result.run.population.validation.sum() == 0
+    held = run(spiral(), tmp_path).run.population
+    assert (held.train + held.validation == result.run.population.train).all()
+
+
+def test_luck_on_the_test_part_is_not_reported(tmp_path):
+    """Random labels: the best of 20 rounds on 100 test samples is above chance (1/2) by luck, the chosen one is not.
+
+    The standard error of an accuracy of 1/2 over 4 seeds of 100 samples is 0.025: the headline stays within two of them.
+    The best of twenty rounds, which differ a little, is a few points above.
+    """
+    random = np.random.default_rng(1)
+    inputs = random.integers(0, 256, (400, 16, 16, 1), dtype=np.uint8)
+    data = pn.Dataset("noise", inputs, random.integers(0, 2, 400), ("heads", "tails"))
+    settings = {"models": "plain", "feature_dim": 8, "clients": 4, "rounds": 20, "batch_size": 16, "lr": 0.2}
+    settings |= {"algorithm": "local", "dataset": data, "partition": "iid"}
+    results = [run(pn.Experiment.of(settings | {"seed": seed}), tmp_path) for seed in range(4)]
+    chosen = np.mean([result.run.chosen.record.rules["logits"].pooled for result in results])
+    best = np.mean([result.summary().best.pooled for result in results])
+    assert abs(chosen - 0.5) < 0.05
+    assert best > max(0.54, chosen + 0.015)
+
+
+# ---- measures -------------------------------------------------------------------------------------------------------
+
+
+def test_balanced_accuracy_and_f1_by_hand():
+    """3 of 4, 0 of 1, none of class 2: recalls 0.75 and 0, mean 0.375. Predictions 3, 0, 2:
+    F1 = 2·3/(4 + 3) = 6/7, 0/(1 + 0) = 0, 0/(0 + 2) = 0, mean 2/7."""
+    correct, support, predicted = np.array([3, 0, 0]), np.array([4, 1, 0]), np.array([3, 0, 2])
+    assert balanced_accuracy(correct, support) == 0.375
+    assert macro_f1(correct, support, predicted) == pytest.approx(2 / 7)
+    nothing = np.zeros(3, int)
+    assert balanced_accuracy(nothing, nothing) is None
+    assert macro_f1(nothing, nothing, nothing) is None
+
+
+def test_calibration_error_by_hand():
+    """Two bins: 3 samples with confidence 0.9 and 2 right, 1 sample with 0.6 and right: (|2 − 2.7| + |1 − 0.6|)/4."""
+    assert calibration_error(np.array([[3, 1], [2.7, 0.6], [2, 1]])) == pytest.approx(1.1 / 4)
+    assert calibration_error(np.zeros((3, 2))) is None
+
+
+def test_counts_of_a_pass_agree_with_torch_on_the_whole_part():
+    task, population = build(spiral(algorithm="local"))
+    client = population.site(0).fresh_client()
+    state = task.algorithm.init_client(client)
+    found = count_answers(task.algorithm, client, client.test, state, {})
+    x, y = client.test.batch(torch.arange(len(client.test)))
+    with torch.no_grad():
+        logits = client.load(state).eval()(x).double()
+    expected = torch.nn.functional.cross_entropy(logits, y, reduction="sum")
+    assert float(found["surprise.logits"]) == pytest.approx(float(expected), rel=1e-6)
+    assert found["predicted.logits"].tolist() == torch.bincount(logits.argmax(1), minlength=6).tolist()
+    assert found["bins.logits"][0].sum() == len(y)
+    assert float(found["bins.logits"][1].sum()) == pytest.approx(float(logits.softmax(1).amax(1).sum()), rel=1e-6)
+    assert int(found["bins.logits"][2].sum()) == int((logits.argmax(1) == y).sum())
