@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 Numbers = NDArray[np.float64]
 Verdict = Literal["better", "worse", "practically equal", "not distinguishable"]
@@ -43,6 +42,8 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
     """Give Student's t-interval of the mean of runs; None for a single run, which says nothing about others."""
     if len(values) < 2:
         return None
+    from scipy.special import stdtrit  # slow to import, and one run does without
+
     numbers = np.asarray(values, float)
     error = float(numbers.std(ddof=1)) / math.sqrt(len(numbers))
     half = float(stdtrit(len(numbers) - 1, (1 + CONFIDENCE) / 2)) * error
