@@ -5,7 +5,6 @@ Nothing here needs torch.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -16,25 +15,24 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from protonorm.core.progress import report, steps
+from protonorm.core.progress import report
 from protonorm.core.registry import nearest
 from protonorm.core.types import shortened, shown
-from protonorm.data.access import reason, require_file, require_room
+from protonorm.data.access import reason, require_file
 from protonorm.data.dataset import Dataset
 from protonorm.data.mapped import short_hash
 from protonorm.data.own.columns import ColumnOptions
-from protonorm.data.own.folders import ImageOptions, choose_channels, choose_size
+from protonorm.data.own.folders import ImageOptions
+from protonorm.data.own.hugging_pictures import stored_pictures
 from protonorm.data.own.labels import encode_labels, named_labels
 from protonorm.data.own.sequences import number_rows, padded, vectors
 from protonorm.data.own.tables import TableOptions, frame_arrays
 from protonorm.data.own.tokens import TokenOptions, tokenise
-from protonorm.data.pictures import read_header, read_picture
 from protonorm.data.prepared import Arrays
 
 MARKS = ("state.json", "dataset_dict.json")  # one of these is in a folder that was saved
 ROWS = 1000  # that are read at once
 LONGEST = 200  # characters of what is wrong with a folder, in a sentence
-HEADERS = "Reading picture headers"
 
 Saved = Any  # a datasets.Dataset or DatasetDict: the package is an extra
 
@@ -99,7 +97,7 @@ def arrays_of(data: Saved, options: HuggingOptions, where: str) -> Arrays:
         return frame_arrays(_plain_frame(data, options, where), table, where)._replace(labels=labels, classes=classes)
     about = f"The column {shown(column)} of {where}"
     if isinstance(data.features[column], datasets.Image):
-        return Arrays(_pictures(datasets, data, column, options.pictures), labels, split, classes)
+        return Arrays(stored_pictures(datasets, data, column, options.pictures), labels, split, classes)
     values = _values(data, column)
     if isinstance(values[0], str):
         tokens = tokenise(_all_texts(values, about), options.tokens)
@@ -145,33 +143,6 @@ def _pictures_column(datasets: Any, data: Saved, options: HuggingOptions, where:
     if len(found) > 1:
         raise ValueError(f"{where} has several columns of pictures ({', '.join(found)}); dataset.input names one.")
     return found[0] if found else None
-
-
-def _pictures(datasets: Any, data: Saved, column: str, options: ImageOptions) -> NDArray[np.uint8]:
-    """Decode pictures (N, H, W, C), one after the other."""
-    stored = data.cast_column(column, datasets.Image(decode=False))
-    names = [Path(f"{column} of row {row + 1}") for row in range(len(stored))]
-    headers = [read_header(*_picture(stored, column, row, str(name))) for row, name in enumerate(steps(names, HEADERS))]
-    channels, size = choose_channels(names, headers, options), choose_size(names, headers, options)
-    require_room(
-        len(names) * size[0] * size[1] * channels,
-        f"{len(names)} pictures of {size[0]}×{size[1]}",
-        "dataset.size=64, say, makes them smaller.",
-    )
-    images = np.empty((len(names), *size, channels), np.uint8)
-    for row, name in enumerate(steps(names, "Reading pictures")):
-        images[row] = read_picture(*_picture(stored, column, row, str(name)), size, channels)
-    return images
-
-
-def _picture(stored: Saved, column: str, row: int, name: str) -> tuple[Path | io.BytesIO, str]:
-    """Find a picture's bytes, or its file."""
-    held = stored[row][column] or {}
-    if held.get("bytes"):
-        return io.BytesIO(held["bytes"]), name
-    if not held.get("path"):
-        raise ValueError(f"There is no picture in {name}.")
-    return Path(held["path"]), str(held["path"])
 
 
 def _plain_frame(data: Saved, options: HuggingOptions, where: str) -> Any:
