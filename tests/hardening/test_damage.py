@@ -277,11 +277,13 @@ def faults(watched, damage, command, answer):
         yield f"damaged times are more than lost: {answer.err}"
     if answer.code and not named(watched, damage, answer.err):
         yield f"the complaint does not name the file: {answer.err[:300]}"
-    if answer.code == 0 and not damage.forged and not named(watched, damage, answer.err + page_text(command, answer)):
+    silent = answer.code == 0 and not named(watched, damage, answer.err + page_text(command, answer))
+    if silent and not damage.forged and not is_note_lost(damage, command):
         yield from changes(watched, damage, command, answer, usual)
-    if command is go_on and answer.code:
+    if command is go_on and answer.code and not (damage.forged and damage.name == "server.safetensors"):
         before, after = answer.left
-        if lost := sorted(name for name in before if after.get(name) != before[name]):
+        kept = before.keys() - {"failure.json"}  # why it stopped the last time is forgotten when it goes on
+        if lost := sorted(name for name in kept if after.get(name) != before[name]):
             yield f"what was refused was changed all the same: {lost}"
     if command in (show_json, predict, predict_export) and answer.code == 0:
         try:
@@ -294,13 +296,18 @@ def changes(watched, damage, command, answer, usual):
     """List what an answer without a word of complaint says differently."""
     if command is go_on:
         after = answer.left[1]
-        wanted = watched.whole | own_part(watched, damage)
+        wanted = {name: held for name, held in (watched.whole | own_part(watched, damage)).items() if held is not None}
         if bad := sorted(name for name in wanted.keys() | after.keys() if wanted.get(name) != after.get(name)):
             yield f"without a word, these files end up different: {bad}"
     elif without_times(answer.out) != without_times(usual.out):
         yield "without a word, it prints something else"
     elif answer.left != usual.left and damage.name != "timings.jsonl":
         yield "without a word, it writes something else"
+
+
+def is_note_lost(damage, command):
+    """Tell whether all that is lost is the note why a run had stopped: a run without one has not failed."""
+    return command is show_begun and damage.name == "failure.json" and damage.changes[damage.file] is None
 
 
 def own_part(watched, damage):
@@ -310,7 +317,7 @@ def own_part(watched, damage):
     start = f"begun/{watched.key}/"
     stays = {name.removeprefix(start): held for name, held in damage.changes.items() if name.startswith(start)}
     needed = {"experiment.json", "population.safetensors", "metrics.jsonl", "evaluations.bin", "server.safetensors"}
-    return {name: held for name, held in stays.items() if held is not None and name not in needed}
+    return {name: held for name, held in stays.items() if name not in needed}
 
 
 def named(watched, damage, text):
@@ -319,6 +326,10 @@ def named(watched, damage, text):
         return True
     if damage.name == "experiment.json" and damage.changes[damage.file] is None:
         return "is not a run" in text or "There is no run" in text
+    if damage.forged and damage.name.endswith((".safetensors", ".bin")):
+        return bool(text.strip())  # a sentence
+    if damage.forged and ("not enough memory" in text or "is of format" in text):
+        return True
     loose = damage.forged or "swapped" in damage.told
     return loose and bool(re.search(r"[\w.]+\.(json|jsonl|bin|safetensors)\b", text) or watched.key in text)
 

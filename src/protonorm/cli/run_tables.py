@@ -10,6 +10,7 @@ from rich.text import Text
 
 from protonorm.analysis.comparison import COLUMNS, RULES, Row, best
 from protonorm.cli.tables import Column, bold, make_table
+from protonorm.core.text import visible
 from protonorm.runs.reader import Run
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -24,7 +25,7 @@ def comparison_table(title: str, rows: Sequence[Row]) -> Table:
         cells = [bold(str(cell), winners[column] is row) if (cell := row.cells[column]) else "–" for column in COLUMNS]
         lines.append([row.method if row.method != previous else "", row.rule, *cells])
         previous = row.method
-    notes = sorted({f"{row.method} {row.note}." for row in rows if row.note})
+    notes = sorted({visible(f"{row.method} {row.note}.") for row in rows if row.note})
     rules = sorted({row.rule for row in rows} & set(RULES))
     caption = (
         "Test accuracy in per cent: best and last round, pooled over clients; of the best round, the mean of clients "

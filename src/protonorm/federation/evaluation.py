@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from protonorm.core.task import Counts
@@ -29,7 +30,8 @@ class Tally:
         self._correct: dict[str, tuple[list[int], Integers] | None] = dict.fromkeys(rules)  # by client, by class
 
     def add(self, counts: Counts) -> None:
-        """Take in one client's counts; under a rule that it lacks it counts as wrong."""
+        """Take in one client's counts; under a rule that it lacks it counts as wrong. Refuse what counts nothing."""
+        self._check(counts)
         support = counts.counts["support"].numpy()
         self._ids.append(counts.id)
         self._support.append(int(support.sum()))
@@ -43,6 +45,17 @@ class Tally:
             clients, classes = self._correct[rule] or before
             clients.append(0 if found is None else int(found.sum()))
             self._correct[rule] = clients, classes if found is None else classes + found.numpy()
+
+    def _check(self, counts: Counts) -> None:
+        """Refuse, with a sentence, counts that are missing, of another kind, or more than there are samples."""
+        row, held = (self._num_classes,), counts.counts
+        wanted = {"support": row, "unseen": ()} | {name: row for name in held if name.startswith("correct.")}
+        for name, shape in wanted.items():
+            found = held.get(name)
+            if found is None or found.dtype != torch.int64 or found.shape != shape or bool((found < 0).any()):
+                raise ValueError(f"The counts of client {counts.id} have no {name} of {shape} whole numbers.")
+            if name.startswith("correct.") and bool((found > held["support"]).any()):
+                raise ValueError(f"The counts of client {counts.id} have more right answers than samples in {name}.")
 
     def accuracies(self) -> dict[str, Accuracy | None]:
         """Condense each rule; None for one that does not exist yet. Nothing if nobody was evaluated."""

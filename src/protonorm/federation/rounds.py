@@ -171,8 +171,11 @@ def _evaluate(task: Task, engine: Engine, policy: Policy, point: Checkpoint, rep
         for answer in engine.evaluate(orders, point.message, policy.part):
             if isinstance(answer, Lost):
                 lost[answer.id] = answer.reason
-            else:
+                continue
+            try:
                 tally.add(answer)
+            except ValueError as error:
+                lost[answer.id] = str(error)
         due = list(lost)
         if not due or policy.quorum < 1:
             return tally

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from protonorm.core.registry import nearest
+from protonorm.models.memory import lacks_memory
 
 SAMPLES = 2  # of a dry run
 SHOWN = 4  # layers at most that a sentence offers
@@ -138,7 +139,9 @@ def name_of(network: nn.Module, article: str = "the") -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Give the first line of an error message."""
+    """Give the first line of an error message; an error that says that memory is short goes on as it is."""
+    if lacks_memory(error):
+        raise error
     return (str(error) or type(error).__name__).splitlines()[0]
 
 

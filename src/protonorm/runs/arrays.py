@@ -46,6 +46,34 @@ def read_arrays(path: Path, stamp: str) -> Arrays:
     return _wide(read_sealed(path, stamp), path)
 
 
+def unfit(evaluation: Arrays, clients: int, classes: int) -> list[str]:
+    """Name the arrays of a round that cannot be: of the wrong length or type, or with numbers out of their range."""
+    tested = evaluation["ids"].size if "ids" in evaluation else clients
+    shown = evaluation["margins.classes"].size if "margins.classes" in evaluation else -1
+    sizes = {"clients": tested, "classes": classes}
+
+    def fits(name: str, array: NDArray[Any]) -> bool:
+        if name == "margins":
+            return array.shape == (shown,) and array.dtype.kind == "f"
+        if name in ("ids", "margins.classes"):
+            return _counts(array, array.size, clients if name == "ids" else classes)
+        kind, _, rest = name.partition(".")
+        unit = rest.partition(".")[0]
+        support = evaluation.get(f"support.{unit}", np.zeros(0))
+        if kind not in ("support", "correct") or not _counts(array, sizes.get(unit, -1)):
+            return False
+        return kind == "support" or (support.shape == array.shape and bool((array <= support).all()))
+
+    return [name for name, array in evaluation.items() if not fits(name, array)]
+
+
+def _counts(array: NDArray[Any], size: int, below: int | None = None) -> bool:
+    """Tell whether an array is a row of so many whole numbers from 0 on."""
+    if array.shape != (size,) or array.dtype.kind != "i":
+        return False
+    return not size or (array.min() >= 0 and (below is None or bool(array.max() < below)))
+
+
 def _wide(content: bytes, path: Path) -> Arrays:
     try:
         found = safetensors.numpy.load(content)

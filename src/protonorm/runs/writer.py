@@ -18,10 +18,10 @@ from protonorm import tensors
 from protonorm.files import PRIVATE_FILE, append, cut, damaged, make_folder, read_lines, replace, sealed
 from protonorm.runs import layout
 from protonorm.runs.arrays import encode_arrays, write_arrays
-from protonorm.runs.layout import committed, snapshot_rounds, stamp
+from protonorm.runs.layout import committed, refuse_rounds_without, snapshot_rounds, stamp
 from protonorm.runs.reader import Population, read_info, read_run
 from protonorm.runs.schema import ArrayRef, RoundRecord, RunInfo
-from protonorm.runs.states import FolderStore
+from protonorm.runs.states import FolderStore, trained_rounds
 from protonorm.tensors import Tensors, prefixed, under
 
 VERSIONS = ("protonorm", "torch", "torchvision", "numpy")
@@ -73,7 +73,7 @@ class RunWriter:
         """Write what the run is, once; refuse a folder that holds another experiment."""
         path = self.folder / layout.INFO
         if not path.exists():
-            self._refuse_rounds_without(layout.INFO)
+            refuse_rounds_without(self.folder, layout.INFO)
             write_arrays(self.folder / layout.POPULATION, population._asdict(), self._stamp("population", 0))
             replace(path, sealed(info.model_dump(mode="json"), pretty=True))
             return
@@ -86,11 +86,12 @@ class RunWriter:
         """Bring the folder back to its last committed round; None if there is none. All that is read is checked."""
         done = committed(self.folder)
         if not done:
-            self._refuse_rounds_without(layout.SERVER)
+            refuse_rounds_without(self.folder, layout.SERVER)
         held = self._load_server(done) if done else {}
+        trained = self._read_trained(held, done) if done else None
         self._cut_rounds(done)
         (self.folder / layout.FAILURE).unlink(missing_ok=True)
-        self._trained = held["trained"].tolist() if done else None
+        self._trained = trained
         self._clean_up()
         if self._trained is None:
             return None
@@ -98,7 +99,8 @@ class RunWriter:
 
     def tidy(self) -> None:
         """Remove the states of clients that a finished run no longer needs, if a kill has left some."""
-        self._trained = self._load_server(committed(self.folder))["trained"].tolist()
+        done = committed(self.folder)
+        self._trained = self._read_trained(self._load_server(done), done)
 
     def commit(self, point: Checkpoint, outcome: RoundOutcome) -> RoundRecord:
         """Make a round final. Clients have written their states; the rename of the server's file is the commit."""
@@ -134,9 +136,9 @@ class RunWriter:
         start = place.stat().st_size if place.exists() else 0
         record = RoundRecord(**outcome.record, arrays=ArrayRef(start=start, size=len(block)))
         append(place, block)
-        append(self.folder / layout.METRICS, sealed(record.model_dump(mode="json")))
+        append(self.folder / layout.METRICS, sealed(record.model_dump(mode="json"), owner=self.key))
         seconds = {name: float(f"{value:.4g}") for name, value in outcome.seconds.items()}
-        append(self.folder / layout.TIMINGS, sealed({"of": round, **seconds}))
+        append(self.folder / layout.TIMINGS, sealed({"of": round, **seconds}, owner=self.key))
         return record
 
     def _cut_rounds(self, done: int) -> None:
@@ -157,15 +159,6 @@ class RunWriter:
         last = max((place for place, line in enumerate(times, 1) if 1 <= _round_of(line) <= done), default=0)
         cut(timings, sum(map(len, times[:last])))
 
-    def _refuse_rounds_without(self, name: str) -> None:
-        """Refuse to begin anew in a folder that has rounds on record, which would be lost."""
-        rounds = len(read_lines(self.folder / layout.METRICS))
-        if rounds > 1:  # one may stand there of a round that was not committed
-            raise ValueError(
-                f"{self.folder / name} is missing, but {layout.METRICS} has {rounds} rounds on record. Restore the "
-                "file, or move the folder away to run the experiment again."
-            )
-
     def _note_versions(self, before: dict[str, str], now: dict[str, str]) -> None:
         """Say, and record, that a run goes on with other versions than those it began with."""
         other = [
@@ -182,6 +175,10 @@ class RunWriter:
 
     def _load_server(self, done: int) -> Tensors:
         return tensors.load(self.folder / layout.SERVER, self._stamp("server", done))
+
+    def _read_trained(self, held: Tensors, done: int) -> list[int]:
+        clients = read_info(self.folder / layout.INFO).experiment.clients
+        return trained_rounds(held, clients, done, self.folder / layout.SERVER)
 
     def _stamp(self, what: str, round: int) -> str:
         return stamp(self.key, what, round)
