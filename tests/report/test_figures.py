@@ -89,3 +89,20 @@ def test_the_bars_of_the_spirals_clients_add_up_to_their_samples(tmp_path):
     clients = len(found.population.train)
     assert max(tops) == (found.population.train + found.population.test).sum(1).max()
     assert len(tops) == clients * len(found.info.classes)
+
+
+def test_names_of_runs_are_text_in_every_figure(tmp_path):
+    """Two dollars would be a formula, and a label that begins with _ would be left out."""
+    found = run(spiral(), out=tmp_path).run
+    name = "_a $x^{2$ 中"
+    figures = [
+        convergence({name: found}),
+        distance_curves({name: found}),
+        margin_panels({name: {name: found}, "b": {name: found}}),
+        accuracy_curves({name: [found]}),
+    ]
+    for number, figure in enumerate(figures):
+        save_figure(figure, tmp_path / f"{number}.pdf")
+    shown = [figures[0].legends[0], figures[2].legends[0], figures[3].axes[0].get_legend()]
+    for legend in shown:
+        assert legend.get_texts()[0].get_text().startswith(r" _a \$x^{2\$ 中")

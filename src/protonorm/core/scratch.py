@@ -44,6 +44,7 @@ class Scratch:
 
     def remove(self) -> None:
         """Remove the folder and all that is in it."""
+        _empty(self.folder)
         self._lock.release()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -63,9 +64,20 @@ def remove_abandoned(place: Path, prefix: str) -> None:
             own = not hasattr(os, "getuid") or found.st_uid == os.getuid()
             if own and stat.S_ISDIR(found.st_mode) and _is_abandoned(folder, found):
                 if whole or (folder / LOCK).exists():
+                    _empty(folder)
                     shutil.rmtree(folder, ignore_errors=True)
                 else:
                     folder.rmdir()
+
+
+def _empty(folder: Path) -> None:
+    """Remove all that is in a folder but its lock, which goes last: while something is left, the folder is ours."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != LOCK:
+                path.unlink(missing_ok=True)
 
 
 def _is_abandoned(folder: Path, found: os.stat_result) -> bool:

@@ -204,8 +204,8 @@ def _remove_copy(folder: Path) -> None:
 
 def _remove_unfinished(place: Path) -> None:
     """Remove the copies that killed processes did not finish; anything else that is hidden there stays."""
-    with suppress(OSError):
-        for folder in place.glob(".*-*"):
+    for folder in place.glob(".*-*"):
+        with suppress(OSError):
             if folder.is_dir() and all(_is_ours(file.name) for file in folder.iterdir()):
                 remove_abandoned(place, folder.name)
 
