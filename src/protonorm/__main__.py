@@ -1,5 +1,14 @@
-"""Let `python -m protonorm` be `protonorm`."""
+"""Let `python -m protonorm` be `protonorm`, and import nothing from the folder that it is called in."""
 
-from protonorm.cli.app import main
+import os
+import sys
+
+# -m puts the current folder first: a torch.py that lies there would be executed. -P does not put it there.
+here = os.path.realpath(sys.path[0]) if sys.path and not sys.flags.safe_path else ""
+home = os.path.realpath(os.path.join(os.path.dirname(__file__), os.pardir))
+if here == os.path.realpath(os.curdir) and here != home:
+    del sys.path[0]
+
+from protonorm.cli.app import main  # noqa: E402
 
 main()

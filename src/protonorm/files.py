@@ -67,21 +67,25 @@ def cut(path: Path, size: int) -> None:
         os.truncate(path, size)
 
 
-def sealed(value: Mapping[str, Any], *, pretty: bool = False) -> bytes:
-    """Write a JSON object with a checksum inside: one line, or indented for people."""
+def sealed(value: Mapping[str, Any], *, pretty: bool = False, owner: str = "") -> bytes:
+    """Write a JSON object with a checksum inside: one line, or indented for people.
+
+    The checksum is one of the owner's name too: what was taken from another owner's file does not fit.
+    """
     indent = 2 if pretty else None
     text = json.dumps(value, indent=indent, allow_nan=False)
-    return json.dumps({**value, CHECKSUM: checksum(text.encode())}, indent=indent, allow_nan=False).encode() + b"\n"
+    found = checksum((owner + text).encode())
+    return json.dumps({**value, CHECKSUM: found}, indent=indent, allow_nan=False).encode() + b"\n"
 
 
-def unsealed(content: bytes, path: Path, *, pretty: bool = False) -> dict[str, Any]:
-    """Read what `sealed` wrote; a single changed byte is noticed, and the file named."""
+def unsealed(content: bytes, path: Path, *, pretty: bool = False, owner: str = "") -> dict[str, Any]:
+    """Read what `sealed` wrote; a single changed byte, or another owner, is noticed, and the file named."""
     found = parse_json(content, path)
     if not isinstance(found.pop(CHECKSUM, None), str):
         raise damaged(path, "it has no checksum")
     try:
-        same = sealed(found, pretty=pretty) == content
-    except ValueError:  # NaN and the like, which nobody writes
+        same = sealed(found, pretty=pretty, owner=owner) == content
+    except (ValueError, RecursionError):  # NaN and the like, which nobody writes
         same = False
     if not same:
         raise damaged(path, "it was changed after it was written, as its checksum says")

@@ -8,9 +8,10 @@ from pathlib import Path
 import safetensors
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from protonorm.files import BLANK, read_sealed, replace, seal
+from protonorm.files import BLANK, damaged, read_sealed, replace, seal
 
 Tensors = dict[str, Tensor]  # names like "model.head.weight"
 
@@ -104,4 +105,8 @@ def save(path: Path, tensors: Mapping[str, Tensor], stamp: str) -> None:
 
 def load(path: Path, stamp: str) -> Tensors:
     """Read a file that `save` wrote, if it is whole and what the stamp says."""
-    return decode(read_sealed(path, stamp))
+    content = read_sealed(path, stamp)
+    try:
+        return decode(content)
+    except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError) as error:
+        raise damaged(path, f"it is not a whole tensor file ({error})") from error

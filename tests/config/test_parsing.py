@@ -54,3 +54,23 @@ def test_a_bad_file_is_refused_with_a_sentence(tmp_path, text, said):
 def test_a_bad_word_is_refused_with_a_sentence(word, said):
     with pytest.raises(ValueError, match=said):
         read_settings([word])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("folder:", "folder:"),
+        ("folder:/my: pictures #1", "folder:/my: pictures #1"),
+        ("- x", "- x"),
+        ("5 # five", 5),
+        ("'5'", "5"),
+        ('"a\\x1bb"', "a\x1bb"),
+        ("{a: 1}", {"a": 1}),
+        ("[a, b]", ["a", "b"]),
+        ("null", None),
+        (" x ", "x"),
+        ("|", "|"),
+    ],
+)
+def test_a_text_without_quotes_is_taken_as_it_stands(text, value):
+    assert read_settings([f"name={text}"]) == {"name": value}

@@ -135,13 +135,17 @@ def unsealed_again(content):
     return value
 
 
-def damage_arrays(content, chance):
-    """Give a name and the bytes of a tensor file with the right checksum, in which an array is changed, lost or new."""
+def damage_arrays(content, chance, spared=()):
+    """Give a name and the bytes of a tensor file with the right checksum, in which an array is changed, lost or new.
+
+    Arrays whose names have one of the `spared` beginnings stay as they are.
+    """
     size = int.from_bytes(content[:8], "little")
     stamp = json.loads(content[8 : 8 + size])["__metadata__"]["stamp"].rpartition(" ")[0]
     arrays = dict(safetensors.numpy.load(content))
-    name = sorted(arrays)[chance.integers(len(arrays))] if arrays else ""
-    way = int(chance.integers(12)) if arrays else 1
+    names = sorted(name for name in arrays if not name.startswith(tuple(spared)))
+    name = names[chance.integers(len(names))] if names else ""
+    way = int(chance.integers(12)) if names else 1
     array = arrays.get(name, np.zeros(1))
     numbers = np.issubdtype(array.dtype, np.floating)
     changed = [

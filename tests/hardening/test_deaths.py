@@ -51,15 +51,24 @@ class Unsteady(FedProto):
         return pn.Step(step.state, {**step.message, "strange": torch.ones(1)}, step.metrics)
 
 
-SMALL = {"clients": 3, "rounds": 2}
+SMALL = {"clients": 2, "rounds": 2, "batch_size": 32}
 EXPERIMENTS = {
     "protonorm": SMALL,
     "partial participation": {"clients": 5, "rounds": 3, "participation": 0.4, "evaluate": "cohort"},
     "seldom evaluated": {"clients": 3, "rounds": 3, "evaluate_every": 2},
-    "quorum": {**SMALL, "rounds": 3, "quorum": 0.5, "algorithm": Unsteady()},
+    "quorum": {"clients": 3, "rounds": 3, "quorum": 0.5, "algorithm": Unsteady()},
     "fedtgp": {**SMALL, "algorithm": "fedtgp"},
     "fedavg": {**SMALL, "algorithm": "fedavg", "participation": 0.7},
 }
+
+
+@pytest.fixture(autouse=True)
+def _quick_to_collect():
+    """Set aside all that there is before a test, so that locks of processes that have died are found quickly."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 class Elsewhere:

@@ -1,5 +1,8 @@
 """Workers that send garbage, die or fall silent: the parent says so in a sentence or goes on, and never hangs."""
 
+import json
+import math
+import struct
 import subprocess
 import sys
 import threading
@@ -8,7 +11,7 @@ from contextlib import suppress
 import pytest
 import torch
 
-from protonorm.core import Lost, Order
+from protonorm.core.task import Lost, Order
 from protonorm.engines.processes import pool
 from protonorm.engines.processes.engine import Processes
 from protonorm.errors import Failed, TooFewReplies
@@ -42,10 +45,11 @@ def orders():
         if found.get("orders"):
             return found
 
-def answer(**more):
+def answer(counts=b"", **more):
     found = orders()
     for id, *_ in found["orders"]:
-        frame({"call": found["call"], "id": id, "metrics": {"loss": 1.0}, "seconds": 0.1} | more)
+        told = {"call": found["call"], "id": id, "metrics": {"loss": 1.0}, "seconds": 0.1} | more
+        frame(told, counts if found["verb"] == "evaluate" else b"")
 
 def live():
     while True:
@@ -93,10 +97,10 @@ AT_WORK = {  # it was ready
     "an empty header": "orders(); frame({}); os._exit(5)",
     "metrics that are no object": "answer(metrics=3); live()",
     "metrics that are no numbers": "answer(metrics={'loss': 'x'}); live()",
-    "metrics that are not finite": "answer(metrics={'loss': float('nan')}); live()",
-    "metrics that are huge": "answer(metrics={'loss': 10**400}); live()",
+    "metrics that are not finite": "\nwhile True:\n    answer(metrics={'loss': float('nan')})",
+    "a metric that is too large": "answer(metrics={'loss': 10**400}); live()",
     "seconds in words": "answer(seconds='long'); live()",
-    "seconds that are no time": "answer(seconds=float('nan')); live()",
+    "seconds that are no time": "\nwhile True:\n    answer(seconds=float('nan'))",
     "seconds that are nothing": "answer(seconds=None); live()",
     "an answer without tensors": "\nwhile True:\n    answer()",
     "an error of no kind, in no words": "answer(error=[], text={}); live()",
@@ -111,7 +115,7 @@ def begin(monkeypatch):
     """Put processes that obey a script of their own in the place of workers; end them all when the test is over."""
     started = []
 
-    def use(script):
+    def use(script, patience=100.0):
         def start_worker():
             command = [sys.executable, "-I", "-S", "-c", FAKE + script]
             started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
@@ -119,7 +123,7 @@ def begin(monkeypatch):
 
         monkeypatch.setattr(pool, "start_worker", start_worker)
         monkeypatch.setattr(pool, "GRACE", 0.3)
-        monkeypatch.setattr(pool, "START", 3.0)
+        monkeypatch.setattr(pool, "START", patience)
 
     yield use
     for process in started:
@@ -147,14 +151,14 @@ def within(do):
     return found[0]
 
 
-def outcome(tmp_path, **settings):
-    experiment = spiral(clients=3, rounds=1, retries=1, **settings)
-    return within(lambda: run(experiment, tmp_path, engine="processes", workers=2))
+def outcome(tmp_path, workers=1, **settings):
+    experiment = spiral(clients=2, rounds=1, retries=1, **settings)
+    return within(lambda: run(experiment, tmp_path, engine="processes", workers=workers))
 
 
 @pytest.mark.parametrize("script", AT_THE_START.values(), ids=AT_THE_START)
 def test_a_worker_that_does_not_begin_as_it_should(tmp_path, begin, script):
-    begin(script)
+    begin(script, patience=1.0)
     found = outcome(tmp_path)
     kinds = (ValueError,) if "refused" in script else (RuntimeError,) if "'error': 5" in script else (Failed,)
     assert isinstance(found, kinds), repr(found)
@@ -182,17 +186,44 @@ def test_with_a_quorum_the_run_goes_on_without_the_clients_of_a_bad_worker(tmp_p
         return (real, fake)[len(count) % 2]()
 
     monkeypatch.setattr(pool, "start_worker", start_worker)
-    monkeypatch.setattr(pool, "START", 100.0)
-    found = outcome(tmp_path, quorum=0.1)
+    found = outcome(tmp_path, workers=2, quorum=0.1)
     assert not isinstance(found, BaseException), repr(found)
     assert found.history[0].lost
 
 
-def test_counts_that_are_no_counts_are_those_of_a_client_that_was_not_evaluated(tmp_path, begin):
+COUNTS = {  # what a client counted over six classes: names, types and shapes, all numbers the same
+    "nothing": {},
+    "no samples": {"unseen": ("I64", [], 0)},
+    "too many classes": {"support": ("I64", [7], 1), "unseen": ("I64", [], 0)},
+    "shares": {"support": ("F64", [6], 1), "unseen": ("I64", [], 0)},
+    "several of the unseen": {"support": ("I64", [6], 1), "unseen": ("I64", [2], 0)},
+    "fewer than none": {"support": ("I64", [6], -1), "unseen": ("I64", [], 0)},
+    "more right than there are": {
+        "support": ("I64", [6], 1),
+        "unseen": ("I64", [], 0),
+        "correct.logits": ("I64", [6], 2),
+    },
+}
+
+
+def body(counts):
+    """Write tensors by hand, as nobody else does."""
+    header, content = {}, b""
+    for name, (kind, shape, value) in counts.items():
+        part = struct.pack("<q" if kind == "I64" else "<d", value) * math.prod(shape)
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [len(content), len(content) + len(part)]}
+        content += part
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + content if counts else b""
+
+
+@pytest.mark.parametrize("counts", COUNTS.values(), ids=COUNTS)
+def test_counts_that_are_no_counts_are_those_of_a_client_that_was_not_evaluated(tmp_path, begin, counts):
     """Training needs an answer that the schema allows: method `local` says nothing."""
-    begin("ready()\nwhile True:\n    answer()")
+    begin(f"ready()\nwhile True:\n    answer({body(counts)!r})")
     found = outcome(tmp_path, algorithm="local")
-    assert isinstance(found, Failed), repr(found)
+    assert isinstance(found, TooFewReplies), repr(found)
+    assert "cannot be evaluated" in str(found)
 
 
 def test_a_worker_that_stops_reading_does_not_stop_the_parent(tmp_path, begin):

@@ -1,13 +1,23 @@
 """The commands on the page make the same runs again."""
 
+import os
 import shlex
+import shutil
+import subprocess
 
 import pytest
 
 import protonorm as pn
 from protonorm.config.methods import experiments_of
 from protonorm.config.parsing import read_settings
-from protonorm.report.page.commands import commands, compare_command, run_command, settings_table, shell_text
+from protonorm.report.page.commands import (
+    commands,
+    compare_command,
+    run_command,
+    settings_table,
+    shell_text,
+    shell_word,
+)
 from protonorm.report.page.groups import by_method
 from protonorm.report.page.text import setting_text
 from protonorm.runs.schema import RunInfo
@@ -127,3 +137,44 @@ def test_columns_of_methods_have_empty_cells_for_settings_of_others(tmp_path):
 def test_values_are_read_back_as_they_were_written(value):
     (found,) = read_settings([f"x={setting_text(value)}"]).values()
     assert found == value
+
+
+NASTY = [
+    "=",
+    "=cmd",
+    "%d",
+    "*a",
+    "&a",
+    "!x",
+    "`",
+    "@",
+    "[a",
+    "a, b",
+    "{x",
+    "a: b",
+    "a #b",
+    "- a",
+    "",
+    " a ",
+    "null",
+    "1",
+    "1e5",
+]
+NASTY += ["a\x1b[31m", "a\nb", "\u202e", "\udcff", "'", '"', "\\n", "中文 😀", "$HOME", "$(true)", "a\x7f\x85"]
+
+
+@pytest.mark.parametrize("text", NASTY, ids=ascii)
+def test_any_text_is_read_back_as_it_was(text):
+    assert read_settings([f"name={setting_text(text)}"]) == {"name": text}
+    assert read_settings([f"name={setting_text([text, 1, text])}"]) == {"name": [text, 1, text]}
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize("word", [text for text in NASTY if text], ids=ascii)
+def test_a_shell_reads_any_word_as_it_was(word):
+    written = shell_word(word)
+    assert written.isprintable()
+    done = subprocess.run(
+        ["bash", "-c", f"printf %s {written}"], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"}
+    )
+    assert done.stdout == os.fsencode(word)

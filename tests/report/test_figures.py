@@ -61,13 +61,12 @@ def test_the_heat_map_holds_the_counts_and_equal_figures_are_equal_files(tmp_pat
 
 
 def test_distances_and_margins_are_those_of_the_record(tmp_path):
-    """Six classes have 15 pairs, whose distances are drawn before the first step and after each."""
+    """The least, the mean and the greatest distance, before the first step and after each."""
     found = run(spiral(), out=tmp_path).run
     along = first_distances(found)
-    assert along.shape == (found.rounds[0].server["alignment.steps"] + 1, 15)
+    assert along.shape == (found.rounds[0].server["alignment.steps"] + 1, 3)
     lines = {line.get_label(): line.get_ydata() for line in distance_curves({"spiral": found}).axes[0].lines}
-    np.testing.assert_allclose(lines["min"], along.min(1))
-    np.testing.assert_allclose(lines["max"], along.max(1))
+    np.testing.assert_allclose([lines[name] for name in ("min", "mean", "max")], along.T)
     bars = [bar.get_height() for bar in margin_panels({"spiral": {"protonorm": found}}).axes[0].patches]
     _, margins = found.margins(found.rounds[-1])
     np.testing.assert_allclose(bars, margins / margins.max())
@@ -90,3 +89,20 @@ def test_the_bars_of_the_spirals_clients_add_up_to_their_samples(tmp_path):
     clients = len(found.population.train)
     assert max(tops) == (found.population.train + found.population.test).sum(1).max()
     assert len(tops) == clients * len(found.info.classes)
+
+
+def test_names_of_runs_are_text_in_every_figure(tmp_path):
+    """Two dollars would be a formula, and a label that begins with _ would be left out."""
+    found = run(spiral(), out=tmp_path).run
+    name = "_a $x^{2$ 中"
+    figures = [
+        convergence({name: found}),
+        distance_curves({name: found}),
+        margin_panels({name: {name: found}, "b": {name: found}}),
+        accuracy_curves({name: [found]}),
+    ]
+    for number, figure in enumerate(figures):
+        save_figure(figure, tmp_path / f"{number}.pdf")
+    shown = [figures[0].legends[0], figures[2].legends[0], figures[3].axes[0].get_legend()]
+    for legend in shown:
+        assert legend.get_texts()[0].get_text().startswith(r" _a \$x^{2\$ 中")

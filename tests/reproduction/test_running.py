@@ -167,6 +167,8 @@ def flip(path):
         ("failure.json", strip),
         ("evaluations.bin", flip),
         ("evaluations.bin", remove),
+        ("population.safetensors", flip),
+        ("population.safetensors", remove),
     ],
 )
 def test_a_damaged_run_is_named_and_the_others_go_on(tmp_path, runs, file, damage):

@@ -18,7 +18,7 @@ def rewrite(path, change, pretty=True, line=None):
     value = parse_json(lines[place], path)
     value.pop("checksum")
     change(value)
-    lines[place] = sealed(value, pretty=pretty)
+    lines[place] = sealed(value, pretty=pretty, owner="" if pretty else "key")
     path.write_bytes(b"".join(lines))
 
 

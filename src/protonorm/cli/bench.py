@@ -13,6 +13,7 @@ from protonorm.cli.console import print_json, reporting, say
 from protonorm.cli.options import Json
 from protonorm.cli.progress import Display
 from protonorm.cli.tables import make_table
+from protonorm.core.text import visible
 
 Names = Annotated[
     list[str] | None,
@@ -41,7 +42,7 @@ def bench(names: Names = None, to: To = None, as_json: Json = False) -> None:
             kept[name] = found | {"file": str(path)}
             if not as_json:
                 say(results_table(package.BENCHMARKS[name], rows, found))
-                say(f"Kept: {path}")
+                say(visible(f"Kept: {path}"))
         if as_json:
             print_json(kept)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -13,10 +14,13 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from protonorm.cli.tables import visible_lines
 from protonorm.errors import Failed
+from protonorm.models.memory import lacks_memory
 
 REFUSED, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
 PAGE = 110  # characters a line where there is no terminal to ask
+LONG_WORD = re.compile(r"(\S{80})\S{340,}(\S{80})")  # of more than 500 characters: longer than a path that is meant
 
 
 def say(what: Any) -> None:
@@ -24,7 +28,7 @@ def say(what: Any) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = PAGE
-    console.print(what, soft_wrap=isinstance(what, str))
+    console.print(visible_lines(what) if isinstance(what, str) else what, soft_wrap=isinstance(what, str))
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -33,23 +37,25 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def complain(sentence: str) -> None:
-    """Say what is wrong on the error stream."""
-    sys.stderr.write(f"protonorm: {sentence}\n")
+    """Say what is wrong on the error stream; further lines are indented, so that none passes for another complaint."""
+    lines = visible_lines(LONG_WORD.sub(r"\1…\2", sentence)).split("\n")
+    sys.stderr.write("protonorm: " + "\n  ".join(lines) + "\n")
 
 
 @contextmanager
-def reporting(*, quiet: bool = False) -> Iterator[None]:
+def reporting(*, quiet: bool = False, no_own_code: bool = False) -> Iterator[None]:
     """Show progress; turn what can go wrong into a sentence and an exit code. PROTONORM_DEBUG=1 shows tracebacks."""
     from protonorm.cli.progress import showing_progress
+    from protonorm.core.own_code import without_own_code
 
     if os.environ.get("PROTONORM_DEBUG"):
-        with showing_progress(quiet=quiet):
+        with without_own_code(no_own_code), showing_progress(quiet=quiet):
             yield
         return
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: complain(str(message))
         try:
-            with showing_progress(quiet=quiet):
+            with without_own_code(no_own_code), showing_progress(quiet=quiet):
                 yield
         except KeyboardInterrupt:
             complain("Stopped. Finished rounds are kept; the same command goes on from there.")
@@ -63,3 +69,16 @@ def reporting(*, quiet: bool = False) -> Iterator[None]:
         except Failed as error:
             complain(str(error))
             raise typer.Exit(FAILED) from None
+        except (MemoryError, RuntimeError) as error:
+            if not lacks_memory(error):
+                raise
+            complain(f"There is not enough memory{_asked(error)}; smaller data, networks or batches need less.")
+            raise typer.Exit(FAILED) from None
+
+
+def _asked(error: BaseException) -> str:
+    """Say how much memory was asked for, if the error says it."""
+    found = re.search(r"allocate (\d+) bytes|allocate ([\d.]+ \w+)", str(error))
+    if not found:
+        return ""
+    return f" ({int(found[1]) / 2**30:.1f} GiB at once)" if found[1] else f" ({found[2]} at once)"

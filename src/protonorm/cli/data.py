@@ -10,6 +10,7 @@ import typer
 from protonorm.cli.console import print_json, reporting, say
 from protonorm.cli.options import Json
 from protonorm.cli.tables import Column, make_table
+from protonorm.core.text import visible
 
 data = typer.Typer(no_args_is_help=True, help="See which data sets are there, and prepare others.")
 
@@ -57,7 +58,7 @@ def download(name: Name, root: Root = None, mirror: Mirror = None, check: Check 
         fetch_archives(name, folder, mirror=mirror, checked=check)
         path, arrays = prepare_archives(name, folder, root, checked=check)
         say(summary(path, arrays))
-        say(f"The archives are in {folder}; they are no longer needed.")
+        say(visible(f"The archives are in {folder}; they are no longer needed."))
 
 
 def names() -> list[str]:
@@ -99,4 +100,4 @@ def states_table(found: list[dict[str, Any]], root: Path) -> Any:
 def summary(path: Path, arrays: Any) -> str:
     """Say what was prepared."""
     samples, *size = arrays.images.shape
-    return f"{path}: {samples} pictures, {'×'.join(map(str, size))}, {len(arrays.classes)} classes."
+    return f"{visible(str(path))}: {samples} pictures, {'×'.join(map(str, size))}, {len(arrays.classes)} classes."

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from math import prod
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from protonorm.cli.console import print_json, reporting, say
-from protonorm.cli.options import Json
+from protonorm.cli.options import Json, NoOwnCode
+
+WIDEST, MOST_CLASSES = 2**16, 2**20
+LARGEST = 2**24  # numbers of a sample: sixteen of them are looked at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,13 +32,14 @@ def inspect(
     shape: Annotated[
         str, typer.Option(help="Of one sample: channels × height × width, or a vector's length.")
     ] = "3x32x32",
-    feature_dim: Annotated[int, typer.Option("--d", min=1, help="Width of the decision layer.")] = 512,
-    classes: Annotated[int, typer.Option(min=1, help="Number of classes.")] = 10,
+    feature_dim: Annotated[int, typer.Option("--d", min=1, max=WIDEST, help="Width of the decision layer.")] = 512,
+    classes: Annotated[int, typer.Option(min=1, max=MOST_CLASSES, help="Number of classes.")] = 10,
     layer: Annotated[str | None, typer.Option(help="Layer to cut at; the last linear one if not given.")] = None,
     as_json: Json = False,
+    no_own_code: NoOwnCode = False,
 ) -> None:
     """Show where a network is cut, how large it is, what it costs, and whether its features can be negative."""
-    with reporting():
+    with reporting(no_own_code=no_own_code):
         size = read_shape(shape)
         from protonorm.models.choose import chosen, networks
         from protonorm.models.facts import examine
@@ -49,9 +54,16 @@ def inspect(
 
 def read_shape(text: str) -> tuple[int, ...]:
     """Read 3x32x32, 3×32×32 or 2."""
-    if not re.fullmatch(r"[1-9]\d*([x×,][1-9]\d*)*", text.lower()):
-        raise ValueError(f"--shape {text} is refused: expected numbers such as 3x32x32 for pictures, or 2 for vectors.")
-    return tuple(map(int, re.split("[x×,]", text.lower())))
+    from protonorm.core.types import shortened
+
+    if not re.fullmatch(r"[1-9][0-9]{0,8}([x×,][1-9][0-9]{0,8})*", text.lower()):
+        raise ValueError(
+            f"--shape {shortened(text)} is refused: expected numbers such as 3x32x32 for pictures, or 2 for vectors."
+        )
+    size = tuple(map(int, re.split("[x×,]", text.lower())))
+    if prod(size) > LARGEST:
+        raise ValueError(f"--shape {shortened(text)} is refused: a sample of {LARGEST} numbers is the largest.")
+    return size
 
 
 def facts_table(found: Sequence[Facts], shape: tuple[int, ...], classes: int) -> Table:

@@ -7,7 +7,24 @@ from typing import Annotated
 
 import typer
 
-Out = Annotated[Path | None, typer.Option(help="Folder of all runs; PROTONORM_RUNS or ./runs if not given.")]
+
+def read_path(text: str | Path) -> Path:
+    """Refuse a path that no file can have; an empty one would mean the current folder."""
+    if not str(text) or "\0" in str(text):
+        raise typer.BadParameter("expected the path of a file or folder.")
+    return Path(text)
+
+
+Out = Annotated[
+    Path | None,
+    typer.Option(parser=read_path, metavar="PATH", help="Folder of all runs; PROTONORM_RUNS or ./runs if not given."),
+]
+NoOwnCode = Annotated[
+    bool,
+    typer.Option(
+        "--no-own-code", help="Refuse every file.py:Name, whose code would be run; so does PROTONORM_NO_OWN_CODE=1."
+    ),
+]
 EngineName = Annotated[str | None, typer.Option("--engine", help="Where clients live: see `protonorm list engines`.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Processes to use; all cores if not given.")]
+Workers = Annotated[int | None, typer.Option(min=1, max=4096, help="Processes to use; all cores if not given.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]

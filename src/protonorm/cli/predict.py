@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from protonorm.cli.console import print_json, reporting, say
-from protonorm.cli.options import Json, Out
+from protonorm.cli.options import Json, NoOwnCode, Out
 from protonorm.cli.tables import make_table
+from protonorm.core.text import visible
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,11 +32,12 @@ def export(
     out: Out = None,
     network: Own = None,
     algorithm: Method = None,
+    no_own_code: NoOwnCode = False,
 ) -> None:
     """Write a trained client into a folder of its own: weights, prototypes, classes."""
-    with reporting():
+    with reporting(no_own_code=no_own_code):
         found = find_client(run, client, out, network, algorithm)
-        say(f"Client {client} of {found.info.run}: {found.save(path)}")
+        say(visible(f"Client {client} of {found.info.run}: {found.save(path)}"))
 
 
 def predict(
@@ -50,9 +52,10 @@ def predict(
     network: Own = None,
     algorithm: Method = None,
     as_json: Json = False,
+    no_own_code: NoOwnCode = False,
 ) -> None:
     """Say of pictures which class a trained client takes them for, and how sure each rule is."""
-    with reporting(quiet=as_json):
+    with reporting(quiet=as_json, no_own_code=no_own_code):
         found = find_client(source, client, out, network, algorithm)
         confidence = found.confidence(read_pictures(images, found.info.input))
         if as_json:

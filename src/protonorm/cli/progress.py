@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from protonorm.core.progress import listening
+from protonorm.core.text import visible
 
 if TYPE_CHECKING:
     from protonorm.federation.rounds import Round
@@ -48,6 +49,7 @@ class Display:
     def __call__(self, what: str, done: int, whole: int) -> None:
         """Show how far a piece of work is; short work is not worth showing."""
         now = time.monotonic()
+        what = visible(what)
         begun = self._begun.setdefault(what, now)
         if now - begun >= LATE:
             self.show(what, done, whole, left=(now - begun) / done * (whole - done) if done and whole else None)
@@ -59,6 +61,7 @@ class Display:
         self, what: str, done: int, whole: int, note: str = "", left: float | None = None, *, now: bool = False
     ) -> None:
         """Show how far a piece of work is: move its bar, or say a line if the last one was long ago or `now` is set."""
+        what, note = visible(what), visible(note)
         share = f"{done}/{whole}" if whole else str(done)
         if self._console.is_terminal:
             if not self._live.live.is_started:
@@ -77,7 +80,7 @@ class Display:
 
     def say(self, line: str) -> None:
         """Say one line."""
-        self._console.print(line, soft_wrap=True)
+        self._console.print(visible(line), soft_wrap=True)
 
     def _leave(self) -> None:
         """Leave the bars as they are, and the terminal to whoever writes next."""

@@ -12,8 +12,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from protonorm.cli.console import complain, reporting, say
-from protonorm.cli.options import EngineName, Out, Workers
+from protonorm.cli.options import EngineName, NoOwnCode, Out, Workers
 from protonorm.cli.tables import Column, bold, make_table
+from protonorm.core.text import visible
 
 if TYPE_CHECKING:
     from protonorm.cli.progress import RoundDisplay
@@ -57,9 +58,10 @@ def reproduce(
     render_only: RenderOnly = False,
     check: Check = False,
     listed: Listed = False,
+    no_own_code: NoOwnCode = False,
 ) -> None:
     """Make the paper's tables and figures again: run what is missing, resume what was begun, use what is done."""
-    with reporting():
+    with reporting(no_own_code=no_own_code):
         if listed:
             say(listing(names or ["all"]))
             return
@@ -67,7 +69,7 @@ def reproduce(
         refuse_early(task, engine, run=not render_only, check=check)
         written = task.write() if render_only else task.run(engine, workers, complain, follow)
         for path in (path for one in written for path in one.paths):
-            say(f"Wrote {path}")
+            say(visible(f"Wrote {path}"))
         for one in written:
             show(one)
         if check:
@@ -116,9 +118,13 @@ def refuse_early(task: Reproduction, engine: str | None, *, run: bool, check: bo
 
 def read_seeds(text: str) -> list[int]:
     """Read seeds such as 0,1,2."""
+    from protonorm.core.types import shortened
+
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts):
-        raise ValueError(f"--seeds {text} is refused: expected whole numbers with commas between them, such as 0,1,2.")
+    if not all(part.isdecimal() and len(part) < 19 for part in parts):
+        raise ValueError(
+            f"--seeds {shortened(text)} is refused: expected whole numbers with commas between them, such as 0,1,2."
+        )
     return list(dict.fromkeys(map(int, parts)))
 
 
@@ -134,23 +140,23 @@ def show(written: Written) -> None:
     for table in written.tables:
         say(terminal_table(table, written.findings.profile))
     for sentence in written.remarks:
-        say(f"{written.findings.study.name}: {sentence}")
+        say(visible(f"{written.findings.study.name}: {sentence}"))
 
 
 def terminal_table(table: Table, profile: Profile) -> RichTable:
     """Lay out a table for the terminal; what the paper prints stands below ours."""
     columns, before = [Column(table.corner)], ""
     for group, name in table.titled_columns:
-        columns.append(Column(f"{group}\n{name}" if group != before else name, "right"))
+        columns.append(Column(f"{visible(group)}\n{visible(name)}" if group != before else visible(name), "right"))
         before = group  # stands above the first of its columns only
-    rows = [[Text(row), *map(_entry, entries)] for row, entries in table.rows]
+    rows = [[bold(row, False), *map(_entry, entries)] for row, entries in table.rows]
     stamp = f"{profile.stamp}: " if profile.stamp else ""
     return make_table(stamp + table.title, columns, rows, table.explanation)
 
 
 def _entry(entry: TableEntry) -> Text:
     shown = bold(entry.text, entry.bold)
-    return Text.assemble(shown, "\n", (entry.below, "dim")) if entry.below else shown
+    return Text.assemble(shown, "\n", (visible(entry.below), "dim")) if entry.below else shown
 
 
 def judge(written: list[Written]) -> None:
@@ -163,7 +169,7 @@ def judge(written: list[Written]) -> None:
         profile = written[0].findings.profile.name
         raise ValueError(f"There is nothing to check: no finished cell has a tolerance for the profile {profile!r}.")
     for verdict in verdicts:
-        say(f"{'agrees' if verdict.passed else 'DIFFERS'}: {verdict.sentence}")
+        say(visible(f"{'agrees' if verdict.passed else 'DIFFERS'}: {verdict.sentence}"))
     failed = sum(not verdict.passed for verdict in verdicts)
     if failed:
         raise Failed(f"{failed} of {len(verdicts)} checks differ from the paper.")

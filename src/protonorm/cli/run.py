@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from protonorm.cli.console import print_json, reporting, say
-from protonorm.cli.options import EngineName, Json, Out, Workers
+from protonorm.cli.options import EngineName, Json, NoOwnCode, Out, Workers
+from protonorm.core.text import visible
 
 Words = Annotated[
     list[str] | None,
@@ -24,9 +25,10 @@ def run(
     engine: EngineName = None,
     workers: Workers = None,
     as_json: Json = False,
+    no_own_code: NoOwnCode = False,
 ) -> None:
     """Run one experiment; resume it if it was begun, show it if it is done."""
-    with reporting(quiet=as_json):
+    with reporting(quiet=as_json, no_own_code=no_own_code):
         from protonorm.analysis.comparison import rows
         from protonorm.analysis.summaries import plain_run
         from protonorm.cli.progress import RoundDisplay
@@ -47,4 +49,4 @@ def run(
             print_json(plain_run(found))
         else:
             say(comparison_table(found.info.key, rows({found.info.experiment.algorithm.name: [found]})))
-            say(f"Record: {found.folder}")
+            say(f"Record: {visible(str(found.folder))}")

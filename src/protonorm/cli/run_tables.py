@@ -23,6 +23,7 @@ from protonorm.analysis.wording import (
     why_bold,
 )
 from protonorm.cli.tables import Column, bold, make_table
+from protonorm.core.text import visible
 from protonorm.runs.reader import Run
 
 NARROW = ("accuracy", "best", "last")  # the columns beside gains
@@ -107,7 +108,7 @@ def _caption(rows: Sequence[Row], *, gains: bool) -> str:
         _about_gains(rows) if gains else "",
     ]
     told += [why_bold(rows), *who_gains_lines(rows), p_values(rows), meaning_of_rules(rows)]
-    told += sorted({f"{row.method} {row.note}." for row in rows if row.note})
+    told += sorted({visible(f"{row.method} {row.note}.") for row in rows if row.note})
     return "\n".join(line.strip() for line in told if line)
 
 

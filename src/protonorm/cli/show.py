@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from protonorm.cli.console import complain, print_json, reporting, say
 from protonorm.cli.options import Json, Out
+from protonorm.core.text import visible
 
 if TYPE_CHECKING:
     from protonorm.runs.reader import Run
@@ -24,20 +23,20 @@ def show(
     """Show the runs in a folder, or one run."""
     with reporting():
         from protonorm.analysis.comparison import rows
+        from protonorm.analysis.reading import read_some, read_whole
         from protonorm.analysis.summaries import plain_run
         from protonorm.cli.run_tables import comparison_table, runs_table
         from protonorm.runs.layout import find_run, find_runs, runs_root
-        from protonorm.runs.reader import read_run
 
         root = runs_root(out)
         if run is None:
-            runs = readable(find_runs(root))
+            runs = read_some(find_runs(root), complain)
             if as_json:
                 print_json({"runs": [plain_run(one) for one in runs]})
             else:
-                say(runs_table(runs) if runs else f"There are no runs in {root}.")
+                say(runs_table(runs) if runs else visible(f"There are no runs in {root}."))
             return
-        found = read_run(find_run(root, run))
+        found = read_whole(find_run(root, run))
         if as_json:
             print_json(plain_run(found) | {"history": [record.model_dump(mode="json") for record in found.rounds]})
         else:
@@ -53,25 +52,10 @@ def run_lines(run: Run) -> str:
     rule = run.info.headline
     values = [record.rules.get(rule) for record in run.rounds]
     lines = [
-        f"Pooled accuracy in per cent, rule {rule}:",
+        f"Pooled accuracy in per cent, rule {visible(rule)}:",
         curve([value.pooled if value else None for value in values]),
-        standing(run),
-        *(f"{name}: {json.dumps(value)}" for name, value in run.info.experiment.plain().items()),
+        visible(standing(run)),
+        *(f"{visible(name)}: {json.dumps(value)}" for name, value in run.info.experiment.plain().items()),
         f"versions: {json.dumps(run.info.versions)}",
     ]
     return "\n".join(lines)
-
-
-def readable(folders: Sequence[Path]) -> list[Run]:
-    """Read runs; of a damaged one say what is wrong, and go on."""
-    from protonorm.runs.reader import read_run
-
-    found = []
-    for folder in folders:
-        try:
-            run = read_run(folder)
-            run.summary()  # reads the arrays too
-            found.append(run)
-        except ValueError as error:
-            complain(str(error))
-    return found

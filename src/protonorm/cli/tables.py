@@ -9,6 +9,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from protonorm.core.text import visible
+
 
 class Column(NamedTuple):
     """A column of a table."""
@@ -21,22 +23,27 @@ class Column(NamedTuple):
 def make_table(
     title: str, columns: Iterable[Column | str], rows: Iterable[Sequence[str | Text]], caption: str = ""
 ) -> Table:
-    """Lay out a table; what stands in it is text, never markup."""
+    """Lay out a table; what stands in it is text, never markup; a cell that is no Text already is one line of it."""
     table = Table(
-        title=Text(title), caption=Text(caption) if caption else None, box=SIMPLE_HEAD, title_justify="left",
-        caption_justify="left",
+        title=Text(visible(title)), caption=Text(visible_lines(caption)) if caption else None, box=SIMPLE_HEAD,
+        title_justify="left", caption_justify="left",
     )  # fmt: skip
     for column in columns:
         one = column if isinstance(column, Column) else Column(column)
-        table.add_column(Text(one.heading), justify=one.justify, no_wrap=one.no_wrap, overflow="fold")
+        table.add_column(Text(visible_lines(one.heading)), justify=one.justify, no_wrap=one.no_wrap, overflow="fold")
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+        table.add_row(*(cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row))
     return table
 
 
+def visible_lines(text: str) -> str:
+    """Write text so that a terminal shows it and obeys nothing in it; line breaks stay."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
 def bold(text: str, wanted: bool = True) -> Text:
-    """Write a text, in bold type if wanted."""
-    return Text(text, style="bold" if wanted else "")
+    """Write a text in one line, in bold type if wanted."""
+    return Text(visible(text), style="bold" if wanted else "")
 
 
 def entries_table(title: str, entries: Mapping[str, Any]) -> Table:

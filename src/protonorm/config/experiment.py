@@ -23,6 +23,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticSerializationError
 
 from protonorm.config.components import build, changed_fields, describe, known_fields, registered_name, sentences
 from protonorm.config.kinds import COMPONENTS, KINDS
@@ -272,7 +273,10 @@ class Experiment(BaseModel):
     def key(self) -> str:
         """Name the run: readable words, and a hash of everything that decides its numbers."""
         left_out = {*UNDECISIVE, *(() if self.depends_on_rounds else ("rounds",))}
-        plain = {"format": FORMAT, **self.model_dump(mode="json", exclude=left_out)}
+        try:
+            plain = {"format": FORMAT, **self.model_dump(mode="json", exclude=left_out)}
+        except PydanticSerializationError as error:  # data that cannot be read have no description
+            raise ValueError(str(error).partition("Error: ")[2] or str(error)) from error
         digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:10]
         words = [plain["algorithm"]["name"], plain["dataset"]["name"], f"seed{self.seed}", digest]
         return "-".join(_short(re.sub(r"[^\w.-]+", "-", word.split(":")[-1].lower())) for word in words)

@@ -15,6 +15,7 @@ from protonorm.config.plain import Unfit, load_plain
 from protonorm.core.types import shortened, shown
 
 NESTED = (*COMPONENTS, "lr_schedule")  # settings that have settings of their own
+QUOTES = "'\"[{"  # what begins a text, a list or a map that YAML has to read
 LARGEST = 2**20  # bytes of a settings file
 LONGEST = 300  # characters of a path, or of what is wrong with a file, in a sentence
 
@@ -64,9 +65,14 @@ def _assign_inside(held: dict[str, Any], fields: Sequence[str], value: Any) -> N
 
 
 def parse_value(name: str, text: str) -> Any:
-    """Read a value as YAML does: numbers, true and false, null, lists in brackets, else text."""
+    """Read a value as YAML does: numbers, true and false, null, text in quotes, lists and maps in brackets, else text.
+
+    A text without quotes is taken as it stands: colons, dashes and # have no meaning in a word of a command line.
+    """
+    bare = text.strip()
     try:
-        return load_plain(text) if text.strip() else text
+        found = load_plain(bare) if bare else text
+        return bare if isinstance(found, str | list | dict) and bare and bare[0] not in QUOTES else found
     except ReaderError:
         return text  # it has characters that YAML does not take, so that it is nothing but text
     except Unfit as error:

@@ -48,7 +48,10 @@ class Client:
 
     def load(self, state: Tensors) -> SplitModel:
         """Put the remembered weights into the model."""
-        self.model.load_state_dict(under(state, "model"))
+        try:
+            self.model.load_state_dict(under(state, "model"))
+        except RuntimeError as error:
+            raise ValueError(f"The weights of client {self.id} do not fit the network: {error}") from error
         return self.model
 
     def part(self, name: str) -> Samples:

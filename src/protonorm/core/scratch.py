@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -15,6 +16,7 @@ from typing import Self
 from filelock import FileLock, Timeout
 
 LOCK = "lock"  # held as long as the folder's process lives
+ENDING = r"[a-z0-9_]{8}"  # what stands behind the prefix in the name of a temporary folder
 YOUNG = 60.0  # seconds in which a folder may still be without its lock
 
 
@@ -42,18 +44,40 @@ class Scratch:
 
     def remove(self) -> None:
         """Remove the folder and all that is in it."""
+        _empty(self.folder)
         self._lock.release()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def remove_abandoned(place: Path, prefix: str) -> None:
-    """Remove the folders of processes that have ended; those of other users and of living processes stay."""
-    for folder in place.glob(f"{prefix}*"):
+    """Remove the folders of processes that have ended; those of other users, other names and living processes stay.
+
+    A prefix ends with a hyphen. A folder without a lock may be anybody's, and is removed only if it is empty; whoever
+    has looked into a folder gives its whole name instead.
+    """
+    whole = not prefix.endswith("-")
+    for folder in place.glob("*"):
+        if not re.fullmatch(re.escape(prefix) + ("" if whole else ENDING), folder.name):
+            continue
         with suppress(OSError):
             found = folder.lstat()
             own = not hasattr(os, "getuid") or found.st_uid == os.getuid()
             if own and stat.S_ISDIR(found.st_mode) and _is_abandoned(folder, found):
-                shutil.rmtree(folder, ignore_errors=True)
+                if whole or (folder / LOCK).exists():
+                    _empty(folder)
+                    shutil.rmtree(folder, ignore_errors=True)
+                else:
+                    folder.rmdir()
+
+
+def _empty(folder: Path) -> None:
+    """Remove all that is in a folder but its lock, which goes last: while something is left, the folder is ours."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != LOCK:
+                path.unlink(missing_ok=True)
 
 
 def _is_abandoned(folder: Path, found: os.stat_result) -> bool:

@@ -206,10 +206,11 @@ def _remove_copy(folder: Path) -> None:
 
 def _remove_unfinished(place: Path) -> None:
     """Remove the copies that killed processes did not finish; anything else that is hidden there stays."""
-    with suppress(OSError):
+    with suppress(OSError):  # a place that cannot be looked into holds nothing that we could remove
         for folder in place.glob(".*-*"):
-            if folder.is_dir() and all(_is_ours(file.name) for file in folder.iterdir()):
-                remove_abandoned(place, folder.name)
+            with suppress(OSError):
+                if folder.is_dir() and all(_is_ours(file.name) for file in folder.iterdir()):
+                    remove_abandoned(place, folder.name)
 
 
 def _is_ours(name: str) -> bool:

@@ -67,8 +67,8 @@ def count_answers(algorithm: Algorithm, client: Client, samples: Samples, state:
     """Count answers by class and rule in one pass over samples.
 
     support (K,), and for each rule correct.<rule> (K,), predicted.<rule> (K,); for rules with probabilities also
-    surprise.<rule> (), the sum of −log p of the true class, and bins.<rule> (3, 15): samples, their confidence and their
-    right answers, by confidence.
+    surprise.<rule> (), the sum of −log p of the true class, and bins.<rule> (3, 15): samples, their confidence and
+    their right answers, by confidence.
     """
     client.load(state).eval()
     device, classes = client.device, client.num_classes
@@ -95,7 +95,7 @@ def _add(counts: Tensors, name: str, shape: tuple[int, ...], index: Tensor, valu
 
 def _add_probabilities(counts: Tensors, rule: str, score: Tensor, y: Tensor, right: Tensor) -> None:
     """Add up how surprising the true classes (B,) are to the softmax of scores (B, K), and how sure it is."""
-    logs = score.double().log_softmax(1)
+    logs = score.double().log_softmax(1).nan_to_num(nan=LEAST_LOG)  # a network may have left the numbers
     surprise = -logs.gather(1, y.unsqueeze(1)).clamp(min=LEAST_LOG).sum()
     counts[f"surprise.{rule}"] = counts.get(f"surprise.{rule}", 0.0) + surprise
     sure = logs.amax(1).exp()  # (B,) confidence of the answers

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from protonorm.core.task import Counts
+from protonorm.federation.client import BINS
 from protonorm.geometry.prototypes import margins, spread
 from protonorm.runs.accuracy import (
     Integers,
@@ -37,7 +39,7 @@ class Tally:
         self._rules: dict[str, RuleTally | None] = dict.fromkeys(rules)
 
     def add(self, counts: Counts) -> None:
-        """Take in one client's counts; under a rule that it lacks it counts as wrong."""
+        """Take in one client's counts, which `check` has found good; under a rule that it lacks it counts as wrong."""
         found = {name: value.numpy() for name, value in under(counts.counts, self.part).items()}
         self._ids.append(counts.id)
         self._support.append(int(found["support"].sum()))
@@ -48,6 +50,23 @@ class Tally:
                 held = self._rules[rule] = RuleTally(rule, self._num_classes, len(self._ids) - 1)
             if held is not None:
                 held.add(found)
+
+    def check(self, counts: Counts) -> None:
+        """Refuse, with a sentence, counts that are missing, of another kind, or more than there are samples."""
+        held = under(counts.counts, self.part)
+        whole, fractions = (torch.int64, (self._num_classes,)), torch.float64
+        kinds = {"correct": whole, "predicted": whole, "surprise": (fractions, ()), "bins": (fractions, (3, BINS))}
+        wanted = {"support": whole, "unseen": (torch.int64, ())}
+        wanted |= {name: kinds[kind] for name in held if (kind := name.partition(".")[0]) in kinds}
+        for name, (dtype, shape) in wanted.items():
+            found = held.get(name)
+            if found is None or found.dtype != dtype or found.shape != shape or not bool((found >= 0).all()):
+                unit = "whole numbers" if dtype is torch.int64 else "numbers"
+                raise ValueError(f"The counts of client {counts.id} have no {self.part}.{name} of {shape} {unit}.")
+            if name.startswith("correct.") and bool((found > held["support"]).any()):
+                raise ValueError(f"The counts of client {counts.id} have more right answers than samples in {name}.")
+            if name.startswith("predicted.") and found.sum() != held["support"].sum():
+                raise ValueError(f"The counts of client {counts.id} do not have an answer for each sample in {name}.")
 
     def accuracies(self) -> dict[str, Accuracy | None]:
         """Condense each rule; None for one that does not exist yet. Nothing if nobody was evaluated."""

@@ -170,7 +170,7 @@ class SimulatedSite:
 
 
 def hold_out(train: NDArray[np.int64], share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Hold samples out of a client's training part (n,), which is in a random order: ⌈share·n⌉, but never the last one."""
+    """Hold ⌈share·n⌉ samples out of a client's training part (n,), which is in a random order, but never the last."""
     held = min(math.ceil(share * len(train) - 1e-9), len(train) - 1)
     return train[: len(train) - held], train[len(train) - held :]
 

@@ -204,6 +204,12 @@ def _evaluate(task: Task, engine: Engine, policy: Policy, point: Checkpoint, rep
             if isinstance(answer, Lost):
                 lost[answer.id] = answer.reason
                 continue
+            try:
+                for tally in tallies:
+                    tally.check(answer)
+            except ValueError as error:
+                lost[answer.id] = str(error)
+                continue
             for tally in tallies:
                 tally.add(answer)
         due = list(lost)

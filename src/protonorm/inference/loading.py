@@ -17,7 +17,7 @@ from protonorm.inference.trained import FORMAT, INFO, STAMP, WEIGHTS, ClientInfo
 from protonorm.models.choose import Network, Recipe
 from protonorm.runs import layout
 from protonorm.runs.reader import Run, read_run, typed
-from protonorm.runs.states import FolderStore
+from protonorm.runs.states import FolderStore, trained_rounds
 from protonorm.tensors import Tensors, under
 
 Method = Algorithm | type[Algorithm]
@@ -40,7 +40,7 @@ def load_client(path: str | Path, *, network: Network | None = None, algorithm: 
     held = tensors.load(folder / WEIGHTS, STAMP)
     if checksum((folder / WEIGHTS).read_bytes()) != weights:
         raise damaged(folder / WEIGHTS, f"it is not the file that {INFO} was written with")
-    return _assemble(info, under(held, "state"), under(held, "message"), network, algorithm)
+    return _assemble(info, folder / INFO, under(held, "state"), under(held, "message"), network, algorithm)
 
 
 def load_from_run(
@@ -57,16 +57,17 @@ def load_from_run(
         raise ValueError(f"There is no client {id}; the run has clients 0 to {run.info.experiment.clients - 1}.")
     if not run.rounds:
         raise ValueError(f"No round of {run.folder} is done: its clients have not trained yet.")
-    held = _load_server(run, checkpoint)
-    trained = int(held["trained"][id])
+    held, path, round = _load_server(run, checkpoint)
+    trained = trained_rounds(held, run.info.experiment.clients, round, path)[id]
     if not trained:
         raise ValueError(f"Client {id} has not trained yet: it was in no round's cohort.")
     state = FolderStore(run.folder / layout.CLIENTS, run.info.key, cache=0).load(id, trained)
-    return _assemble(client_info(run, id, trained), state, _message(held, id), network, algorithm, test)
+    info = client_info(run, id, trained)
+    return _assemble(info, run.folder / layout.INFO, state, _message(held, id), network, algorithm, test)
 
 
-def _load_server(run: Run, checkpoint: str) -> Tensors:
-    """Read what the server had after the chosen or the last round."""
+def _load_server(run: Run, checkpoint: str) -> tuple[Tensors, Path, int]:
+    """Read what the server had after the chosen or the last round; the file, and which round that is."""
     done, last = layout.committed(run.folder), len(run.rounds)
     round = run.chosen.record.round if checkpoint == "chosen" and run.chosen and run.chosen.by == "validation" else last
     kept = read_run(run.folder).chosen if done > last else run.chosen
@@ -75,7 +76,7 @@ def _load_server(run: Run, checkpoint: str) -> Tensors:
             f"{run.folder} has gone on to round {done}; what its clients were after round {round} is gone."
         )
     path = run.folder / (layout.SERVER if round == done else layout.CHOSEN)
-    return tensors.load(path, layout.stamp(run.info.key, "server", round))
+    return tensors.load(path, layout.stamp(run.info.key, "server", round)), path, round
 
 
 def _message(held: Tensors, id: int) -> Tensors:
@@ -88,25 +89,27 @@ def client_info(run: Run, id: int, trained: int) -> ClientInfo:
     """Say in plain data what a client of a run is."""
     info = run.info
     settings = info.experiment.plain()
-    precision = str(settings.get("precision", "float32"))
-    return ClientInfo(
-        format=FORMAT,
-        client=id,
-        run=info.key,
-        trained=trained,
-        algorithm=info.experiment.algorithm,
-        headline=info.headline,
-        network=info.network(id),
-        feature_dim=info.experiment.feature_dim,
-        input=info.input,
-        classes=info.classes,
-        lowered=bool(settings.get("lowering", True)) and settings.get("device") == "cpu" and precision == "float32",
-        precision=precision,
-    )
+    precision = settings.get("precision", "float32")
+    plain = {
+        "format": FORMAT,
+        "client": id,
+        "run": info.key,
+        "trained": trained,
+        "algorithm": info.experiment.algorithm,
+        "headline": info.headline,
+        "network": info.network(id),
+        "feature_dim": info.experiment.feature_dim,
+        "input": info.input,
+        "classes": info.classes,
+        "lowered": bool(settings.get("lowering", True)) and settings.get("device") == "cpu" and precision == "float32",
+        "precision": precision,
+    }
+    return typed(ClientInfo, plain, run.folder / layout.INFO)
 
 
 def _assemble(
     info: ClientInfo,
+    source: Path,  # the file that says so
     state: Tensors,
     message: Tensors,
     network: Network | None,
@@ -114,28 +117,30 @@ def _assemble(
     test: Samples | None = None,
 ) -> TrainedClient:
     """Make a trained client of plain data and tensors."""
-    method = _algorithm(info, algorithm)
-    client = _client(info, network, test)
-    try:
-        client.load(state)
-    except RuntimeError as error:
-        raise ValueError(f"The weights of client {info.client} do not fit the network: {error}") from error
+    method = _algorithm(info, source, algorithm)
+    client = _client(info, source, network, test)
+    client.load(state)
     return TrainedClient(info, method, client, state, message)
 
 
-def _algorithm(info: ClientInfo, given: Method | None) -> Algorithm:
+def _algorithm(info: ClientInfo, source: Path, given: Method | None) -> Algorithm:
     if isinstance(given, Algorithm):
         return given
     name = info.algorithm.name
     if given is None and name not in ALGORITHMS:
         raise ValueError(f"The algorithm {name} is not one of the package; give its class as `algorithm`.")
     settings: dict[str, Any] = {key: value for key, value in info.algorithm.settings.items() if key != "source"}
-    made = given(**settings) if given else build("algorithm", {"name": name, **settings})
+    if given:
+        return given(**settings)
+    try:
+        made = build("algorithm", {"name": name, **settings})
+    except ValueError as error:
+        raise damaged(source, str(error)) from error
     assert isinstance(made, Algorithm)
     return made
 
 
-def _client(info: ClientInfo, given: Network | None, test: Samples | None) -> Client:
+def _client(info: ClientInfo, source: Path, given: Network | None, test: Samples | None) -> Client:
     """Give the client its network, and no data but those to test with."""
     if given is None and not isinstance(info.network, str):
         raise ValueError(
@@ -143,8 +148,13 @@ def _client(info: ClientInfo, given: Network | None, test: Samples | None) -> Cl
             "give the function that makes it as `network`."
         )
     recipe = Recipe(given or info.network, info.input.network_shape, info.feature_dim, len(info.classes), info.lowered)
-    with seeded(0, 0, info.client, "template"):  # weights that are replaced at once
-        model = recipe()
+    try:
+        with seeded(0, 0, info.client, "template"):  # weights that are replaced at once
+            model = recipe()
+    except (ValueError, TypeError, OverflowError) as error:
+        if given is not None:
+            raise
+        raise damaged(source, str(error)) from error
     none = Samples.none(tuple(info.input.shape))
     return Client(
         id=info.client,

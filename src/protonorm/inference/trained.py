@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from annotated_types import Ge, MinLen
 from numpy.typing import NDArray
 from pydantic import ConfigDict
 
@@ -21,7 +22,7 @@ from protonorm.core.node import Client
 from protonorm.core.randomness import one_thread
 from protonorm.core.samples import as_input, evaluation_batch, view
 from protonorm.files import BLANK, checksum, make_folder, parse_json, replace, seal, sealed
-from protonorm.runs.schema import Component, InputInfo, Part
+from protonorm.runs.schema import Component, InputInfo, Network, Part, Whole
 from protonorm.tensors import Tensors, encode, prefixed
 
 FORMAT = 3
@@ -34,17 +35,17 @@ class ClientInfo(Part):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     format: int
-    client: int
+    client: Whole
     run: str
-    trained: int  # the last round it trained in
+    trained: Whole  # the last round it trained in
     algorithm: Component
     headline: str
-    network: Any  # a name, or a dict for one of the user's own
-    feature_dim: int
+    network: Network
+    feature_dim: Annotated[int, Ge(1)]
     input: InputInfo
-    classes: list[str]
+    classes: Annotated[list[str], MinLen(1)]
     lowered: bool  # whether layers take their CPU forms: their last bits differ
-    precision: str
+    precision: Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from protonorm.core.registry import nearest
 from protonorm.models.inputs import random_batch
+from protonorm.models.memory import lacks_memory
 
 SAMPLES = 2  # of a dry run
 SHOWN = 4  # layers at most that a sentence offers
@@ -139,7 +140,9 @@ def name_of(network: nn.Module, article: str = "the") -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Give the first line of an error message."""
+    """Give the first line of an error message; an error that says that memory is short goes on as it is."""
+    if lacks_memory(error):
+        raise error
     return (str(error) or type(error).__name__).splitlines()[0]
 
 

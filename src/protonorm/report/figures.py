@@ -13,9 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from protonorm.report.drawing import label_text, write_figure
 from protonorm.runs.reader import Run
 
 DPI = 200
+METHOD = 60  # characters of a method's name in a legend
 FEW_CLASSES = 20  # up to which their names fit beside a heat map
 
 STYLE: Any = {  # of matplotlib's settings
@@ -36,7 +38,7 @@ def accuracy_curves(runs: Mapping[str, Sequence[Run]]) -> Figure:
             rule = found[0].info.headline
             curves = np.array([_pooled(run, rule) for run in found if run.finished])  # (seeds, R)
             if curves.size:
-                _draw_curve(axes, curves, f"{method} ({rule})")
+                _draw_curve(axes, curves, f"{label_text(method, METHOD)} ({label_text(rule)})")
         level = next(iter(runs.values()))[0].majority
         if level:
             axes.axhline(100 * level.pooled, color="0.4", linestyle=":", linewidth=1.2, label="majority")
@@ -59,7 +61,7 @@ def heat_map(run: Run) -> Figure:
         axes.set_xlabel("client")
         names = run.info.classes
         if len(names) <= FEW_CLASSES:
-            axes.set_yticks(range(len(names)), names)
+            axes.set_yticks(range(len(names)), [label_text(name) for name in names])
         else:
             axes.set_ylabel("class")
         figure.colorbar(image, ax=axes, label="samples")
@@ -68,10 +70,7 @@ def heat_map(run: Run) -> Figure:
 
 def save_figure(figure: Figure, path: Path) -> Path:
     """Write a figure; the ending of the name decides the format."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # No date in the file: equal figures are equal files.
-    figure.savefig(path, dpi=DPI, metadata={"Software": None} if path.suffix == ".png" else {"CreationDate": None})
-    return path
+    return write_figure(figure, path, DPI)
 
 
 def _pooled(run: Run, rule: str) -> list[float]:

@@ -10,11 +10,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from protonorm.report.drawing import label_text
 from protonorm.report.style import COLOURS, COLUMN, LINES, label, paper_style
 from protonorm.runs.reader import Run
 
 Numbers = NDArray[np.float64]
 
+NAME = 60  # characters of a run's name
 FEW_ROUNDS = 5  # up to which points are marked: a line needs two
 FEW_CLASSES = 20  # up to which bars can be told apart
 ORTHOGONAL = float(np.sqrt(2))  # the distance that the paper expects
@@ -32,7 +34,9 @@ def convergence(runs: Mapping[str, Run]) -> Figure:
                 one.round: 100 * found.pooled for one in run.rounds if (found := one.rules.get(run.info.headline))
             }
             for axes, curve in ((left, steps), (right, pooled)):
-                axes.plot(list(curve), list(curve.values()), line, marker=marker, label=name, linewidth=0.9)
+                axes.plot(
+                    list(curve), list(curve.values()), line, marker=marker, label=label_text(name, NAME), linewidth=0.9
+                )
         left.set_ylabel("PA iterations")
         right.set_ylabel("test accuracy (%)")
         left.set_ylim(bottom=0)
@@ -68,7 +72,7 @@ def distance_curves(runs: Mapping[str, Run]) -> Figure:
             axes.set_xlabel("PA iteration")
             axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
             axes.set_ylim(bottom=0)
-            axes.set_title(label(number, title))
+            axes.set_title(label(number, label_text(title, NAME)))
         grid[0].set_ylabel("pairwise distance")
         figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, handlelength=2.0)
         return figure
@@ -93,13 +97,13 @@ def margin_panels(panels: Mapping[str, Mapping[str, Run]]) -> Figure:
             (_margin_bars if classes <= FEW_CLASSES else _margin_curves)(axes, found)
             axes.set_ylim(0, 1.05)
             axes.set_ylabel("normalised margin")
-            axes.set_title(label(number, title) if len(panels) > 1 else "")
+            axes.set_title(label(number, label_text(title, NAME)) if len(panels) > 1 else "")
         figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
         return figure
 
 
 def heat_maps(runs: Mapping[str, Run]) -> Figure:
-    """Draw samples by client and class, two maps across, each with its own colours."""
+    """Draw samples by client and class, two maps across, each with its own colours; titles may hold formulas."""
     down = -(-len(runs) // 2)
     with paper_style():
         figure = Figure(figsize=(COLUMN, 1.62 * down), layout="constrained")
@@ -129,12 +133,19 @@ def _margin_bars(axes: Axes, found: Mapping[str, Numbers]) -> None:
     width = 0.8 / max(len(found), 1)
     for number, (name, values) in enumerate(found.items()):
         places = np.arange(len(values)) + (number - (len(found) - 1) / 2) * width
-        axes.bar(places, values, width * 0.92, color=COLOURS[number], label=name)
+        axes.bar(places, values, width * 0.92, color=COLOURS[number], label=label_text(name, NAME))
     axes.set_xticks(range(max(map(len, found.values()), default=0)))
     axes.set_xlabel("class")
 
 
 def _margin_curves(axes: Axes, found: Mapping[str, Numbers]) -> None:
     for number, (name, values) in enumerate(found.items()):
-        axes.plot(np.sort(values), color=COLOURS[number], label=name, marker=".", markersize=2, linewidth=0.6)
+        axes.plot(
+            np.sort(values),
+            color=COLOURS[number],
+            label=label_text(name, NAME),
+            marker=".",
+            markersize=2,
+            linewidth=0.6,
+        )
     axes.set_xlabel("classes, sorted by margin")

@@ -11,6 +11,9 @@ import matplotlib
 from cycler import cycler
 from matplotlib.figure import Figure
 
+from protonorm.core.text import visible
+from protonorm.report.drawing import refuse_foreign, write_figure
+
 COLUMN, FULL = 3.3, 6.9  # inches: one column of a page, or both
 DPI = 300
 
@@ -58,16 +61,11 @@ def label(number: int, text: str) -> str:
 
 def save(figure: Figure, path: Path, title: str, description: str, stamp: str = "") -> list[Path]:
     """Write a figure as PNG and PDF with title and description inside; a stamp is printed across it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    files = [path.with_name(f"{path.name}.{ending}") for ending in ("png", "pdf")]
+    refuse_foreign(files)
     if stamp:
         figure.text(0.5, 0.5, stamp, ha="center", va="center", rotation=20, fontsize=34, color="0.5", alpha=0.35)
-    files = [path.with_name(f"{path.name}.{ending}") for ending in ("png", "pdf")]
-    # No date and no program in the files: equal figures are equal files.
-    inside: list[dict[str, Any]] = [
-        {"Software": None, "Title": title, "Description": description},
-        {"CreationDate": None, "Title": title, "Subject": description},
-    ]
     with paper_style():
-        for file, metadata in zip(files, inside, strict=True):
-            figure.savefig(file, dpi=DPI, metadata=metadata)
+        for file, key in zip(files, ("Description", "Subject"), strict=True):
+            write_figure(figure, file, DPI, **{"Title": visible(title), key: visible(description)})
     return files

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from typing import Any
 
 from protonorm import __version__
+from protonorm.analysis.plain_text import csv_lines
 from protonorm.reproduction.accuracy import share_of_seeds
 from protonorm.reproduction.findings import Findings, Outcome
 from protonorm.reproduction.tables import Table
@@ -78,8 +77,4 @@ def _numbers(found: Summary | None) -> dict[str, Any]:
 
 def _text(findings: Findings, titles: Sequence[str], lines: Sequence[Sequence[Any]]) -> str:
     origin = [findings.profile.stamp or findings.profile.name, __version__, findings.command]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*titles, *ORIGIN])
-    writer.writerows([*line, *origin] for line in lines)
-    return text.getvalue()
+    return csv_lines([[*titles, *ORIGIN], *([*line, *origin] for line in lines)])

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from protonorm.analysis.reading import UNREADABLE, read_whole, unread_reason
 from protonorm.config.components import describe
 from protonorm.reproduction.cells import Cell, Column, Place
 from protonorm.reproduction.profiles import Profile
 from protonorm.reproduction.study import Study
 from protonorm.runs.layout import INFO
-from protonorm.runs.reader import Run, Summary, read_run
+from protonorm.runs.reader import Run, Summary
 
 if TYPE_CHECKING:
     from protonorm.config.experiment import Experiment
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 State = Literal["finished", "begun", "diverged", "damaged", "missing", "refused", "absent"]
 
-UNREADABLE = (ValueError, OSError)  # what reading a damaged record raises
 TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "flowers102": "Flowers-102", "tinyimagenet": "Tiny ImageNet"}
 
 
@@ -152,13 +152,14 @@ def read_outcomes(outcomes: Sequence[Outcome], root: Path, refused: Mapping[str,
 
 
 def _read(one: Outcome, folder: Path, refused: str) -> Outcome:
-    """Read a run and its summaries, so that damage of either shows here, and not in a table."""
+    """Read a run and all that tables need of it, so that damage shows here, and not in a table."""
     bare = replace(one, run=None, summaries={}, refused=refused, damaged="")
     if not (folder / INFO).exists():
         return bare
     try:
-        run = read_run(folder)
-        summaries = {rule: run.summary(rule) for rule in run.info.rules}
+        run = read_whole(folder)
     except UNREADABLE as error:
-        return replace(bare, damaged=f"{str(error).rstrip('.')}; move {folder} away to run the cell again")
+        reason = unread_reason(error, folder).rstrip(".")
+        return replace(bare, damaged=f"{reason}; move {folder} away to run the cell again")
+    summaries = {rule: run.summary(rule) for rule in run.info.rules}
     return replace(bare, run=replace(run), summaries=summaries)  # a new Run, without the arrays that summaries needed

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from protonorm.reproduction.tables import Table, TableEntry, one_line
+from protonorm.core.text import visible
+from protonorm.reproduction.tables import Table, TableEntry
 
 SPECIAL = {  # signs that mean something to LaTeX, or that its old fonts lack
     "\\": r"\textbackslash{}",
@@ -46,13 +47,13 @@ NOT_IN_LABELS = re.compile(r"[^\w.-]+")
 
 def escape(text: str) -> str:
     """Write text so that LaTeX prints it; letters of any language stay as they are, in UTF-8."""
-    return "".join(SIGNS.get(sign, sign) for sign in one_line(text))
+    return "".join(SIGNS.get(sign, sign) for sign in visible(text))
 
 
 def latex(table: Table, label: str, comments: Sequence[str]) -> str:
     """Write a table as an environment to paste; it needs the package booktabs, and LaTeX of 2018 or later for UTF-8."""
     lines = [
-        *(f"% {' '.join(one_line(comment).split())}" for comment in comments),  # a line break would end the comment
+        *(f"% {visible(' '.join(comment.split()))}" for comment in comments),  # a line break would end the comment
         "% needs \\usepackage{booktabs}",
         "\\begin{table*}[t]",
         "  \\centering\\small",

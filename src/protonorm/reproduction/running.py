@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from protonorm.errors import Diverged, Failed
+from protonorm.files import make_folder
 from protonorm.reproduction.estimate import Estimate, Work, duration, work_left
 from protonorm.reproduction.findings import Findings, Outcome, expected_outcomes, read_outcomes
 from protonorm.reproduction.profiles import Profile
 from protonorm.reproduction.study import Study
-from protonorm.reproduction.writing import Written, write
+from protonorm.reproduction.writing import Written, refuse_foreign_files, write
 
 if TYPE_CHECKING:
     from protonorm.config.experiment import Experiment
@@ -73,6 +74,8 @@ class Reproduction:
             self.findings(study)
         for folder in (self.folder, self.root) if run else (self.folder,):
             check_writable(folder)
+        for study in self.studies:
+            refuse_foreign_files(study, self.folder)
 
     def findings(self, study: Study) -> Findings:
         """Read how a study stands."""
@@ -160,7 +163,7 @@ class Reproduction:
 def check_writable(folder: Path) -> None:
     """Make a folder that files can be written to, or refuse it."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except (FileExistsError, NotADirectoryError):

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from protonorm.config.bundled import bundled
-from protonorm.core.own_code import load_file
+from protonorm.core.own_code import load_file, refuse_own_code
 from protonorm.core.registry import nearest
 from protonorm.reproduction.cells import Cell, Column, Place, Printed
 from protonorm.reproduction.profiles import Profile
@@ -107,6 +107,7 @@ def _own_files(words: Sequence[str], known: Sequence[str]) -> dict[str, Path]:
 
 def _load(path: Path) -> ModuleType:
     """Import a user's own file; what goes wrong in it is said with its line."""
+    refuse_own_code(path)
     if not path.is_file():
         raise ValueError(f"There is no Python file {path}.")
     try:

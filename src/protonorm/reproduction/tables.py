@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-BREAKS = ("Cc", "Zl", "Zp")  # Unicode's control characters, line and paragraph separators
+from protonorm.analysis.plain_text import markdown_text
 
 
 class TableEntry(NamedTuple):
@@ -39,30 +38,20 @@ class Table(NamedTuple):
         return list(zip(self.groups or [""] * len(self.columns), self.columns, strict=True))
 
 
-def one_line(text: str) -> str:
-    """Put a space in place of every control character and line break, which would end a row or a comment."""
-    return "".join(" " if unicodedata.category(sign) in BREAKS else sign for sign in text)
-
-
 def markdown(table: Table) -> str:
     """Write a table in Markdown; the second line of an entry stands below the first."""
     headings = [f"{group}: {name}" if group else name for group, name in table.titled_columns]
     lines = [
-        _line([escape(table.corner), *map(escape, headings)]),
+        _line([markdown_text(table.corner), *map(markdown_text, headings)]),
         _line(["---", *("---:" for _ in headings)]),
-        *(_line([escape(row), *map(_entry, entries)]) for row, entries in table.rows),
+        *(_line([markdown_text(row), *map(_entry, entries)]) for row, entries in table.rows),
     ]
-    return "\n".join([f"### {one_line(table.title)}", "", *lines, "", table.explanation, ""])
-
-
-def escape(text: str) -> str:
-    """Write text so that Markdown shows its signs as they are."""
-    return "".join(f"\\{sign}" if sign in "\\|*_<`" else sign for sign in one_line(text))
+    return "\n".join([f"### {markdown_text(table.title)}", "", *lines, "", table.explanation, ""])
 
 
 def _entry(entry: TableEntry) -> str:
-    text = f"**{escape(entry.text)}**" if entry.bold else escape(entry.text)
-    return f"{text}<br>{escape(entry.below)}" if entry.below else text
+    text = f"**{markdown_text(entry.text)}**" if entry.bold else markdown_text(entry.text)
+    return f"{text}<br>{markdown_text(entry.below)}" if entry.below else text
 
 
 def _line(parts: Sequence[str]) -> str:

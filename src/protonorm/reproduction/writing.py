@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from urllib.parse import quote
 
 from protonorm import __version__
-from protonorm.files import replace
+from protonorm.analysis.plain_text import markdown_code, markdown_text
+from protonorm.analysis.reading import UNREADABLE
+from protonorm.core.text import visible
+from protonorm.core.types import shown
+from protonorm.files import make_folder, replace
 from protonorm.reproduction.accuracy import accuracy_tables
 from protonorm.reproduction.csv_tables import accuracy_csv, table_csv
-from protonorm.reproduction.findings import UNREADABLE, Findings, Outcome
+from protonorm.reproduction.findings import Findings, Outcome
 from protonorm.reproduction.latex import latex
-from protonorm.reproduction.tables import Table, escape, markdown, one_line
+from protonorm.reproduction.study import Study
+from protonorm.reproduction.tables import Table, markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+MARKS = {  # parts of what texts of ours say about where they came from
+    ".md": (b"`, profile `", b"`, protonorm "),
+    ".tex": (b", profile ", b", protonorm "),
+    ".csv": (b",profile,version,command\n",),
+}
+HEAD = 2**16  # bytes in which they are sought
 
 MOST = 6  # cells that are named of those that lack the same thing
 
@@ -33,7 +47,7 @@ class Written(NamedTuple):
 
 def write(findings: Findings, folder: Path) -> Written:
     """Write everything there is to show of a study; what is missing, or cannot be made, is named in it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     failures: list[str] = []
     tables = _attempt(lambda: make_tables(findings), "The table was not made", failures) or ()
     pictures = _attempt(lambda: _save_figures(findings, folder), "Nothing was drawn", failures) or []
@@ -51,6 +65,28 @@ def write(findings: Findings, folder: Path) -> Written:
     return Written(findings, tables, notes, [*pictures, *texts])
 
 
+def refuse_foreign_files(study: Study, folder: Path) -> None:
+    """Refuse a folder in which something is that a study's files would replace and that is not ours."""
+    from protonorm.report.drawing import refuse_foreign  # slow to import
+
+    for path in (folder / f"{study.name}{ending}" for ending in MARKS):
+        if os.path.lexists(path) and not _is_ours(path):
+            raise ValueError(
+                f"{path} exists and was not written by protonorm; it is left as it is. Give another folder."
+            )
+    if study.draw:
+        refuse_foreign(folder / f"{study.name}{ending}" for ending in (".png", ".pdf"))
+
+
+def _is_ours(path: Path) -> bool:
+    """Tell whether a text says where it came from, as ours do."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.read(HEAD)
+    return all(mark in head for mark in MARKS[path.suffix])
+
+
 def make_tables(findings: Findings) -> Sequence[Table]:
     """Make a study's tables."""
     if findings.study.tables:
@@ -60,6 +96,9 @@ def make_tables(findings: Findings) -> Sequence[Table]:
 
 def _save_figures(findings: Findings, folder: Path) -> list[Path]:
     figures: Mapping[str, Figure] = findings.study.draw(findings) if findings.study.draw else {}
+    for name in figures:
+        if not name or name != Path(name).name:
+            raise ValueError(f"{shown(name)} is refused as the name of a figure: expected a name without slashes.")
     return [
         path
         for name, figure in figures.items()
@@ -75,7 +114,7 @@ def _attempt(make: Callable[[], Made], otherwise: str, failures: list[str]) -> M
         reason = str(error)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-    failures.append(f"{otherwise}: {' '.join(one_line(reason).split()).rstrip('.')}.")
+    failures.append(f"{otherwise}: {visible(' '.join(reason.split())).rstrip('.')}.")
     return None
 
 
@@ -87,16 +126,17 @@ def cuts(findings: Findings) -> Sequence[str]:
 
 def page(findings: Findings, tables: Sequence[Table], pictures: Sequence[Path], notes: Sequence[str]) -> str:
     """Put a study on one page of Markdown."""
-    parts = [f"## {_stamp(findings)}{one_line(findings.study.title)}", "", origin(findings), ""]
+    parts = [f"## {_stamp(findings)}{markdown_text(findings.study.title)}", "", origin(findings), ""]
     parts += [f"- {cut}" for cut in cuts(findings)] + [""]
     parts += [markdown(table) for table in tables]
-    parts += [f"![{escape(path.stem)}]({path.name})\n" for path in pictures]
+    parts += [f"![{markdown_text(path.stem)}]({quote(os.fsencode(path.name))})\n" for path in pictures]
     if notes:
-        parts += ["**What is missing:**", "", *(f"- {escape(note)}" for note in notes), ""]
+        parts += ["**What is missing:**", "", *(f"- {markdown_text(note)}" for note in notes), ""]
     if findings.outcomes:
         parts += ["**Runs:**", "", "| cell | seed | state | key |", "| --- | --- | --- | --- |"]
         parts += [
-            f"| {escape(one.where)} | {one.seed} | {one.state} | `{one.key or '-'}` |" for one in findings.outcomes
+            f"| {markdown_text(one.where)} | {one.seed} | {one.state} | `{one.key or '-'}` |"
+            for one in findings.outcomes
         ]
         parts += [""]
     return "\n".join(parts)
@@ -110,9 +150,9 @@ def origin(findings: Findings) -> str:
         if one.run and (held := one.run.info.versions)
     }
     runs = f" Runs made with {'; '.join(sorted(made))}." if made else ""
-    command = " ".join(one_line(findings.command).split())
-    part = f" {findings.study.part}" if findings.study.part else ""
-    return f"`{command}`, profile `{findings.profile.name}`, protonorm {__version__}.{runs}{part}"
+    command = markdown_code(" ".join(findings.command.split()))
+    part = f" {visible(findings.study.part)}" if findings.study.part else ""
+    return f"{command}, profile `{findings.profile.name}`, protonorm {__version__}.{runs}{part}"
 
 
 def remarks(findings: Findings) -> list[str]:

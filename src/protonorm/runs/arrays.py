@@ -21,6 +21,10 @@ from protonorm.files import BLANK, check_seal, damaged, read_sealed, replace, se
 
 Arrays = dict[str, NDArray[Any]]
 
+PARTS = ("validation", "test")  # of the samples, that are evaluated
+SHARES = ("balanced", "f1")  # measures from 0 to 1; NaN for a client without samples
+MEASURES = ("support", "correct", "predicted", *SHARES)
+
 
 def encode_arrays(arrays: Mapping[str, NDArray[Any]], stamp: str) -> bytes:
     """Write arrays with a stamp and a checksum; integers as small as they can be."""
@@ -44,6 +48,36 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], stamp: str) -> 
 def read_arrays(path: Path, stamp: str) -> Arrays:
     """Read a file of arrays, if it is whole and what the stamp says."""
     return _wide(read_sealed(path, stamp), path)
+
+
+def unfit(evaluation: Arrays, clients: int, classes: int) -> list[str]:
+    """Name the arrays of a round that cannot be: of the wrong length or type, or with numbers out of their range."""
+    tested = evaluation["ids"].size if "ids" in evaluation else clients
+    shown = evaluation["margins.classes"].size if "margins.classes" in evaluation else -1
+    sizes = {"clients": tested, "classes": classes}
+
+    def fits(name: str, array: NDArray[Any]) -> bool:
+        if name == "margins":
+            return array.shape == (shown,) and array.dtype.kind == "f"
+        if name in ("ids", "margins.classes"):
+            return _counts(array, array.size, clients if name == "ids" else classes)
+        part, kind, unit, *_ = (*name.split(".", 3), "", "")
+        size, support = sizes.get(unit, -1), evaluation.get(f"{part}.support.{unit}", np.zeros(0))
+        if part not in PARTS or kind not in MEASURES:
+            return False
+        if kind in SHARES:
+            return array.shape == (size,) and array.dtype.kind == "f" and not bool(((array < 0) | (array > 1)).any())
+        below = kind != "correct" or (support.shape == array.shape and bool((array <= support).all()))
+        return _counts(array, size) and below
+
+    return [name for name, array in evaluation.items() if not fits(name, array)]
+
+
+def _counts(array: NDArray[Any], size: int, below: int | None = None) -> bool:
+    """Tell whether an array is a row of so many whole numbers from 0 on."""
+    if array.shape != (size,) or array.dtype.kind != "i":
+        return False
+    return not size or (array.min() >= 0 and (below is None or bool(array.max() < below)))
 
 
 def _wide(content: bytes, path: Path) -> Arrays:

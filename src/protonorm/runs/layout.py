@@ -25,7 +25,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from protonorm.files import HEADER, damaged
+from protonorm.files import HEADER, damaged, read_lines
 
 INFO = "experiment.json"
 POPULATION = "population.safetensors"
@@ -84,14 +84,24 @@ def committed(folder: Path) -> int:
         raise damaged(path, "it is not a whole state file of protonorm") from error
 
 
+def refuse_rounds_without(folder: Path, name: str) -> None:
+    """Refuse a folder that lacks a file although rounds are on record, which would be lost if the run began anew."""
+    rounds = len(read_lines(folder / METRICS))
+    if rounds > 1:  # one may stand there of a round that was not committed
+        raise ValueError(
+            f"{folder / name} is missing, but {METRICS} has {rounds} rounds on record. Restore the file, or move the "
+            "folder away to run the experiment again."
+        )
+
+
 def runs_root(out: Path | None = None) -> Path:
     """Find the folder of all runs: the one given, PROTONORM_RUNS, or ./runs."""
     return out or Path(os.environ.get("PROTONORM_RUNS") or "runs")
 
 
 def find_runs(root: Path) -> list[Path]:
-    """List the run folders under a root."""
-    return sorted(path.parent for path in root.glob(f"*/{INFO}"))
+    """List the run folders under a root, also damaged ones that have rounds but do not say of what."""
+    return sorted({path.parent for name in (INFO, METRICS) for path in root.glob(f"*/{name}")})
 
 
 def find_run(root: Path, name: str) -> Path:

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ValidationError
 from protonorm.files import damaged, parse_json, read_lines, unsealed
 from protonorm.runs import layout
 from protonorm.runs.accuracy import accuracy_of, majority_correct
-from protonorm.runs.arrays import Arrays, decode_arrays, read_arrays
-from protonorm.runs.layout import committed, snapshot_rounds, stamp
+from protonorm.runs.arrays import Arrays, decode_arrays, read_arrays, unfit
+from protonorm.runs.layout import committed, refuse_rounds_without, snapshot_rounds, stamp
 from protonorm.runs.schema import FORMAT, Accuracy, Failure, RoundRecord, RunInfo, Seconds
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -145,7 +145,7 @@ class Run:
         path, found = self.folder / layout.TIMINGS, {}
         for line in read_lines(path):
             try:
-                seconds = typed(Seconds, unsealed(line, path), path)
+                seconds = typed(Seconds, unsealed(line, path, owner=self.info.key), path)
             except ValueError:
                 continue
             found[seconds.of] = seconds.round
@@ -182,7 +182,10 @@ class Run:
         with path.open("rb") as file:
             file.seek(record.arrays.start)
             block = file.read(record.arrays.size)
-        return decode_arrays(block, path, stamp(self.info.key, "evaluation", record.round))
+        found = decode_arrays(block, path, stamp(self.info.key, "evaluation", record.round))
+        if wrong := unfit(found, self.info.experiment.clients, len(self.info.classes)):
+            raise damaged(path, f"{', '.join(wrong)} of round {record.round} cannot be")
+        return found
 
     def _shares(self, record: RoundRecord, rule: str, part: str, unit: str, size: int) -> Shares:
         found, shares = self.arrays(record), np.full(size, np.nan)
@@ -222,7 +225,8 @@ def read_run(folder: Path, rounds: int | None = None) -> Run:
     """Read a run's folder; of a run that has more rounds than asked for, the first so many."""
     if not (folder / layout.INFO).exists():
         raise ValueError(f"{folder} is not a run: it has no {layout.INFO}.")
-    info, found = read_info(folder / layout.INFO), _read_rounds(folder)
+    info = read_info(folder / layout.INFO)
+    found = _read_rounds(folder, info.key)
     if rounds is not None and rounds < info.experiment.rounds:
         info = info.model_copy(update={"experiment": info.experiment.model_copy(update={"rounds": rounds})})
         found = found[:rounds]
@@ -253,12 +257,14 @@ def typed(model: type[Model], value: dict[str, Any], path: Path) -> Model:
         raise damaged(path, told) from None
 
 
-def _read_rounds(folder: Path) -> list[RoundRecord]:
+def _read_rounds(folder: Path, key: str) -> list[RoundRecord]:
     path, done = folder / layout.METRICS, committed(folder)  # a run at work adds a line first and then commits it
+    if not done:
+        refuse_rounds_without(folder, layout.SERVER)
     lines = read_lines(path)
     if len(lines) < done:
         raise damaged(path, f"{len(lines)} lines for {done} committed rounds")
-    found = [typed(RoundRecord, unsealed(line, path), path) for line in lines[:done]]
+    found = [typed(RoundRecord, unsealed(line, path, owner=key), path) for line in lines[:done]]
     for number, record in enumerate(found, 1):
         if record.round != number:
             raise damaged(path, f"line {number} is that of round {record.round}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, Le, MinLen
-from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AllowInfNan, BaseModel, ConfigDict, Field, model_validator
 
 FORMAT: Final = 3  # of a run's files; another one gives another key
 
@@ -17,6 +17,15 @@ Whole = Annotated[int, Ge(0)]
 Share = Annotated[float, Ge(0), Le(1)]
 Name = Annotated[str, MinLen(1)]
 Text = Annotated[str, MinLen(1)]
+
+
+def _is_network(value: Any) -> Any:
+    if not isinstance(value["name"] if isinstance(value, dict) and "name" in value else value, str):
+        raise ValueError("expected the name of a network, or an object with it")
+    return value
+
+
+Network = Annotated[Any, AfterValidator(_is_network)]  # a text, or a dict for one of the user's own
 
 
 class Part(BaseModel):
@@ -82,7 +91,7 @@ class RunInfo(Part):
     changed: dict[str, Any]  # the settings that differ from the usual ones, named as on the command line
     rules: Annotated[list[Name], MinLen(1)]
     headline: Name
-    networks: Annotated[list[Any], MinLen(1)]  # client i has number i mod n
+    networks: Annotated[list[Network], MinLen(1)]  # client i has number i mod n
     classes: Annotated[list[str], MinLen(1)]
     input: InputInfo
     versions: dict[str, str]

@@ -19,10 +19,10 @@ from protonorm.core.task import Messages
 from protonorm.files import PRIVATE_FILE, append, cut, damaged, make_folder, read_lines, replace, sealed
 from protonorm.runs import layout
 from protonorm.runs.arrays import encode_arrays, write_arrays
-from protonorm.runs.layout import committed, snapshot_rounds, stamp
+from protonorm.runs.layout import committed, refuse_rounds_without, snapshot_rounds, stamp
 from protonorm.runs.reader import Population, choose_round, has_stopped, read_info, read_run
 from protonorm.runs.schema import ArrayRef, RoundRecord, RunInfo
-from protonorm.runs.states import FolderStore
+from protonorm.runs.states import FolderStore, trained_rounds
 from protonorm.tensors import Tensors, prefixed, under
 
 VERSIONS = ("protonorm", "torch", "torchvision", "numpy")
@@ -76,7 +76,7 @@ class RunWriter:
         """Write what the run is, once; refuse a folder that holds another experiment."""
         path, self._info = self.folder / layout.INFO, info
         if not path.exists():
-            self._refuse_rounds_without(layout.INFO)
+            refuse_rounds_without(self.folder, layout.INFO)
             write_arrays(self.folder / layout.POPULATION, population._asdict(), self._stamp("population", 0))
             replace(path, sealed(info.model_dump(mode="json"), pretty=True))
             return
@@ -94,11 +94,12 @@ class RunWriter:
         """Bring the folder back to its last committed round; None if there is none. All that is read is checked."""
         done = committed(self.folder)
         if not done:
-            self._refuse_rounds_without(layout.SERVER)
+            refuse_rounds_without(self.folder, layout.SERVER)
         held = self._load_server(done) if done else {}
+        trained = self._read_trained(held, done) if done else None
         self._cut_rounds(done)
         (self.folder / layout.FAILURE).unlink(missing_ok=True)
-        self._trained = held["trained"].tolist() if done else None
+        self._trained = trained
         self._chosen_trained = self._load_chosen() if done else None
         self._clean_up()
         if self._trained is None:
@@ -110,7 +111,7 @@ class RunWriter:
         """Remove the states of clients that a finished run no longer needs, if a kill has left some."""
         run = read_run(self.folder)
         self._info, self._rounds = run.info, run.rounds
-        self._trained = self._load_server(len(run.rounds))["trained"].tolist()
+        self._trained = self._read_trained(self._load_server(len(run.rounds)), len(run.rounds))
         self._chosen_trained = self._load_chosen()
 
     def commit(self, point: Checkpoint, outcome: RoundOutcome) -> RoundRecord:
@@ -171,9 +172,9 @@ class RunWriter:
         start = place.stat().st_size if place.exists() else 0
         record = RoundRecord(**outcome.record, arrays=ArrayRef(start=start, size=len(block)))
         append(place, block)
-        append(self.folder / layout.METRICS, sealed(record.model_dump(mode="json")))
+        append(self.folder / layout.METRICS, sealed(record.model_dump(mode="json"), owner=self.key))
         seconds = {name: float(f"{value:.4g}") for name, value in outcome.seconds.items()}
-        append(self.folder / layout.TIMINGS, sealed({"of": round, **seconds}))
+        append(self.folder / layout.TIMINGS, sealed({"of": round, **seconds}, owner=self.key))
         return record
 
     def _cut_rounds(self, done: int) -> None:
@@ -195,15 +196,6 @@ class RunWriter:
         last = max((place for place, line in enumerate(times, 1) if 1 <= _round_of(line) <= done), default=0)
         cut(timings, sum(map(len, times[:last])))
 
-    def _refuse_rounds_without(self, name: str) -> None:
-        """Refuse to begin anew in a folder that has rounds on record, which would be lost."""
-        rounds = len(read_lines(self.folder / layout.METRICS))
-        if rounds > 1:  # one may stand there of a round that was not committed
-            raise ValueError(
-                f"{self.folder / name} is missing, but {layout.METRICS} has {rounds} rounds on record. Restore the "
-                "file, or move the folder away to run the experiment again."
-            )
-
     def _note_versions(self, before: dict[str, str], now: dict[str, str]) -> None:
         """Say, and record, that a run goes on with other versions than those it began with."""
         other = [
@@ -223,11 +215,14 @@ class RunWriter:
         if self.chosen in (0, len(self._rounds)):
             return None
         held = tensors.load(self.folder / layout.CHOSEN, self._stamp("server", self.chosen))
-        trained: list[int] = held["trained"].tolist()
-        return trained
+        return self._read_trained(held, self.chosen, layout.CHOSEN)
 
     def _load_server(self, done: int) -> Tensors:
         return tensors.load(self.folder / layout.SERVER, self._stamp("server", done))
+
+    def _read_trained(self, held: Tensors, done: int, name: str = layout.SERVER) -> list[int]:
+        clients = read_info(self.folder / layout.INFO).experiment.clients
+        return trained_rounds(held, clients, done, self.folder / name)
 
     def _stamp(self, what: str, round: int) -> str:
         return stamp(self.key, what, round)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protonorm.analysis.labels import flatten_settings
+from protonorm.analysis.plain_text import markdown_text
 from protonorm.runs.reader import Run
 from protonorm.runs.schema import Accuracy, RoundRecord
 
@@ -84,7 +85,7 @@ def settings(run: Run) -> dict[str, float | str]:
 
 def settings_table(run: Run) -> str:
     """Write the settings as a table in Markdown."""
-    rows = [f"| {name} | {_escape(str(value))} |" for name, value in settings(run).items()]
+    rows = [f"| {markdown_text(name)} | {markdown_text(str(value))} |" for name, value in settings(run).items()]
     return "\n".join(["| setting | value |", "|---|---|", *rows])
 
 
@@ -96,7 +97,3 @@ def _number_or_text(value: Any) -> float | str:
     if isinstance(value, str) or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
     return json.dumps(value)
-
-
-def _escape(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")

@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from protonorm.analysis.plain_text import markdown_text
+from protonorm.core.text import visible
 from protonorm.federation.rounds import Round
+from protonorm.report.drawing import any_letters
 from protonorm.report.figures import heat_map
 from protonorm.runs import layout
 from protonorm.runs.reader import Run
@@ -58,10 +61,11 @@ class TensorBoard:
         self._clock = _begin_time(run)
         self._writer.add_text("settings", scalars.settings_table(run), 0)
         self._writer.add_text("majority", _majority_text(self._majority), 0)
-        self._writer.add_figure("partition", heat_map(run), 0)
+        with any_letters():
+            self._writer.add_figure("partition", heat_map(run), 0)
         self._writer.add_custom_scalars(CHARTS)
         # The description of all sessions is left out: TensorBoard then finds the settings of all methods by itself.
-        _, start, _ = self._session(scalars.settings(run), {})
+        _, start, _ = self._session(_shown(scalars.settings(run)), {})
         self._writer.file_writer.add_summary(start)
         self._writer.flush()
 
@@ -72,11 +76,11 @@ class TensorBoard:
         self._clock = self._clock + round.seconds.get("round", 0.0) if before else time.time()
         lists = scalars.distributions(self._run, round.record)
         for name, value in (scalars.scalars(round) | scalars.margin_scalars(lists) | self._majority).items():
-            self._writer.add_scalar(name, value, round.number, self._clock)
+            self._writer.add_scalar(visible(name), value, round.number, self._clock)
         for name, values in lists.items():
             bins: Any = SHARES if name.startswith("accuracy/") else BINS
             if values.size:
-                self._writer.add_histogram(name, values, round.number, bins, self._clock)
+                self._writer.add_histogram(visible(name), values, round.number, bins, self._clock)
         if not before:
             self._writer.flush()
 
@@ -88,7 +92,8 @@ class TensorBoard:
         for round in _shown_rounds(run):
             self._show_prototypes(run, round)
         if run.failure:
-            self._writer.add_text("failure", f"round {run.failure.round}: {run.failure.reason}", done)
+            reason = markdown_text(run.failure.reason)
+            self._writer.add_text("failure", f"round {run.failure.round}: {reason}", done)
         if run.finished:
             _, _, end = self._session({}, {})
             self._writer.file_writer.add_summary(end)
@@ -98,10 +103,15 @@ class TensorBoard:
         try:
             classes, vectors = run.prototypes(round)
         except ValueError as error:  # one lost file is no reason to stop a run
-            self._writer.add_text("prototypes", str(error), round)
+            self._writer.add_text("prototypes", markdown_text(str(error)), round)
             return
-        names = [" ".join(run.info.classes[k].split()) for k in classes.tolist()]
+        names = [visible(run.info.classes[k]) or "(no name)" for k in classes.tolist()]  # a line each
         self._writer.add_embedding(vectors, names, global_step=round, tag="prototypes")
+
+
+def _shown(settings: dict[str, float | str]) -> dict[str, float | str]:
+    """Write texts so that nothing in them is hidden: TensorBoard takes no half characters."""
+    return {visible(name): visible(one) if isinstance(one, str) else one for name, one in settings.items()}
 
 
 def _begin_time(run: Run) -> float:

@@ -108,14 +108,14 @@ class Processes:
     def _take(self, heard: Heard, make: Callable[[dict[str, Any], Tensors], Answer]) -> dict[int, Answer | Lost]:
         """Take an answer in; one that nobody asked for means that the worker is out of its mind."""
         header, id = heard.header, heard.header.get("id")
-        if id not in self._owed.get(heard.number, {}):
+        if type(id) is not int or id not in self._owed.get(heard.number, {}):
             return self._lose(heard.number, f"answered for client {id}, which it was not asked about")
         if "error" in header:
             del self._owed[heard.number][id]
             raise_error(header)
         try:
             answer, seconds = make(header, heard.tensors), float(header["seconds"])
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             return self._lose(heard.number, "sent an answer that lacks something")
         del self._owed[heard.number][id]
         self._costs[id] = self._costs.get(id, 0.0) + seconds

@@ -23,6 +23,9 @@ START = 600.0  # seconds for a worker to begin
 Handover = Callable[[Path], dict[str, Any]]  # tells a worker what it needs; arrays go into files of a folder
 
 
+Letters = queue.SimpleQueue[tuple[dict[str, Any], Tensors | None] | None]  # frames to send; None is the last one
+
+
 class Heard(NamedTuple):
     """A frame from a worker, or why there will be no more."""
 
@@ -40,11 +43,14 @@ class Pool:
         self._hand_over = hand_over
         self._heard: queue.SimpleQueue[Heard] = queue.SimpleQueue()
         self._workers: list[subprocess.Popen[bytes]] = []
+        self._letters: list[Letters] = []  # what each worker is still to be sent
         self._scratch: Scratch | None = None  # with arrays, until all workers have mapped them
         self._starting: set[int] = set()  # numbers of workers that are not ready yet
         try:
             for number in range(count):
-                self._workers.append(self._start(number))
+                worker, letters = self._start(number)
+                self._workers.append(worker)
+                self._letters.append(letters)
             while self._starting:
                 self._expect_ready()
         except BaseException:
@@ -61,9 +67,8 @@ class Pool:
         return [worker.pid for worker in self._workers]
 
     def send(self, number: int, header: dict[str, Any], tensors: Tensors | None = None) -> None:
-        """Send a worker a frame; that it has gone is heard, not raised."""
-        with suppress(BrokenPipeError):
-            write_frame(_stdin(self._workers[number]), header, tensors)
+        """Send a worker a frame; that it has gone is heard, not raised, and one that does not read stops nobody."""
+        self._letters[number].put((header, tensors))
 
     def hear(self, seconds: float | None = None) -> Heard:
         """Wait for the next frame of any worker; raises queue.Empty when nothing comes in time."""
@@ -78,8 +83,9 @@ class Pool:
 
     def replace(self, number: int, reason: str) -> str:
         """Put a new worker in the place of one that is no use any more, and say why that was."""
+        self._letters[number].put(None)
         ended = _end(self._workers[number], GRACE if not reason else 0.0)
-        self._workers[number] = self._start(number)
+        self._workers[number], self._letters[number] = self._start(number)
         return f"its worker process {reason or ended}"
 
     def close(self, *, gently: bool) -> None:
@@ -87,25 +93,30 @@ class Pool:
         if gently:
             for number in range(len(self._workers)):
                 self.send(number, {"verb": "close"})
+        else:
+            self._close_lines()  # they go when their line is closed
         for worker in self._workers:
-            if not gently:
-                with suppress(BrokenPipeError):
-                    _stdin(worker).close()  # they go when their line is closed
             _end(worker, GRACE)
+        self._close_lines()
         if self._scratch:
             self._scratch.remove()
 
-    def _start(self, number: int) -> subprocess.Popen[bytes]:
+    def _start(self, number: int) -> tuple[subprocess.Popen[bytes], Letters]:
         """Start a worker, tell it what it needs, and listen to it."""
         if self._scratch is None:
             self._scratch = Scratch()
         told = self._hand_over(self._scratch.folder)
         worker = start_worker()
         self._starting.add(number)
+        letters: Letters = queue.SimpleQueue()
+        letters.put((told, None))
         threading.Thread(target=self._listen, args=(number, worker), daemon=True).start()
-        with suppress(BrokenPipeError):
-            write_frame(_stdin(worker), told)
-        return worker
+        threading.Thread(target=_deliver, args=(_stdin(worker), letters), daemon=True).start()
+        return worker, letters
+
+    def _close_lines(self) -> None:
+        for letters in self._letters:
+            letters.put(None)
 
     def _expect_ready(self) -> None:
         try:
@@ -151,6 +162,13 @@ def start_worker() -> subprocess.Popen[bytes]:
     environment |= {"PYTHONPATH": os.pathsep.join([here, before] if before else [here])}
     command = [sys.executable, "-P", "-m", "protonorm.engines.processes.worker"]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+
+
+def _deliver(stream: IO[bytes], letters: Letters) -> None:
+    """Send a worker its frames, as fast as it reads them; close the line after the last one, or when it has gone."""
+    with suppress(BrokenPipeError, ValueError), stream:
+        while letter := letters.get():
+            write_frame(stream, *letter)
 
 
 def _end(worker: subprocess.Popen[bytes], grace: float) -> str:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from protonorm.analysis.labels import flatten_settings
 from protonorm.config.kinds import COMPONENTS, KINDS
 from protonorm.core.own_code import PREFIX
+from protonorm.core.text import visible
 from protonorm.report.page.groups import Groups
 from protonorm.report.page.text import setting_text
 from protonorm.runs.schema import RunInfo
@@ -35,8 +36,8 @@ def commands(groups: Groups) -> dict[str, Any]:
     notes = dict.fromkeys(note for _, command in singles for note in command.notes)
     return {
         "compare": shell_text("compare", whole.words) if whole else None,
-        "runs": [(key, shell_text("run", command.words)) for key, command in singles],
-        "notes": list(notes),
+        "runs": [(visible(key), shell_text("run", command.words)) for key, command in singles],
+        "notes": [visible(note) for note in notes],
     }
 
 
@@ -70,12 +71,28 @@ def compare_command(groups: Groups) -> Command | None:
 def shell_text(verb: str, words: list[str]) -> str:
     """Write a command as it is typed into a shell, in lines that fit a page."""
     lines = [f"protonorm {verb}"]
-    for word in map(shlex.quote, words):
+    for word in map(shell_word, words):
         if len(lines[-1]) + len(word) > WIDTH:
             lines[-1] += " \\"
             lines.append("   ")
         lines[-1] += f" {word}"
     return "\n".join(lines)
+
+
+def shell_word(word: str) -> str:
+    """Quote a word for a shell; what cannot be seen is written as bash and zsh read it: $'\\x1b'."""
+    if visible(word) == word:
+        return shlex.quote(word)
+    plain = word.replace("\\", "\\\\").replace("'", "\\'")
+    return f"$'{''.join(map(_shell_sign, plain))}'"
+
+
+def _shell_sign(sign: str) -> str:
+    if "\udc80" <= sign <= "\udcff":  # what Python makes of a byte that is no text
+        return f"\\x{ord(sign) - 0xDC00:02x}"
+    if "\x80" <= sign <= "\xff" and visible(sign) != sign:
+        return f"\\u{ord(sign):04x}"  # to a shell, \x85 is a byte
+    return visible(sign)
 
 
 def settings_table(groups: Groups) -> dict[str, Any]:

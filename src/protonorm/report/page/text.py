@@ -9,6 +9,10 @@ from typing import Any
 
 import yaml
 
+from protonorm.config.parsing import parse_value
+from protonorm.config.plain import load_plain
+from protonorm.core.text import visible
+
 WHOLE = 10**9  # floating numbers below it that are whole are written without a point
 
 
@@ -65,8 +69,32 @@ def setting_text(value: Any) -> str:
         written = repr(int(value)) if value == int(value) and abs(value) < WHOLE else repr(value)
         mantissa, e, power = written.partition("e")
         return f"{mantissa}.0e{power}" if e and "." not in mantissa else written  # YAML wants the point
-    if isinstance(value, str) and yaml.safe_load(value) == value:
-        return value
+    if isinstance(value, str):
+        return value if _is_bare(value) else _quoted(value)
     if isinstance(value, list):
-        return f"[{', '.join(map(setting_text, value))}]"
+        return f"[{', '.join(map(_member, value))}]"
     return json.dumps(value)
+
+
+def _member(value: Any) -> str:
+    """Write a value that stands in a list, where commas, brackets and colons mean something."""
+    if not isinstance(value, str):
+        return setting_text(value)
+    try:
+        return value if load_plain(f"[{value}]") == [value] else _quoted(value)
+    except yaml.YAMLError:
+        return _quoted(value)
+
+
+def _is_bare(text: str) -> bool:
+    """Tell whether the command line reads a text without quotes as that text; one with hidden signs is not left so."""
+    try:
+        return bool(parse_value("", text) == text and visible(text) == text)
+    except ValueError:
+        return False
+
+
+def _quoted(text: str) -> str:
+    """Write a text as YAML does in quotes, with visible escapes."""
+    plain = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{visible(plain)}"'

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +19,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from protonorm.files import replace
+from protonorm.core.text import visible
+from protonorm.files import make_folder, replace
 from protonorm.report.page.content import content
 from protonorm.report.page.groups import Groups, by_method
 from protonorm.runs.reader import Run
@@ -37,7 +39,7 @@ def write_page(runs: Groups | Iterable[Run], path: str | Path) -> Path:
     if not every:
         raise ValueError("There is nothing to report: give at least one run.")
     found = content(runs if isinstance(runs, Mapping) else by_method(every))
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     replace(path, render(found).encode())
     return path
 
@@ -48,7 +50,7 @@ def refuse_to_overwrite(path: Path) -> None:
         raise ValueError(f"{path} is a folder; give the name of a file that ends in {' or '.join(ENDINGS)}.")
     if path.suffix.lower() not in ENDINGS:
         raise ValueError(f"{path} is refused: the name of a report ends in {' or '.join(ENDINGS)}.")
-    if path.exists() and not is_page(path):
+    if os.path.lexists(path) and not is_page(path):
         raise ValueError(f"{path} exists and is not a report of protonorm; it is left as it is. Give another name.")
 
 
@@ -62,7 +64,11 @@ def is_page(path: Path) -> bool:
 
 
 def render(found: dict[str, Any]) -> str:
-    """Fill in the template. Every text is escaped; only the page's own style and script may take effect."""
+    """Fill in the template. Every text is escaped; only the page's own style and script may take effect.
+
+    What cannot be seen, such as marks that turn a line around, is shown; commands, which have lines, are safe already.
+    """
+    found = show_hidden(found) | {"commands": found["commands"]}
     environment = Environment(
         loader=PackageLoader("protonorm.report.page", "assets"),
         autoescape=True,
@@ -79,6 +85,15 @@ def render(found: dict[str, Any]) -> str:
     return environment.get_template("page.html").render(
         found | {"style": Markup(style), "script": Markup(script), "policy": policy, "data": embedded(found["data"])}
     )
+
+
+def show_hidden(value: Any) -> Any:
+    """Write all texts in plain data so that nothing in them is hidden, each in one line."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, Mapping):
+        return {show_hidden(key): show_hidden(one) for key, one in value.items()}
+    return [show_hidden(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def embedded(data: dict[str, Any]) -> Markup:

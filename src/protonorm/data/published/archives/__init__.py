@@ -21,10 +21,12 @@ class Source(NamedTuple):
     unpacked: bool = False  # whether checksums are those of what gzip has packed; then files may be plain, too
 
 
+# All over https, which every owner offers; checksums are checked besides. Fashion-MNIST is taken from the repository of
+# its owners: the address that they give in the text is that of a bucket's web site, which answers to http only.
 TORONTO = "https://www.cs.toronto.edu/~kriz/"
 OXFORD = "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/"
-STANFORD = "http://cs231n.stanford.edu/"
-ZALANDO = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+STANFORD = "https://cs231n.stanford.edu/"
+ZALANDO = "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/"
 DIGITS = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 
 SOURCES: dict[str, tuple[Source, ...]] = {  # the first one is downloaded; any one is enough
