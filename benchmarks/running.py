@@ -26,7 +26,7 @@ class MeasuredRun:
         facts = population.facts()
         self.pictures = int(facts.train.sum())
         self._writer = RunWriter(folder, experiment.key).__enter__()
-        self._writer.describe(info_of(experiment, task), Population(facts.train, facts.test))
+        self._writer.describe(info_of(experiment, task), Population(facts.train, facts.validation, facts.test))
         point = self._writer.resume() or begin(task, policy_of(experiment))
         self._engine = engine(task, population, self._writer.store, workers)
         self._rounds = run_rounds(task, self._engine, policy_of(experiment), point, self._writer)

@@ -5,7 +5,8 @@
 Every turn runs the same experiment with each checkout, as a process of its own into a fresh folder, and reads the
 seconds of its rounds from the record; the first round, in which processes warm up, does not count. The ratio A/B of a
 turn is above 1 where B is faster; the median of the turns is printed last. Where a setting has another name in one of
-the checkouts, give it with --only-a or --only-b.
+the checkouts, give it with --only-a or --only-b. A checkout that holds samples out for validation is told not to, as
+older ones do not: both train and evaluate on the same samples.
 """
 
 from __future__ import annotations
@@ -31,8 +32,11 @@ def main(words: Sequence[str] | None = None) -> None:
     print(f"A: {options.a}\nB: {options.b}\n{' '.join(shared)}")
     print("turn  A, s a round  B, s a round     A/B")
     ratios = []
+    rivals = {
+        name: (checkout, [*like_others(checkout), *own])
+        for name, checkout, own in (("A", options.a, options.only_a), ("B", options.b, options.only_b))
+    }
     for turn in range(options.turns):
-        rivals = {"A": (options.a, options.only_a), "B": (options.b, options.only_b)}
         order = list(rivals) if turn % 2 == 0 else list(rivals)[::-1]  # neither is always the first
         seconds = {name: typical(rivals[name][0], [*shared, *rivals[name][1]]) for name in order}
         ratios.append(seconds["A"] / seconds["B"])
@@ -73,6 +77,13 @@ def settings(options: argparse.Namespace) -> list[str]:
     return [f"dataset={dataset}", *samples, *network, "partition=dirichlet", "partition.alpha=0.1", *options.settings]
 
 
+def like_others(checkout: Path) -> list[str]:
+    """Turn validation off in a checkout that has it."""
+    code = "import protonorm; print('validation' in protonorm.Experiment.model_fields)"
+    done = with_code_of(checkout, ["-c", code])
+    return ["validation=0"] if done.stdout.strip() == "True" else []
+
+
 def is_prepared(dataset: str) -> bool:
     """Tell whether a data set's file is in the folder that PROTONORM_DATA names."""
     folder = os.environ.get("PROTONORM_DATA")
@@ -82,14 +93,20 @@ def is_prepared(dataset: str) -> bool:
 def typical(checkout: Path, words: Sequence[str]) -> float:
     """Run an experiment with a checkout's code; give the median seconds of its rounds but the first."""
     with tempfile.TemporaryDirectory(prefix="protonorm-versions-") as folder:
-        command = [sys.executable, "-P", "-m", "protonorm", "run", *words]
-        command += ["--engine", "processes", "--workers", str(WORKERS), "--out", folder, "--json"]
-        environment = os.environ | {"PYTHONPATH": str(checkout.resolve() / "src")}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            sys.exit(f"{checkout} failed:\n{done.stderr}")
+        way = ["--engine", "processes", "--workers", str(WORKERS), "--out", folder, "--json"]
+        with_code_of(checkout, ["-m", "protonorm", "run", *words, *way])
         (path,) = Path(folder).glob("*/timings.jsonl")
         return median(round_seconds(path)[1:])
+
+
+def with_code_of(checkout: Path, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run Python with a checkout's code; end with what it complained of if it fails."""
+    environment = os.environ | {"PYTHONPATH": str(checkout.resolve() / "src")}
+    command = [sys.executable, "-P", *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{checkout} failed:\n{done.stderr}")
+    return done
 
 
 def round_seconds(path: Path) -> list[float]:

@@ -39,7 +39,7 @@ def server_star(result: Result, title: str) -> Star:
 
     from protonorm.report.spiral_figures import Star
 
-    clients = list(result.clients)
+    clients = list(result.trained("last"))  # figures show the end of training, whatever round a table reports
     message, states = clients[0].message, [client.state for client in clients]
     return Star(
         title,
@@ -55,6 +55,6 @@ def client_star(result: Result, id: int, title: str) -> Star:
     """Draw a client's local prototypes as rays and the features of its test samples as points."""
     from protonorm.report.spiral_figures import Star
 
-    trained = result.clients[id]
+    trained = result.trained("last")[id]
     prototypes, classes = trained.state["prototypes"].double().numpy(), trained.state["classes"].numpy()
     return Star(title, prototypes, classes, trained.features(), trained.client.test.labels.numpy(), small=True)

@@ -35,6 +35,7 @@ def record(
     failure=None,  # (round, reason)
     tested=None,  # right answers of each client in each round under `global`, (R, M); half as many under `logits`
     validated=None,  # the same on the validation parts
+    beside=None,  # {rule: measures beside accuracy} on the test parts, in all rounds, if `tested` is given
     networks=("plain",),
     rules=RULES,
     early_stopping=None,
@@ -77,7 +78,9 @@ def record(
             outcome = made_round(number, shares, population, evaluated, (lost or {}).get(number, {}), metrics)
             for part, right in (("test", tested), ("validation", validated)):
                 if right is not None and due:
-                    answer(outcome, part, rules, np.asarray(right)[number - 1], getattr(population, part).sum(1))
+                    answer(
+                        outcome, part, rules, np.asarray(right)[number - 1], getattr(population, part).sum(1), beside
+                    )
             writer.commit(Checkpoint(number, {}, message, [number] * clients), outcome)
         if failure:
             writer.fail(*failure)
@@ -96,13 +99,15 @@ def hundred(clients, validation=100):
     return Population(counts, np.full((clients, 1), validation), counts)
 
 
-def answer(outcome, part, rules, right, support):
+def answer(outcome, part, rules, right, support, beside=None):
     """Let clients (M,) give so many right answers in a round under the first rule, and half as many under others."""
     for rule in rules:
         correct = right if rule == rules[0] else right // 2
         outcome.arrays[f"{part}.support.clients"] = support
         outcome.arrays[f"{part}.correct.clients.{rule}"] = correct
-        outcome.record["rules" if part == "test" else "validation"][rule] = accuracy_of(correct, support)
+        outcome.record["rules" if part == "test" else "validation"][rule] = accuracy_of(
+            correct, support, **(beside or {}).get(rule, {}) if part == "test" else {}
+        )
 
 
 def made_round(number, shares, population, evaluated, lost, metrics):

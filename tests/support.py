@@ -36,7 +36,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in ("timings.jsonl", "lock")
+        if path.is_file() and path.name not in ("timings.jsonl", "provenance.jsonl", "lock")
     }
 
 

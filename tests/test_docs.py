@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from protonorm.algorithms import ALGORITHMS, local
+from protonorm.algorithms import ALGORITHMS
 from protonorm.cli.app import app
 from protonorm.config.experiment import Experiment
+from protonorm.core.node import Client
 from protonorm.runs import layout
 
 ROOT = Path(__file__).parent.parent
@@ -105,7 +106,7 @@ def test_every_setting_is_in_the_tutorials_table():
 def test_every_file_of_a_record_is_described():
     page = read("docs/runs.md")
     names = [value for name, value in vars(layout).items() if name.isupper() and isinstance(value, str)]
-    assert len(names) == 12
+    assert len(names) == 13
     for name in names:
         assert f"| `{name}` |" in page or f"| `{name}/" in page
 
@@ -147,14 +148,14 @@ def test_a_round_crosses_the_functions_that_are_listed(monkeypatch):
     section = read("docs/architecture.md").partition("## A round is three verbs")[2].partition("\n## ")[0]
     listed = re.findall(r"^\d+\. `([\w.<>]+)`", section, re.MULTILINE)
     assert len(listed) <= 12
-    real, seen = local.cross_entropy, []
+    real, seen = Client.cross_entropy, []
 
     def spy(*inputs):
         if not seen:
             seen.extend(functions())
         return real(*inputs)
 
-    monkeypatch.setattr(local, "cross_entropy", spy)
+    monkeypatch.setattr(Client, "cross_entropy", spy)
     words = ["dataset=spiral", "dataset.points=60", "partition=iid", "clients=2", "rounds=1", "algorithm=local"]
     CliRunner().invoke(app, ["run", *words, "--engine", "serial"])
     assert seen == listed

@@ -27,9 +27,24 @@ def test_the_ratio_is_the_median_of_turns_and_neither_is_always_first(monkeypatc
         return next(seconds[side])
 
     monkeypatch.setattr(versions, "typical", typical)
+    monkeypatch.setattr(versions, "like_others", lambda _: [])
     versions.main([*HERE, "--turns", "3", "--only-a", "lr=0.1"])
     assert asked == ["a", "b", "b", "a", "a", "b"]
     assert capsys.readouterr().out.splitlines()[-1] == "median A/B: 2.000"
+
+
+def test_a_checkout_with_validation_is_told_to_train_on_all(tmp_path, monkeypatch):
+    """The older one is made up: it has an Experiment without that setting."""
+    older = tmp_path / "older"
+    (older / "src" / "protonorm").mkdir(parents=True)
+    (older / "src" / "protonorm" / "__init__.py").write_text("class Experiment:\n    model_fields = {'rounds': 1}\n")
+    assert versions.like_others(CHECKOUT) == ["validation=0"]
+    assert versions.like_others(older) == []
+    asked = {}
+    monkeypatch.setattr(versions, "typical", lambda checkout, words: asked.setdefault(checkout, words) and 1.0)
+    versions.main([str(older), str(CHECKOUT), "--turns", "1", "--only-a", "lr=0.1"])
+    assert [word for word in asked[older] if word in ("validation=0", "lr=0.1")] == ["lr=0.1"]
+    assert [word for word in asked[CHECKOUT] if word in ("validation=0", "lr=0.1")] == ["validation=0"]
 
 
 def test_the_experiment_is_that_of_the_options(tmp_path, monkeypatch):

@@ -218,7 +218,7 @@ def test_runs_of_an_older_version_are_refused_by_name(call, half_done, tmp_path)
     listed = call("show", "--out", str(tmp_path))
     assert listed.exit_code == 0
     assert "1/3" in listed.stdout  # the other run is shown all the same
-    told = f"{old} was written by another version of protonorm (format 1); this version reads format 2."
+    told = f"{old} was written by another version of protonorm (format 1); this version reads format 3."
     assert told in listed.stderr
     for words in (["show", old.name], ["report", old.name], ["export", old.name, "x", "--client", "0"]):
         refused = call(*words, "--out", str(tmp_path))

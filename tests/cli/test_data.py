@@ -157,7 +157,8 @@ def test_data_that_belong_to_clients_already(call, tmp_path):
     assert found["clients"] == 3
     assert found["partition"] == {"name": "given", "seed": 1}
     population = read_run(tmp_path / "runs" / json.loads(result.stdout)["key"]).population
-    assert population.train.tolist() == [[8, 8]] * 3
+    assert (population.train + population.validation).tolist() == [[8, 8]] * 3
+    assert population.validation.sum(1).tolist() == [2] * 3  # a tenth of 16, rounded up
     assert population.test.tolist() == [[4, 4]] * 3
     result = call("run", *words, "clients=5", *SERIAL)
     assert result.exit_code == 2

@@ -143,14 +143,14 @@ def test_brackets_are_text_and_not_markup(told, terminal):
 def a_round(number, rules, **metrics):
     none = Traffic(up=0, down=0)
     record = RoundRecord(
-        round=number, cohort="all", evaluated="all", metrics=metrics, rules=rules, unseen=None, bytes=none, floats=none,
-        server={}, prototypes=None, arrays=ArrayRef(start=0, size=1),
+        round=number, cohort="all", evaluated="all", metrics=metrics, rules=rules, validation={}, unseen=None,
+        bytes=none, floats=none, server={}, prototypes=None, arrays=ArrayRef(start=0, size=1),
     )  # fmt: skip
     return Round(record, {"round": 30.0})
 
 
 def accuracy(pooled):
-    return Accuracy(pooled=pooled, mean=0.5, worst=0.1)
+    return Accuracy(pooled=pooled, mean=0.5, worst=0.1, p10=0.2)
 
 
 def test_the_first_and_the_last_round_are_always_told_of(told):

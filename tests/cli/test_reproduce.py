@@ -1,5 +1,6 @@
 """The command `reproduce`, as it is typed."""
 
+import csv
 import io
 import subprocess
 import sys
@@ -10,11 +11,14 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from protonorm.cli.app import app
-from protonorm.cli.reproduce import terminal_table
+from protonorm.cli.reproduce import judge
+from protonorm.cli.reproduce_tables import terminal_table
 from protonorm.reproduction.accuracy import accuracy_tables
 from protonorm.reproduction.profiles import PROFILES
 from protonorm.reproduction.running import Reproduction
 from protonorm.reproduction.tables import Table, TableEntry
+from protonorm.reproduction.writing import Written
+from protonorm.runs.reader import read_run
 from protonorm.session import running
 from tests.reproduction.studies import fake_findings, small_study
 
@@ -59,6 +63,7 @@ def test_a_file_of_ones_own_is_run_written_and_checked(mine, tmp_path):
     done = call(mine, "--to", tmp_path / "out", "--check")
     assert done.exit_code == 0, done.output
     assert "agrees: mine, ProtoNorm, spiral" in done.output
+    assert "who leads" not in done.output  # the file states nothing of it
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"mine.md", "mine.tex", "mine.csv"}
 
 
@@ -77,6 +82,46 @@ def test_check_with_nothing_to_check_is_refused(mine):
     assert "nothing to check" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "protocol", "by", "folder"),
+    [
+        ([], "validated", "validation", "cpu"),
+        (["--protocol", "validated"], "validated", "validation", "cpu"),
+        (["--protocol", "paper"], "paper", "test", "cpu-paper"),
+        (["--profile", "paper", "--seeds", "0"], "paper", "test", "paper"),
+        (
+            ["--profile", "paper", "--seeds", "0", "--protocol", "validated"],
+            "validated",
+            "validation",
+            "paper-validated",
+        ),
+    ],
+)
+def test_the_protocol_decides_how_rounds_are_chosen_and_where_tables_are_written(
+    mine, tmp_path, words, protocol, by, folder
+):
+    done = call(mine, "--out", tmp_path / "mine", *words)
+    assert done.exit_code == 0, done.output
+    table = (tmp_path / "mine" / "reproduction" / folder / "mine.csv").read_text(encoding="utf-8")
+    lines = list(csv.DictReader(io.StringIO(table)))
+    assert {line["protocol"] for line in lines} == {protocol}
+    assert {line["chosen_by"] for line in lines} == {by}
+    for line in lines:
+        held_out = read_run(tmp_path / "mine" / line["key"]).population.validation.sum()
+        assert (held_out > 0) == (protocol == "validated")
+    assert ("best*" in done.output) == (protocol == "validated")
+
+
+def test_what_is_not_decided_is_said_and_is_no_error(tmp_path, capsys):
+    study = small_study(leads="ProtoNorm", slack={"cpu": 1.0})
+    given = {("ProtoNorm", "Group: one"): [0.40, 0.45], ("FedProto", "Group: one"): [0.43, 0.41]}
+    findings = fake_findings(tmp_path, study, given, "cpu")
+    judge([Written(findings, (), [], [])])
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.startswith("not decided: small, Group: one: ProtoNorm is the highest; whether it may be more than")
+    assert told.endswith("With fewer than 5 seeds intervals may be too narrow: what is said of who leads is a hint.")
+
+
 @pytest.mark.usefixtures("nothing_runs")
 def test_render_only_runs_nothing(mine, tmp_path):
     done = call(mine, "--render-only", "--to", tmp_path / "out")
@@ -90,6 +135,8 @@ def test_render_only_runs_nothing(mine, tmp_path):
         (["tabel1"], "did you mean 'table1'"),
         ([], "no table or figure"),
         (["table1", "--profile", "cpo"], "did you mean 'cpu'"),
+        (["table1", "--protocol", "papr"], "did you mean 'paper'"),
+        (["table1", "--check"], "one seed does not tell a difference from chance. Give several, such as --seeds 0,1,2"),
         (["table1", "--seeds", "a"], "--seeds a is refused"),
         (["nowhere.py"], "no Python file"),
         (["table1", "--engine", "nosuch"], "Unknown engine 'nosuch'"),

@@ -5,7 +5,7 @@ from rich.text import Text
 
 from protonorm.analysis.comparison import COLUMNS, Cell, Row
 from protonorm.cli.console import say
-from protonorm.cli.run_tables import comparison_table, curve, runs_table
+from protonorm.cli.run_tables import comparison_tables, curve, runs_table
 from protonorm.cli.tables import Column, bold, entries_table, make_table
 from protonorm.core.registry import Entry
 from protonorm.runs.reader import read_run
@@ -45,13 +45,17 @@ def test_entries_have_a_column_for_each_detail(capsys):
     ]
 
 
-def test_only_the_best_headline_number_is_bold():
-    def row(method, value, headline=True):
-        return Row(method, "logits", headline, dict.fromkeys(COLUMNS, Cell(value, None)))
+def test_only_the_highest_headline_number_that_stands_out_is_bold():
+    def row(method, value, headline=True, **more):
+        return Row(method, "logits", headline, dict.fromkeys(COLUMNS, Cell(value, None)), **more)
 
-    table = comparison_table("mine", [row("a", 0.5), row("b", 0.75), row("b", 0.9, headline=False)])
+    (table,) = comparison_tables(
+        "mine", [row("a", 0.5), row("b", 0.75, leads=True), row("b", 0.9, headline=False)], 110
+    )
     cells = [cell for cell in table.columns[2].cells if isinstance(cell, Text)]
     assert [(cell.plain, str(cell.style)) for cell in cells] == [("50.00", ""), ("75.00", "bold"), ("90.00", "")]
+    (table,) = comparison_tables("mine", [row("a", 0.5), row("b", 0.75, leads=True, alike={"a": "one seed"})], 110)
+    assert not any(str(cell.style) for cell in table.columns[2].cells if isinstance(cell, Text))
     assert bold("x").style == "bold"
 
 
@@ -65,7 +69,7 @@ def test_a_run_without_an_accuracy_is_listed(tmp_path, capsys):
         run(spiral(evaluate_every=3), out=tmp_path, watch=stop)
     say(runs_table([read_run(run_folder(spiral(evaluate_every=3), tmp_path))]))
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "1/3" in line]
-    assert line.split()[1:] == ["1/3", "global", "–", "–"]
+    assert line.split()[1:] == ["1/3", "global", "–", "–", "–"]
 
 
 def test_a_curve_of_characters():

@@ -12,6 +12,7 @@ import torch
 
 import protonorm as pn
 from protonorm.core import Order
+from protonorm.core.task import ByClient
 from protonorm.engines.processes import pool as module
 from protonorm.engines.processes.engine import Processes
 from protonorm.engines.processes.handover import obstacle
@@ -120,7 +121,7 @@ def test_a_message_is_sent_once_to_a_worker_not_once_for_each_verb(tmp_path, mon
         list(engine.evaluate([Order(id, 1, 1) for id in range(6)], message, ("test",)))
         list(engine.train([Order(id, 2, 1) for id in range(6)], message))
         assert sorted(frames) == sorted(["message", "train"] * 2 + ["message", "evaluate"] * 2 + ["train"] * 2)
-        single = dict.fromkeys(range(6), message)
+        single = ByClient(dict.fromkeys(range(6), message))
         one, other = (
             list(engine.evaluate([Order(id, 2, 2) for id in range(6)], said, ("test",))) for said in (single, message)
         )
@@ -144,9 +145,11 @@ def test_nothing_lists_the_folder_of_clients_in_a_round(tmp_path, monkeypatch):
     counts = []
     for rounds in (2, 6):
         seen.clear()
-        run(spiral(rounds=rounds), out=tmp_path)
+        result = run(spiral(rounds=rounds), out=tmp_path)
         counts.append(len(seen))
-        assert len(list((run_folder(spiral(rounds=rounds), tmp_path) / "clients").iterdir())) == 6
+        kept = {rounds, result.run.chosen.record.round}
+        held = (run_folder(spiral(rounds=rounds), tmp_path) / "clients").iterdir()
+        assert {path.name for path in held} == {f"{id}.{round}.safetensors" for id in range(6) for round in kept}
     assert counts[0] == counts[1]  # only at the beginning and at the end
 
 

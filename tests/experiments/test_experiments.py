@@ -12,6 +12,7 @@ from protonorm.report import style
 from protonorm.reproduction.cells import Printed
 from protonorm.reproduction.findings import Findings, expected_outcomes, read_outcomes
 from protonorm.reproduction.profiles import PROFILES
+from protonorm.reproduction.protocols import PROTOCOLS
 from protonorm.reproduction.running import Reproduction
 from protonorm.reproduction.study import find_studies, study_names
 from protonorm.reproduction.writing import make_tables
@@ -80,7 +81,7 @@ def test_every_printed_number_has_a_cell_and_every_row_a_number(study):
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)
 @pytest.mark.parametrize("study", STUDIES.values(), ids=lambda study: study.name)
 def test_every_cell_of_every_profile_is_an_experiment(study, profile):
-    for outcome in expected_outcomes(study, profile, profile.seeds[:1]):
+    for outcome in expected_outcomes(study, profile, PROTOCOLS[profile.protocol], profile.seeds[:1]):
         assert isinstance(outcome.experiment, Experiment)
         assert outcome.key or "is not prepared" in outcome.missing
 
@@ -88,7 +89,7 @@ def test_every_cell_of_every_profile_is_an_experiment(study, profile):
 def runs(*chosen):
     """Collect the settings of all runs of some studies under the profile `paper`."""
     return {
-        repr(sorted(STUDIES[name].settings(cell, PROFILES["paper"], 0).items(), key=str))
+        repr(sorted(STUDIES[name].settings(cell, PROFILES["paper"], PROTOCOLS["paper"], 0).items(), key=str))
         for name in chosen
         for cell in STUDIES[name].cells
     }
@@ -105,12 +106,19 @@ def test_figures_share_runs():
 def test_figures_of_alignment_steps_stop_as_the_authors_program_does(name):
     """It stops when the mean force, rounded to four decimals, stays the same (for 10 iterations, as the paper says)."""
     for cell in STUDIES[name].cells:
-        schedule = Experiment.of(STUDIES[name].settings(cell, PROFILES["paper"], 0)).algorithm.schedule
+        settings = STUDIES[name].settings(cell, PROFILES["paper"], PROTOCOLS["paper"], 0)
+        schedule = Experiment.of(settings).algorithm.schedule
         assert (schedule.stop, schedule.epsilon, schedule.patience) == ("rounding", 1e-4, 10)
 
 
+def smoke_task(studies, root, folder):
+    """Make studies as small as can be, under the profile's protocol."""
+    smoke = PROFILES["smoke"]
+    return Reproduction(studies, smoke, PROTOCOLS[smoke.protocol], root, folder, "protonorm reproduce", [0])
+
+
 def test_smoke_runs_every_kind_of_cell_few_times(tmp_path):
-    task = Reproduction(list(STUDIES.values()), PROFILES["smoke"], tmp_path, tmp_path / "out", "", [0])
+    task = smoke_task(list(STUDIES.values()), tmp_path, tmp_path / "out")
     waiting = task.pending()
     assert 80 < len(waiting) < 140
     assert sum(one.experiment.rounds for one in waiting.values()) < 300
@@ -133,7 +141,7 @@ def smoke(tmp_path_factory):
     """The runs of all figures and of some rows of the communication table, of a size for tests, made once."""
     folder = tmp_path_factory.mktemp("smoke")
     chosen = [STUDIES[name] for name in (*FIGURES, "communication")]
-    task = Reproduction(chosen, PROFILES["smoke"], folder / "runs", folder / "out", "protonorm reproduce", [0])
+    task = smoke_task(chosen, folder / "runs", folder / "out")
     for one in task.pending().values():
         if one.cell.column != "second round" or one.cell.row in COUNTED:
             run(one.experiment, out=task.root, engine="serial")
@@ -145,7 +153,7 @@ def test_figures_come_from_records_alone(smoke, tmp_path, monkeypatch):
     monkeypatch.setattr(running, "run", lambda *_, **__: pytest.fail("it was run"))
     monkeypatch.setattr(Client, "fit", lambda *_, **__: pytest.fail("it trained"))
     chosen = [STUDIES[name] for name in FIGURES]
-    written = Reproduction(chosen, smoke.profile, smoke.root, tmp_path, "protonorm reproduce", [0]).write()
+    written = smoke_task(chosen, smoke.root, tmp_path).write()
     names = {path.name for one in written for path in one.paths}
     assert not any(one.remarks for one in written)
     for stem in (
@@ -170,9 +178,9 @@ def test_messages_hold_what_the_formulas_say(smoke):
 
 def test_stars_show_the_clients_prototypes_and_features(smoke):
     study = STUDIES["spiral"]
-    outcomes = read_outcomes(expected_outcomes(study, smoke.profile, [0]), smoke.root, {})
-    result = Findings(study, smoke.profile, outcomes).result(study.cells[3].row, "spiral")
-    trained = result.clients[2]
+    outcomes = read_outcomes(expected_outcomes(study, smoke.profile, smoke.protocol, [0]), smoke.root, {})
+    result = Findings(study, smoke.profile, smoke.protocol, outcomes).result(study.cells[3].row, "spiral")
+    trained = result.trained("last")[2]  # the figure shows the end of training
     star = bundled("experiments").toy.client_star(result, 2, "Client 2")
     test = result.population.site(2).client(0).test
     inputs = np.concatenate([x.numpy() for x, _ in test.sweep()])

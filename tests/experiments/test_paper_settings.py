@@ -18,6 +18,7 @@ from protonorm.config.components import registered_name
 from protonorm.config.experiment import Experiment
 from protonorm.models.choose import networks
 from protonorm.reproduction.profiles import PROFILES
+from protonorm.reproduction.protocols import PROTOCOLS
 from protonorm.reproduction.study import find_studies
 
 # column | data set | split | α | classes a client | networks | d | clients | rounds | γ of ProtoNorm
@@ -83,7 +84,7 @@ NETWORKS = {
     "CNN": {"cnn4"},
     "ResNet-18": {"resnet18"},
 }
-TRAINING = {"participation": 1.0, "epochs": 1, "batch_size": 32, "lr": 0.01, "train": 0.75}
+TRAINING = {"participation": 1.0, "epochs": 1, "batch_size": 32, "lr": 0.01, "train": 0.75, "validation": 0.0}
 ALIGNMENT = {"mu": 0.9, "eta": 0.1, "decay": 0.95, "decay_every": 10, "patience": 10}
 
 STUDIES = {study.name: study for study in find_studies(["all"])}
@@ -111,7 +112,8 @@ def printed_cells():
 def experiments(study):
     """Make the experiments of a study as printed."""
     return {
-        cell.place: Experiment.of(STUDIES[study].settings(cell, PROFILES["paper"], 0)) for cell in STUDIES[study].cells
+        cell.place: Experiment.of(STUDIES[study].settings(cell, PROFILES["paper"], PROTOCOLS["paper"], 0))
+        for cell in STUDIES[study].cells
     }
 
 

@@ -180,14 +180,14 @@ def test_one_message_for_each_client(tmp_path):
     task, population = build(experiment)
     (tmp_path / "clients").mkdir()
     with RunWriter(tmp_path, "key") as writer:
-        from protonorm.core import Order
+        from protonorm.core.task import ByClient, Order
 
         for engine in (Serial(task, population, writer.store),):
             orders = [Order(id, 1, 0) for id in range(6)]
             common = {"classes": torch.arange(6), "prototypes": torch.eye(6)[:, :2].contiguous()}
             other = common | {"prototypes": -common["prototypes"]}
             all_alike = [reply.message for reply in engine.train(orders, common)]
-            single = [reply.message for reply in engine.train(orders, dict.fromkeys(range(6), common) | {3: other})]
+            single = [reply.message for reply in engine.train(orders, ByClient({**dict.fromkeys(range(6), common), 3: other}))]
             same = [torch.equal(a["prototypes"], b["prototypes"]) for a, b in zip(all_alike, single, strict=True)]
             assert same == [True, True, True, False, True, True]
 

@@ -43,12 +43,14 @@ def address(tmp_path_factory):
         "rounds": 8,
         "width": 16,
         "names": ["</script><b>bold", *map(str, range(11))],
+        "networks": ("a", "b"),
     }
     runs = [
         made(folder / "a", **common),
         made(folder / "b", seed=1, **common),
         made(folder / "c", method={"name": "fedproto"}, **common),
         made(folder / "d", method={"name": "fedtgp"}, done=3, **common),
+        made(folder / "e", method={"name": "local"}, **common),
     ]
     return write_page(runs, folder / "page.html").as_uri()
 
@@ -79,7 +81,7 @@ def visit(browser, address):
 def test_every_chart_is_drawn_and_says_its_conclusion(visit):
     page = visit()
     charts = page.query_selector_all('.plot svg[role="img"], .ball svg[role="img"]')
-    assert len(charts) == len(page.query_selector_all("figure")) == 12
+    assert len(charts) == len(page.query_selector_all("figure")) == 14
     assert all(len(chart.get_attribute("aria-label")) > 40 for chart in charts)
     assert page.locator("b", has_text="bold").count() == 0  # a class's name is text
     assert "prototypes" in page.locator("#sphere-ball svg").get_attribute("aria-label")
@@ -140,7 +142,7 @@ def test_the_choice_of_round_and_rule_changes_clients_and_classes(visit):
     assert "round 8" in said.inner_text()
     page.locator("#parts-round").focus()
     page.keyboard.press("ArrowLeft")
-    assert not page.locator("#parts-best").is_checked()
+    assert not page.locator("#parts-reported").is_checked()
     assert "round 7" in said.inner_text()
     page.locator("#parts-rule").select_option("logits")
     assert "(logits, round 7)" in said.inner_text()
@@ -159,6 +161,40 @@ def test_the_legend_hides_lines_and_the_keyboard_reads_numbers(visit):
     assert "Round 8" in page.locator("#tip").inner_text()
     page.keyboard.press("Escape")
     assert page.locator("#tip").is_hidden()
+
+
+def test_the_keyboard_reads_gains_and_the_legend_hides_networks(visit):
+    """Six clients with networks a and b by turns; the smallest is client 0."""
+    page = visit()
+    chart = page.locator('[data-gains="local"] figure', has_text="fedproto against local")
+    assert chart.locator(".mark").count() == 6
+    chart.locator("svg").focus()
+    page.keyboard.press("Home")
+    told = page.locator("#tip").inner_text()
+    assert "client 0" in told
+    assert "+0.00 points" in told
+    page.keyboard.press("Escape")
+    page.locator('[data-gains="local"] .key', has_text="b").click()
+    assert chart.locator(".mark").count() == 3
+    chart.locator("summary").click()
+    assert chart.locator("tbody tr").count() == 6
+
+
+def test_gains_are_drawn_on_one_scale_or_each_on_its_own(visit):
+    """Against Local fedproto gains nothing; fedtgp, stopped in round 3 of 8, loses (8 − 3)/9 of its samples."""
+    page = visit()
+    lowest = page.locator('[data-gains="local"] figure', has_text="fedproto against local").locator("svg text")
+    before = lowest.all_text_contents()
+    page.get_by_label("the same scale in all charts").uncheck()
+    assert "−50" in before
+    assert "−50" not in lowest.all_text_contents()
+
+
+def test_rings_are_where_the_reported_rounds_are(visit):
+    """A ring for each seed of each method; a rule of which no seed is shown has none."""
+    page = visit()
+    rings = page.locator('[data-chart="accuracy-logits"] circle.reported')
+    assert rings.count() == 5
 
 
 def test_data_tables_hold_the_numbers(visit):
@@ -197,7 +233,7 @@ def test_the_tabulator_reaches_every_control_and_focus_can_be_seen(visit):
     page = visit()
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
-    wanted = {"theme", "parts-rule", "parts-seed", "parts-order", "parts-best", "parts-round", "samples-part"}
+    wanted = {"theme", "parts-rule", "parts-seed", "parts-order", "parts-reported", "parts-round", "samples-part"}
     wanted |= {"sphere-ball", "sphere-run", "sphere-round", "sphere-play", "sphere-labels", "left", "reset"}
     look = (
         "[document.activeElement.id || document.activeElement.dataset.turn || '', "

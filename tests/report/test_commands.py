@@ -20,7 +20,7 @@ from protonorm.report.page.commands import (
 )
 from protonorm.report.page.groups import by_method
 from protonorm.report.page.text import setting_text
-from protonorm.runs.schema import RunInfo
+from protonorm.runs.schema import FORMAT, RunInfo
 from tests.records import made
 from tests.support import pictures, run, spiral
 
@@ -28,7 +28,7 @@ from tests.support import pictures, run, spiral
 def info_of(experiment, **more):
     """Describe a run of an experiment, before its first round."""
     known = {
-        "format": 2,
+        "format": FORMAT,
         "key": experiment.key,
         "experiment": experiment.model_dump(mode="json"),
         "changed": experiment.changed,
@@ -75,6 +75,32 @@ def test_the_compare_command_on_the_page_makes_the_same_runs_again(tmp_path):
     command = compare_command(by_method([one for found in runs.values() for one in found]))
     keys = [one.key for found in experiments_of(command.words).values() for one in found]
     assert keys == [one.info.key for found in runs.values() for one in found]
+
+
+def test_a_comparison_with_solo_controls_is_one_command(tmp_path):
+    """The command names methods without their controls, and asks for them; a method without one has no such command."""
+    asked = [
+        "protonorm",
+        "fedproto",
+        "dataset=spiral",
+        "dataset.points=60",
+        "clients=3",
+        "rounds=1",
+        "partition.least=4",
+    ]
+    experiments = [*experiments_of(asked).values(), *list(experiments_of([*asked, "control=solo"]).values())[:2]]
+    runs = [run(one, out=tmp_path).run for (one,) in experiments]
+    groups = by_method(runs)
+    assert list(groups) == ["protonorm", "fedproto", "local", "protonorm (solo)", "fedproto (solo)"]
+    command = compare_command(groups)
+    assert command.words[-1] == "--solo"
+    assert "control" not in " ".join(command.words)
+    keys = [one.key for found in experiments_of(command.words[:-1]).values() for one in found]
+    assert keys == [one.info.key for one in runs[:3]]
+    assert compare_command(by_method(runs[:4])) is None
+    alone = compare_command(by_method(runs[3:]))
+    assert "control=solo" in alone.words
+    assert "--solo" not in alone.words
 
 
 @pytest.mark.parametrize(

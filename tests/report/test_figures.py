@@ -4,7 +4,8 @@ from matplotlib.image import imread
 from protonorm.report.figures import accuracy_curves, heat_map, save_figure
 from protonorm.report.paper_figures import convergence, distance_curves, first_distances, heat_maps, margin_panels
 from protonorm.report.spiral_figures import Star, stars, toy_data
-from tests.records import made
+from tests.records import hundred, made
+from tests.report.pages import runs_of
 from tests.support import run, spiral
 
 
@@ -18,9 +19,38 @@ def test_curves_have_a_line_for_each_method_and_one_for_the_majority(tmp_path):
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [
         "protonorm (global)",
         "local (logits)",
+        "reported round of a seed",
         "majority",
     ]
-    np.testing.assert_allclose(axes.lines[1].get_ydata(), pooled(runs["local"][0], "logits"))
+    curves = [line for line in axes.lines if line.get_label().startswith("local")]
+    np.testing.assert_allclose(curves[0].get_ydata(), pooled(runs["local"][0], "logits"))
+
+
+def test_rings_are_the_reported_rounds_at_the_accuracy_of_their_seed(tmp_path):
+    """Validation chooses round 2 of the first seed and 1 of the second, with 40 and 50 right of 100; test has its best
+    in round 3 of both.
+    """
+    runs = runs_of(
+        tmp_path, "one", [[[10], [40], [90]], [[50], [60], [80]]], validated=[[[1], [9], [2]], [[9], [1], [2]]]
+    )
+    rings = accuracy_curves({"one": runs}).axes[0].lines[1]
+    assert sorted(zip(rings.get_xdata(), rings.get_ydata(), strict=True)) == [(1, 50), (2, 40)]
+    ring = convergence({"one": runs[0]}).axes[1].lines[1]
+    assert (ring.get_xdata(), ring.get_ydata()) == ([2], [40])
+
+
+def test_curves_end_with_the_seed_that_ended_first(tmp_path):
+    """With patience 1 the first seed ends after its second round, which is no better; the other has three rounds."""
+    more = {"rules": ["global"], "classes": 1, "population": hundred(1), "clients": 1, "method": {"name": "one"}}
+    tables = [[10], [20]], [[10], [40], [60]]
+    patience = {"early_stopping": 1}
+    runs = [
+        made(tmp_path / "a", rounds=3, done=2, tested=tables[0], validated=[[9], [5]], **patience, **more),
+        made(tmp_path / "b", rounds=3, tested=tables[1], validated=tables[1], seed=1, **patience, **more),
+    ]
+    line, rings = accuracy_curves({"one": runs}).axes[0].lines[:2]
+    assert line.get_ydata().tolist() == [10, 30]
+    assert sorted(zip(rings.get_xdata(), rings.get_ydata(), strict=True)) == [(1, 10), (3, 60)]
 
 
 def test_several_seeds_are_drawn_as_mean_and_band(tmp_path):
@@ -52,7 +82,7 @@ def test_a_run_without_rounds_has_figures(tmp_path):
 
 def test_the_heat_map_holds_the_counts_and_equal_figures_are_equal_files(tmp_path):
     found = run(spiral(algorithm="local", rounds=1), out=tmp_path).run
-    counts = found.population.train + found.population.test
+    counts = found.population.train + found.population.validation + found.population.test
     np.testing.assert_array_equal(heat_map(found).axes[0].images[0].get_array(), counts.T)
     np.testing.assert_array_equal(heat_maps({"spiral": found}).axes[0].images[0].get_array(), counts)
     one, two = (save_figure(heat_map(found), tmp_path / name / "map.png") for name in "ab")
@@ -87,7 +117,7 @@ def test_the_bars_of_the_spirals_clients_add_up_to_their_samples(tmp_path):
     _, right = toy_data(np.zeros((9, 2), np.float32), np.arange(9), found).axes
     tops = [bar.get_y() + bar.get_height() for bar in right.patches]
     clients = len(found.population.train)
-    assert max(tops) == (found.population.train + found.population.test).sum(1).max()
+    assert max(tops) == sum(found.population).sum(1).max()
     assert len(tops) == clients * len(found.info.classes)
 
 

@@ -9,12 +9,14 @@ from protonorm.config.experiment import Experiment
 from protonorm.reproduction.cells import Cell, Column, Printed
 from protonorm.reproduction.findings import Findings, expected_outcomes, read_outcomes
 from protonorm.reproduction.profiles import PROFILES
+from protonorm.reproduction.protocols import PROTOCOLS
 from protonorm.reproduction.running import Reproduction
 from protonorm.reproduction.selection import select_cells
 from protonorm.reproduction.study import Study
+from protonorm.runs.provenance import versions
 from protonorm.runs.reader import Population
 from protonorm.runs.schema import FORMAT, Accuracy, ExperimentInfo, InputInfo, RunInfo, Traffic
-from protonorm.runs.writer import Checkpoint, RoundOutcome, RunWriter, versions
+from protonorm.runs.writer import Checkpoint, RoundOutcome, RunWriter
 
 TINY = {
     "dataset": {"name": "spiral", "points": 20},
@@ -25,7 +27,7 @@ TINY = {
     "models": "mlp",
 }
 COLUMNS = (Column("one", "Group"), Column("two", "Group"))
-SAMPLES = 10_000  # test samples of each fake client, so that accuracies are exact to 0.01 per cent
+SAMPLES = 10_000  # test and validation samples of each fake client, so that accuracies are exact to 0.01 per cent
 
 
 def small_study(**more: Any) -> Study:
@@ -47,11 +49,12 @@ def small_study(**more: Any) -> Study:
     return Study(**usual | more)
 
 
-def task(tmp_path, study=None, profile="paper", seeds=(0,), only=(), command="") -> Reproduction:
+def task(tmp_path, study=None, profile="paper", seeds=(0,), only=(), command="", protocol=None) -> Reproduction:
     """Prepare to reproduce the small table in a folder of its own."""
     return Reproduction(
         select_cells([study or small_study()], only),
         PROFILES[profile],
+        PROTOCOLS[protocol or PROFILES[profile].protocol],
         tmp_path / "runs",
         tmp_path / "out",
         command or "protonorm reproduce small",
@@ -60,37 +63,41 @@ def task(tmp_path, study=None, profile="paper", seeds=(0,), only=(), command="")
 
 
 class Fake(NamedTuple):
-    """A run that never was: the same share of right answers in every round, for every client and under every rule."""
+    """A run that never was: a share of right answers, the same for every client and under every rule."""
 
-    accuracy: float
+    accuracy: float | tuple[float, ...]  # in every round, or in each
+    validated: tuple[float, ...] | None = None  # on validation samples; as `accuracy` if not given, () for none
     done: int | None = None  # rounds; all if not given
     diverged: int | None = None  # in this round
 
 
-def fake_findings(root: Path, study: Study, given: dict[tuple[str, str], list[Any]], profile="paper") -> Findings:
+def fake_findings(
+    root: Path, study: Study, given: dict[tuple[str, str], list[Any]], profile="paper", protocol=None
+) -> Findings:
     """Write a record for each cell and seed that has an accuracy or a Fake, and none where it is None."""
+    rules = PROTOCOLS[protocol or PROFILES[profile].protocol]
     seeds = range(max(map(len, given.values()), default=1))
     outcomes = [
         one
-        for one in expected_outcomes(study, PROFILES[profile], seeds)
+        for one in expected_outcomes(study, PROFILES[profile], rules, seeds)
         if one.seed < max(1, len(given.get(one.cell.place, ())))
     ]
     for one in outcomes:
         held = given.get(one.cell.place, [None])[one.seed]
         if held is not None:
             write_record(root, one.experiment, held if isinstance(held, Fake) else Fake(held))
-    return Findings(study, PROFILES[profile], read_outcomes(outcomes, root, {}), "protonorm reproduce small")
+    return Findings(study, PROFILES[profile], rules, read_outcomes(outcomes, root, {}), "protonorm reproduce small")
 
 
 def write_record(root: Path, experiment: Experiment, fake: Fake) -> Path:
     """Write the record of a run that never was."""
     clients, done = experiment.clients, experiment.rounds if fake.done is None else fake.done
-    rules = experiment.algorithm.rules
     with RunWriter(root / experiment.key, experiment.key) as writer:
         test = np.full((clients, 2), SAMPLES // 2)
-        writer.describe(fake_info(experiment), Population(np.ones_like(test), test))
+        held_out = test if experiment.validation else np.zeros_like(test)
+        writer.describe(fake_info(experiment), Population(np.ones_like(test), held_out, test))
         for number in range(1, done + 1):
-            writer.commit(Checkpoint(number, {}, {}, [number] * clients), fake_round(number, clients, rules, fake))
+            writer.commit(Checkpoint(number, {}, {}, [number] * clients), fake_round(number, experiment, fake))
         if fake.diverged:
             writer.fail(fake.diverged, "The loss is not finite.")
     return root / experiment.key
@@ -112,20 +119,29 @@ def fake_info(experiment: Experiment) -> RunInfo:
     )
 
 
-def fake_round(number: int, clients: int, rules: tuple[str, ...], fake: Fake) -> RoundOutcome:
+def fake_round(number: int, experiment: Experiment, fake: Fake) -> RoundOutcome:
     """Let every client give the same share of right answers."""
-    right = round(fake.accuracy * SAMPLES)
-    share = right / SAMPLES
-    arrays = {"support.clients": np.full(clients, SAMPLES), "support.classes": np.full(2, clients * SAMPLES // 2)}
-    for rule in rules:
-        arrays |= {f"correct.clients.{rule}": np.full(clients, right)}
-        arrays |= {f"correct.classes.{rule}": np.full(2, clients * right // 2)}
+    clients, rules = experiment.clients, experiment.algorithm.rules
+    arrays, records = {}, {"test": {}, "validation": {}}
+    shares = {"test": fake.accuracy}
+    if experiment.validation and fake.validated != ():
+        shares["validation"] = fake.accuracy if fake.validated is None else fake.validated
+    for part, given in shares.items():
+        right = round((given[number - 1] if isinstance(given, tuple) else given) * SAMPLES)
+        share = right / SAMPLES
+        arrays |= {f"{part}.support.clients": np.full(clients, SAMPLES)}
+        arrays |= {f"{part}.support.classes": np.full(2, clients * SAMPLES // 2)}
+        for rule in rules:
+            arrays |= {f"{part}.correct.clients.{rule}": np.full(clients, right)}
+            arrays |= {f"{part}.correct.classes.{rule}": np.full(2, clients * right // 2)}
+            records[part][rule] = Accuracy(pooled=share, mean=share, worst=share, p10=share)
     record = {
         "round": number,
         "cohort": "all",
         "evaluated": "all",
         "metrics": {},
-        "rules": {rule: Accuracy(pooled=share, mean=share, worst=share) for rule in rules},
+        "rules": records["test"],
+        "validation": records["validation"],
         "unseen": 0.0,
         "bytes": Traffic(up=1, down=1),
         "floats": Traffic(up=1, down=1),

@@ -98,7 +98,9 @@ def test_csv_has_a_line_for_each_cell_seed_and_rule(tmp_path):
     assert [line["headline"] for line in first[:3]] == ["True", "False", "False"]
     assert first[0]["paper"] == "47.41"
     assert (first[0]["best_round"], first[0]["own_best"], first[0]["note"]) == ("1", "46.0000", "")
-    assert (first[0]["profile"], first[0]["command"]) == ("paper", "protonorm reproduce small")
+    assert (first[0]["accuracy"], first[0]["round"], first[0]["chosen_by"]) == ("46.0000", "1", "test")
+    assert (first[0]["protocol"], first[0]["profile"]) == ("paper", "paper")
+    assert (first[0]["seeds"], first[0]["command"]) == ("2", "protonorm reproduce small")
     assert "SMOKE" in accuracy_csv(fake_findings(tmp_path, small_study(), {}, "smoke"))
     absent = [line for line in found if line["row"] == "Local" and line["column"] == TWO]
     assert [line["state"] for line in absent] == ["absent"]

@@ -10,6 +10,11 @@ def test_paper_changes_nothing():
     assert PROFILES["paper"].seeds == (0, 1, 2)
 
 
+def test_profiles_have_their_protocols():
+    found = {name: profile.protocol for name, profile in PROFILES.items()}
+    assert found == {"paper": "paper", "cpu": "validated", "smoke": "validated"}
+
+
 def test_cpu_cuts_pictures_rounds_and_networks_but_not_the_width_nor_the_clients():
     cut = PROFILES["cpu"].cut(PAPER)
     assert cut == PAPER | {

@@ -33,6 +33,7 @@ def test_a_good_file_has_no_problems(more):
         ("CELLS", [Cell("ProtoNorm", 3, {})], "CELLS must be a list"),
         ("CELLS", [Cell("ProtoNorm", "a", None)], "CELLS must be a list"),
         ("CELLS", [Cell("ProtoNorm", "a", {"seed": 1})], "has the setting seed"),
+        ("CELLS", [Cell("ProtoNorm", "a", {"validation": 0.2})], "leave it out: --protocol gives it"),
         ("CELLS", GOOD["CELLS"] * 2, "2 times"),
         ("CELLS", [Cell("FedProto", "a", {})], "neither in ROWS"),
         ("CELLS", [Cell("ProtoNorm", "c", {})], "not in COLUMNS"),

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from protonorm.runs.provenance import versions
 from protonorm.runs.reader import Population
 from protonorm.runs.schema import FORMAT, Accuracy, Distances, ExperimentInfo, InputInfo, RunInfo, Traffic
-from protonorm.runs.writer import Checkpoint, RoundOutcome, RunWriter, versions
+from protonorm.runs.writer import Checkpoint, RoundOutcome, RunWriter
 
 CLASSES = ["cat", "dog", "emu"]
 COUNTS = Population(

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from protonorm import tensors
-from protonorm.files import unsealed
 from protonorm.runs import layout
 from protonorm.runs.reader import read_run
 from protonorm.runs.writer import RunWriter
@@ -238,14 +237,12 @@ def test_damaged_arrays_are_noticed_before_a_run_goes_on(tmp_path, name):
         writer.resume()
 
 
-def test_other_versions_are_said_and_recorded(tmp_path):
+def test_other_versions_are_said(tmp_path):
     folder = record(tmp_path / "run", done=2)
     with RunWriter(folder, "key") as writer:
         changed = info().model_copy(update={"versions": info().versions | {"torch": "9.9"}})
         with pytest.warns(UserWarning, match=r"other versions than it began with: torch 9.9 \(was 2"):
             writer.describe(changed, COUNTS)
-    line = unsealed((folder / layout.RESUMED).read_bytes(), folder / layout.RESUMED)
-    assert (line["round"], line["versions"]["torch"]) == (3, "9.9")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")

@@ -5,7 +5,7 @@ from protonorm.federation.rounds import Round
 from protonorm.runs.reader import Population, read_run
 from protonorm.runs.schema import Accuracy, ArrayRef, Distances, RoundRecord, Traffic
 from protonorm.trackers import scalars
-from tests.records import guessing, made, record
+from tests.records import guessing, hundred, made, record
 
 LINE = RoundRecord(
     round=7,
@@ -13,7 +13,8 @@ LINE = RoundRecord(
     lost={"3": "it is late"},
     evaluated="all",
     metrics={"loss": 1.5, "skipped": 2.0},
-    rules={"global": None, "logits": Accuracy(pooled=0.5, mean=0.4, worst=0.1)},
+    rules={"global": None, "logits": Accuracy(pooled=0.5, mean=0.4, worst=0.1, p10=0.2, f1=0.3)},
+    validation={"global": None, "logits": Accuracy(pooled=0.6, mean=0.5, worst=0.2, p10=0.3)},
     unseen=None,
     bytes=Traffic(up=10, down=20),
     floats=Traffic(up=1, down=2),
@@ -25,6 +26,12 @@ NUMBERS = {
     "accuracy/logits/pooled": 0.5,
     "accuracy/logits/mean": 0.4,
     "accuracy/logits/worst": 0.1,
+    "accuracy/logits/p10": 0.2,
+    "accuracy/logits/f1": 0.3,
+    "validation/logits/pooled": 0.6,
+    "validation/logits/mean": 0.5,
+    "validation/logits/worst": 0.2,
+    "validation/logits/p10": 0.3,
     "loss/train": 1.5,
     "clients/skipped": 2.0,
     "clients/lost": 1,
@@ -45,14 +52,15 @@ def test_a_rounds_numbers_have_names_and_what_is_unknown_is_left_out():
 
 
 def test_a_round_without_loss_evaluation_prototypes_and_time_has_the_other_numbers():
-    bare = LINE.model_copy(update={"metrics": {}, "rules": {}, "prototypes": None, "lost": {}})
+    bare = LINE.model_copy(update={"metrics": {}, "rules": {}, "validation": {}, "prototypes": None, "lost": {}})
     wanted = {name: NUMBERS[name] for name in NUMBERS if name.split("/")[0] in ("bytes", "floats", "server")}
     assert scalars.scalars(Round(bare, {})) == wanted
 
 
 def test_a_rounds_lists_leave_out_those_who_test_nothing(tmp_path):
     """Client 1 has no test sample, and class 0 nobody; half of 8 and of 4 samples are right."""
-    population = Population(np.ones((3, 2), np.int64), np.array([[0, 8], [0, 0], [0, 4]]))
+    one = np.ones((3, 2), np.int64)
+    population = Population(one, one, np.array([[0, 8], [0, 0], [0, 4]]))
     run = made(tmp_path / "run", classes=2, clients=3, rounds=1, population=population)
     found = scalars.distributions(run, run.rounds[-1])
     assert {name: values.tolist() for name, values in found.items()} == {
@@ -83,11 +91,33 @@ def test_a_damaged_block_is_refused_by_the_name_of_its_file(tmp_path):
 
 def test_the_outcome_is_under_the_headline_rule(tmp_path):
     """Of 3 rounds, n has n/4 under `global`, from the second on; of 8 samples of each client 4 and 6 are right."""
-    population = Population(np.full((2, 2), 4), np.full((2, 2), 4))
-    found = scalars.outcome(made(tmp_path / "run", classes=2, clients=2, population=population))
+    four = np.full((2, 2), 4)
+    run = made(tmp_path / "run", classes=2, clients=2, population=Population(four, 0 * four, four))
+    reported = {f"accuracy/reported/{name}": 0.75 for name in ("pooled", "mean", "worst", "p10")}
     best = {f"accuracy/best/{name}": 0.75 for name in ("pooled", "mean", "worst", "own")}
-    assert found == {**best, "accuracy/last/pooled": 0.75}
-    assert scalars.outcome(made(tmp_path / "none", done=0)) == {}
+    round = {"accuracy/reported/round": 3}
+    assert scalars.outcome(run) == {**reported, **round, **best, "accuracy/last/pooled": 0.75}
+    assert "Round 3 is reported: it is the best test round, as there is no validation" in scalars.reported_text(run)
+    none = made(tmp_path / "none", done=0)
+    assert scalars.outcome(none) == {}
+    assert scalars.reported_text(none) == "No round has been evaluated yet."
+
+
+def test_the_reported_round_is_that_of_validation_and_the_best_lies_beside_it(tmp_path):
+    """Two clients with 100 samples each: validation is best in round 1, test in round 2; (20 + 40)/200, (90 + 70)/200.
+
+    The worst tenth of two is the worse one; a tenth of the way from 20 to 40 is 22.
+    """
+    right = {"tested": [[20, 40], [90, 70]], "validated": [[9, 9], [1, 1]]}
+    run = made(tmp_path / "run", classes=1, clients=2, rounds=2, population=hundred(2), **right)
+    found = scalars.outcome(run)
+    wanted = {"pooled": 0.3, "mean": 0.3, "worst": 0.2, "p10": 0.22, "round": 1}
+    assert {name: found[f"accuracy/reported/{name}"] for name in wanted} == wanted
+    assert (found["accuracy/best/pooled"], found["accuracy/last/pooled"]) == (0.8, 0.8)
+    assert scalars.reported_text(run) == "Round 1 is reported: it has the best mean validation accuracy."
+    lists = scalars.distributions(run, run.rounds[0])
+    assert lists["accuracy/global/clients"].tolist() == [0.2, 0.4]
+    assert lists["validation/global/clients"].tolist() == [0.09, 0.09]
 
 
 def test_settings_are_numbers_or_text_and_a_table(tmp_path):
@@ -111,6 +141,7 @@ def test_settings_are_numbers_or_text_and_a_table(tmp_path):
 def test_the_majority_has_names_and_nobody_to_test_has_none(tmp_path):
     """Each of four clients guesses 12 of 20 samples right."""
     found = scalars.majority(made(tmp_path / "run", population=guessing(0.6)))
-    assert found == {f"accuracy/majority/{name}": 0.6 for name in ("pooled", "mean", "worst")}
-    nobody = Population(np.ones((4, 3), np.int64), np.zeros((4, 3), np.int64))
+    assert found == {f"accuracy/majority/{name}": 0.6 for name in ("pooled", "mean", "worst", "p10")}
+    one = np.ones((4, 3), np.int64)
+    nobody = Population(one, one, 0 * one)
     assert scalars.majority(made(tmp_path / "none", done=0, population=nobody)) == {}

@@ -41,6 +41,8 @@ def check_scalars(log, run):
         for name in ("pooled", "mean", "worst"):
             wanted = rounded(run, lambda record, rule=rule, name=name: getattr(record.rules[rule], name))
             assert curve(log, f"accuracy/{rule}/{name}") == wanted
+            wanted = rounded(run, lambda record, rule=rule, name=name: getattr(record.validation[rule], name))
+            assert curve(log, f"validation/{rule}/{name}") == wanted
     assert curve(log, "loss/train") == rounded(run, lambda record: record.loss)
     assert curve(log, "bytes/up") == rounded(run, lambda record: record.bytes.up)
     assert curve(log, "bytes/down") == rounded(run, lambda record: record.bytes.down)
@@ -85,6 +87,9 @@ def test_settings_partition_and_prototypes_are_there(tmp_path, read):
     assert b"| algorithm.gamma | 10.0 |" in settings.tensor_proto.string_val[0]
     (level,) = log.Tensors("majority/text_summary")
     assert b"most frequent class: pooled" in level.tensor_proto.string_val[0]
+    (reported,) = log.Tensors("reported/text_summary")
+    wanted = f"Round {found.chosen.record.round} is reported: it has the best mean validation accuracy."
+    assert reported.tensor_proto.string_val[0].decode() == wanted
     (image,) = log.Images("partition")
     assert image.encoded_image_string.startswith(b"\x89PNG")
     assert "custom_scalars__config__" in log.Tags()["tensors"]
@@ -113,6 +118,9 @@ def test_the_hparams_tab_gets_settings_and_outcome(tmp_path, read):
     assert settings["lr"].number_value == 0.05
     assert found[metadata.SESSION_END_INFO_TAG].session_end_info.status == 1  # success
     summary = result.summary()
+    reported = result.run.chosen
+    assert curve(log, "accuracy/reported/pooled") == [(3, pytest.approx(reported.record.rules["global"].pooled))]
+    assert curve(log, "accuracy/reported/round") == [(3, reported.record.round)]
     assert curve(log, "accuracy/best/pooled") == [(3, pytest.approx(summary.best.pooled))]
     assert curve(log, "accuracy/last/pooled") == [(3, pytest.approx(summary.last.pooled))]
 

@@ -12,10 +12,10 @@ UNREADABLE = (ValueError, OSError)  # what reading a damaged record raises
 UNFIT = (KeyError, IndexError, TypeError, AttributeError, OverflowError, MemoryError, RecursionError)
 
 
-def read_whole(folder: Path) -> Run:
-    """Read a run with all that tables, figures and pages need of it; what is damaged is said here."""
+def read_whole(folder: Path, rounds: int | None = None) -> Run:
+    """Read a run, or its first rounds, with all that tables, figures and pages need; what is damaged is said here."""
     try:
-        run = read_run(folder)
+        run = read_run(folder, rounds)
         check_whole(run)
     except UNFIT as error:  # files that were made to deceive: their checksums are right
         raise damaged(folder, f"its files do not fit together ({type(error).__name__})") from error

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from protonorm import __version__
-from protonorm.cli import bench, compare, data, inspect, listing, predict, report, reproduce, run, show
+from protonorm.cli import bench, compare, data, inspect, listing, predict, report, reproduce, run, show, sweep, tune
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -21,6 +21,8 @@ app = typer.Typer(
 
 app.command()(run.run)
 app.command()(compare.compare)
+app.command()(sweep.sweep)
+app.command()(tune.tune)
 app.command("list")(listing.list_)
 app.command()(show.show)
 app.command()(bench.bench)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from protonorm.cli.console import complain, print_json, reporting, say
+from protonorm.cli.console import complain, page_width, print_json, reporting, say
 from protonorm.cli.options import EngineName, Json, NoOwnCode, Out, Workers, read_path
 from protonorm.core.text import visible
 from protonorm.errors import Diverged
@@ -37,6 +37,14 @@ Figures = Annotated[
 ]
 CURVES, MAP, REPORT = "accuracy.png", "partition.png", "report.html"
 Csv = Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")]
+Solo = Annotated[
+    bool,
+    typer.Option(
+        "--solo",
+        help="Run each method also with control=solo, every client federating with itself alone: "
+        "the difference is what the exchange brought.",
+    ),
+]
 
 
 def compare(
@@ -45,6 +53,7 @@ def compare(
     engine: EngineName = None,
     workers: Workers = None,
     figures: Figures = None,
+    solo: Solo = False,
     as_json: Json = False,
     as_csv: Csv = False,
     no_own_code: NoOwnCode = False,
@@ -54,7 +63,7 @@ def compare(
     with reporting(quiet=quiet, no_own_code=no_own_code):
         from protonorm.analysis.comparison import Unread, csv_text, rows, whole
         from protonorm.analysis.summaries import headline, plain_run
-        from protonorm.cli.run_tables import comparison_table
+        from protonorm.cli.run_tables import comparison_tables
         from protonorm.config.methods import experiments_of, tracker_of
         from protonorm.core.registry import find
         from protonorm.engines import ENGINES
@@ -65,6 +74,8 @@ def compare(
         if engine is not None:
             find(ENGINES, engine, "engine")
         tracker, experiments = choose(tracker_of(words)), experiments_of(words)
+        if solo:
+            experiments = beside_controls(experiments, experiments_of([*words, "control=solo"]))
         folder = figures or comparison_folder(experiments, runs_root(out))
         refuse_to_overwrite(folder)
         found = {
@@ -84,9 +95,26 @@ def compare(
         elif as_csv:
             sys.stdout.write(csv_text(table))
         else:
-            say(comparison_table(headline(runs), table))
+            for one in comparison_tables(headline(runs), table, page_width()):
+                say(one)
             say(visible(f"Figures: {', '.join(map(str, drawn))}"))
             say(visible(f"Report: {page}"))
+
+
+def beside_controls(
+    experiments: Mapping[str, list[Experiment]], controls: Mapping[str, list[Experiment]]
+) -> dict[str, list[Experiment]]:
+    """Put each method's solo control after it; Local needs none, as nothing is exchanged in it."""
+    from protonorm.algorithms.local import Local  # needs torch
+
+    if any(one.control == "solo" for some in experiments.values() for one in some):
+        raise ValueError("control=solo is refused with --solo, which runs each method both with and without it.")
+    found = {}
+    for method, some in experiments.items():
+        found[method] = some
+        if not isinstance(some[0].algorithm, Local):
+            found[f"{method} (solo)"] = controls[method]
+    return found
 
 
 def comparison_folder(experiments: Mapping[str, Sequence[Experiment]], root: Path) -> Path:
@@ -146,7 +174,7 @@ def _run(
             if not begun or _is_readable(folder):  # then it is the disk or another process, not the record
                 raise
     try:
-        return read_whole(folder)
+        return read_whole(folder, experiment.rounds)
     except UNREADABLE as error:
         complain(unread_reason(error, folder))
         return Unread(headline, unread_reason(error, folder))

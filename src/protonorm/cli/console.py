@@ -23,11 +23,15 @@ PAGE = 110  # characters a line where there is no terminal to ask
 LONG_WORD = re.compile(r"(\S{80})\S{340,}(\S{80})")  # of more than 500 characters: longer than a path that is meant
 
 
+def page_width() -> int:
+    """Tell how many characters a line has: those of the terminal, or of a page where there is none."""
+    console = Console()
+    return console.width if console.is_terminal else PAGE
+
+
 def say(what: Any) -> None:
     """Print a table or a text on the answer stream."""
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = PAGE
+    console = Console(highlight=False, markup=False, emoji=False, width=page_width())
     console.print(visible_lines(what) if isinstance(what, str) else what, soft_wrap=isinstance(what, str))
 
 

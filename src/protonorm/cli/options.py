@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+
+class Checkpoint(StrEnum):
+    """Of which round a trained client is."""
+
+    chosen = "chosen"
+    last = "last"
 
 
 def read_path(text: str | Path) -> Path:
@@ -28,3 +36,11 @@ NoOwnCode = Annotated[
 EngineName = Annotated[str | None, typer.Option("--engine", help="Where clients live: see `protonorm list engines`.")]
 Workers = Annotated[int | None, typer.Option(min=1, max=4096, help="Processes to use; all cores if not given.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+CheckpointOf = Annotated[
+    Checkpoint,
+    typer.Option(
+        "--checkpoint",
+        help="Which round's client: `chosen`, the round that tables report, which has the best validation accuracy; "
+        "or the `last`. Without a validation part both are the last.",
+    ),
+]

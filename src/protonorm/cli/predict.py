@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from protonorm.cli.console import print_json, reporting, say
-from protonorm.cli.options import Json, NoOwnCode, Out
+from protonorm.cli.options import Checkpoint, CheckpointOf, Json, NoOwnCode, Out
 from protonorm.cli.tables import make_table
 from protonorm.core.text import visible
 
@@ -29,6 +29,7 @@ def export(
     run: Annotated[str, typer.Argument(help="A run's folder or name.")],
     path: Annotated[Path, typer.Argument(help="Folder to write the client into.")],
     client: Annotated[int, typer.Option(min=0, help="The client's number.")],
+    checkpoint: CheckpointOf = Checkpoint.chosen,
     out: Out = None,
     network: Own = None,
     algorithm: Method = None,
@@ -36,8 +37,8 @@ def export(
 ) -> None:
     """Write a trained client into a folder of its own: weights, prototypes, classes."""
     with reporting(no_own_code=no_own_code):
-        found = find_client(run, client, out, network, algorithm)
-        say(visible(f"Client {client} of {found.info.run}: {found.save(path)}"))
+        found = find_client(run, client, checkpoint, out, network, algorithm)
+        say(visible(f"Client {client} of {found.info.run}, after round {found.info.round}: {found.save(path)}"))
 
 
 def predict(
@@ -48,6 +49,7 @@ def predict(
     client: Annotated[
         int | None, typer.Option(min=0, help="The client's number; not needed for an exported one.")
     ] = None,
+    checkpoint: CheckpointOf = Checkpoint.chosen,
     out: Out = None,
     network: Own = None,
     algorithm: Method = None,
@@ -56,7 +58,7 @@ def predict(
 ) -> None:
     """Say of pictures which class a trained client takes them for, and how sure each rule is."""
     with reporting(quiet=as_json, no_own_code=no_own_code):
-        found = find_client(source, client, out, network, algorithm)
+        found = find_client(source, client, checkpoint, out, network, algorithm)
         confidence = found.confidence(read_pictures(images, found.info.input))
         if as_json:
             print_json(plain(found, images, confidence))
@@ -65,7 +67,7 @@ def predict(
 
 
 def find_client(
-    source: str, id: int | None, out: Path | None, network: str | None, algorithm: str | None
+    source: str, id: int | None, checkpoint: Checkpoint, out: Path | None, network: str | None, algorithm: str | None
 ) -> TrainedClient:
     """Load an exported client, or one of a run's."""
     from protonorm.core.own_code import load_own
@@ -74,19 +76,19 @@ def find_client(
     from protonorm.runs.layout import find_run, runs_root
     from protonorm.runs.reader import read_run
 
-    own = {
-        "network": load_own(network, "network") if network else None,
-        "algorithm": load_own(algorithm, "algorithm") if algorithm else None,
-    }
+    own_network = load_own(network, "network") if network else None
+    own_method = load_own(algorithm, "algorithm") if algorithm else None
     if (Path(source) / INFO).exists():
-        found = load_client(source, **own)
+        found = load_client(source, network=own_network, algorithm=own_method)
         if id is not None and id != found.id:
             raise ValueError(f"{source} holds client {found.id}, not client {id}.")
+        if checkpoint is Checkpoint.last:
+            raise ValueError(f"--checkpoint last is for runs; {source} holds a client as of round {found.info.round}.")
         return found
     run = read_run(find_run(runs_root(out), source))
     if id is None:
         raise ValueError(f"Which client? --client takes a number from 0 to {run.info.experiment.clients - 1}.")
-    return load_from_run(run, id, **own)
+    return load_from_run(run, id, network=own_network, algorithm=own_method, checkpoint=checkpoint.value)
 
 
 def read_pictures(paths: list[Path], wanted: InputInfo) -> NDArray[np.uint8]:
@@ -94,7 +96,8 @@ def read_pictures(paths: list[Path], wanted: InputInfo) -> NDArray[np.uint8]:
     from protonorm.data import pictures
 
     if wanted.type != "uint8":
-        raise ValueError("This client was trained on vectors, not on pictures; use its predict method in Python.")
+        kind = "vectors" if wanted.vocabulary is None else "tokens"
+        raise ValueError(f"This client was trained on {kind}, not on pictures; use its predict method in Python.")
     height, width, channels = wanted.shape
     return pictures.read_pictures(paths, (height, width), channels)
 
@@ -104,6 +107,7 @@ def plain(found: TrainedClient, images: list[Path], confidence: Confidence) -> d
     return {
         "run": found.info.run,
         "client": found.id,
+        "round": found.info.round,
         "rule": found.rule,
         "confidence": "softmax of the rule's scores",
         "pictures": [
@@ -129,7 +133,9 @@ def prediction_table(found: TrainedClient, images: list[Path], confidence: Confi
         "Under each rule the class, and how sure the rule is: the softmax of its scores, which are logits or minus "
         "squared distances to the prototypes. It tells close calls from clear ones, not the chance of being right."
     )
-    return make_table(f"Client {found.id} of {found.info.run}", ["picture", *order], rows, caption)
+    return make_table(
+        f"Client {found.id} of {found.info.run}, after round {found.info.round}", ["picture", *order], rows, caption
+    )
 
 
 def _answer(found: TrainedClient, shares: NDArray[np.float64]) -> dict[str, Any]:

@@ -8,20 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from protonorm.cli.console import complain, reporting, say
 from protonorm.cli.options import EngineName, NoOwnCode, Out, Workers
-from protonorm.cli.tables import Column, bold, make_table
+from protonorm.cli.reproduce_tables import listing, terminal_table
 from protonorm.core.text import visible
 
 if TYPE_CHECKING:
     from protonorm.cli.progress import RoundDisplay
     from protonorm.config.experiment import Experiment
-    from protonorm.reproduction.profiles import Profile
     from protonorm.reproduction.running import Reproduction
-    from protonorm.reproduction.tables import Table, TableEntry
     from protonorm.reproduction.writing import Written
 
 Names = Annotated[
@@ -29,9 +25,22 @@ Names = Annotated[
     typer.Argument(metavar="[NAME]...", help="Tables and figures: see --list; `all`; or a file.py of your own."),
 ]
 ProfileName = Annotated[str, typer.Option("--profile", help="How large: paper, cpu or smoke.")]
+ProtocolName = Annotated[
+    str | None,
+    typer.Option(
+        "--protocol",
+        help="Which round is reported: paper, the best test round, as printed; or validated, the one with the best "
+        "accuracy on samples held out, the best test round beside it. The profile's if not given: paper for paper, "
+        "validated for the others.",
+    ),
+]
 To = Annotated[
     str | None,  # an empty path would pass for the current folder
-    typer.Option(metavar="PATH", help="Folder for tables and figures; <runs>/reproduction/<profile> if not given."),
+    typer.Option(
+        metavar="PATH",
+        help="Folder for tables and figures; if not given <runs>/reproduction/<profile>, with the protocol's name "
+        "behind it if it is not the profile's.",
+    ),
 ]
 Only = Annotated[
     list[str] | None,
@@ -42,13 +51,16 @@ Only = Annotated[
 ]
 Seeds = Annotated[str | None, typer.Option(help="Seeds in place of the profile's, such as 0 or 0,1,2.")]
 RenderOnly = Annotated[bool, typer.Option("--render-only", help="Run nothing; write what is there.")]
-Check = Annotated[bool, typer.Option("--check", help="Fail if a finished cell is outside the stated tolerance.")]
+Check = Annotated[bool, typer.Option("--check", help="Fail if a finished cell is outside its tolerance, beyond noise.")]
 Listed = Annotated[bool, typer.Option("--list", help="List the tables and figures, and how long each would take.")]
+
+WORDS = {True: "agrees", False: "DIFFERS", None: "not decided"}
 
 
 def reproduce(
     names: Names = None,
     profile: ProfileName = "cpu",
+    protocol: ProtocolName = None,
     out: Out = None,
     to: To = None,
     engine: EngineName = None,
@@ -65,7 +77,7 @@ def reproduce(
         if listed:
             say(listing(names or ["all"]))
             return
-        task = reproduction(names or [], profile, out, to, only or [], seeds)
+        task = reproduction(names or [], profile, protocol, out, to, only or [], seeds)
         refuse_early(task, engine, run=not render_only, check=check)
         written = task.write() if render_only else task.run(engine, workers, complain, follow)
         for path in (path for one in written for path in one.paths):
@@ -77,10 +89,17 @@ def reproduce(
 
 
 def reproduction(
-    names: list[str], profile: str, out: Path | None, to: str | None, only: list[str], seeds: str | None
+    names: list[str],
+    profile: str,
+    protocol: str | None,
+    out: Path | None,
+    to: str | None,
+    only: list[str],
+    seeds: str | None,
 ) -> Reproduction:
     """Put together what is to be made."""
     from protonorm.reproduction.profiles import find_profile
+    from protonorm.reproduction.protocols import find_protocol
     from protonorm.reproduction.running import Reproduction
     from protonorm.reproduction.selection import select_cells
     from protonorm.reproduction.study import find_studies
@@ -89,12 +108,15 @@ def reproduction(
     if to is not None and not to.strip():
         raise ValueError("--to with an empty text is refused: expected a folder for tables and figures.")
     size, root = find_profile(profile), runs_root(out)
+    chosen = find_protocol(size.protocol if protocol is None else protocol)
+    place = size.name if chosen.name == size.protocol else f"{size.name}-{chosen.name}"
     command = f"protonorm {shlex.join(sys.argv[1:])}"
     return Reproduction(
         studies=select_cells(find_studies(names), only),
         profile=size,
+        protocol=chosen,
         root=root,
-        folder=Path(to) if to else root / "reproduction" / size.name,
+        folder=Path(to) if to else root / "reproduction" / place,
         command=command.encode(errors="backslashreplace").decode(),  # bytes that are no text stay out of our files
         seeds=size.seeds if seeds is None else read_seeds(seeds),
     )
@@ -104,14 +126,20 @@ def refuse_early(task: Reproduction, engine: str | None, *, run: bool, check: bo
     """Refuse what cannot be done before anything is run or written."""
     from protonorm.core.registry import find
     from protonorm.engines import ENGINES
-    from protonorm.reproduction.checking import can_check
+    from protonorm.reproduction.checking import can_check, leads_somebody
 
     if engine is not None:
         find(ENGINES, engine, "engine")
-    if check and not any(can_check(study, task.profile) for study in task.studies):
+    if check and not any(can_check(study, task.profile, len(task.seeds)) for study in task.studies):
+        names = ", ".join(study.name for study in task.studies)
+        if any(leads_somebody(study, task.profile) for study in task.studies):
+            raise ValueError(
+                f"There is nothing to check: {names} states who should lead under the profile {task.profile.name!r}, "
+                "and one seed does not tell a difference from chance. Give several, such as --seeds 0,1,2."
+            )
         raise ValueError(
-            f"There is nothing to check: {', '.join(study.name for study in task.studies)} states no tolerance "
-            f"for the profile {task.profile.name!r}. Leave --check out, or choose another profile."
+            f"There is nothing to check: {names} states no tolerance for the profile {task.profile.name!r}. "
+            "Leave --check out, or choose another profile."
         )
     task.prepare(run=run)
 
@@ -143,57 +171,21 @@ def show(written: Written) -> None:
         say(visible(f"{written.findings.study.name}: {sentence}"))
 
 
-def terminal_table(table: Table, profile: Profile) -> RichTable:
-    """Lay out a table for the terminal; what the paper prints stands below ours."""
-    columns, before = [Column(table.corner)], ""
-    for group, name in table.titled_columns:
-        columns.append(Column(f"{visible(group)}\n{visible(name)}" if group != before else visible(name), "right"))
-        before = group  # stands above the first of its columns only
-    rows = [[bold(row, False), *map(_entry, entries)] for row, entries in table.rows]
-    stamp = f"{profile.stamp}: " if profile.stamp else ""
-    return make_table(stamp + table.title, columns, rows, table.explanation)
-
-
-def _entry(entry: TableEntry) -> Text:
-    shown = bold(entry.text, entry.bold)
-    return Text.assemble(shown, "\n", (visible(entry.below), "dim")) if entry.below else shown
-
-
 def judge(written: list[Written]) -> None:
-    """Say what agrees with the paper and what does not; end with an error if something does not."""
+    """Say what agrees with the paper, what does not and what is not decided; end with an error if something differs."""
+    from protonorm.analysis.wording import FEW
     from protonorm.errors import Failed
-    from protonorm.reproduction.checking import check
+    from protonorm.reproduction.checking import check, leads_somebody
 
     verdicts = [verdict for one in written for verdict in check(one.findings)]
     if not verdicts:
         profile = written[0].findings.profile.name
         raise ValueError(f"There is nothing to check: no finished cell has a tolerance for the profile {profile!r}.")
     for verdict in verdicts:
-        say(visible(f"{'agrees' if verdict.passed else 'DIFFERS'}: {verdict.sentence}"))
-    failed = sum(not verdict.passed for verdict in verdicts)
+        say(visible(f"{WORDS[verdict.passed]}: {verdict.sentence}"))
+    found = [one.findings for one in written if leads_somebody(one.findings.study, one.findings.profile)]
+    if found and len({one.seed for one in found[0].outcomes}) < FEW:
+        say(f"With fewer than {FEW} seeds intervals may be too narrow: what is said of who leads is a hint.")
+    failed = sum(verdict.passed is False for verdict in verdicts)
     if failed:
         raise Failed(f"{failed} of {len(verdicts)} checks differ from the paper.")
-
-
-def listing(names: list[str]) -> RichTable:
-    """List tables and figures: how many runs each has, and about how long they take on two cores."""
-    from protonorm.reproduction.estimate import duration, total_seconds, work_left
-    from protonorm.reproduction.profiles import PROFILES
-    from protonorm.reproduction.study import find_studies
-
-    rows = []
-    for study in find_studies(names):
-        guesses = []
-        for profile in PROFILES.values():
-            settings = [study.settings(cell, profile, seed) for cell in study.cells for seed in profile.seeds]
-            runs = {str(one): work_left(one) for one in settings}  # equal settings are run once
-            guesses.append(duration(total_seconds(runs.values())) if runs else "-")
-        rows.append([study.name, study.title, str(len(study.cells)), *guesses])
-    return make_table(
-        "Tables and figures",
-        [Column("name", no_wrap=True), Column("what it is"), Column("cells", "right"),
-         *(Column(name, "right", no_wrap=True) for name in PROFILES)],
-        rows,
-        "Guesses for two cores that nobody else uses, each as if nothing were there yet: runs are shared, so that all "
-        "together take less. " + " ".join(f"{one.name}: {one.summary}." for one in PROFILES.values()),
-    )  # fmt: skip

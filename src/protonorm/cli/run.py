@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from protonorm.cli.console import print_json, reporting, say
+from protonorm.cli.console import page_width, print_json, reporting, say
 from protonorm.cli.options import EngineName, Json, NoOwnCode, Out, Workers
 from protonorm.core.text import visible
 
@@ -32,7 +32,7 @@ def run(
         from protonorm.analysis.comparison import rows
         from protonorm.analysis.summaries import plain_run
         from protonorm.cli.progress import RoundDisplay
-        from protonorm.cli.run_tables import comparison_table
+        from protonorm.cli.run_tables import comparison_tables
         from protonorm.config.experiment import Experiment
         from protonorm.config.parsing import read_settings
         from protonorm.session.running import run as run_experiment
@@ -48,5 +48,6 @@ def run(
         if as_json:
             print_json(plain_run(found))
         else:
-            say(comparison_table(found.info.key, rows({found.info.experiment.algorithm.name: [found]})))
+            table = rows({found.info.experiment.algorithm.name: [found]})
+            say(comparison_tables(found.info.key, table, page_width())[0])
             say(f"Record: {visible(str(found.folder))}")

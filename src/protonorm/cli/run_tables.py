@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from protonorm.analysis.contrasts import Contrast
+from protonorm.analysis.pairing import is_solo
 from protonorm.analysis.row import COLUMNS, Row
 from protonorm.analysis.transfer import points
 from protonorm.analysis.wording import (
@@ -26,33 +28,30 @@ from protonorm.cli.tables import Column, bold, make_table
 from protonorm.core.text import visible
 from protonorm.runs.reader import Run
 
-NARROW = ("accuracy", "best", "last")  # the columns beside gains
+BRIEF = ("accuracy", "best", "last")  # the columns beside gains, and where there is little room
+ENDLESS = 10_000  # characters: more than any table needs
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
+Cells = list[str | Text]
 
-def comparison_table(title: str, rows: Sequence[Row]) -> Table:
-    """Show methods side by side; the highest accuracy is bold if it can be told apart from all others."""
-    gains = any(row.local or row.solo for row in rows)
-    solo = any(row.solo for row in rows)
-    shown = NARROW if gains else tuple(COLUMNS)
-    lines: list[list[str | Text]] = []
-    previous = None
-    for row in rows:
-        texts = [_cell(row, column) for column in shown]
-        contrasts = [(name, one) for name, one in (("local", row.local), ("solo", row.solo)) if one]
-        first, *others = [_gain_cells(name if solo else "", one) for name, one in contrasts] or [[""] * (3 + solo)]
-        lines.append([row.method if row.method != previous else "", row.rule, *texts, *(first if gains else [])])
-        lines += [["", "", *[""] * len(shown), *one] for one in others]
-        previous = row.method
-    columns = [Column("method"), Column("rule", no_wrap=True)]
-    columns += [Column(COLUMNS[name][0], "right", no_wrap=True) for name in shown]
-    if gains:
-        columns += [Column("against", no_wrap=True)] if solo else []
-        columns += [Column("gain" if solo else "gain on local", no_wrap=True), Column("lose", "right", no_wrap=True)]
-        columns += [Column("verdict", no_wrap=True)]
-    table = make_table(title, columns, lines, _caption(rows, gains=gains))
-    table.collapse_padding, table.pad_edge = True, False
-    return table
+
+def comparison_tables(title: str, rows: Sequence[Row], width: int) -> list[Table]:
+    """Show methods side by side in lines of so many characters; the highest accuracy is bold if it stands out.
+
+    Gains on Local stand beside the accuracies if there is room. If not, or if there are solo controls and so gains of
+    two kinds, they are a table of their own.
+    """
+    gains = [row for row in rows if row.local or row.solo]
+    if gains and not any(row.solo for row in gains):
+        one = _accuracies(title, rows, BRIEF, beside=True, caption=_caption(rows, BRIEF, gains=True))
+        if _fits(one, width):
+            return [one]
+    columns = tuple(COLUMNS) if _fits(_accuracies(title, rows, tuple(COLUMNS)), width) else BRIEF
+    if not gains:
+        return [_accuracies(title, rows, columns, caption=_caption(rows, columns))]
+    tail = _fits(_gains(gains), width)
+    caption = _caption(rows, columns, gains=True, tail=tail)
+    return [_accuracies(title, rows, columns), _gains(gains, tail=tail, caption=caption)]
 
 
 def runs_table(runs: Sequence[Run]) -> Table:
@@ -64,7 +63,8 @@ def runs_table(runs: Sequence[Run]) -> Table:
         numbers = [f"{100 * reported.pooled:.2f}" if reported else "–"]
         numbers += [f"{100 * one.pooled:.2f}" for one in (found.best, found.last)] if found else ["–", "–"]
         state = f"{len(run.rounds)}/{run.info.experiment.rounds}" + (" failed" if run.failure else "")
-        lines.append([run.folder.name, state, run.info.headline, *numbers])
+        name = f"{run.folder.name} (solo)" if is_solo(run) else run.folder.name
+        lines.append([name, state, run.info.headline, *numbers])
     columns: list[Column | str] = ["run", "rounds", "rule"]
     columns += [Column(name, "right") for name in ("accuracy", "best*", "last")]
     caption = (
@@ -73,6 +73,48 @@ def runs_table(runs: Sequence[Run]) -> Table:
         f"{OPTIMISTIC}."
     )
     return make_table("Runs", columns, lines, caption)
+
+
+def _accuracies(
+    title: str, rows: Sequence[Row], shown: Sequence[str], *, beside: bool = False, caption: str = ""
+) -> Table:
+    """Show the accuracies of methods under their rules, and beside them, if wanted, what they gain on Local."""
+    columns = [Column("method"), Column("rule", no_wrap=True)]
+    columns += [Column(COLUMNS[name][0], "right", no_wrap=True) for name in shown]
+    columns += [Column("gain on local", no_wrap=True), Column("lose", "right", no_wrap=True)] if beside else []
+    columns += [Column("verdict", no_wrap=True)] if beside else []
+    lines: list[Cells] = []
+    previous = None
+    for row in rows:
+        gain, lose, _, verdict = _gain_cells(row.local) if row.local else [""] * 4
+        line: Cells = [row.method if row.method != previous else "", row.rule, *(_cell(row, name) for name in shown)]
+        lines.append([*line, gain, lose, verdict] if beside else line)
+        previous = row.method
+    return _close(make_table(title, columns, lines, caption))
+
+
+def _gains(rows: Sequence[Row], *, tail: bool = True, caption: str = "") -> Table:
+    """Show what methods gain, client by client, on Local and on their own solo controls."""
+    columns = [Column("method"), Column("against", no_wrap=True), Column("gain", no_wrap=True)]
+    columns += [Column(name, "right", no_wrap=True) for name in ("lose", *(["worst 10 %"] if tail else []))]
+    columns += [Column("verdict", no_wrap=True)]
+    lines: list[Cells] = []
+    for row in rows:
+        found = [(name, one) for name, one in (("local", row.local), ("solo", row.solo)) if one]
+        for place, (name, contrast) in enumerate(found):
+            gain, lose, worst, verdict = _gain_cells(contrast)
+            line: Cells = [row.method if not place else "", name, gain, lose]
+            lines.append([*line, *([worst] if tail else []), verdict])
+    return _close(make_table("Gains, client by client, in points", columns, lines, caption))
+
+
+def _close(table: Table) -> Table:
+    table.collapse_padding, table.pad_edge = True, False
+    return table
+
+
+def _fits(table: Table, width: int) -> bool:
+    return Console(width=ENDLESS).measure(table).maximum <= width
 
 
 def _cell(row: Row, column: str) -> str | Text:
@@ -85,42 +127,48 @@ def _cell(row: Row, column: str) -> str | Text:
     return str(cell) if column in ("mean", "worst") else cell.short
 
 
-def _gain_cells(reference: str, contrast: Contrast) -> list[str | Text]:
-    """Write what a method gains against a reference, named if there are two, how many lose, and the verdict."""
-    name: list[str | Text] = [reference] if reference else []
+def _gain_cells(contrast: Contrast) -> list[str]:
+    """Write what a method gains against a reference, how many lose, what the worst tenth gains, and the verdict."""
     found = contrast.transfer
     if found is None:
-        return [*name, "–", "–", "not comparable"]
+        return ["–", "–", "–", "not comparable"]
     interval = f" [{points(found.interval.low)}, {points(found.interval.high)}]" if found.interval else ""
-    told: str = found.verdict or "no interval"
-    short = told.replace(" ", "\n", 1) if reference else told  # with two references there is little room
-    return [*name, f"{points(found.mean)}{interval}", f"{100 * found.negative:.0f} %", short]
+    lose = f"{100 * found.negative:.0f} %"
+    return [f"{points(found.mean)}{interval}", lose, points(found.tail), found.verdict or "no interval"]
 
 
-def _caption(rows: Sequence[Row], *, gains: bool) -> str:
-    """Explain the columns in plain words, then say what must be said of single methods."""
+def _caption(rows: Sequence[Row], shown: Sequence[str], *, gains: bool = False, tail: bool = False) -> str:
+    """Say what the numbers tell, then explain the columns in plain words, then what must be said of single methods."""
+    controls = {row.solo.reference for row in rows if row.solo}  # how they do against Local is in the table
+    told = [why_bold(rows), *who_gains_lines([row for row in rows if row.method not in controls]), p_values(rows)]
     clients = "Clients, worst 10 %: means over clients, and over their worst tenth, in that round. "
-    told = [
+    own = "; own best*: the mean of each client in its own best test round"
+    told += [
         f"Accuracy: test accuracy in per cent, pooled over clients, {how_chosen(rows) or 'in no round yet'}. "
-        f"{'' if gains else clients}Best*: the best test round; last: the last round"
-        f"{'' if gains else '; own best*: the mean of each client in its own best test round'}. {OPTIMISTIC}. "
-        f"{what_spread_is(rows)}",
-        _about_gains(rows) if gains else "",
+        f"{clients if 'mean' in shown else ''}Best*: the best test round; last: the last round"
+        f"{own if 'own_best' in shown else ''}. {OPTIMISTIC}. {what_spread_is(rows)}",
+        _about_gains(rows, tail=tail) if gains else "",
+        meaning_of_rules(rows),
     ]
-    told += [why_bold(rows), *who_gains_lines(rows), p_values(rows), meaning_of_rules(rows)]
     told += sorted({visible(f"{row.method} {row.note}.") for row in rows if row.note})
     return "\n".join(line.strip() for line in told if line)
 
 
-def _about_gains(rows: Sequence[Row]) -> str:
+def _about_gains(rows: Sequence[Row], *, tail: bool) -> str:
     """Explain gains, and verdicts if there are any."""
     contrasts = [one.transfer for row in rows for one in (row.local, row.solo) if one and one.transfer]
     judged = any(one.verdict for one in contrasts)
     few = judged and min(one.seeds for one in contrasts) < FEW
     interval = "; in brackets its 95 % interval (bootstrap over seeds and clients)" if judged else ""
+    solo = (
+        " Local: every client trains alone, so that a gain on it also counts what the method's loss brings. Solo: the "
+        "same method, every client federating with itself alone; a gain on it is what the exchange brought."
+    )
     return (
         "Gain: mean over clients, in points, of a client's accuracy minus that of the same client in the reference, "
-        f"with the same seed, samples and network{interval}. Lose: share of the clients that lose."
+        f"with the same seed, samples and network{interval}. Lose: share of the clients that lose"
+        f"{'; worst 10 %: the mean gain of the tenth that gains least' if tail else ''}."
+        f"{solo if any(row.solo for row in rows) else ''}"
         f"{f' Verdicts: {VERDICTS}.' if judged else ''}"
         f"{f' With fewer than {FEW} seeds the brackets may be too narrow.' if few else ''}"
     )

@@ -81,6 +81,9 @@ class Experiment(BaseModel):
     validation: Annotated[float, Ge(0), Lt(1)] = Field(
         0.1, description="share of the training part held out to choose rounds and settings; 0 for none"
     )
+    tested: bool = Field(
+        True, description="whether the test parts are evaluated; false while settings are searched for"
+    )
     seed: Seed = Field(0, description="of all but data and partition, which have their own")
     control: Literal["none", "solo"] = Field(
         "none", description="solo: each client federates with itself alone, all else equal"
@@ -176,6 +179,8 @@ class Experiment(BaseModel):
             )
         if self.early_stopping and not self.validation:
             raise ValueError("early_stopping needs a validation part; validation=0 turns it off.")
+        if not self.tested and not self.validation:
+            raise ValueError("tested=false needs a validation part: with validation=0 nothing would be evaluated.")
         self._changed.update(self._differences(dataset, {"models": chosen(usual), "feature_dim": width}))
         return self
 
@@ -267,12 +272,14 @@ class Experiment(BaseModel):
     @property
     def depends_on_rounds(self) -> bool:
         """Tell whether what happens in a round depends on how many there will be; if not, more can be run later."""
-        return bool(self.algorithm.depends_on_rounds or self.lr_schedule.depends_on_rounds)
+        last_is_extra = self.rounds % self.evaluate_every != 0  # the last round is evaluated only because it is the last
+        return bool(self.algorithm.depends_on_rounds or self.lr_schedule.depends_on_rounds or last_is_extra)
 
     @cached_property
     def key(self) -> str:
         """Name the run: readable words, and a hash of everything that decides its numbers."""
         left_out = {*UNDECISIVE, *(() if self.depends_on_rounds else ("rounds",))}
+        left_out |= {"tested"} if self.tested else set()  # a run without test numbers is another run
         try:
             plain = {"format": FORMAT, **self.model_dump(mode="json", exclude=left_out)}
         except PydanticSerializationError as error:  # data that cannot be read have no description

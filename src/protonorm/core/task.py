@@ -139,12 +139,13 @@ class Lost(NamedTuple):
     reason: str
 
 
-Messages = Tensors | Mapping[int, Tensors]  # one message for all, or one for each client by its number
+class ByClient(dict[int, Tensors]):
+    """Tensors of each client, by its number: in a solo run each has a server of its own."""
+
+
+Messages = Tensors | ByClient  # one message for all, or one for each client
 
 
 def message_for(messages: Messages, id: int) -> Tensors:
     """Find the message for a client."""
-    first = next(iter(messages), None)
-    found: Any = messages[id] if isinstance(first, int) else messages  # type: ignore[index]
-    message: Tensors = found
-    return message
+    return messages[id] if isinstance(messages, ByClient) else messages

@@ -77,7 +77,7 @@ class SimulatedPopulation:
         """Count who holds what."""
         classes, labels = self.dataset.num_classes, self.dataset.labels
         known, test = self.parts.class_counts(labels, classes)
-        held = [hold_out(part.train, self.training.validation)[1] for part in self.parts]
+        held = [hold_out(self.parts[id].train, self.training.validation)[1] for id in range(len(self))]
         validation = np.stack([np.bincount(labels[one], minlength=classes) for one in held])
         return PopulationFacts(known - validation, validation, test, tuple(recipe.name for recipe in self.networks))
 
@@ -94,8 +94,8 @@ class SimulatedPopulation:
 
     @torch.no_grad()
     def check_networks(self) -> None:
-        """Send two samples through each network, so that one that does not fit is refused before anything begins."""
-        batch, _ = self.samples(np.array([0, -1]) % len(self.dataset.labels)).batch(torch.arange(2))
+        """Send two training samples through each network: one that does not fit is refused before anything begins."""
+        batch, _ = self.samples(self.parts[0].train[[0, -1]]).batch(torch.arange(2))
         for recipe in dict.fromkeys(self.networks):
             with seeded(self.task.seed, 0, 0, "template"):
                 model = recipe().eval()

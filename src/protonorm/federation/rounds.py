@@ -10,10 +10,9 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from protonorm.core.algorithm import Step
 from protonorm.core.protocols import Engine
 from protonorm.core.randomness import SERVER, seeded
-from protonorm.core.task import Lost, Order, Reply, Task
+from protonorm.core.task import ByClient, Lost, Messages, Order, Reply, Task
 from protonorm.errors import Diverged, TooFewReplies
 from protonorm.federation.evaluation import Tally, mean_metrics, prototype_shape
 from protonorm.runs.accuracy import digits
@@ -74,6 +73,15 @@ class Recorder(Protocol):
         """Make a round final."""
 
 
+class ServerStep(NamedTuple):
+    """What the server has after it acted; in a solo run, what each client's own server has."""
+
+    state: Messages
+    message: Messages
+    metrics: Mapping[str, float] = {}
+    figures: Tensors = {}
+
+
 @dataclass
 class Replies:
     """What arrived of a round's cohort."""
@@ -97,9 +105,9 @@ def begin(task: Task, policy: Policy) -> Checkpoint:
     """Let the server begin; in a solo run each client's own server does."""
     with seeded(task.seed, 0, SERVER):
         step = task.algorithm.init_server(task.server(0))
-    state, message = step.state, step.message
-    if policy.solo:
-        state, message = (dict.fromkeys(range(policy.clients), one) for one in (state, message))
+    if not policy.solo:
+        return Checkpoint(0, step.state, step.message, [0] * policy.clients)
+    state, message = (ByClient((id, one) for id in range(policy.clients)) for one in (step.state, step.message))
     return Checkpoint(0, state, message, [0] * policy.clients)
 
 
@@ -133,7 +141,7 @@ def draw_cohort(seed: int, round: int, clients: int, size: int) -> list[int]:
 
 def _train(
     task: Task, engine: Engine, policy: Policy, point: Checkpoint, cohort: Sequence[int]
-) -> tuple[Replies, Step]:
+) -> tuple[Replies, ServerStep]:
     """Let the cohort train and the server aggregate; try again if too few reply."""
     number = point.round + 1
     orders = [Order(id, number, point.trained[id]) for id in cohort]
@@ -142,35 +150,38 @@ def _train(
         answers = engine.train(orders, point.message, policy.deadline)
         messages = _messages(task, answers, replies, policy.needed(len(cohort)))
         try:
-            step = _aggregate_alone(task, point, messages) if policy.solo else _aggregate(task, point, messages)
+            step = _aggregate(task, point, messages)
         except TooFewReplies as error:
             if attempt == policy.retries:
                 raise TooFewReplies(f"Round {number} does not count: {error} {_tried(policy)}") from None
             continue
-        for message in step.message.values() if policy.solo else [step.message]:
+        for message in step.message.values() if isinstance(step.message, ByClient) else [step.message]:
             _check_message(task, message, number)
         return replies, step
     raise AssertionError("a round is tried at least once")
 
 
-def _aggregate(task: Task, point: Checkpoint, replies: Iterator[Reply]) -> Step:
-    """Let the server join what all clients said."""
+def _aggregate(task: Task, point: Checkpoint, replies: Iterator[Reply]) -> ServerStep:
+    """Let the server join what all clients said; in a solo run, let each client's own server hear that client alone."""
     number = point.round + 1
+    if isinstance(point.state, ByClient) and isinstance(point.message, ByClient):
+        return _aggregate_alone(task, number, point.state, point.message, replies)
+    assert not isinstance(point.state, ByClient)
     with seeded(task.seed, number, SERVER):
         step = task.algorithm.aggregate(task.server(number), point.state, (reply.message for reply in replies))
     for _ in replies:  # a method that listens to nobody still waits for everybody
         pass
-    return step
+    return ServerStep(*step)
 
 
-def _aggregate_alone(task: Task, point: Checkpoint, replies: Iterator[Reply]) -> Step:
+def _aggregate_alone(task: Task, number: int, before: ByClient, said: ByClient, replies: Iterator[Reply]) -> ServerStep:
     """Let each client's own server hear that client alone: the control that says what the exchange brings."""
-    number, states, messages = point.round + 1, dict(point.state), dict(point.message)
+    states, messages = ByClient(before), ByClient(said)
     for reply in replies:
         with seeded(task.seed, number, SERVER):  # each is a federation of its own, with the same random numbers
             step = task.algorithm.aggregate(task.server(number), states[reply.id], iter([reply.message]))
         states[reply.id], messages[reply.id] = step.state, step.message
-    return Step(states, messages)
+    return ServerStep(states, messages)
 
 
 def _messages(task: Task, answers: Iterator[Reply | Lost], replies: Replies, needed: int) -> Iterator[Reply]:
@@ -223,12 +234,14 @@ def _outcome(
     point: Checkpoint,
     cohort: Sequence[int],
     replies: Replies,
-    step: Step,
+    step: ServerStep,
     tallies: Sequence[Tally],
     seconds: float,
 ) -> RoundOutcome:
     """Put a round into the form of the record."""
-    distances, arrays = (None, {}) if policy.solo else prototype_shape(step.message)
+    said: Tensors = {} if isinstance(step.message, ByClient) else step.message
+    heard: Tensors = {} if isinstance(point.message, ByClient) else point.message
+    distances, arrays = prototype_shape(said)
     asked = 0 if policy.solo else len(replies.ids) + len(replies.lost)  # alone, a client sends nothing to nobody
     for tally in tallies:
         arrays |= tally.arrays()
@@ -243,8 +256,8 @@ def _outcome(
         "rules": accuracies.get("test", {}),
         "validation": accuracies.get("validation", {}),
         "unseen": test.unseen() if test else None,
-        "bytes": Traffic(up=replies.nbytes if asked else 0, down=asked * nbytes(point.message) if asked else 0),
-        "floats": Traffic(up=replies.floats if asked else 0, down=asked * numbers(point.message) if asked else 0),
+        "bytes": Traffic(up=replies.nbytes if asked else 0, down=asked * nbytes(heard)),
+        "floats": Traffic(up=replies.floats if asked else 0, down=asked * numbers(heard)),
         "server": {name: digits(value) for name, value in step.metrics.items()},
         "prototypes": distances,
     }

@@ -62,7 +62,7 @@ def load_from_run(
     if not trained:
         raise ValueError(f"Client {id} has not trained yet: it was in no round's cohort.")
     state = FolderStore(run.folder / layout.CLIENTS, run.info.key, cache=0).load(id, trained)
-    info = client_info(run, id, trained)
+    info = client_info(run, id, round, trained)
     return _assemble(info, run.folder / layout.INFO, state, _message(held, id), network, algorithm, test)
 
 
@@ -85,7 +85,7 @@ def _message(held: Tensors, id: int) -> Tensors:
     return under(found, str(id)) if "alone" in found else found
 
 
-def client_info(run: Run, id: int, trained: int) -> ClientInfo:
+def client_info(run: Run, id: int, round: int, trained: int) -> ClientInfo:
     """Say in plain data what a client of a run is."""
     info = run.info
     settings = info.experiment.plain()
@@ -94,6 +94,7 @@ def client_info(run: Run, id: int, trained: int) -> ClientInfo:
         "format": FORMAT,
         "client": id,
         "run": info.key,
+        "round": round,
         "trained": trained,
         "algorithm": info.experiment.algorithm,
         "headline": info.headline,

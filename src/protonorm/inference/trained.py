@@ -37,6 +37,7 @@ class ClientInfo(Part):
     format: int
     client: Whole
     run: str
+    round: Whole  # the round after which it was as it is here: what the server said last is of that round
     trained: Whole  # the last round it trained in
     algorithm: Component
     headline: str

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from protonorm.report.drawing import label_text, write_figure
 from protonorm.runs.reader import Run
+from protonorm.runs.schema import RoundRecord
 
 DPI = 200
 METHOD = 60  # characters of a method's name in a legend
@@ -30,16 +31,26 @@ STYLE: Any = {  # of matplotlib's settings
 
 
 def accuracy_curves(runs: Mapping[str, Sequence[Run]]) -> Figure:
-    """Draw each method's pooled accuracy over rounds under its headline rule, mean and spread over finished seeds."""
+    """Draw each method's pooled accuracy over rounds under its headline rule, mean and spread over finished seeds.
+
+    Rings are the rounds that are reported, chosen by validation where there is any: one for each seed, at its accuracy.
+    """
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(5.2, 3.4), layout="constrained")
         axes = figure.subplots()
+        reported = False
         for method, found in runs.items():
             rule = found[0].info.headline
-            curves = np.array([_pooled(run, rule) for run in found if run.finished])  # (seeds, R)
+            done = [run for run in found if run.finished]
+            curves = _table([_pooled(run, rule) for run in done])  # (seeds, R)
             if curves.size:
-                _draw_curve(axes, curves, f"{label_text(method, METHOD)} ({label_text(rule)})")
+                colour = _draw_curve(axes, curves, f"{label_text(method, METHOD)} ({label_text(rule)})")
+                points = [(run.chosen.record.round, _percent(run.chosen.record, rule)) for run in done if run.chosen]
+                axes.plot(*zip(*points, strict=True), "o", mfc="none", mec=colour, ms=6, mew=1.2)
+                reported = True
         level = next(iter(runs.values()))[0].majority
+        if reported:
+            axes.plot([], [], "o", mfc="none", mec="0.3", ms=6, mew=1.2, label="reported round of a seed")
         if level:
             axes.axhline(100 * level.pooled, color="0.4", linestyle=":", linewidth=1.2, label="majority")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -52,7 +63,7 @@ def accuracy_curves(runs: Mapping[str, Sequence[Run]]) -> Figure:
 
 def heat_map(run: Run) -> Figure:
     """Draw how many samples of each class each client has."""
-    counts = run.population.train + run.population.test  # (M, K)
+    counts = np.sum(run.population, axis=0)  # (M, K)
     with matplotlib.rc_context(STYLE | {"axes.grid": False}):
         figure = Figure(figsize=(5.2, 4.2), layout="constrained")
         axes = figure.subplots()
@@ -75,15 +86,28 @@ def save_figure(figure: Figure, path: Path) -> Path:
 
 def _pooled(run: Run, rule: str) -> list[float]:
     """Give the pooled accuracy of each round in per cent; NaN where nobody was evaluated."""
-    values = [record.rules.get(rule) for record in run.rounds]
-    return [np.nan if value is None else 100 * value.pooled for value in values]
+    return [_percent(record, rule) for record in run.rounds]
 
 
-def _draw_curve(axes: Axes, curves: NDArray[np.float64], label: str) -> None:
-    """Draw the rounds in which every seed was evaluated."""
+def _percent(record: RoundRecord, rule: str) -> float:
+    found = record.rules.get(rule)
+    return 100 * found.pooled if found else np.nan
+
+
+def _table(curves: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+    """Put curves in rows; those that ended early have NaN at their ends."""
+    table = np.full((len(curves), max(map(len, curves), default=0)), np.nan)
+    for row, curve in zip(table, curves, strict=True):
+        row[: len(curve)] = curve
+    return table
+
+
+def _draw_curve(axes: Axes, curves: NDArray[np.float64], label: str) -> Any:
+    """Draw the rounds in which every seed was evaluated, and give the colour."""
     rounds = np.flatnonzero(~np.isnan(curves).any(0))
     mean = curves[:, rounds].mean(0)
     (line,) = axes.plot(rounds + 1, mean, label=label, linewidth=1.6)
     if len(curves) > 1:
         spread = curves[:, rounds].std(0, ddof=1)
         axes.fill_between(rounds + 1, mean - spread, mean + spread, color=line.get_color(), alpha=0.2, linewidth=0)
+    return line.get_color()

@@ -23,7 +23,10 @@ ORTHOGONAL = float(np.sqrt(2))  # the distance that the paper expects
 
 
 def convergence(runs: Mapping[str, Run]) -> Figure:
-    """Draw the steps of each round's alignment, and the pooled accuracy under the headline rule."""
+    """Draw the steps of each round's alignment, and the pooled accuracy under the headline rule.
+
+    A ring is the round that is reported.
+    """
     with paper_style():
         figure = Figure(figsize=(COLUMN, 1.9), layout="constrained")
         left, right = figure.subplots(1, 2, sharex=True)
@@ -37,6 +40,9 @@ def convergence(runs: Mapping[str, Run]) -> Figure:
                 axes.plot(
                     list(curve), list(curve.values()), line, marker=marker, label=label_text(name, NAME), linewidth=0.9
                 )
+            if run.chosen:
+                at, colour = run.chosen.record.round, right.lines[-1].get_color()
+                right.plot(at, pooled[at], "o", mfc="none", mec=colour, ms=4, mew=0.8)
         left.set_ylabel("PA iterations")
         right.set_ylabel("test accuracy (%)")
         left.set_ylim(bottom=0)
@@ -109,7 +115,7 @@ def heat_maps(runs: Mapping[str, Run]) -> Figure:
         figure = Figure(figsize=(COLUMN, 1.62 * down), layout="constrained")
         grid = figure.subplots(down, 2, squeeze=False)
         for number, (axes, (title, run)) in enumerate(zip(grid.flat, runs.items(), strict=False)):
-            counts = run.population.train + run.population.test  # (M, K)
+            counts = np.sum(run.population, axis=0)  # (M, K)
             image = axes.imshow(counts, aspect="auto", cmap="Blues", origin="lower", interpolation="nearest")
             bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=18)
             bar.outline.set_visible(False)

@@ -52,7 +52,7 @@ def stars(panels: Sequence[Star], across: int, width: float = FULL, lettered: bo
 
 def toy_data(points: NDArray[np.float32], labels: NDArray[np.int64], run: Run) -> Figure:
     """Draw the data's points (n, 2) by class, and each client's samples of each class."""
-    counts = run.population.train + run.population.test  # (M, K)
+    counts = np.sum(run.population, axis=0)  # (M, K)
     with paper_style():
         figure = Figure(figsize=(COLUMN, 1.7), layout="constrained")
         left, right = figure.subplots(1, 2)

@@ -1,71 +1,26 @@
-"""Tables of accuracies: ours, the printed ones, and the difference. Nothing here needs torch."""
+"""Tables of accuracies: ours, the best test round, the printed ones, and the difference. Nothing here needs torch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean, stdev
-from typing import NamedTuple
 
-from protonorm.reproduction.cells import Place, Printed
-from protonorm.reproduction.findings import Findings, Outcome
+from protonorm.analysis.wording import CHOSEN
+from protonorm.reproduction.cells import Place
+from protonorm.reproduction.findings import Findings
+from protonorm.reproduction.leaders import about_bold, leaders
 from protonorm.reproduction.tables import Table, TableEntry
+from protonorm.reproduction.values import Value, cell_value, finished_runs, values
 
 HEADLINE = (
-    "Test accuracy in per cent, pooled over clients, of the best round, under the headline rule of each method "
-    "(nearest global prototype for ProtoNorm, FedProto and FedTGP; for the others logits, of the model as received "
-    "where model parts are shared), mean ± standard deviation over seeds."
+    "Test accuracy in per cent, pooled over clients, {round}; under the headline rule of each method (nearest global "
+    "prototype for ProtoNorm, FedProto and FedTGP; for the others logits, of the model as received where model parts "
+    "are shared)."
 )
 OTHER_RULES = (
-    "Best round under that rule. local: nearest local prototype (Eq. 6). logits: the model's own answer after local "
-    "training."
+    "In the same rounds, which are chosen under the headline rule. local: nearest local prototype (Eq. 6). logits: the "
+    "model's own answer after local training."
 )
-
-
-class Value(NamedTuple):
-    """Our number in one place, in per cent, or why there is none."""
-
-    mean: float | None = None
-    text: str = ""
-    note: str = ""  # what a reader should know besides
-
-
-def cell_value(outcomes: Sequence[Outcome], rule: str | None = None) -> Value:
-    """Condense the seeds of a cell under a rule; the headline if none is given."""
-    for outcome in outcomes:
-        if outcome.state == "damaged":
-            return Value(text="damaged", note=outcome.damaged)
-        if outcome.state == "diverged" and outcome.run and outcome.run.failure:
-            return Value(text="-", note=f"diverged in round {outcome.run.failure.round} with seed {outcome.seed}")
-    done = [outcome for outcome in outcomes if outcome.state == "finished" and outcome.run]
-    found = [summary for one in done if one.run and (summary := one.summaries.get(rule or one.run.info.headline))]
-    if not found:
-        return Value(text="none", note="no accuracy under this rule") if done else _absent(outcomes)
-    numbers = [100 * summary.best.pooled for summary in found]
-    ours = Printed(fmean(numbers), stdev(numbers) if len(numbers) > 1 else None)
-    note = share_of_seeds(len(numbers), len(outcomes))
-    return Value(ours.mean, f"{ours} ({note})" if note else str(ours), note)
-
-
-def share_of_seeds(found: int, asked: int) -> str:
-    """Say how many of the seeds that were asked for a number comes from; nothing if from all."""
-    return "" if found == asked else f"{found} of {asked} seeds"
-
-
-def _absent(outcomes: Sequence[Outcome]) -> Value:
-    """Say why there is no number: the first reason of all seeds that explains the most."""
-    states = {outcome.state: outcome for outcome in reversed(outcomes)}
-    if missing := states.get("missing"):
-        return Value(text="no data", note=missing.missing)
-    if refused := states.get("refused"):
-        return Value(text="not run", note=refused.refused)
-    if begun := states.get("begun"):
-        return Value(text=begun.progress, note="begun, not finished")
-    return Value(text="not run yet", note="not run yet") if outcomes else Value()
-
-
-def values(findings: Findings, rule: str | None = None) -> dict[Place, Value]:
-    """Condense every cell."""
-    return {place: cell_value(findings.at(*place), rule) for place in findings.places}
+BEST = "best*: the best test round, chosen by looking at what it reports, so that it is optimistic."
 
 
 def accuracy_tables(findings: Findings) -> list[Table]:
@@ -74,36 +29,58 @@ def accuracy_tables(findings: Findings) -> list[Table]:
     return [table for table in tables if table.rows]
 
 
+def how_chosen(findings: Findings) -> str:
+    """Say in which round the accuracies are; cells whose round could not be chosen as the protocol says are named."""
+    others: dict[str, list[str]] = {}
+    for one in finished_runs(findings.outcomes):
+        by = one.run.chosen.by if one.run and one.run.chosen else findings.protocol.by
+        if by != findings.protocol.by:
+            others.setdefault(by, []).append(f"{one.where} (seed {one.seed})")
+    told = [f"but of {'; '.join(cells)} {CHOSEN[by]}" for by, cells in others.items()]
+    return ", ".join([CHOSEN[findings.protocol.by], *told])
+
+
+def about_seeds(findings: Findings) -> str:
+    """Say how many seeds the numbers come from, and what ± is."""
+    seeds = sorted({one.seed for one in findings.outcomes})
+    if len(seeds) < 2:
+        return f"One seed ({', '.join(map(str, seeds))}): there is no ±." if seeds else ""
+    return f"Mean over {len(seeds)} seeds ({', '.join(map(str, seeds))}); ± is {findings.protocol.spread_is} over them."
+
+
 def _main(findings: Findings) -> Table:
     found = values(findings)
-    bold = _best(findings, found)
+    highest = leaders(findings, found)
+    bold = {one.place for one in highest if not one.alike}
     rows = [
-        (row, [_entry(findings, found, (row, column.place), bold) for column in findings.columns])
+        (row, [_entry(findings, found, place, bold=place in bold) for place in _places(findings, row)])
         for row in findings.rows
     ]
-    beside = " Second lines: the printed number, and ours minus printed." if findings.profile.is_result else ""
-    return _table(findings, findings.study.title, findings.study.corner, rows, HEADLINE + beside)
+    told = [HEADLINE.format(round=how_chosen(findings)), about_seeds(findings)]
+    told += [*_about_best(findings), about_bold(findings, highest), *_about_printed(findings)]
+    return _table(findings, findings.study.title, findings.study.corner, rows, told)
 
 
-def _entry(findings: Findings, found: Mapping[Place, Value], place: Place, bold: set[Place]) -> TableEntry:
-    ours = found.get(place, Value())
-    printed = findings.study.paper.get(place)
+def _about_best(findings: Findings) -> list[str]:
+    return [] if findings.protocol.is_optimistic else [BEST]
+
+
+def _about_printed(findings: Findings) -> list[str]:
+    """Say what the printed numbers beside ours are."""
+    if not findings.profile.is_result:
+        return []
+    unlike = "" if findings.protocol.is_optimistic else " The authors' program prints its best test round: see best*."
+    return [f"Below: the printed number, with the ± that is printed, and ours minus printed.{unlike}"]
+
+
+def _entry(findings: Findings, found: Mapping[Place, Value], place: Place, *, bold: bool) -> TableEntry:
+    ours, printed = found.get(place, Value()), findings.study.paper.get(place)
     if not findings.profile.is_result or printed is None:
-        return TableEntry(ours.text, "", place in bold)
+        return TableEntry(ours.text, "", bold, ours.best)
     difference = ""
     if ours.mean is not None and printed.mean is not None:
         difference = f" ({ours.mean - printed.mean:+.2f})".replace("-", "−")
-    return TableEntry(ours.text, f"{printed}{difference}", place in bold)
-
-
-def _best(findings: Findings, found: Mapping[Place, Value]) -> set[Place]:
-    """Find the largest of our numbers along each column, or along each row."""
-    axis = 1 if findings.study.best == "column" else 0
-    lines: dict[str, dict[Place, float]] = {}
-    for place, ours in found.items():
-        if ours.mean is not None and place[0] in findings.study.rows:
-            lines.setdefault(place[axis], {})[place] = ours.mean
-    return {max(line, key=lambda place: line[place]) for line in lines.values() if len(line) > 1}
+    return TableEntry(ours.text, f"{printed}{difference}", bold, ours.best)
 
 
 def _others(findings: Findings) -> Table:
@@ -114,12 +91,14 @@ def _others(findings: Findings) -> Table:
         for rule in _rules(findings, row)
     ]
     title = "The same runs under other rules" + (f", and {', '.join(study.beside)}" if study.beside else "")
-    alone = " Local: every client trains alone." if "Local" in study.beside else ""
-    return _table(findings, title, f"{study.corner}, rule", rows, OTHER_RULES + alone)
+    alone = ["Local: every client trains alone."] if "Local" in study.beside else []
+    told = [OTHER_RULES, *alone, about_seeds(findings), *_about_best(findings)]
+    return _table(findings, title, f"{study.corner}, rule", rows, told)
 
 
 def _under_rule(findings: Findings, row: str, rule: str) -> list[TableEntry]:
-    return [TableEntry(cell_value(findings.at(row, column.place), rule).text) for column in findings.columns]
+    found = [cell_value(findings.at(*place), findings.protocol, rule) for place in _places(findings, row)]
+    return [TableEntry(ours.text, best=ours.best) for ours in found]
 
 
 def _rules(findings: Findings, row: str) -> list[str]:
@@ -132,7 +111,12 @@ def _rules(findings: Findings, row: str) -> list[str]:
     return [rule for rule in run.info.rules if rule != run.info.headline]
 
 
+def _places(findings: Findings, row: str) -> list[Place]:
+    return [(row, column.place) for column in findings.columns]
+
+
 def _table(
-    findings: Findings, title: str, corner: str, rows: Sequence[tuple[str, Sequence[TableEntry]]], explanation: str
+    findings: Findings, title: str, corner: str, rows: Sequence[tuple[str, Sequence[TableEntry]]], told: Sequence[str]
 ) -> Table:
-    return Table(title, corner, [column.name for column in findings.columns], rows, findings.groups, explanation)
+    names, protocol = [column.name for column in findings.columns], f"Protocol {findings.protocol.name}."
+    return Table(title, corner, names, rows, findings.groups, " ".join(filter(None, [protocol, *told])))

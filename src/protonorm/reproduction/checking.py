@@ -1,30 +1,38 @@
-"""Compare what was found with what the paper says. Nothing here needs torch."""
+"""Compare what was found with what the paper says; what is within noise is not decided. Nothing here needs torch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from protonorm.reproduction.accuracy import Value, values
+from protonorm.analysis.contrasts import not_distinguishable
 from protonorm.reproduction.cells import Place
 from protonorm.reproduction.findings import Findings
+from protonorm.reproduction.leaders import runs_at
 from protonorm.reproduction.profiles import Profile
 from protonorm.reproduction.study import Study
+from protonorm.reproduction.values import Value, values
+from protonorm.runs.reader import Run
 
 
 class Verdict(NamedTuple):
     """One thing that was checked."""
 
-    passed: bool
+    passed: bool | None  # None if these runs do not tell
     sentence: str
 
 
-def can_check(study: Study, profile: Profile) -> bool:
-    """Tell whether a study's file states anything that can be checked under a profile."""
+def can_check(study: Study, profile: Profile, seeds: int) -> bool:
+    """Tell whether a study's file states anything that so many seeds can tell under a profile."""
     places = {cell.place for cell in study.cells}
     numbers = any(one.mean is not None for place, one in study.paper.items() if place in places)
     near = profile.name in study.tolerance and numbers
-    return bool(study.columns) and (near or (study.leads is not None and profile.name in study.slack))
+    return bool(study.columns) and (near or (seeds > 1 and leads_somebody(study, profile)))
+
+
+def leads_somebody(study: Study, profile: Profile) -> bool:
+    """Tell whether a study's file states who should lead under a profile; one seed never tells."""
+    return study.leads is not None and profile.name in study.slack
 
 
 def check(findings: Findings) -> list[Verdict]:
@@ -42,26 +50,48 @@ def _near(findings: Findings, found: Mapping[Place, Value]) -> Iterator[Verdict]
             continue
         where = f"{findings.study.name}, {place[0]}, {place[1]}"
         if ours.mean is not None:
-            near = abs(ours.mean - printed.mean) <= tolerance
-            yield Verdict(near, f"{where}: {ours.text}, printed {printed}, tolerance {tolerance:g}.")
+            best = f", best* {ours.best}" if ours.best else ""
+            told = f"{where}: {ours.text}{best}, printed {printed}, tolerance {tolerance:g}"
+            yield _distance(ours.mean, ours, printed.mean, tolerance, told)
         elif ours.text == "-":
             yield Verdict(False, f"{where}: {ours.note}, printed {printed}.")
 
 
+def _distance(mean: float, ours: Value, printed: float, tolerance: float, told: str) -> Verdict:
+    """Judge the distance; outside the tolerance is not decided if the interval over seeds reaches into it."""
+    if abs(mean - printed) <= tolerance:
+        return Verdict(True, f"{told}.")
+    if ours.interval and ours.interval.low <= printed + tolerance and ours.interval.high >= printed - tolerance:
+        low, high = ours.interval
+        return Verdict(None, f"{told}; its 95 % interval, {low:.2f} to {high:.2f}, reaches into it.")
+    return Verdict(False, f"{told}." if ours.interval else f"{told}; one seed has no interval.")
+
+
 def _leading(findings: Findings, found: Mapping[Place, Value]) -> Iterator[Verdict]:
-    """Check that the row that should lead, printed or beside the table, is not far behind the best of the table."""
+    """Check that the row that should lead, printed or beside the table, is not far behind anybody in the table."""
     study = findings.study
     leads, slack = study.leads, study.slack.get(findings.profile.name)
     if leads is None or slack is None:
         return
     for column in study.columns:
-        rows = {row: found.get((row, column.place), Value()).mean for row in (*study.rows, leads)}
-        held = {row: mean for row, mean in rows.items() if mean is not None}
-        if leads not in held or len(held) < 2:
-            continue
-        best = max(held, key=lambda row: held[row])
-        behind = held[best] - held[leads]
-        where = f"{study.name}, {column.place}"
-        yield Verdict(
-            behind <= slack, f"{where}: {leads} is {behind:.2f} points behind the best ({best}), {slack:g} allowed."
-        )
+        places = {row: (row, column.place) for row in (*study.rows, leads)}
+        held = {row: mean for row, place in places.items() if (mean := found.get(place, Value()).mean) is not None}
+        if leads in held and len(held) > 1:
+            best = max(held, key=lambda row: held[row])
+            behind = f"{held[best] - held[leads]:.2f} points behind the best ({best})"
+            told = f"{study.name}, {column.place}: {leads} is {'the highest' if best == leads else behind}"
+            yield _lead({row: runs_at(findings, places[row]) for row in held}, leads, slack, told)
+
+
+def _lead(groups: Mapping[str, list[Run]], leads: str, slack: float, told: str) -> Verdict:
+    """Judge whether a row is behind another one by more than the slack, in points, beyond noise."""
+    margin, own = slack / 100, groups[leads]
+    others = [row for row in groups if row != leads]
+    ahead = [row for row in others if not not_distinguishable(row, {row: groups[row], leads: own}, margin)]
+    if ahead:
+        return Verdict(False, f"{told}, and more than the {slack:g} allowed behind {', '.join(ahead)}.")
+    # better than a negative margin: whatever the difference is, it is not further behind than the slack
+    if unclear := not_distinguishable(leads, groups, -margin):
+        reasons = "; ".join(f"{row}: {why}" for row, why in unclear.items())
+        return Verdict(None, f"{told}; whether it may be more than the {slack:g} allowed behind is open ({reasons}).")
+    return Verdict(True, f"{told}, and at most the {slack:g} allowed behind anybody.")

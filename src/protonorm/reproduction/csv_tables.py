@@ -7,20 +7,24 @@ from typing import Any
 
 from protonorm import __version__
 from protonorm.analysis.plain_text import csv_lines
-from protonorm.reproduction.accuracy import share_of_seeds
+from protonorm.analysis.row import Reported
 from protonorm.reproduction.findings import Findings, Outcome
 from protonorm.reproduction.tables import Table
-from protonorm.runs.reader import Summary
+from protonorm.reproduction.values import finished_runs, share_of_seeds
 
 COLUMNS = (
-    "row", "column", "seed", "state", "rule", "headline", "best", "best_round", "last", "clients", "worst", "own_best",
-    "paper", "paper_std", "key", "note",
+    "row", "column", "seed", "seeds", "state", "rule", "headline", "accuracy", "round", "chosen_by", "clients", "worst",
+    "best", "best_round", "last", "own_best", "paper", "paper_std", "key", "note",
 )  # fmt: skip
-ORIGIN = ("profile", "version", "command")  # at the end of every line
+ORIGIN = ("protocol", "profile", "version", "command")  # at the end of every line
 
 
 def accuracy_csv(findings: Findings) -> str:
-    """Write every cell, also those without a number; accuracies in per cent."""
+    """Write every cell, also those without a number; accuracies in per cent, a line for each seed and no ±.
+
+    `accuracy`, `clients` and `worst` are those of the reported `round`; `best` and `own_best` are optimistic; `seeds`
+    counts those of the cell that are finished.
+    """
     lines = [line for outcome in findings.outcomes for line in _lines(findings, outcome)]
     return _text(findings, COLUMNS, [[line[name] for name in COLUMNS] for line in lines])
 
@@ -37,6 +41,7 @@ def _lines(findings: Findings, outcome: Outcome) -> list[dict[str, Any]]:
         "row": outcome.cell.row,
         "column": outcome.cell.column,
         "seed": outcome.seed,
+        "seeds": len(finished_runs(findings.at(*outcome.cell.place))),
         "state": outcome.state,
         "key": outcome.key or "",
         "note": _note(findings, outcome),
@@ -48,7 +53,7 @@ def _lines(findings: Findings, outcome: Outcome) -> list[dict[str, Any]]:
     headline = outcome.run.info.headline
     return [
         common | _numbers(found) | {"rule": rule, "headline": rule == headline}
-        for rule, found in outcome.summaries.items()
+        for rule, found in outcome.reported.items()
     ]
 
 
@@ -58,23 +63,21 @@ def _note(findings: Findings, outcome: Outcome) -> str:
         return f"round {outcome.run.failure.round}"
     if outcome.state == "finished":
         seeds = findings.at(*outcome.cell.place)
-        return share_of_seeds(sum(one.state == "finished" for one in seeds), len(seeds))
+        return share_of_seeds(len(finished_runs(seeds)), len(seeds))
     return outcome.reason
 
 
-def _numbers(found: Summary | None) -> dict[str, Any]:
+def _numbers(found: Reported | None) -> dict[str, Any]:
     if found is None:
         return {}
-    shares = {
-        "best": found.best.pooled,
-        "last": found.last.pooled,
-        "clients": found.best.mean,
-        "worst": found.best.worst,
-        "own_best": found.own_best,
-    }
-    return {name: f"{100 * share:.4f}" for name, share in shares.items()} | {"best_round": found.best.round}
+    _, choice, chosen, beside = found
+    shares = {"accuracy": chosen.pooled, "clients": chosen.mean, "worst": chosen.worst} if chosen else {}
+    shares |= {"best": beside.best.pooled, "last": beside.last.pooled, "own_best": beside.own_best}
+    rounds = {"round": choice.record.round, "chosen_by": choice.by} if choice else {}
+    return {name: f"{100 * share:.4f}" for name, share in shares.items()} | rounds | {"best_round": beside.best.round}
 
 
 def _text(findings: Findings, titles: Sequence[str], lines: Sequence[Sequence[Any]]) -> str:
-    origin = [findings.profile.stamp or findings.profile.name, __version__, findings.command]
+    profile = findings.profile.stamp or findings.profile.name
+    origin = [findings.protocol.name, profile, __version__, findings.command]
     return csv_lines([[*titles, *ORIGIN], *([*line, *origin] for line in lines)])

@@ -7,13 +7,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from protonorm.analysis.comparison import reported
 from protonorm.analysis.reading import UNREADABLE, read_whole, unread_reason
+from protonorm.analysis.row import Reported
 from protonorm.config.components import describe
 from protonorm.reproduction.cells import Cell, Column, Place
 from protonorm.reproduction.profiles import Profile
+from protonorm.reproduction.protocols import Protocol
 from protonorm.reproduction.study import Study
 from protonorm.runs.layout import INFO
-from protonorm.runs.reader import Run, Summary
+from protonorm.runs.reader import Run
 
 if TYPE_CHECKING:
     from protonorm.config.experiment import Experiment
@@ -36,7 +39,7 @@ class Outcome:
     refused: str = ""  # why it could not be run now
     damaged: str = ""  # why its record cannot be read
     run: Run | None = None
-    summaries: Mapping[str, Summary | None] = field(default_factory=dict)  # of the run, by rule
+    reported: Mapping[str, Reported | None] = field(default_factory=dict)  # the run's numbers, by rule
 
     @property
     def where(self) -> str:
@@ -58,7 +61,7 @@ class Outcome:
         """Name how it stands."""
         if self.damaged:
             return "damaged"
-        if self.run and self.run.finished:
+        if self.run and (len(self.run.rounds) >= self.experiment.rounds or self.run.stopped_early):
             return "finished"
         if self.run and self.run.failure:
             return "diverged"
@@ -69,10 +72,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Findings:
-    """All that is known about a table or figure under a profile."""
+    """All that is known about a table or figure under a profile and a protocol."""
 
     study: Study
     profile: Profile
+    protocol: Protocol
     outcomes: tuple[Outcome, ...]
     command: str = ""
 
@@ -116,20 +120,20 @@ class Findings:
         return Result(found.experiment, found.run) if found and found.run else None
 
     def _begun(self, row: str, column: str) -> Outcome | None:
-        shown = (one for one in self.at(row, column) if one.run and (one.run.rounds or one.run.finished))
+        shown = (one for one in self.at(row, column) if one.run and (one.run.rounds or one.state == "finished"))
         return next(shown, None)
 
 
-def expected_outcomes(study: Study, profile: Profile, seeds: Sequence[int]) -> list[Outcome]:
+def expected_outcomes(study: Study, profile: Profile, protocol: Protocol, seeds: Sequence[int]) -> list[Outcome]:
     """Make the experiments of a study, with their keys where the data are there; their records are not read yet."""
-    return [_expect(study, cell, profile, seed) for seed in seeds for cell in study.cells]
+    return [_expect(study, cell, profile, protocol, seed) for seed in seeds for cell in study.cells]
 
 
-def _expect(study: Study, cell: Cell, profile: Profile, seed: int) -> Outcome:
+def _expect(study: Study, cell: Cell, profile: Profile, protocol: Protocol, seed: int) -> Outcome:
     from protonorm.config.experiment import Experiment  # slow to import
 
     try:
-        experiment = Experiment.of(study.settings(cell, profile, seed))
+        experiment = Experiment.of(study.settings(cell, profile, protocol, seed))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{study.name}, {cell.row}, {cell.column}: {error}") from error
     missing = _missing(experiment.dataset)
@@ -153,13 +157,13 @@ def read_outcomes(outcomes: Sequence[Outcome], root: Path, refused: Mapping[str,
 
 def _read(one: Outcome, folder: Path, refused: str) -> Outcome:
     """Read a run and all that tables need of it, so that damage shows here, and not in a table."""
-    bare = replace(one, run=None, summaries={}, refused=refused, damaged="")
+    bare = replace(one, run=None, reported={}, refused=refused, damaged="")
     if not (folder / INFO).exists():
         return bare
     try:
-        run = read_whole(folder)
+        run = read_whole(folder, one.experiment.rounds)  # it may have more: they are no part of its key
     except UNREADABLE as error:
         reason = unread_reason(error, folder).rstrip(".")
         return replace(bare, damaged=f"{reason}; move {folder} away to run the cell again")
-    summaries = {rule: run.summary(rule) for rule in run.info.rules}
-    return replace(bare, run=replace(run), summaries=summaries)  # a new Run, without the arrays that summaries needed
+    numbers = {rule: reported(run, rule) for rule in run.info.rules}
+    return replace(bare, run=replace(run), reported=numbers)  # a new Run, without the arrays that its numbers needed

@@ -86,10 +86,11 @@ def _headings(table: Table) -> list[str]:
 
 def _lines(row: str, entries: Sequence[TableEntry]) -> list[str]:
     lines = ["    " + _row([escape(row), *map(_ours, entries)])]
-    if any(entry.below for entry in entries):
-        below = [f"{{\\scriptsize {escape(entry.below)}}}" if entry.below else "" for entry in entries]
-        lines.append("    " + _row(["{\\scriptsize \\quad printed}", *below]) + "[2pt]")
-    return lines
+    for label, texts in (("best*", [one.best for one in entries]), ("printed", [one.below for one in entries])):
+        if any(texts):
+            below = [f"{{\\scriptsize {escape(text)}}}" if text else "" for text in texts]
+            lines.append("    " + _row([f"{{\\scriptsize \\quad {escape(label)}}}", *below]))
+    return lines if len(lines) == 1 else [*lines[:-1], lines[-1] + "[2pt]"]
 
 
 def _ours(entry: TableEntry) -> str:

@@ -27,6 +27,7 @@ class Profile:
     summary: str
     seeds: tuple[int, ...]
     cut: Callable[[Settings], dict[str, Any]]  # the paper's settings to those that are run
+    protocol: str = "validated"  # unless the command says otherwise
     cuts: tuple[str, ...] = ()  # what was cut and why, in sentences
     engine: str | None = None  # unless the command says otherwise
     is_result: bool = True  # otherwise outputs are stamped, and no printed numbers stand beside ours
@@ -86,7 +87,13 @@ def _dataset(settings: Settings) -> dict[str, Any]:
 PROFILES: dict[str, Profile] = {
     profile.name: profile
     for profile in (
-        Profile("paper", "everything as printed: all pictures, 300 rounds, three seeds", (0, 1, 2), as_printed),
+        Profile(
+            "paper",
+            "everything as printed: all pictures, 300 rounds, three seeds",
+            (0, 1, 2),
+            as_printed,
+            protocol="paper",
+        ),
         Profile(
             "cpu",
             "a size for two cores: 30,000 pictures, 100 rounds, small networks, one seed",

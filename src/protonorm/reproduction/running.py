@@ -16,6 +16,7 @@ from protonorm.files import make_folder
 from protonorm.reproduction.estimate import Estimate, Work, duration, work_left
 from protonorm.reproduction.findings import Findings, Outcome, expected_outcomes, read_outcomes
 from protonorm.reproduction.profiles import Profile
+from protonorm.reproduction.protocols import Protocol
 from protonorm.reproduction.study import Study
 from protonorm.reproduction.writing import Written, refuse_foreign_files, write
 
@@ -57,10 +58,11 @@ class Throttle:
 
 @dataclass
 class Reproduction:
-    """Tables and figures to make under a profile, in a folder of runs."""
+    """Tables and figures to make under a profile and a protocol, in a folder of runs."""
 
     studies: Sequence[Study]
     profile: Profile
+    protocol: Protocol
     root: Path  # of all runs
     folder: Path  # of what is written
     command: str
@@ -80,15 +82,23 @@ class Reproduction:
     def findings(self, study: Study) -> Findings:
         """Read how a study stands."""
         if study.name not in self._expected:
-            self._expected[study.name] = expected_outcomes(study, self.profile, self.seeds)
+            self._expected[study.name] = expected_outcomes(study, self.profile, self.protocol, self.seeds)
         outcomes = read_outcomes(self._expected[study.name], self.root, self._refused)
-        return Findings(study, self.profile, outcomes, self.command)
+        return Findings(study, self.profile, self.protocol, outcomes, self.command)
 
     def pending(self) -> dict[str, Outcome]:
-        """List the runs that are not done, by key: all of the first seed first; a run that diverged is done."""
+        """List the runs that are not done, by key: all of the first seed first; a run that diverged is done.
+
+        Cells that differ in the number of rounds may share a run; it is listed with the most that are asked for.
+        """
         waiting = [one for study in self.studies for one in self.findings(study).outcomes]
         waiting.sort(key=lambda one: self.seeds.index(one.seed))
-        return {one.key: one for one in waiting if one.key and one.state in ("absent", "begun")}
+        found: dict[str, Outcome] = {}
+        for one in waiting:
+            if one.key and one.state in ("absent", "begun"):
+                longest = found.setdefault(one.key, one)
+                found[one.key] = one if one.experiment.rounds > longest.experiment.rounds else longest
+        return found
 
     def write(self, key: str | None = None) -> list[Written]:
         """Write all studies, or those that a run is part of."""

@@ -15,6 +15,7 @@ from protonorm.core.own_code import load_file, refuse_own_code
 from protonorm.core.registry import nearest
 from protonorm.reproduction.cells import Cell, Column, Place, Printed
 from protonorm.reproduction.profiles import Profile
+from protonorm.reproduction.protocols import Protocol
 from protonorm.reproduction.study_errors import FORMS, problems
 
 if TYPE_CHECKING:
@@ -46,9 +47,9 @@ class Study:
     part: str = ""  # a sentence, if these are not all cells …
     ending: str = ""  # … and what the names of its figures end with then
 
-    def settings(self, cell: Cell, profile: Profile, seed: int) -> dict[str, Any]:
+    def settings(self, cell: Cell, profile: Profile, protocol: Protocol, seed: int) -> dict[str, Any]:
         """Say what is run for a cell."""
-        return profile.cut(cell.settings) | {"seed": seed}
+        return profile.cut(cell.settings) | {"validation": protocol.validation, "seed": seed}
 
 
 def study_names() -> list[str]:

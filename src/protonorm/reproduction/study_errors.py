@@ -24,8 +24,10 @@ def _contradictions(held: Held) -> Iterator[str]:
         if count > 1:
             yield f"CELLS holds the cell {row!r}, {column!r} {count} times; expected once."
     for cell in cells:
-        if "seed" in cell.settings:
-            yield f"The cell {cell.row!r}, {cell.column!r} has the setting seed; leave it out: --seeds gives it."
+        for name in ("seed", "validation"):
+            if name in cell.settings:
+                option = "--seeds" if name == "seed" else "--protocol"
+                yield f"The cell {cell.row!r}, {cell.column!r} has the setting {name}; leave it out: {option} gives it."
     rows = (*held.get("ROWS", ()), *held.get("BESIDE", ()))
     if "LEADS" in held and held["LEADS"] is not None and held["LEADS"] not in rows:
         yield f"LEADS is {held['LEADS']!r}, which is neither in ROWS nor in BESIDE."

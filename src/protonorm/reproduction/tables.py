@@ -15,6 +15,12 @@ class TableEntry(NamedTuple):
     text: str
     below: str = ""  # a second line: what the paper prints, and the difference
     bold: bool = False
+    best: str = ""  # a line between: the best test round, which is optimistic
+
+    @property
+    def lines(self) -> list[str]:
+        """List what stands below the number."""
+        return [*([f"best* {self.best}"] if self.best else []), *([self.below] if self.below else [])]
 
 
 class Table(NamedTuple):
@@ -39,19 +45,19 @@ class Table(NamedTuple):
 
 
 def markdown(table: Table) -> str:
-    """Write a table in Markdown; the second line of an entry stands below the first."""
+    """Write a table in Markdown; what else an entry has stands below its number."""
     headings = [f"{group}: {name}" if group else name for group, name in table.titled_columns]
     lines = [
         _line([markdown_text(table.corner), *map(markdown_text, headings)]),
         _line(["---", *("---:" for _ in headings)]),
         *(_line([markdown_text(row), *map(_entry, entries)]) for row, entries in table.rows),
     ]
-    return "\n".join([f"### {markdown_text(table.title)}", "", *lines, "", table.explanation, ""])
+    return "\n".join([f"### {markdown_text(table.title)}", "", *lines, "", markdown_text(table.explanation), ""])
 
 
 def _entry(entry: TableEntry) -> str:
     text = f"**{markdown_text(entry.text)}**" if entry.bold else markdown_text(entry.text)
-    return f"{text}<br>{markdown_text(entry.below)}" if entry.below else text
+    return "<br>".join([text, *map(markdown_text, entry.lines)])
 
 
 def _line(parts: Sequence[str]) -> str:

@@ -124,10 +124,15 @@ def cuts(findings: Findings) -> Sequence[str]:
     return findings.profile.cuts if any(findings.profile.cut(one) != one for one in settings) else ()
 
 
+def about_protocol(findings: Findings) -> Sequence[str]:
+    """Say what the protocol means, if anything is run."""
+    return (findings.protocol.sentence,) if findings.study.cells else ()
+
+
 def page(findings: Findings, tables: Sequence[Table], pictures: Sequence[Path], notes: Sequence[str]) -> str:
     """Put a study on one page of Markdown."""
     parts = [f"## {_stamp(findings)}{markdown_text(findings.study.title)}", "", origin(findings), ""]
-    parts += [f"- {cut}" for cut in cuts(findings)] + [""]
+    parts += [f"- {told}" for told in (*about_protocol(findings), *cuts(findings))] + [""]
     parts += [markdown(table) for table in tables]
     parts += [f"![{markdown_text(path.stem)}]({quote(os.fsencode(path.name))})\n" for path in pictures]
     if notes:
@@ -143,7 +148,7 @@ def page(findings: Findings, tables: Sequence[Table], pictures: Sequence[Path], 
 
 
 def origin(findings: Findings) -> str:
-    """Say which command, profile and version made it, and with which versions the runs were made."""
+    """Say which command, profile, protocol and version made it, and with which versions the runs were made."""
     made = {
         " ".join(f"{name} {held[name]}" for name in ("protonorm", "torch") if name in held)
         for one in findings.outcomes
@@ -152,7 +157,8 @@ def origin(findings: Findings) -> str:
     runs = f" Runs made with {'; '.join(sorted(made))}." if made else ""
     command = markdown_code(" ".join(findings.command.split()))
     part = f" {visible(findings.study.part)}" if findings.study.part else ""
-    return f"{command}, profile `{findings.profile.name}`, protonorm {__version__}.{runs}{part}"
+    names = f"profile `{findings.profile.name}`, protocol `{findings.protocol.name}`"
+    return f"{command}, {names}, protonorm {__version__}.{runs}{part}"
 
 
 def remarks(findings: Findings) -> list[str]:
@@ -179,7 +185,7 @@ def _listed(cells: list[str]) -> str:
 
 def _latex(findings: Findings, tables: Sequence[Table], notes: Sequence[str]) -> list[str]:
     runs = dict.fromkeys(f"run {one.key}" for one in findings.outcomes if one.run)
-    comments = [origin(findings).replace("`", ""), *cuts(findings), *notes, *runs]
+    comments = [origin(findings).replace("`", ""), *about_protocol(findings), *cuts(findings), *notes, *runs]
     lines = []
     for number, table in enumerate(tables):
         label = findings.study.name + (f"_{number}" if number else "")

@@ -11,7 +11,7 @@ clients/ID.ROUND.safetensors    what a client remembers after the last round it 
 prototypes/ROUND.safetensors    the global prototypes, at up to 50 evenly spaced rounds
 figures.safetensors     arrays for the figures, such as the first alignment's distances
 failure.json            why and where a run stopped, if it did
-resumed.jsonl           when a run went on with other versions: the round, and the versions
+provenance.jsonl        command, commit, versions and machine, each time the run is begun or goes on
 lock                    held by the process that is at work on the run
 
 Every file has a checksum inside, every line and every block of arrays one of its own.
@@ -38,7 +38,7 @@ CLIENTS = "clients"
 PROTOTYPES = "prototypes"
 FIGURES = "figures.safetensors"
 FAILURE = "failure.json"
-RESUMED = "resumed.jsonl"
+PROVENANCE = "provenance.jsonl"
 LOCK = "lock"
 
 SNAPSHOTS = 50  # rounds at most whose prototypes are kept

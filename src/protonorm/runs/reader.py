@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ from protonorm.runs import layout
 from protonorm.runs.accuracy import accuracy_of, majority_correct
 from protonorm.runs.arrays import Arrays, decode_arrays, read_arrays, unfit
 from protonorm.runs.layout import committed, refuse_rounds_without, snapshot_rounds, stamp
-from protonorm.runs.schema import FORMAT, Accuracy, Failure, RoundRecord, RunInfo, Seconds
+from protonorm.runs.schema import FORMAT, Accuracy, Failure, Provenance, RoundRecord, RunInfo, Seconds
 
 Model = TypeVar("Model", bound=BaseModel)
 Shares = NDArray[np.float64]
@@ -151,6 +152,20 @@ class Run:
             found[seconds.of] = seconds.round
         return {record.round: found[record.round] for record in self.rounds if record.round in found}
 
+    @cached_property
+    def starts(self) -> list[Provenance]:
+        """Tell where the rounds come from, for each time the run was begun or went on; what is damaged is left out."""
+        path, found = self.folder / layout.PROVENANCE, []
+        for line in read_lines(path):
+            with suppress(ValueError):
+                found.append(typed(Provenance, unsealed(line, path, owner=self.info.key), path))
+        return found
+
+    @property
+    def provenance(self) -> Provenance | None:
+        """Tell where the first rounds come from; None if nothing is on record."""
+        return self.starts[0] if self.starts else None
+
     def snapshots(self) -> list[int]:
         """List the committed rounds whose prototypes should be in the record."""
         kept = snapshot_rounds(len(self.rounds))
@@ -199,13 +214,15 @@ class Run:
 
 
 def choose_round(rounds: Sequence[RoundRecord], rule: str) -> Choice | None:
-    """Choose the round that is reported under a rule."""
-    everybody = [record for record in rounds if record.evaluated == "all" and record.rules.get(rule)]
-    validated = [(record, found.mean) for record in everybody if (found := record.validation.get(rule))]
+    """Choose the round that is reported under a rule; a run that is not tested has validation accuracies alone."""
+    everybody = [record for record in rounds if record.evaluated == "all"]
+    tested = [record for record in everybody if record.rules.get(rule)]
+    asked = tested or [record for record in everybody if not record.rules]
+    validated = [(record, found.mean) for record in asked if (found := record.validation.get(rule))]
     if validated:
         return Choice(max(validated, key=lambda pair: pair[1])[0], "validation")
-    if everybody:
-        return Choice(max(everybody, key=lambda record: _pooled(record, rule)), "test")
+    if tested:
+        return Choice(max(tested, key=lambda record: _pooled(record, rule)), "test")
     known = [record for record in rounds if record.rules.get(rule)]
     return Choice(known[-1], "last") if known else None
 

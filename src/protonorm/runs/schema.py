@@ -178,6 +178,22 @@ class Failure(Part):
     reason: Text
 
 
+class Provenance(Part):
+    """Where the rounds from one on come from (a line of provenance.jsonl, each time a run is begun or goes on)."""
+
+    done: Whole  # rounds that were there already
+    command: str
+    commit: str | None  # of the repository of the folder that the command was given in; None if there is none
+    dirty: bool | None  # whether files of it were changed since that commit
+    versions: dict[str, str]
+    platform: str
+    cpu: str
+    cores: Whole  # that the process may use
+    threads: Whole  # of each process that computes
+    engine: str
+    device: str
+
+
 class Seconds(BaseModel):
     """How long a round took (a line of timings.jsonl)."""
 

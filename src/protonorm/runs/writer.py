@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import platform
 import warnings
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -15,17 +13,15 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from protonorm import tensors
-from protonorm.core.task import Messages
+from protonorm.core.task import ByClient, Messages
 from protonorm.files import PRIVATE_FILE, append, cut, damaged, make_folder, read_lines, replace, sealed
 from protonorm.runs import layout
 from protonorm.runs.arrays import encode_arrays, write_arrays
 from protonorm.runs.layout import committed, refuse_rounds_without, snapshot_rounds, stamp
 from protonorm.runs.reader import Population, choose_round, has_stopped, read_info, read_run
-from protonorm.runs.schema import ArrayRef, RoundRecord, RunInfo
+from protonorm.runs.schema import ArrayRef, Provenance, RoundRecord, RunInfo
 from protonorm.runs.states import FolderStore, trained_rounds
 from protonorm.tensors import Tensors, prefixed, under
-
-VERSIONS = ("protonorm", "torch", "torchvision", "numpy")
 
 
 class Checkpoint(NamedTuple):
@@ -84,7 +80,7 @@ class RunWriter:
         rounds = max(info.experiment.rounds, found.experiment.rounds)  # more may be asked for later
         if _with_rounds(found, rounds).experiment != _with_rounds(info, rounds).experiment:
             raise ValueError(f"{path} holds another experiment than the one asked for; it is left as it is.")
-        self._note_versions(found.versions, info.versions)
+        _tell_of_versions(found.versions, info.versions)
         if rounds > found.experiment.rounds:
             replace(
                 path, sealed(info.model_copy(update={"versions": found.versions}).model_dump(mode="json"), pretty=True)
@@ -107,6 +103,12 @@ class RunWriter:
         state, message = (_unpacked(held, name, len(self._trained)) for name in ("state", "message"))
         return Checkpoint(done, state, message, list(self._trained))
 
+    def start(self, provenance: Provenance) -> None:
+        """Note where the rounds that come now come from."""
+        path = self.folder / layout.PROVENANCE
+        cut(path, sum(map(len, read_lines(path))))  # a line that a kill has cut short
+        append(path, sealed(provenance.model_dump(mode="json"), owner=self.key))
+
     def tidy(self) -> None:
         """Remove the states of clients that a finished run no longer needs, if a kill has left some."""
         run = read_run(self.folder)
@@ -120,8 +122,8 @@ class RunWriter:
         if self.chosen and self.chosen == round - 1:  # the best round is about to be no longer the last
             replace(self.folder / layout.CHOSEN, (self.folder / layout.SERVER).read_bytes())
             self._chosen_trained = self._trained
-        if round in snapshot_rounds(round) and {"classes", "prototypes"} <= point.message.keys():
-            common: Any = point.message
+        common: Tensors = {} if isinstance(point.message, ByClient) else point.message
+        if round in snapshot_rounds(round) and {"classes", "prototypes"} <= common.keys():
             shown = {name: common[name] for name in ("classes", "prototypes")}
             path = self.folder / layout.PROTOTYPES / f"{round}.safetensors"
             tensors.save(path, shown, self._stamp("prototypes", round))
@@ -196,20 +198,6 @@ class RunWriter:
         last = max((place for place, line in enumerate(times, 1) if 1 <= _round_of(line) <= done), default=0)
         cut(timings, sum(map(len, times[:last])))
 
-    def _note_versions(self, before: dict[str, str], now: dict[str, str]) -> None:
-        """Say, and record, that a run goes on with other versions than those it began with."""
-        other = [
-            f"{name} {now.get(name)} (was {before.get(name)})" for name in now if now.get(name) != before.get(name)
-        ]
-        if not other:
-            return
-        warnings.warn(
-            f"The run goes on with other versions than it began with: {', '.join(other)}. Its last bits may differ.",
-            stacklevel=4,
-        )
-        line = {"round": committed(self.folder) + 1, "versions": now}
-        append(self.folder / layout.RESUMED, sealed(line))
-
     def _load_chosen(self) -> list[int] | None:
         """Find in which round each client had trained as of the best round; None if that is the last one."""
         if self.chosen in (0, len(self._rounds)):
@@ -230,29 +218,32 @@ class RunWriter:
 
 def _packed(name: str, value: Messages) -> Tensors:
     """Write what one server has, or what each client's own server has, as flat tensors."""
-    if not isinstance(next(iter(value), None), int):
-        common: Any = value
-        return prefixed(name, common)
-    single: Any = value
-    found = {f"{name}.alone": torch.tensor(len(single))}
-    for id, tensors_ in single.items():
-        found |= prefixed(f"{name}.{id}", tensors_)
+    if not isinstance(value, ByClient):
+        return prefixed(name, value)
+    found = {f"{name}.alone": torch.tensor(len(value))}
+    for id, own in value.items():
+        found |= prefixed(f"{name}.{id}", own)
     return found
 
 
 def _unpacked(held: Tensors, name: str, clients: int) -> Messages:
     """Read what `_packed` wrote."""
     found = under(held, name)
-    return {id: under(found, str(id)) for id in range(clients)} if "alone" in found else found
+    return ByClient((id, under(found, str(id))) for id in range(clients)) if "alone" in found else found
+
+
+def _tell_of_versions(before: dict[str, str], now: dict[str, str]) -> None:
+    """Say that a run goes on with other versions than those it began with."""
+    other = [f"{name} {now.get(name)} (was {before.get(name)})" for name in now if now.get(name) != before.get(name)]
+    if other:
+        warnings.warn(
+            f"The run goes on with other versions than it began with: {', '.join(other)}. Its last bits may differ.",
+            stacklevel=4,
+        )
 
 
 def _with_rounds(info: RunInfo, rounds: int) -> RunInfo:
     return info.model_copy(update={"experiment": info.experiment.model_copy(update={"rounds": rounds})})
-
-
-def versions() -> dict[str, str]:
-    """Name what results may depend on."""
-    return {"python": platform.python_version(), **{name: version(name) for name in VERSIONS}}
 
 
 def _round_of(line: bytes) -> int:

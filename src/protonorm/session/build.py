@@ -59,13 +59,19 @@ def policy_of(experiment: Experiment) -> Policy:
         clients=experiment.clients,
         cohort_size=experiment.cohort_size,
         evaluate=experiment.evaluate,
-        parts=("validation", "test") if experiment.validation else ("test",),
+        parts=evaluated_parts(experiment),
         solo=experiment.control == "solo",
         evaluate_every=experiment.evaluate_every,
         quorum=experiment.quorum,
         retries=experiment.retries,
         deadline=experiment.deadline,
     )
+
+
+def evaluated_parts(experiment: Experiment) -> tuple[str, ...]:
+    """Name the parts of the clients' samples that are counted; those that are not named are never looked at."""
+    parts = {"validation": experiment.validation > 0, "test": experiment.tested}
+    return tuple(part for part, wanted in parts.items() if wanted)
 
 
 def _recipe(experiment: Experiment, data: Dataset, item: str | Network) -> Recipe:

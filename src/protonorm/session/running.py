@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
+import torch
+
 from protonorm.config.experiment import Experiment
 from protonorm.core.randomness import one_thread
 from protonorm.core.registry import find
@@ -19,9 +21,10 @@ from protonorm.federation.population import SimulatedPopulation
 from protonorm.federation.rounds import Round, begin, run_rounds
 from protonorm.models.choose import described, networks
 from protonorm.runs.layout import CLIENTS, INFO, runs_root
+from protonorm.runs.provenance import provenance, versions
 from protonorm.runs.reader import Population, read_run
 from protonorm.runs.schema import FORMAT, ExperimentInfo, InputInfo, RunInfo
-from protonorm.runs.writer import RunWriter, versions
+from protonorm.runs.writer import RunWriter
 from protonorm.session.build import build, policy_of
 from protonorm.session.result import Result
 from protonorm.trackers.tracker import Tracker, choose, tracked
@@ -72,12 +75,14 @@ def _run(
 ) -> None:
     """Do the rounds that are left and tell of each; note why, if they end too soon."""
     task, population = build(experiment)
-    start = ENGINES[choose_engine(task, population, engine)].load()
+    chosen = choose_engine(task, population, engine)
+    start = ENGINES[chosen].load()
     with RunWriter(folder, experiment.key) as writer:
         writer.describe(info_of(experiment, task), _counts(population))
         policy = policy_of(experiment)
         point = writer.resume() or begin(task, policy)
         done = point.round
+        writer.start(provenance(done, engine=chosen, device=experiment.device, threads=torch.get_num_threads()))
         with tracked(tracker, folder) as tell, closing(start(task, population, writer.store, workers)) as clients:
             try:
                 for round in run_rounds(task, clients, policy, point, writer):

@@ -19,13 +19,23 @@ if TYPE_CHECKING:
 
 Numbers = NDArray[np.float64]
 
+CHOSEN = {  # how a round was chosen
+    "validation": "it has the best mean validation accuracy",
+    "test": "it is the best test round, as there is no validation part, and so its accuracy is optimistic",
+    "last": "it is the last one, as not everybody was evaluated in any",
+}
+
 
 def scalars(round: Round) -> dict[str, float]:
-    """Name each number of a round: accuracy/global/pooled, loss/train, bytes/up, …; what is not known is left out."""
+    """Name each number of a round: accuracy/global/pooled, loss/train, bytes/up, …; what is not known is left out.
+
+    Names that begin with accuracy are of the test parts, those with validation of the validation parts.
+    """
     record = round.record
     found: dict[str, float] = {}
-    for rule, value in record.rules.items():
-        found |= _named(f"accuracy/{rule}", value) if value else {}
+    for part, rules in (("accuracy", record.rules), ("validation", record.validation)):
+        for rule, value in rules.items():
+            found |= _named(f"{part}/{rule}", value) if value else {}
     if record.loss is not None:
         found["loss/train"] = record.loss
     found |= {f"clients/{name}": value for name, value in record.metrics.items() if name != "loss"}
@@ -44,15 +54,15 @@ def scalars(round: Round) -> dict[str, float]:
 def distributions(run: Run, record: RoundRecord) -> dict[str, Numbers]:
     """Name each list of a round: accuracies of clients and of classes under each rule, and margins.
 
-    Clients and classes without test samples, and clients that were not evaluated, are left out.
+    Clients and classes without samples, and clients that were not evaluated, are left out.
     """
     arrays = run.arrays(record)
     found: dict[str, Numbers] = {}
-    for rule, value in record.rules.items():
-        for unit in ("clients", "classes") if value else ():
-            support = arrays[f"support.{unit}"]
-            tested = support > 0
-            found[f"accuracy/{rule}/{unit}"] = arrays[f"correct.{unit}.{rule}"][tested] / support[tested]
+    for name, part, rules in (("accuracy", "test", record.rules), ("validation", "validation", record.validation)):
+        for rule, unit in ((rule, unit) for rule, value in rules.items() if value for unit in ("clients", "classes")):
+            support, correct = (arrays.get(f"{part}.{kind}") for kind in (f"support.{unit}", f"correct.{unit}.{rule}"))
+            if support is not None and correct is not None:
+                found[f"{name}/{rule}/{unit}"] = correct[support > 0] / support[support > 0]
     return found | ({"prototypes/margins": arrays["margins"]} if "margins" in arrays else {})
 
 
@@ -70,12 +80,21 @@ def majority(run: Run) -> dict[str, float]:
 
 
 def outcome(run: Run) -> dict[str, float]:
-    """Name the final numbers of a run under its method's headline rule."""
-    found = run.summary()
-    if not found:
+    """Name the final numbers of a run under its method's headline rule; `best` is chosen by test, and so optimistic."""
+    beside, choice = run.summary(), run.chosen
+    reported = choice.record.rules.get(run.info.headline) if choice else None
+    if beside is None or choice is None or reported is None:
         return {}
-    best = {f"accuracy/best/{name}": getattr(found.best, name) for name in Accuracy.model_fields}
-    return best | {"accuracy/best/own": found.own_best, "accuracy/last/pooled": found.last.pooled}
+    found = _named("accuracy/reported", reported) | {"accuracy/reported/round": float(choice.record.round)}
+    found |= {f"accuracy/best/{name}": getattr(beside.best, name) for name in ("pooled", "mean", "worst")}
+    return found | {"accuracy/best/own": beside.own_best, "accuracy/last/pooled": beside.last.pooled}
+
+
+def reported_text(run: Run) -> str:
+    """Say which round is reported, and how it was chosen."""
+    if run.chosen is None:
+        return "No round has been evaluated yet."
+    return f"Round {run.chosen.record.round} is reported: {CHOSEN[run.chosen.by]}."
 
 
 def settings(run: Run) -> dict[str, float | str]:
@@ -90,7 +109,7 @@ def settings_table(run: Run) -> str:
 
 
 def _named(prefix: str, accuracy: Accuracy) -> dict[str, float]:
-    return {f"{prefix}/{name}": value for name, value in accuracy.model_dump().items()}
+    return {f"{prefix}/{name}": value for name, value in accuracy.model_dump(exclude_none=True).items()}
 
 
 def _number_or_text(value: Any) -> float | str:

@@ -25,8 +25,10 @@ FLUSH = 3600  # seconds; each round is flushed as it ends
 
 CHARTS: dict[str, dict[str, Any]] = {  # what belongs together: all rules beside the majority, all distances
     "accuracy": {
-        name: ["Multiline", [f"^accuracy/(?!best/|last/)[^/]+/{name}$"]] for name in ("pooled", "mean", "worst")
+        name: ["Multiline", [f"^accuracy/(?!best/|last/|reported/)[^/]+/{name}$"]]
+        for name in ("pooled", "mean", "worst")
     },
+    "validation": {"mean": ["Multiline", ["^validation/[^/]+/mean$"]]},
     "prototypes": {"distance": ["Multiline", ["^prototypes/distance/"]]},
 }
 
@@ -78,7 +80,7 @@ class TensorBoard:
         for name, value in (scalars.scalars(round) | scalars.margin_scalars(lists) | self._majority).items():
             self._writer.add_scalar(visible(name), value, round.number, self._clock)
         for name, values in lists.items():
-            bins: Any = SHARES if name.startswith("accuracy/") else BINS
+            bins: Any = SHARES if name.startswith(("accuracy/", "validation/")) else BINS
             if values.size:
                 self._writer.add_histogram(visible(name), values, round.number, bins, self._clock)
         if not before:
@@ -89,6 +91,7 @@ class TensorBoard:
         done = len(run.rounds)
         for name, value in scalars.outcome(run).items():
             self._writer.add_scalar(name, value, done, self._clock)
+        self._writer.add_text("reported", scalars.reported_text(run), done)
         for round in _shown_rounds(run):
             self._show_prototypes(run, round)
         if run.failure:

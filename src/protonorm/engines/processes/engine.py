@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import queue
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from protonorm.core.task import Counts, Lost, Messages, Order, Reply, Task
+from protonorm.core.task import ByClient, Counts, Lost, Messages, Order, Reply, Task
 from protonorm.engines.processes.balance import assign, reassign
 from protonorm.engines.processes.handover import hand_over
 from protonorm.engines.processes.pool import Heard, Pool
@@ -138,16 +138,14 @@ class Processes:
         """Tell a worker what the server said, unless it was told before."""
         if self._messages[number] is messages:
             return
-        if isinstance(next(iter(messages), None), int):
-            single: Mapping[Any, Any] = messages
+        if isinstance(messages, ByClient):
             packed: Tensors = {}
             for order in orders:
-                packed |= prefixed(str(order.id), single[order.id])
+                packed |= prefixed(str(order.id), messages[order.id])
             self.pool.send(number, {"verb": "message", "ids": [order.id for order in orders]}, packed)
             self._messages[number] = None  # only these clients' messages went there
         else:
-            common: Any = messages
-            self.pool.send(number, {"verb": "message"}, common)
+            self.pool.send(number, {"verb": "message"}, messages)
             self._messages[number] = messages
 
 

@@ -150,7 +150,7 @@ class Pool:
         self._heard.put(Heard(number, worker, {"gone": True}, {}, reason))
 
 
-def start_worker() -> subprocess.Popen[bytes]:
+def start_worker(module: str = "protonorm.engines.processes.worker") -> subprocess.Popen[bytes]:
     """Start a process of its own kind: neither a fork nor a second import of the user's script.
 
     Nothing in the current folder is imported (-P): a torch.py that lies there is not torch. The package is found where
@@ -160,7 +160,7 @@ def start_worker() -> subprocess.Popen[bytes]:
     before = os.environ.get("PYTHONPATH")
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     environment |= {"PYTHONPATH": os.pathsep.join([here, before] if before else [here])}
-    command = [sys.executable, "-P", "-m", "protonorm.engines.processes.worker"]
+    command = [sys.executable, "-P", "-m", module]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
 

@@ -9,13 +9,14 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 import torch
 
-from protonorm.core.task import Messages, Order, message_for
+from protonorm.core.task import ByClient, Messages, Order, message_for
 from protonorm.engines.host import Host
 from protonorm.engines.processes.handover import take_over
 from protonorm.engines.processes.wire import NAMED, read_frame, write_frame
@@ -26,7 +27,12 @@ Frames = queue.SimpleQueue[tuple[dict[str, Any], Tensors]]
 
 
 def main() -> None:
-    """Obey the parent until it closes the line."""
+    """Play clients until the parent closes the line."""
+    obey_parent(serve)
+
+
+def obey_parent(serve: Callable[[Frames, IO[bytes]], None]) -> None:
+    """Serve the parent, frames in and frames out, and end the moment it closes the line."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     os.umask(0o077)  # what is made of a user's data is for its owner only
     torch.set_num_threads(1)
@@ -69,7 +75,9 @@ class Worker:
     def obey(self, header: dict[str, Any], tensors: Tensors) -> bool:
         """Do what one frame asks for, and answer it; tell whether to go on."""
         if header["verb"] == "message":
-            self._messages = {id: under(tensors, str(id)) for id in header["ids"]} if "ids" in header else tensors
+            self._messages = tensors
+            if "ids" in header:
+                self._messages = ByClient((id, under(tensors, str(id))) for id in header["ids"])
         elif header["verb"] == "commit":
             self._host.commit(header["round"], set(header["replied"]), header["chosen"])
         else:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from protonorm.analysis.comparison import RULES, Row
-from protonorm.analysis.labels import dataset_names
 from protonorm.report.page.curves import Line, by_round, chart, over_seeds
 from protonorm.report.page.groups import Groups
-from protonorm.report.page.text import counted, listed, per_cent, rounded
+from protonorm.report.page.text import counted, listed, per_cent, rounded, significant
 from protonorm.runs.reader import Run
 from protonorm.runs.schema import RoundRecord
 
@@ -22,17 +21,16 @@ def accuracy_charts(groups: Groups, majorities: Sequence[Row]) -> list[dict[str,
 
     Where runs differ in who holds what, no one majority line is true of all methods: there is none.
     """
-    level = majorities[0].cells["best"] if len(majorities) == 1 else None
-    ranked = len(dataset_names([run for runs in groups.values() for run in runs])) == 1
+    level = majorities[0].cells["accuracy"] if len(majorities) == 1 else None
     reference = [{"name": "majority", "y": rounded(100 * level.mean)}] if level else []
     if len(groups) == 1:
         ((_, runs),) = groups.items()
         lines = [_line(rule, slot, runs, rule) for slot, rule in enumerate(rules_of(groups))]
-        return [_chart("accuracy", "Every rule", lines, reference, ranked)]
+        return [_chart("accuracy", "Every rule", lines, reference)]
     charts = []
     for rule in rules_of(groups):
         lines = [_line(name, slot, runs, rule) for slot, (name, runs) in enumerate(groups.items())]
-        charts.append(_chart(f"accuracy-{rule}", f"{rule}: {RULES.get(rule, rule)}", lines, reference, ranked))
+        charts.append(_chart(f"accuracy-{rule}", f"{rule}: {RULES.get(rule, rule)}", lines, reference))
     return charts
 
 
@@ -47,12 +45,19 @@ def _line(name: str, slot: int, runs: Sequence[Run], rule: str) -> Line:
         found = record.rules.get(rule)
         return found.pooled if found else None
 
-    return over_seeds(name, slot, [by_round(run, pooled) for run in runs], 100.0)
+    line = over_seeds(name, slot, [by_round(run, pooled) for run in runs], 100.0)
+    return line | {"reported": [one for run in runs if (one := _reported(run, pooled))]}
 
 
-def _chart(id: str, title: str, lines: Sequence[Line], reference: list[dict[str, Any]], ranked: bool) -> dict[str, Any]:
+def _reported(run: Run, pooled: Callable[[RoundRecord], float | None]) -> list[float | None] | None:
+    """Give the reported round of a run and its accuracy in per cent; None if the rule did not exist in it."""
+    value = pooled(run.chosen.record) if run.chosen else None
+    return [run.chosen.record.round, significant(100 * value)] if run.chosen and value is not None else None
+
+
+def _chart(id: str, title: str, lines: Sequence[Line], reference: list[dict[str, Any]]) -> dict[str, Any]:
     known = [line for line in lines if line["x"]]
-    conclusion = _conclusion(known, reference) + (_highest(known) if ranked and len(known) > 1 else "")
+    conclusion = " ".join(filter(None, [_conclusion(known, reference), _reported_rounds(known)]))
     return chart(id, title, LABEL, known, conclusion, reference=reference, most=100)
 
 
@@ -67,6 +72,10 @@ def _conclusion(lines: Sequence[Line], reference: Sequence[Mapping[str, Any]]) -
     return f"{text}."
 
 
-def _highest(lines: Sequence[Line]) -> str:
-    lead = max(lines, key=lambda line: float(line["highest"]))
-    return f" {lead['name']} reaches the highest, {lead['highest']:.2f} %."
+def _reported_rounds(lines: Sequence[Line]) -> str:
+    """Say which rounds the rings mark."""
+    rounds = {line["name"]: sorted({one[0] for one in line["reported"]}) for line in lines if line["reported"]}
+    if len({tuple(one) for one in rounds.values()}) == 1:
+        return f"Reported round: {listed([str(one) for one in next(iter(rounds.values()))])}."
+    told = [f"{name} {listed([str(one) for one in found])}" for name, found in rounds.items()]
+    return f"Reported rounds: {', '.join(told)}." if told else ""

@@ -48,7 +48,7 @@ def populations_and_runs(groups: Groups) -> dict[str, Any]:
 
 def describe_population(run: Run, method: str) -> dict[str, Any]:
     """Say who holds what, with which networks, and what guessing the majority class gives."""
-    info, (train, test) = run.info, run.population
+    info, (train, validation, test) = run.info, run.population
     correct = majority_correct(train, test)  # (M, K)
     clients = info.experiment.clients
     partition = describe_partition(info.experiment.partition, PARTITION)
@@ -57,6 +57,7 @@ def describe_population(run: Run, method: str) -> dict[str, Any]:
         "classes": list(info.classes),
         "networks": [info.network_name(id) for id in range(clients)],
         "train": train.tolist(),
+        "validation": validation.tolist(),
         "test": test.tolist(),
         "majority": {
             "clients": _per_cents(_shares(correct.sum(1), test.sum(1))),
@@ -66,17 +67,17 @@ def describe_population(run: Run, method: str) -> dict[str, Any]:
 
 
 def details(run: Run, runs: int) -> dict[str, Any]:
-    """Give a run's accuracy by client and by class, in rounds to choose from and in each rule's best round."""
+    """Give a run's accuracy by client and by class, in rounds to choose from and in the reported one."""
     rules = run.info.rules
     width = run.info.experiment.clients + len(run.info.classes)
     most = min(ROUNDS, NUMBERS // (width * len(rules) * runs))
-    best = {rule: found.best.round for rule in rules if (found := run.summary(rule))}
+    reported = run.chosen.record.round if run.chosen else None
     evaluated = [record for record in run.rounds if record.rules]
-    chosen = {record.round for record in thinned(evaluated, max(2, most))} | set(best.values())
+    chosen = {record.round for record in thinned(evaluated, max(2, most))} | {reported}
     records = [record for record in evaluated if record.round in chosen]
     return {
         "rounds": [record.round for record in records],
-        "best": best,
+        "reported": reported,
         "rules": {rule: _accuracies(run, records, rule) for rule in rules},
     }
 

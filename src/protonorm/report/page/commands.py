@@ -5,11 +5,13 @@ A record says which settings the user gave, named as on the command line. Nothin
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from protonorm.analysis.labels import flatten_settings
+from protonorm.analysis.pairing import UNLIKE, is_local, is_solo
 from protonorm.config.kinds import COMPONENTS, KINDS
 from protonorm.core.own_code import PREFIX
 from protonorm.core.text import visible
@@ -49,8 +51,15 @@ def run_command(info: RunInfo) -> Command:
 
 
 def compare_command(groups: Groups) -> Command | None:
-    """Give the words after `protonorm compare`, if the runs are methods × seeds and else alike."""
-    infos = [[run.info for run in found] for found in groups.values()]
+    """Give the words after `protonorm compare`, if the runs are methods × seeds and else alike.
+
+    If every method but Local has its solo control beside it, and nothing else is, the command makes both.
+    """
+    both = len({is_solo(found[0]) for found in groups.values()}) == 2
+    shown = {name: found for name, found in groups.items() if not (both and is_solo(found[0]))}
+    if both and not _have_controls(groups):
+        return None
+    infos = [[run.info for run in found] for found in shown.values()]
     seeds = [[info.experiment.seed for info in found] for found in infos]
     every = [info for found in infos for info in found]
     if any(one != seeds[0] for one in seeds) or any(_shared(info) != _shared(every[0]) for info in every):
@@ -65,7 +74,19 @@ def compare_command(groups: Groups) -> Command | None:
     common = [f"{name}={_value(name, value, info, notes)}" for name, (value, info) in given.items()]
     repeated = [] if seeds[0] == [0] else [f"seeds={','.join(map(str, seeds[0]))}"]
     named = [":".join(filter(None, [name, ",".join(fields)])) for name, fields in methods]
-    return Command([*named, *common, *repeated], notes)
+    return Command([*named, *common, *repeated, *(["--solo"] if both else [])], notes)
+
+
+def _have_controls(groups: Groups) -> bool:
+    """Tell whether each method but Local has one control, with the same seeds and settings."""
+    methods = [[run for run in found if not is_local(run)] for found in groups.values()]
+    told: dict[bool, list[str]] = {False: [], True: []}
+    for found in filter(None, methods):
+        plain = [
+            {name: value for name, value in run.info.experiment.plain().items() if name not in UNLIKE} for run in found
+        ]
+        told[is_solo(found[0])].append(json.dumps(plain, sort_keys=True))
+    return sorted(told[False]) == sorted(told[True])
 
 
 def shell_text(verb: str, words: list[str]) -> str:

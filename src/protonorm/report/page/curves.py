@@ -25,8 +25,7 @@ def over_seeds(name: str, slot: int, curves: Sequence[Curve], scale: float = 1.0
     rounds = thinned(list(held), POINTS)
     values = [held[one] for one in rounds]
     means = [fmean(one) for one in values]
-    highest = max(map(fmean, held.values()), default=None)  # also among rounds that are not drawn
-    line = _line(name, slot, rounds, means) | {"highest": significant(highest)}
+    line = _line(name, slot, rounds, means)
     if any(len(one) > 1 for one in values):
         spreads = [stdev(one) if len(one) > 1 else 0.0 for one in values]
         pairs = list(zip(means, spreads, strict=True))

@@ -13,6 +13,8 @@ from protonorm.runs.reader import Run
 
 Groups = Mapping[str, Sequence[Run]]  # the runs of each method, by its name
 
+OWN = ("algorithm", "auxiliary", "control", "seed")  # settings that belong to a method, or that its runs differ in
+
 
 def by_method(runs: Iterable[Run]) -> Groups:
     """Group runs that differ in nothing but the seed, and name the groups by what tells them apart."""
@@ -25,14 +27,11 @@ def by_method(runs: Iterable[Run]) -> Groups:
 
 
 def differences(groups: Groups) -> list[str]:
-    """List the settings in which groups differ, other than the method and its second network."""
+    """List the settings in which groups differ, other than the method, its second network and its control."""
     settings = [_settings(found[0]) for found in groups.values()]
     names = dict.fromkeys(name for one in settings for name in one)
     return [
-        name
-        for name in names
-        if name.split(".")[0] not in ("algorithm", "auxiliary", "seed")
-        and len({str(one.get(name)) for one in settings}) > 1
+        name for name in names if name.split(".")[0] not in OWN and len({str(one.get(name)) for one in settings}) > 1
     ]
 
 
@@ -44,7 +43,9 @@ def _names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Name each group by its method and the method's settings, then, in brackets, by what else tells it apart."""
     methods = [_method(one, settings) for one in settings]
     others = labels([_data_first(one) for one in settings])
-    names = [f"{method} ({other})" if other else method for method, other in zip(methods, others, strict=True)]
+    solo = ["solo" if one.get("control") == "solo" else "" for one in settings]  # as `compare --solo` names them
+    told = [", ".join(filter(None, words)) for words in zip(solo, others, strict=True)]
+    names = [f"{method} ({words})" if words else method for method, words in zip(methods, told, strict=True)]
     seen: Counter[str] = Counter()
     for place, name in enumerate(names):
         seen[name] += 1
@@ -63,6 +64,6 @@ def _method(one: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]) -> st
 
 def _data_first(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out method and seed, and put the data first: what they are is the plainest difference."""
-    names = [name for name in settings if name.split(".")[0] not in ("algorithm", "auxiliary", "seed")]
+    names = [name for name in settings if name.split(".")[0] not in OWN]
     first = [name for kind in ("dataset", "partition", "clients") for name in names if name.split(".")[0] == kind]
     return {name: settings[name] for name in dict.fromkeys([*first, *names])}

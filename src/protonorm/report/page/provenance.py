@@ -1,4 +1,4 @@
-"""Where the numbers of the page came from, how far the runs are, and what a reader must know of them."""
+"""Where the numbers of the page came from: the files, and how the runs were made."""
 
 from __future__ import annotations
 
@@ -7,17 +7,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from protonorm.analysis.summaries import standing
-from protonorm.report.page.groups import Groups, differences
-from protonorm.report.page.text import counted, listed, per_cent
+from protonorm.report.page.groups import Groups
+from protonorm.report.page.text import counted
 from protonorm.runs import layout
 from protonorm.runs.reader import Run
+from protonorm.runs.schema import Provenance
+
+Facts = tuple[tuple[str, str], ...]  # (what, its value)
 
 SOURCES = [  # what the page shows, where it is in a run's folder, how it is condensed
     ("Settings, commands, versions", layout.INFO, "as recorded; a command names the settings that the user gave"),
+    ("How the runs were made", layout.PROVENANCE, "as recorded when a run began or went on"),
     ("Samples of each client and class", layout.POPULATION, "as recorded; the majority line follows from them"),
-    ("Accuracy: curves and table", layout.METRICS, "rules; mean and standard deviation over seeds"),
+    (
+        "Reported round",
+        layout.METRICS,
+        "the best mean validation accuracy under the headline rule; without, the best test",
+    ),
+    ("Accuracy and measures: tables", layout.METRICS, "rules; mean and half of the 95 % interval over seeds"),
+    ("Accuracy: curves", layout.METRICS, "rules; mean and standard deviation over seeds"),
     ("Accuracy of clients and classes", layout.EVALUATIONS, "right answers divided by samples"),
+    ("Who gains, who loses", layout.EVALUATIONS, "accuracy of a client minus that of the same client in the reference"),
     ("Distances", layout.METRICS, "prototypes, as recorded"),
     ("Margins", layout.EVALUATIONS, "divided by the mean distance of their round"),
     ("Bytes", layout.METRICS, "bytes, summed over rounds"),
@@ -25,59 +35,15 @@ SOURCES = [  # what the page shows, where it is in a run's folder, how it is con
     ("Seconds", layout.TIMINGS, "as recorded"),
     ("How far a run is", f"{layout.SERVER}, {layout.FAILURE}", "committed rounds; why it stopped"),
 ]
-ROUNDS = 4  # named in a notice; of more, the first ones
 
 
-def standings(groups: Groups) -> list[dict[str, Any]]:
-    """Say of each run how far it is."""
-    return [
-        {
-            "method": name,
-            "seed": run.info.experiment.seed,
-            "key": run.info.key,
-            "state": _state(run),
-            "standing": standing(run),
-            "best": per_cent(found.best.pooled) if (found := run.summary()) else "–",
-            "round": found.best.round if found else "–",
-        }
-        for name, runs in groups.items()
-        for run in runs
-    ]
-
-
-def notices(groups: Groups) -> list[str]:
-    """Warn of what a reader could overlook: runs that are not whole, and comparisons of unlike things."""
-    named = [(f"{name}, seed {run.info.experiment.seed}", run) for name, runs in groups.items() for run in runs]
-    told = [f"{name}: {standing(run)}" for name, run in named if not run.finished or run.failure]
-    told += [f"{name}: {lost}" for name, run in named if (lost := lost_clients(run))]
-    told += [f"{name}: {partial}" for name, run in named if (partial := partly_evaluated(run))]
-    if unlike := differences(groups):
-        told.append(f"These runs differ in more than the method: {listed(unlike)}. Read the comparison with care.")
-    if len({_versions(run.info.versions) for _, run in named}) > 1:
-        told.append("These runs were made with different versions; the list of sources names them.")
-    if len({len(runs) for runs in groups.values()}) > 1:
-        told.append("The methods have different numbers of seeds.")
-    return told
-
-
-def lost_clients(run: Run) -> str:
-    """Say in which rounds clients did not reply, and why one of them did not; nothing if all did."""
-    rounds = [record for record in run.rounds if record.lost]
-    if not rounds:
-        return ""
-    id, reason = next(iter(rounds[0].lost.items()))
-    replies = counted(sum(len(record.lost) for record in rounds), "reply", "replies")
-    numbers = listed([str(record.round) for record in rounds], ROUNDS)
-    where = f"round{'' if len(rounds) == 1 else 's'} {numbers}"
-    return f"{replies} did not arrive, in {where}. The first was that of client {id}: {reason.rstrip('.')}."
-
-
-def partly_evaluated(run: Run) -> str:
-    """Say in how many rounds a part of the clients was evaluated; nothing if it was always everybody."""
-    evaluated = [record for record in run.rounds if record.rules]
-    partial = sum("ids" in run.arrays(record) for record in evaluated)
-    where = "every round" if partial == len(evaluated) else f"{partial} of {len(evaluated)} evaluated rounds"
-    return f"In {where} only a part of the clients was evaluated; accuracies are theirs." if partial else ""
+def origins(groups: Groups) -> list[dict[str, Any]]:
+    """Say how runs were made: the command, the user's commit, versions and machine; equal runs share an entry."""
+    found: dict[tuple[Facts, ...], list[str]] = {}
+    for runs in groups.values():
+        for run in runs:
+            found.setdefault(_starts(run), []).append(run.info.key)
+    return [{"runs": keys, "starts": [list(facts) for facts in starts]} for starts, keys in found.items() if starts]
 
 
 def sources(groups: Groups) -> dict[str, Any]:
@@ -97,13 +63,37 @@ def sources(groups: Groups) -> dict[str, Any]:
     }
 
 
+def _starts(run: Run) -> tuple[Facts, ...]:
+    """Say how the rounds were made each time the run was begun or went on; a start that led to no round is left out."""
+    last = {one.done: one for one in run.starts}
+    led = [one for one in last.values() if one.done < len(run.rounds)] or list(last.values())[-1:]
+    return tuple(_facts(one, several=len(led) > 1) for one in led)
+
+
+def _facts(made: Provenance, *, several: bool) -> Facts:
+    facts = {
+        "command": made.command,
+        "commit": _commit(made.commit, made.dirty),
+        "versions": _versions(made.versions),
+        "processor": f"{made.cpu}, {counted(made.cores, 'core')}",
+        "threads": f"{made.threads} in each process",
+        "engine": made.engine,
+        "device": made.device,
+        "platform": made.platform,
+    }
+    return (*([("from round", str(made.done + 1))] if several else []), *facts.items())
+
+
+def _commit(commit: str | None, dirty: bool | None) -> str:
+    if commit is None:
+        return "no repository"
+    state = {True: ", with changes that were not committed", False: ", nothing changed since"}
+    return commit if dirty is None else f"{commit}{state[dirty]}"
+
+
 def _fingerprint(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.exists() else "no file"
 
 
 def _versions(versions: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in versions.items())
-
-
-def _state(run: Run) -> str:
-    return "stopped" if run.failure else "finished" if run.finished else "unfinished"

@@ -25,7 +25,7 @@ from protonorm.report.page.content import content
 from protonorm.report.page.groups import Groups, by_method
 from protonorm.runs.reader import Run
 
-SCRIPTS = ("draw", "tips", "lines", "dots", "heat", "bars", "sphere", "start")  # in this order
+SCRIPTS = ("draw", "tips", "lines", "dots", "heat", "bars", "gains", "sphere", "start")  # in this order
 ENDINGS = (".html", ".htm")
 MARK = b'<meta name="generator" content="protonorm report">'  # by which a page of ours is known …
 HEAD = 4096  # … in its first bytes

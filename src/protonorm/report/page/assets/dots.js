@@ -1,7 +1,7 @@
 // Accuracy of every client and class: a row each, a dot for each method, or for each rule of a single run.
 function parts() {
   const single = new Set(data.runs.map((run) => run.slot)).size === 1;
-  const form = { population: byId("parts-population"), rule: byId("parts-rule"), seed: byId("parts-seed"), order: byId("parts-order"), best: byId("parts-best"), round: byId("parts-round") };
+  const form = { population: byId("parts-population"), rule: byId("parts-rule"), seed: byId("parts-seed"), order: byId("parts-order"), reported: byId("parts-reported"), round: byId("parts-round") };
   const seeds = [...new Set(data.runs.map((run) => run.seed))];
   options(form.population, data.populations.map((population) => [population.name, population.name]), true);
   options(form.rule, [["", "each method’s headline"], ...data.rules.map((rule) => [rule, rule])]);
@@ -17,18 +17,18 @@ function parts() {
     .map((one) => ({ ...one, index: chosen(one.run, one.rule) }))
     .filter((one) => one.index >= 0 && !hidden.has(single ? one.name : one.run.method));
   const chosen = (run, rule) => {
-    if (form.best.checked) return run.rounds.indexOf(run.best[rule]);
-    let index = -1; // the last round on the page up to the one chosen
-    run.rounds.forEach((round, i) => { if (round <= rounds[form.round.value]) index = i; });
+    let index = -1; // the reported round, or the last round on the page up to the one chosen
+    if (form.reported.checked) index = run.rounds.indexOf(run.reported);
+    else run.rounds.forEach((round, i) => { if (round <= rounds[form.round.value]) index = i; });
     return index >= 0 && run.rules[rule].clients[index] ? index : -1;
   };
 
   const draws = ["clients", "classes"].map((part) => dotChart(byId(`parts-${part}`), part, () => ({
     population: data.populations.find((population) => population.name === form.population.value), series: series(), order: form.order.value })));
   const draw = () => {
-    const told = form.best.checked ? "best of each" : String(rounds[form.round.value] ?? "–");
+    const told = form.reported.checked ? "reported" : String(rounds[form.round.value] ?? "–");
     byId("parts-shown").value = told;
-    form.round.setAttribute("aria-valuetext", form.best.checked ? "best round of each" : `round ${told}`);
+    form.round.setAttribute("aria-valuetext", form.reported.checked ? "reported round of each" : `round ${told}`);
     draws.forEach((one) => one());
   };
   const restart = () => {
@@ -39,8 +39,8 @@ function parts() {
     draw();
   };
   hidden = legend(byId("parts-legend"), names(), draw);
-  form.round.addEventListener("input", () => { form.best.checked = false; draw(); });
-  for (const one of [form.rule, form.order, form.best]) one.addEventListener("change", draw);
+  form.round.addEventListener("input", () => { form.reported.checked = false; draw(); });
+  for (const one of [form.rule, form.order, form.reported]) one.addEventListener("change", draw);
   for (const one of [form.population, form.seed]) one.addEventListener("change", restart);
   byId("parts-controls").addEventListener("submit", (event) => event.preventDefault());
   restart();
@@ -48,8 +48,8 @@ function parts() {
 
 function dotChart(figure, part, state) {
   const place = figure.querySelector(".plot");
-  const held = (population, i) => (part === "clients" ? population.train[i].reduce((a, b) => a + b, 0) + population.test[i].reduce((a, b) => a + b, 0)
-    : population.train.reduce((sum, row) => sum + row[i], 0) + population.test.reduce((sum, row) => sum + row[i], 0));
+  const held = (population, i) => [population.train, population.validation, population.test].reduce((sum, counts) =>
+    sum + (part === "clients" ? counts[i].reduce((a, b) => a + b, 0) : counts.reduce((all, row) => all + row[i], 0)), 0);
   const values = (one, i) => one.run.rules[one.rule][part][one.index][i];
   const name = (population, i) => (part === "clients" ? `client ${i}` : population.classes[i]);
   const table = numbers(figure, () => {

@@ -8,10 +8,8 @@ function heatMap() {
   const form = { population: byId("samples-population"), part: byId("samples-part") };
   options(form.population, data.populations.map((population) => [population.name, population.name]), true);
   const population = () => data.populations.find((one) => one.name === form.population.value);
-  const count = (client, kind) => {
-    const { train, test } = population();
-    return form.part.value === "train" ? train[client][kind] : form.part.value === "test" ? test[client][kind] : train[client][kind] + test[client][kind];
-  };
+  const names = { train: "to train on", validation: "to validate on", test: "to test on" };
+  const count = (client, kind) => (form.part.value === "all" ? Object.keys(names) : [form.part.value]).reduce((sum, part) => sum + population()[part][client][kind], 0);
   const table = numbers(figure, () => [["class", ...population().networks.map((_, i) => `client ${i}`)], ...population().classes.map((name, k) => [name, ...population().networks.map((_, i) => count(i, k))])]);
   const told = (most) => {
     const { classes, networks } = population();
@@ -54,7 +52,7 @@ function heatMap() {
       const box = svg.getBoundingClientRect();
       const [i, k] = [Math.floor((event.clientX - box.left - left) / wide), Math.floor((event.clientY - box.top) / tall)];
       if (i < 0 || i >= clients || k < 0 || k >= kinds) return hideTip();
-      showTip(event.clientX, event.clientY, `client ${i}, ${classes[k]}`, [["to train on", String(population().train[i][k])], ["to test on", String(population().test[i][k])], ["network", networks[i]]]);
+      showTip(event.clientX, event.clientY, `client ${i}, ${classes[k]}`, [...Object.keys(names).map((part) => [names[part], String(population()[part][i][k])]), ["network", networks[i]]]);
     });
     svg.addEventListener("pointerleave", hideTip);
     place.replaceChildren(svg);

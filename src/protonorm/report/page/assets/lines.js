@@ -20,7 +20,7 @@ function lineGroup(group) {
 
 function domain(charts) {
   const values = charts.flatMap((chart) => [
-    ...chart.lines.flatMap((line) => [...line.y, ...(line.low || []), ...(line.high || [])]),
+    ...chart.lines.flatMap((line) => [...line.y, ...(line.low || []), ...(line.high || []), ...(line.reported || []).map((one) => one[1])]),
     ...(chart.reference || []).map((one) => one.y),
   ]).filter((value) => value !== null);
   if (!values.length) return [0, 1];
@@ -86,6 +86,9 @@ function lineChart(figure, chart, hidden, together) {
       const first = line.slot % every; // markers of other lines are not in the same rounds
       there.filter((_, n) => (there.length - 1 - n) % every === first).forEach((i) => svg.append(marker(line.slot, x(line.x[i]), y(line.y[i]), 3.6)));
     }
+    for (const line of shown) {
+      for (const [round, value] of line.reported || []) svg.append(shape("circle", { class: `reported ${slotClass(line.slot)}`, cx: x(round), cy: y(value), r: 7 }));
+    }
     const cursor = shape("g", {});
     svg.append(cursor);
     place.replaceChildren(svg);
@@ -100,7 +103,7 @@ function lineChart(figure, chart, hidden, together) {
         ...found.map(([line, i]) => marker(line.slot, x(round), y(line.y[i]), 5)));
       const box = svg.getBoundingClientRect();
       showTip(clientX ?? box.left + x(round), clientY ?? box.top + EDGE.top, `Round ${round}`, found.map(([line, i]) =>
-        [line.name, text(line.y[i]) + (line.low ? ` (${text(line.low[i])} to ${text(line.high[i])})` : ""), line.slot]));
+        [line.name + ((line.reported || []).some((one) => one[0] === round) ? " (reported)" : ""), text(line.y[i]) + (line.low ? ` (${text(line.low[i])} to ${text(line.high[i])})` : ""), line.slot]));
     };
     const leave = () => (cursor.replaceChildren(), hideTip());
     svg.addEventListener("pointermove", (event) => {

@@ -15,3 +15,4 @@ parts();
 heatMap();
 sphere();
 trafficBars();
+gains();

@@ -1,11 +1,12 @@
 """The table of a comparison: gains, verdicts and what is bold, within the width of a page."""
 
 import pytest
+from rich.console import Console
 from rich.text import Text
 
 from protonorm.analysis.comparison import rows
 from protonorm.cli.console import PAGE, say
-from protonorm.cli.run_tables import comparison_table, runs_table
+from protonorm.cli.run_tables import comparison_tables, runs_table
 from tests.records import hundred, made
 
 
@@ -26,10 +27,12 @@ def runs(tmp_path):
     return make
 
 
-def shown(capsys, groups, **settings):
-    say(comparison_table("mine", rows(groups, **settings)))
+def shown(capsys, groups, width=PAGE):
+    """Print the tables in lines of so many characters; no line is longer."""
+    for table in comparison_tables("mine", rows(groups), width):
+        Console(width=width).print(table)
     lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= PAGE
+    assert max(map(len, lines)) <= width
     return lines
 
 
@@ -38,8 +41,13 @@ def line_of(lines, start):
     return next(line for line in (" ".join(line.split()) for line in lines) if f"{line} ".startswith(f"{start} "))
 
 
-def bold_texts(table):
-    cells = [cell for column in table.columns for cell in column.cells]
+def bold_texts(groups):
+    cells = [
+        cell
+        for table in comparison_tables("mine", rows(groups), PAGE)
+        for column in table.columns
+        for cell in column.cells
+    ]
     return [cell.plain for cell in cells if isinstance(cell, Text) and cell.style == "bold"]
 
 
@@ -62,26 +70,50 @@ def test_gains_with_intervals_and_verdicts(runs, capsys):
     )
     assert line_of(lines, "same") == ("same global 50.00 ± 0.00 50.00 50.00 +0.00 [+0.00, +0.00] 0 % practically equal")
     assert line_of(lines, "local") == "local global 50.00 ± 0.00 50.00 50.00"
-    assert bold_texts(comparison_table("mine", rows(groups))) == ["65.00 ± 0.00"]
+    assert bold_texts(groups) == ["65.00 ± 0.00"]
     assert "With fewer than 5 seeds the brackets may be too narrow." in " ".join(" ".join(lines).split())
 
 
-def test_both_gains_stand_below_each_other_within_a_page(runs, capsys):
+def test_gains_stand_in_a_table_of_their_own_where_there_is_little_room(runs, capsys):
+    """Beside each other, accuracies and gains need more than 80 characters."""
+    groups = {"up": runs("up", [60, 70], [60, 70]), "local": runs("local", [50, 50], [50, 50])}
+    lines = shown(capsys, groups, 80)
+    assert line_of(lines, "up global") == "up global 65.00 ± 0.00 65.00 65.00"
+    assert line_of(lines, "method against") == "method against gain lose worst 10 % verdict"
+    assert line_of(lines, "up local") == "up local +15.00 [+10.00, +20.00] 0 % +10.00 better"
+
+
+@pytest.mark.parametrize("width", [80, 100, PAGE, 120])
+def test_both_gains_stand_below_each_other_at_every_width(runs, capsys, width):
+    """The mean gain on Local is (10 − 30 + 60 + 22)/4 = 15.5, on the control (5 − 5 − 1 + 2)/4 = 0.25.
+
+    One case in four loses against Local, two against the control. The worst tenth is one case.
+    """
     groups = {
-        "protonorm:gamma=50,lam=0.5": runs("protonorm", [60, 70], [60, 72]),
-        "protonorm:gamma=50,lam=0.5 (solo)": runs("protonorm", [55, 75], [61, 70], control="solo"),
+        "protonorm": runs("protonorm", [60, 70], [60, 72]),
+        "protonorm (solo)": runs("protonorm", [55, 75], [61, 70], control="solo"),
         "local": runs("local", [50, 100], [0, 50]),
     }
-    lines = shown(capsys, groups)
-    assert line_of(lines, "method") == "method rule accuracy best* last against gain lose verdict"
+    lines = shown(capsys, groups, width)
+    tail = "−30.00 " if width > 80 else ""
+    assert line_of(lines, "protonorm local").endswith(f"25 % {tail}not distinguishable")
+    assert "+15.50 [" in line_of(lines, "protonorm local")
+    assert "+0.25 [" in line_of(lines, "solo")
+    assert line_of(lines, "solo").endswith(f"50 % {'−5.00 ' if tail else ''}not distinguishable")
+    assert line_of(lines, "protonorm (solo) local")
     text = " ".join(" ".join(lines).split())
-    assert "local +15.50 [−" in text
-    assert "solo +0.25 [−" in text
-    assert "] 50 % not" in text
-    assert "distinguishable" in [line.split()[-1] for line in lines if line.split()]  # the word is not cut
-    assert "(Student's t). Gain: mean over clients" in text  # nor is any other
-    assert bold_texts(comparison_table("mine", rows(groups))) == []
-    assert "not distinguishable from that of" in text
+    assert ("worst 10 %: the mean gain" in text) == bool(tail)
+    assert "a gain on it is what the exchange brought" in text
+    assert "protonorm against its solo control: over 2 seeds clients gain in 2 of 4 cases, lose in 2" in text
+    assert "protonorm (solo) against local" not in text  # that stands in the table alone
+    assert bold_texts(groups) == []
+
+
+def test_a_solo_run_is_marked_in_the_list(runs, capsys):
+    say(runs_table([*runs("a", [60]), *runs("a", [55], control="solo")]))
+    lines = capsys.readouterr().out.splitlines()
+    assert line_of(lines, "a-solo-0 (solo) 1/1")
+    assert line_of(lines, "a-none-0 1/1")
 
 
 def test_one_seed_has_no_interval_no_verdict_and_nothing_bold(runs, capsys):
@@ -92,7 +124,7 @@ def test_one_seed_has_no_interval_no_verdict_and_nothing_bold(runs, capsys):
     assert "One seed: there is no interval" in text
     assert "No accuracy is bold: that of up is the highest" in text
     assert "up against local: 2 of 2 clients gain, 0 lose." in text
-    assert bold_texts(comparison_table("mine", rows(groups))) == []
+    assert bold_texts(groups) == []
     assert "brackets" not in text
     assert "Verdicts" not in text
 

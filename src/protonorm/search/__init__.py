@@ -1,0 +1,1 @@
+"""Many runs to choose settings by: a grid of them, or a search."""

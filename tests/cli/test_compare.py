@@ -1,0 +1,94 @@
+"""Comparisons: the solo control beside each method, both gains, and the first rounds of longer runs."""
+
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from protonorm.cli.app import app
+from protonorm.cli.compare import beside_controls
+from protonorm.config.methods import experiments_of
+from protonorm.inference.loading import load_from_run
+from protonorm.runs.reader import read_run
+
+SPIRAL = ["dataset=spiral", "dataset.points=60", "partition.alpha=0.5", "partition.least=4", "clients=3", "rounds=2"]
+ALIKE = ["dataset=fashion", "dataset.samples=240", "models=plain", "feature_dim=16", "clients=3", "partition.alpha=1"]
+METHODS = ["protonorm", "fml", "fedavg", "local", "local:initial=server"]
+
+
+@pytest.fixture
+def call():
+    runner = CliRunner()
+    return lambda *words: runner.invoke(app, ["compare", *words, "--engine", "serial"])
+
+
+def test_solo_adds_a_control_to_each_method_but_local():
+    words = ["fedavg", "fedproto:lam=2", *SPIRAL, "seeds=0,1"]
+    found = beside_controls(experiments_of(words), experiments_of([*words, "control=solo"]))
+    assert list(found) == ["fedavg", "fedavg (solo)", "fedproto:lam=2", "fedproto:lam=2 (solo)", "local"]
+    for name, experiments in found.items():
+        assert [one.seed for one in experiments] == [0, 1]
+        assert {one.control for one in experiments} == {"solo" if "(solo)" in name else "none"}
+    assert {one.algorithm.lam for one in found["fedproto:lam=2 (solo)"]} == {2}
+
+
+def test_one_architecture_with_its_solo_controls(call):
+    """FedAvg alone is Local begun from the server's first model; the table has the gains on both references."""
+    words = [*METHODS, "--solo", *ALIKE, "rounds=2", "seeds=0,1"]
+    done = call(*words, "--json")
+    assert done.exit_code == 0, done.output
+    runs = json.loads(done.stdout)["runs"]
+    assert list(runs) == ["protonorm", "protonorm (solo)", "fml", "fml (solo)", "fedavg", "fedavg (solo)", *METHODS[3:]]
+    for control, local in zip(runs["fedavg (solo)"], runs["local:initial=server"], strict=True):
+        mine, other = (read_run_of(one) for one in (control, local))
+        for client in range(3):
+            solo, alone = (load_from_run(one, client, checkpoint="last").state for one in (mine, other))
+            assert solo.keys() == alone.keys()
+            for name, value in solo.items():
+                torch.testing.assert_close(value, alone[name], rtol=1e-6, atol=1e-6)
+        for before, after in zip(mine.rounds, other.rounds, strict=True):
+            assert before.rules["logits"] == after.rules["logits"]
+    heads = {row["method"]: row for row in json.loads(done.stdout)["rows"] if row["headline"]}
+    for method in ("protonorm", "fml", "fedavg"):
+        assert heads[method]["local"]["reference"] == "local"
+        assert heads[method]["solo"]["reference"] == f"{method} (solo)"
+        gains = [heads[name]["cells"]["mean"]["mean"] for name in (method, "local", f"{method} (solo)")]
+        assert heads[method]["local"]["transfer"]["mean"] == pytest.approx(gains[0] - gains[1], abs=1e-5)
+        assert heads[method]["solo"]["transfer"]["mean"] == pytest.approx(gains[0] - gains[2], abs=1e-5)
+    assert heads["fedavg (solo)"]["solo"] is None
+    shown = call(*words).output
+    assert "Gains, client by client, in points" in shown
+    lines = [line.split() for line in shown.splitlines()]
+    for method in ("protonorm", "fml", "fedavg"):
+        place = next(i for i, line in enumerate(lines) if line[:2] == [method, "local"])
+        assert lines[place + 1][0] == "solo"
+    assert [method, "(solo)", "local"] in [line[:3] for line in lines]
+
+
+def read_run_of(plain):
+    from pathlib import Path
+
+    return read_run(Path(plain["folder"]))
+
+
+def test_a_control_of_a_control_is_refused(call):
+    done = call("fedproto", "--solo", "control=solo", *SPIRAL)
+    assert done.exit_code == 2
+    assert "control=solo is refused with --solo" in done.stderr
+
+
+def test_without_solo_nothing_is_added(call):
+    found = json.loads(call("fedproto", *SPIRAL, "--json").stdout)
+    assert list(found["runs"]) == ["fedproto", "local"]
+    assert all(row["solo"] is None for row in found["rows"])
+
+
+def test_runs_that_have_more_rounds_are_compared_by_their_first(call):
+    """Four rounds are recorded, two are asked for: the table is that of two rounds."""
+    two = json.loads(call("fedproto", *SPIRAL, "--json").stdout)
+    four = json.loads(call("fedproto", *SPIRAL, "rounds=4", "--json").stdout)
+    again = json.loads(call("fedproto", *SPIRAL, "--json").stdout)
+    assert [run["rounds"] for found in (two, four, again) for run in found["runs"]["fedproto"]] == [2, 4, 2]
+    assert again["rows"] == two["rows"]
+    assert again["runs"]["fedproto"][0]["folder"] == four["runs"]["fedproto"][0]["folder"]

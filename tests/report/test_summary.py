@@ -1,0 +1,121 @@
+"""The numbers at the top of the page: which round they are of, how sure they are, and no winner that is not one."""
+
+import pytest
+
+from protonorm.report.page.content import content
+from protonorm.report.page.groups import by_method
+from tests.report.pages import data, page, runs_of, words
+
+VALIDATED = "in the round with the best mean validation accuracy under the method's headline rule"
+OPTIMISTIC = "in the best test round, as there is no validation part: optimistic"
+
+
+def told(runs):
+    return content(by_method(runs))
+
+
+@pytest.fixture
+def lucky(tmp_path):
+    """Validation chooses round 1 with 40 of 100 right; round 2 has 90, and the last 50."""
+    return runs_of(tmp_path, "one", [[[40, 40], [90, 90], [50, 50]]], validated=[[[9, 9], [1, 1], [1, 1]]])
+
+
+def test_the_headline_is_the_round_that_validation_chose_and_the_best_lies_beside_it(lucky, tmp_path):
+    found = told(lucky)
+    cards = {card["name"]: (card["value"], card["note"]) for card in found["cards"]}
+    assert cards["reported round"] == ("40.00 %", "round 1 (by validation)")
+    assert cards["best test round*"] == ("90.00 %", "optimistic")
+    assert cards["last round"][0] == "50.00 %"
+    assert found["lead"].startswith("one reaches 40.00 % under the rule global.")
+    assert VALIDATED in found["lead"]
+    assert found["rows"][0]["round"] == "1"
+    (standing,) = found["standings"]
+    assert (standing["accuracy"], standing["round"], standing["by"]) == ("40.00 %", 1, "validation")
+    assert (standing["best"], standing["best_round"]) == ("90.00 %", 2)
+    line = data(page(lucky, tmp_path))["charts"]["accuracy"][0]["lines"][0]
+    assert line["reported"] == [[1, 40]]
+    assert "Reported round: 1." in words(page(lucky, tmp_path))
+    assert data(page(lucky, tmp_path))["runs"][0]["reported"] == 1
+
+
+def test_without_validation_every_table_says_so(tmp_path):
+    runs = runs_of(tmp_path, "one", [[[60, 60]]], validated=False, beside={"global": {"f1": 0.5}})
+    runs += runs_of(tmp_path, "local", [[[50, 50]]], validated=False)
+    text = page(runs, tmp_path)
+    for name in ("Comparison", "Beside accuracy", "Gains in numbers", "How far the runs are"):
+        (card,) = [part for part in text.split('<div class="card') if f">{name}</h" in part]
+        assert f"Accuracies are reported {OPTIMISTIC}." in words(card.split("</section>")[0]), name
+    assert "There is no validation part: the best test round is reported, which is optimistic." in words(text)
+    assert VALIDATED not in words(text)
+
+
+def test_a_validated_page_never_speaks_of_a_missing_part(lucky, tmp_path):
+    assert "no validation part" not in words(page(lucky, tmp_path))
+
+
+def test_rounds_that_were_chosen_in_different_ways_are_told_apart(tmp_path):
+    runs = runs_of(tmp_path, "one", [[[60, 60]]])
+    runs += runs_of(tmp_path, "two", [[[50, 50]]], validated=False)
+    found = told(runs)
+    assert any(one.startswith("For two") and "no validation part" in one for one in found["notices"])
+    wanted = f"Accuracies are reported of one {VALIDATED}; of two {OPTIMISTIC}."
+    assert found["captions"]["chosen"] == wanted
+
+
+def test_one_seed_has_no_interval_and_no_winner(tmp_path):
+    runs = runs_of(tmp_path, "one", [[[90, 90]]]) + runs_of(tmp_path, "two", [[[10, 10]]])
+    found = told(runs)
+    assert found["lead"].startswith("No method stands out: the highest accuracy, that of one (90.00 % under the rule")
+    assert "cannot be told apart from that of two (one seed has no interval)." in found["lead"]
+    assert "One seed: there is no interval" in found["lead"]
+    assert not [card for card in found["cards"] if card["first"] or card["spread"]]
+    assert not [mark for row in found["rows"] for _, mark in row["cells"] if mark]
+    assert found["captions"]["bold"].startswith("No accuracy is bold: that of one is the highest, but")
+    read = words(page(runs, tmp_path))
+    assert ", the highest" not in read
+
+
+def test_a_method_that_stands_out_is_bold_in_one_column_and_its_interval_is_students(tmp_path):
+    """Accuracies .8 and .9: s = .0707, s/√2 = .05, t(.975, 1) = 12.7062: half of the interval is 63.53 points.
+
+    Every client of every seed is 50 points better, so that every draw of the bootstrap is.
+    """
+    runs = runs_of(tmp_path, "one", [[[80, 80]], [[90, 90]]]) + runs_of(tmp_path, "two", [[[30, 30]], [[40, 40]]])
+    found = told(runs)
+    assert found["lead"].startswith(
+        "one reaches 85.00 ± 63.53 % under the rule global, and can be told apart from every"
+    )
+    assert [(card["name"], card["value"], card["spread"]) for card in found["cards"] if card["first"]] == [
+        ("one", "85.00 %", "± 63.53")
+    ]
+    marks = [[mark for _, mark in row["cells"]] for row in found["rows"]]
+    assert marks[0] == [True] + [False] * 5
+    assert not any(any(row) for row in marks[1:])
+    assert "<strong>85.00 ± 63.53</strong>" in page(runs, tmp_path)
+    assert "mean over 2 seeds (Student's t)" in found["lead"]
+
+
+def test_measures_beside_accuracy_are_in_a_table_with_their_intervals(tmp_path):
+    """Log losses of 1 and 2 have the mean 1.5 and half an interval of 12.7062 · .5; F1 is equal: ± 0.
+
+    `logits` has probabilities, and `global` has not. A tenth of the way from 50 to 60 is 51.
+    """
+    runs = []
+    for loss in (1.0, 2.0):
+        beside = {"global": {"f1": 0.5, "balanced": 0.25}, "logits": {"log_loss": loss, "calibration": 0.125}}
+        runs += runs_of(tmp_path, f"m{loss}", [[[50, 60]]], beside=beside)
+    found = content({"one": runs})["measures"]
+    assert found["titles"] == ["p10", "balanced", "macro-F1", "log loss", "calibration error"]
+    assert found["rows"][0]["cells"] == ["51.00 ± 0.00", "25.00 ± 0.00", "50.00 ± 0.00", "–", "–"]
+    assert found["rows"][1]["cells"][3:] == ["1.500 ± 6.353", "12.50 ± 0.00"]
+    assert [row["continued"] for row in found["rows"]] == [False, True]
+    single = content({"one": runs[:1]})["measures"]
+    assert single["rows"][1]["cells"][3] == "1.000"
+
+
+def test_rounds_of_many_seeds_are_told_as_a_range(tmp_path):
+    """Each seed's validation is best in another round."""
+    right = [[[50, 50]] * 4] * 4
+    validated = [[[90, 90] if place == best else [10, 10] for place in range(4)] for best in range(4)]
+    found = told(runs_of(tmp_path, "one", right, validated=validated))
+    assert found["rows"][0]["round"] == "1 to 4"

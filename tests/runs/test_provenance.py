@@ -1,0 +1,103 @@
+"""Each start of a run says where its rounds come from; nothing that is compared byte by byte depends on it."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import protonorm as pn
+from protonorm.runs import layout, provenance
+from protonorm.runs.reader import read_run
+from protonorm.runs.writer import RunWriter
+from tests.runs.records import record
+
+git = pytest.mark.skipif(not shutil.which("git"), reason="git is not here")
+
+
+def made(done=0):
+    return provenance.provenance(done, engine="serial", device="cpu", threads=1)
+
+
+def repository(folder):
+    for words in (
+        ["init", "-q"],
+        ["config", "user.email", "a@b"],
+        ["config", "user.name", "a"],
+        ["commit", "-q", "--allow-empty", "-m", "first"],
+    ):
+        subprocess.run(["git", *words], cwd=folder, check=True)
+    return subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+@git
+def test_the_users_commit_and_whether_files_were_changed_since(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    commit = repository(tmp_path).strip()
+    (tmp_path / "new.txt").write_text("not yet known to git")
+    assert (made().commit, made().dirty) == (commit, False)
+    subprocess.run(["git", "add", "new.txt"], check=True)
+    assert (made().commit, made().dirty) == (commit, True)
+
+
+@git
+def test_a_repository_without_a_commit_and_a_folder_without_a_repository(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert (made().commit, made().dirty) == (None, None)
+    subprocess.run(["git", "init", "-q"], check=True)
+    assert (made().commit, made().dirty) == (None, None)
+
+
+def test_without_git_there_is_no_commit(monkeypatch):
+    monkeypatch.setattr(provenance, "GIT", ("no-such-program",))
+    assert (made().commit, made().dirty) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "typed"),
+    [
+        (["/env/bin/protonorm", "run", "lr=0.1", "a b"], "protonorm run lr=0.1 'a b'"),
+        (["/lib/protonorm/__main__.py", "run"], "protonorm run"),
+        (["study.py", "--fast"], "python study.py --fast"),
+        ([""], "python -"),
+        ([], "python -"),
+    ],
+)
+def test_the_command_as_one_types_it(monkeypatch, words, typed):
+    monkeypatch.delenv(provenance.COMMAND, raising=False)
+    monkeypatch.setattr(sys, "argv", words)
+    assert made().command == typed
+
+
+def test_a_process_that_a_command_started_tells_of_the_command(monkeypatch):
+    monkeypatch.setenv(provenance.COMMAND, "protonorm sweep")
+    assert made().command == "protonorm sweep"
+
+
+def test_every_start_is_on_record_and_a_damaged_line_is_left_out(tmp_path):
+    folder = record(tmp_path / "run", done=2)
+    assert read_run(folder).provenance is None
+    path = folder / layout.PROVENANCE
+    for done in (0, 2):
+        with RunWriter(folder, "key") as writer:
+            writer.start(made(done))
+        with path.open("ab") as file:
+            file.write(b"a line that a kill has cut short")
+    assert [one.done for one in read_run(folder).starts] == [0, 2]
+    path.write_bytes(path.read_bytes().replace(b"serial", b"qerial", 1))
+    assert [one.done for one in read_run(folder).starts] == [2]
+
+
+def test_a_run_tells_of_each_time_it_was_begun_or_went_on(tmp_path):
+    settings = {"dataset": "spiral", "clients": 2, "algorithm": "local", "epochs": 1}
+    for rounds in (1, 2, 2):  # the last time there is nothing to do
+        result = pn.run(pn.Experiment(rounds=rounds, **settings), out=tmp_path, engine="serial")
+    run = result.run
+    assert [(one.done, one.engine, one.device, one.threads) for one in run.starts] == [
+        (0, "serial", "cpu", 1),
+        (1, "serial", "cpu", 1),
+    ]
+    assert run.provenance.versions == run.info.versions
+    assert run.provenance.cores >= 1
+    assert run.provenance.cpu
