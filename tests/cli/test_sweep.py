@@ -31,7 +31,8 @@ def test_a_sweep_shows_a_table_a_map_and_what_is_chosen(swept):
     assert shown.stdout.count("which had no say") == 2  # test accuracies are those of chosen settings alone
     assert "protonorm run algorithm=fedproto" in shown.stdout.replace("\\\n   ", "")
     (figure,) = out.glob("sweeps/*/sweep.png")
-    assert Image.open(figure).info["Software"] == "protonorm"
+    with Image.open(figure) as picture:
+        assert picture.info["Software"] == "protonorm"
 
 
 def test_the_same_command_again_runs_nothing(swept):

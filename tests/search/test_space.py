@@ -65,7 +65,8 @@ def test_a_search_has_a_name_of_its_own():
     """Whatever decides which trials are made is in it; the words are not: 1 is 1.0, and the order does not matter."""
     usual = [*SPIRAL, "protonorm", "gamma=10..1000:log", "epochs=1..3"]
     name = read_space(usual).name
-    assert name == read_space([*usual[:-2], "gamma=10.0..1e3:log", "algorithm.lam=1", "epochs=1..3"]).name
+    assert name == read_space([*usual[:-2], *reversed(usual[-2:])]).name
+    assert name == read_space([*usual[:-2], "gamma=10.0..1e3:log", "epochs=1..3", "algorithm.lam=1"]).name
     others = [["gamma=10..1001:log"], ["gamma=10..1000"], ["gamma=11..1000:log"], ["seed=1"], ["rounds=3"], ["lam=2"]]
     others += [["momentum=0|0.5"], ["epochs=1|3"]]
     assert len({name, *(read_space([*usual, *more]).name for more in others)}) == 1 + len(others)

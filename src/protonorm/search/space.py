@@ -161,7 +161,7 @@ def _checked(method: str, fixed: Settings, dimensions: dict[str, Dimension]) -> 
         values = one.values if isinstance(one, Choices) else (one.low, one.high)
         for value in values:
             space.experiment(usual | {name: one.fitted(value) if isinstance(one, Range) else value}, tested=False)
-    return Space(method, fixed, dimensions, space.experiment(usual, tested=False).seed)
+    return Space(method, fixed, dict(sorted(dimensions.items())), space.experiment(usual, tested=False).seed)
 
 
 def _takes_fractions(space: Space, usual: Settings, name: str, one: Range) -> bool:
