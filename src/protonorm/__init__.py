@@ -1,9 +1,13 @@
 """Federate different models on different data by sharing prototypes alone."""
 
+# Only what Python has loaded anyway is imported here: with `python -m protonorm` the current folder is still searched
+# first, and a typing.py that lies there would be executed (see __main__).
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from protonorm.algorithms.fedavg import FedAvg
     from protonorm.algorithms.feddistill import FedDistill
     from protonorm.algorithms.fedgen import FedGen
@@ -101,7 +105,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name in _PLACES:
         return getattr(import_module(f"protonorm.{_PLACES[name]}"), name)
     for entry in import_module("protonorm.algorithms").ALGORITHMS.values():

@@ -3,7 +3,8 @@
 import os
 import sys
 
-# -m puts the current folder first: a torch.py that lies there would be executed. -P does not put it there.
+# -m puts the current folder first: a torch.py that lies there would be executed. -P does not put it there, nor does the
+# command `protonorm`; only they can keep a functools.py or types.py away, which Python needs before it comes here.
 here = os.path.realpath(sys.path[0]) if sys.path and not sys.flags.safe_path else ""
 home = os.path.realpath(os.path.join(os.path.dirname(__file__), os.pardir))
 if here == os.path.realpath(os.curdir) and here != home:

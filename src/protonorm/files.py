@@ -92,6 +92,12 @@ def unsealed(content: bytes, path: Path, *, pretty: bool = False, owner: str = "
     return found
 
 
+def format_of(content: bytes, path: Path) -> Any:
+    """Read of which format a sealed, indented JSON object is; one that never had a checksum may be an older one."""
+    found = parse_json(content, path)
+    return (unsealed(content, path, pretty=True) if CHECKSUM in found else found).get("format", 1)
+
+
 def read_lines(path: Path) -> list[bytes]:
     """Read the complete lines of a file; a file that is not there has none."""
     text = path.read_bytes() if path.exists() else b""

@@ -139,6 +139,37 @@ def test_a_line_of_a_complaint_never_passes_for_another(tmp_path):
     assert call("run", path).stderr.count("\nprotonorm") == 0
 
 
+WRONG = "\x1b[31m\x07\u202e[bold]x"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [WRONG],
+        [f"--{WRONG}"],
+        ["show", f"--{WRONG}"],
+        ["show", "one", WRONG],
+        ["data", WRONG],
+        ["data", "list", f"--{WRONG}=3"],
+        ["bench", WRONG],
+    ],
+)
+def test_wrong_words_are_shown_as_text(words):
+    """The names of options and commands come back in the complaint, with escapes that can be seen."""
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    assert not {"\x1b", "\x07", "\u202e"} & set(result.stderr)
+    assert "\\x1b[31m\\x07\\u202e[bold]x" in "".join(result.stderr.replace("│", " ").split())  # in a frame
+
+
+@pytest.mark.parametrize("words", [["run", "--workers", WRONG], ["export", "x", "y", "--client", WRONG]])
+def test_a_wrong_value_is_no_command_to_the_terminal(words):
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    assert words[-2] in result.stderr
+    assert not {"\x1b", "\x07", "\u202e"} & set(result.stderr)
+
+
 TRAPS = ["torch", "numpy", "yaml", "rich", "typer", "pydantic", "json", "random", "shlex", "difflib", "hashlib"]
 TRAPS += ["dataclasses", "pathlib", "scipy", "filelock", "safetensors", "matplotlib", "sitecustomize_of_mine"]
 
@@ -151,6 +182,33 @@ def test_files_of_the_current_folder_are_not_executed(tmp_path):
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "executed").exists()
+
+
+def modules_that_python_itself_needs(folder):
+    """Name what `python -m` imports for a package that does nothing: from the current folder, too, and without us."""
+    (folder / "empty").mkdir()
+    (folder / "empty" / "__main__.py").touch()
+    words = [sys.executable, "-X", "importtime", "-m", "empty"]
+    told = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True).stderr
+    return {line.rsplit("|", 1)[1].strip().partition(".")[0] for line in told.splitlines()}
+
+
+@pytest.mark.parametrize(
+    "command", [[sys.executable, "-m", "protonorm"], [Path(sys.executable).with_name("protonorm")]]
+)
+def test_no_file_with_the_name_of_a_standard_module_is_executed(tmp_path, command):
+    """Of all modules of the standard library, typing, enum and re among them, that Python can still be misled about."""
+    (tmp_path / "elsewhere").mkdir()
+    traps = sys.stdlib_module_names - modules_that_python_itself_needs(tmp_path / "elsewhere")
+    assert {"typing", "enum", "re", "__future__", "inspect"} <= traps
+    here = tmp_path / "here"
+    here.mkdir()
+    for name in traps:
+        (here / f"{name}.py").write_text("from os import mkdir\nmkdir('executed')\n")
+    done = subprocess.run([*command, "--help"], cwd=here, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Usage" in done.stdout
+    assert not (here / "executed").exists()
 
 
 def test_the_package_is_found_in_the_current_folder_all_the_same():

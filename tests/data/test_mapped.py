@@ -14,7 +14,7 @@ from protonorm.core.progress import listening
 from protonorm.data import mapped
 from protonorm.data.prepared import Arrays, write_prepared
 from protonorm.data.published.datasets import CIFAR10
-from protonorm.files import read_json
+from protonorm.files import read_json, sealed
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
@@ -73,6 +73,10 @@ def test_a_flipped_bit_anywhere_is_noticed_and_the_copy_made_again(tmp_path, cop
         assert is_same(opened(tmp_path))
 
 
+def only_files(copy):
+    return {"files": read_json(copy / "about.json")["files"]}
+
+
 DAMAGES = {
     "no images": lambda copy: (copy / "images.npy").unlink(),
     "no rest": lambda copy: (copy / "rest.npz").unlink(),
@@ -84,6 +88,8 @@ DAMAGES = {
     "nothing": lambda copy: [one.unlink() for one in copy.iterdir()],
     "a pipe": lambda copy: [(copy / "images.npy").unlink(), os.mkfifo(copy / "images.npy")],
     "about is a list": lambda copy: (copy / "about.json").write_text("[]"),
+    "about tells of no files": lambda copy: (copy / "about.json").write_bytes(sealed({"files": 3}, pretty=True)),
+    "about tells of no pictures": lambda copy: (copy / "about.json").write_bytes(sealed(only_files(copy), pretty=True)),
 }
 
 

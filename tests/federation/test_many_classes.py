@@ -54,5 +54,6 @@ def test_memory_and_disk_of_a_round_grow_with_classes_not_with_their_pairs(tmp_p
 @pytest.mark.long
 def test_ten_thousand_classes_need_less_than_four_gigabytes_and_fifty_megabytes_on_disk(tmp_path):
     found = measured(10_000, tmp_path / "run")
+    sys.stdout.write(f"\n{found['peak'] / 1e9:.2f} GB in memory, {found['disk'] / 1e6:.1f} MB on disk\n")
     assert found["disk"] < 50e6
     assert found["peak"] < 4e9

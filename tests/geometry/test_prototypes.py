@@ -16,6 +16,7 @@ from protonorm.geometry.prototypes import (
     means_of,
     nearest,
     normalised_margins,
+    vectors_by_class,
 )
 from protonorm.geometry.sphere import pairs
 from tests.geometry.arrangements import drawn
@@ -187,3 +188,34 @@ def test_margins_by_hand():
 def test_a_single_prototype_has_no_distance_and_no_margin():
     alone = torch.ones(1, 3)
     assert distances(alone).shape == margins(alone).shape == normalised_margins(alone).shape == (0,)
+
+
+HELD = {"classes": torch.tensor([0, 2]), "prototypes": torch.ones(2, 4)}
+UNFIT = {
+    "no classes": ({"classes": None}, "their classes missing"),
+    "classes that are no whole numbers": ({"classes": torch.ones(2)}, "their classes torch.float32"),
+    "vectors of whole numbers": ({"prototypes": torch.ones(2, 4).long()}, "prototypes are torch.int64"),
+    "fewer classes": ({"classes": torch.tensor([0])}, r"shape \(2, 4\), and their classes of \(1,\)"),
+    "classes in a table": ({"classes": torch.zeros(2, 2).long()}, r"their classes of \(2, 2\)"),
+    "one long vector": ({"prototypes": torch.ones(8)}, r"shape \(8,\)"),
+    "narrow vectors": ({"prototypes": torch.ones(2, 3)}, r"\(2, 3\), .* and 4 numbers each"),
+    "a class too many": ({"classes": torch.tensor([0, 3])}, "of classes from 0 to 3; .* whole numbers from 0 to 2"),
+    "a class below zero": ({"classes": torch.tensor([-1, 2])}, "of classes from -1 to 2"),
+}
+
+
+def test_vectors_that_fit_their_classes_are_taken_as_they_are():
+    classes, vectors = vectors_by_class(HELD, "prototypes", 3, 4)
+    assert classes is HELD["classes"]
+    assert vectors is HELD["prototypes"]
+    assert (
+        vectors_by_class({**HELD, "classes": torch.zeros(0).long(), "other": torch.ones(0, 7)}, "other", 3)[1].shape[1]
+        == 7
+    )
+
+
+@pytest.mark.parametrize(("change", "said"), UNFIT.values(), ids=UNFIT)
+def test_vectors_that_do_not_fit_their_classes_are_refused(change, said):
+    held = {name: value for name, value in {**HELD, **change}.items() if value is not None}
+    with pytest.raises(ValueError, match=said):
+        vectors_by_class(held, "prototypes", 3, 4)

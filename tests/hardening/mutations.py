@@ -115,7 +115,7 @@ def damage_json(value, chance):
     return f"{name} = {str(new)[:30]!r}", value
 
 
-def sealed_again(value, *, pretty):
+def sealed_again(value, *, pretty, owner=""):
     """Write a JSON object with the right checksum, whatever it holds."""
     indent = 2 if pretty else None
 
@@ -125,7 +125,7 @@ def sealed_again(value, *, pretty):
             found = found.replace(f'"a nest {depth} deep"', "[" * depth + "]" * depth)
         return found
 
-    return text({**value, CHECKSUM: checksum(text(value).encode())}).encode() + b"\n"
+    return text({**value, CHECKSUM: checksum((owner + text(value)).encode())}).encode() + b"\n"
 
 
 def unsealed_again(content):
@@ -135,15 +135,12 @@ def unsealed_again(content):
     return value
 
 
-def damage_arrays(content, chance, spared=()):
-    """Give a name and the bytes of a tensor file with the right checksum, in which an array is changed, lost or new.
-
-    Arrays whose names have one of the `spared` beginnings stay as they are.
-    """
+def damage_arrays(content, chance):
+    """Give a name and the bytes of a tensor file with the right checksum, in which an array is changed, lost or new."""
     size = int.from_bytes(content[:8], "little")
     stamp = json.loads(content[8 : 8 + size])["__metadata__"]["stamp"].rpartition(" ")[0]
     arrays = dict(safetensors.numpy.load(content))
-    names = sorted(name for name in arrays if not name.startswith(tuple(spared)))
+    names = sorted(arrays)
     name = names[chance.integers(len(names))] if names else ""
     way = int(chance.integers(12)) if names else 1
     array = arrays.get(name, np.zeros(1))

@@ -1,8 +1,8 @@
 """A run may die at any file operation: the same command goes on, and the folder ends up as if nothing had happened.
 
-The short form dies once at each operation of a small run. The long form dies at each operation in every way, in runs
-of several kinds, dies again and again on the way to the end, and kills real processes at random moments. Files that are
-not the run's own lie in its folder all the while.
+The short form dies once at each operation of a small run. The long form does so in runs of several kinds, and in every
+way in two of them, dies again and again on the way to the end, and kills real processes at random moments. Files that
+are not the run's own lie in its folder all the while.
 """
 
 import gc
@@ -26,7 +26,7 @@ from tests.hardening.filelayer import MODES, FileLayer, Killed
 from tests.support import contents, run, run_folder, spiral
 
 KILLS = int(os.environ.get("PROTONORM_KILLS", "50"))  # of real processes, in the long form
-CHAINS = int(os.environ.get("PROTONORM_CHAINS", "20"))  # runs that die again and again, for each experiment
+CHAINS = int(os.environ.get("PROTONORM_CHAINS", "8"))  # runs that die again and again, for each experiment
 
 FOREIGN = {  # what is not the run's own
     ".notes.txt": b"mine",
@@ -196,10 +196,10 @@ def test_a_run_that_died_at_any_operation_ends_as_an_unbroken_one(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_long_death_at_any_operation_in_any_way(tmp_path, name):
-    found, bad = deaths(spiral(**EXPERIMENTS[name]), tmp_path, every)
+def test_long_death_at_any_operation(tmp_path, name):
+    found, bad = deaths(spiral(**EXPERIMENTS[name]), tmp_path, every if name in ("protonorm", "quorum") else sampled)
     tell(f"{name}: {found} deaths at single operations")
-    assert found > 150
+    assert found > 70
     assert not bad, "\n".join(bad)
 
 

@@ -1,6 +1,7 @@
 """Clients that leave their run predict as they did in it; nothing in their files is executed."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -159,3 +160,27 @@ def test_what_is_not_a_client_is_not_overwritten(result, tmp_path, name):
     folder = result.clients[0].save(tmp_path / "ours")
     result.clients[1].save(folder)  # a client in a client's place is fine
     assert pn.load_client(folder).id == 1
+
+
+def test_weights_that_do_not_fit_what_is_said_of_them(result, tmp_path):
+    """The record says that inputs have three numbers, and the first layer's weights are for two."""
+    folder = result.clients[0].save(tmp_path / "zero")
+    plain = json.loads((folder / "client.json").read_text())
+    plain.pop("checksum")
+    plain["input"]["shape"] = [3]
+    (folder / "client.json").write_bytes(sealed(plain, pretty=True))
+    with pytest.raises(ValueError, match=r"client\.json is damaged: The weights of client 0 do not fit"):
+        pn.load_client(folder)
+
+
+def test_a_method_that_fails_on_what_is_remembered_says_so(result):
+    """Prototypes of a method of one's own that are a list of something else."""
+
+    class Odd(pn.FedProto):
+        def scores(self, client, state, message, x):
+            return {"global": state["nowhere"]}
+
+    found = result.clients[0]
+    odd = replace(found, algorithm=Odd())
+    with pytest.raises(ValueError, match="Client 0 cannot predict with what it remembers .* KeyError: 'nowhere'"):
+        odd.scores(some(result))

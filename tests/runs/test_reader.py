@@ -83,6 +83,22 @@ def test_the_record_of_another_version_is_refused_in_a_sentence(tmp_path):
         read_run(folder)
 
 
+@pytest.mark.parametrize("change", [(b'"format"', b'"formau"'), (b'"format": 2', b'"format": 3')])
+def test_a_damaged_format_is_damage_and_not_another_version(tmp_path, change):
+    folder = record(tmp_path / "run")
+    path = folder / layout.INFO
+    path.write_bytes(path.read_bytes().replace(*change))
+    with pytest.raises(ValueError, match=r"experiment\.json is damaged: it was changed after it was written"):
+        read_run(folder)
+
+
+def test_a_whole_record_of_a_later_version_is_one_of_another_version(tmp_path):
+    folder = record(tmp_path / "run")
+    (folder / layout.INFO).write_bytes(sealed({"format": 3, "novel": []}, pretty=True))
+    with pytest.raises(ValueError, match=r"another version of protonorm \(format 3\); this version reads format 2"):
+        read_run(folder)
+
+
 def test_arrays_become_accuracies_of_clients_and_classes(tmp_path):
     """Client 0 has 1 of 2 right, client 1 2 of 2; of the classes 1 of 1, 1 of 2, 1 of 1."""
     run = read_run(record(tmp_path / "run"))

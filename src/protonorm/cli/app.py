@@ -4,14 +4,45 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from protonorm import __version__
 from protonorm.cli import bench, compare, data, inspect, listing, predict, report, reproduce, run, show, sweep, tune
+from protonorm.core.text import visible
+
+
+@contextmanager
+def _visible_errors() -> Iterator[None]:
+    """Make what typer says of wrong words one line of plain text: it repeats them as they are."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(said := getattr(error, "message", None), str):
+            error.message = visible(said)  # type: ignore[attr-defined]
+        raise
+
+
+class Commands(TyperGroup):
+    """All commands; wrong words never reach the terminal as escape sequences."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Read the words before the command's name."""
+        with _visible_errors():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Find the command, read its words, and do it."""
+        with _visible_errors():
+            return super().invoke(ctx)
+
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -156,9 +156,11 @@ def _check(folder: Path) -> dict[str, Any]:
         raise damaged(folder, "it is not a folder")
     require_file(folder / ABOUT)
     about = unsealed((folder / ABOUT).read_bytes(), folder / ABOUT, pretty=True)
+    files = about.get("files")
+    if not isinstance(files, dict) or not set(FACTS) <= about.keys():
+        raise damaged(folder / ABOUT, f"it does not tell {', '.join(FACTS)} and files")
     for file in (IMAGES, REST):
-        found, known = _facts(folder / file), about.get("files", {}).get(file)
-        if found != known:
+        if _facts(folder / file) != files.get(file):
             raise damaged(folder / file, "it was changed after it was written, as its checksum says")
     return {name: about[name] for name in FACTS}
 

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from protonorm.core.types import STRICT, Count, NonNegative, Whole
+from protonorm.core.types import STRICT, Count, NonNegative, Seed
 from protonorm.data.access import require_room
 from protonorm.data.dataset import Dataset
 
@@ -24,7 +24,7 @@ class Spiral:
     # "paper": the printed formula, ω from kπ/3 to 2kπ/3 plus noise from N(0, 1), which mixes them
     points: Count = 5000  # of each arm
     noise: NonNegative = 1.0  # times the noise of the form; 0 for none
-    seed: Whole = 1
+    seed: Seed = 1
 
     def load(self) -> Dataset:
         """Compute the points, arm after arm."""

@@ -15,6 +15,7 @@ from protonorm.core.protocols import Site
 from protonorm.core.randomness import seeded
 from protonorm.core.samples import Samples
 from protonorm.core.task import Counts, Order, Reply, Task
+from protonorm.geometry.prototypes import vectors_by_class
 from protonorm.tensors import Tensors, prefixed
 
 ANSWERS = ("correct", "predicted", "surprise", "bins")  # what is counted for each rule
@@ -108,5 +109,6 @@ def count_unseen(client: Client, samples: Samples, state: Tensors) -> int:
     if "prototypes" not in state:
         return 0
     counts = samples.class_counts(client.num_classes)
-    counts[state["classes"]] = 0
+    classes, _ = vectors_by_class(state, "prototypes", client.num_classes)
+    counts[classes] = 0
     return int(counts.sum())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -63,6 +63,23 @@ def average(
         totals.index_add_(0, classes, shares)
     seen = totals > 0
     return sums / torch.where(seen, totals, 1.0).unsqueeze(1), seen
+
+
+def vectors_by_class(
+    held: Mapping[str, Tensor], name: str, num_classes: int, width: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Take classes (K',) and the vectors (K', width) under a name out of a state or a message, if they fit."""
+    classes, vectors = held.get("classes"), held[name]
+    wanted = f"expected as many of them as of whole numbers from 0 to {num_classes - 1}, their classes"
+    if classes is None or classes.dtype not in INTEGERS or not vectors.is_floating_point():
+        kind = "missing" if classes is None else classes.dtype
+        raise ValueError(f"{name} are {vectors.dtype}, and their classes {kind}; {wanted}.")
+    if vectors.ndim != 2 or classes.shape != vectors.shape[:1] or vectors.shape[1] != (width or vectors.shape[1]):
+        shapes = f"{tuple(vectors.shape)}, and their classes of {tuple(classes.shape)}"
+        raise ValueError(f"{name} are of shape {shapes}; {wanted}{f', and {width} numbers each' if width else ''}.")
+    if len(classes) and (int(classes.min()) < 0 or int(classes.max()) >= num_classes):
+        raise ValueError(f"{name} are of classes from {int(classes.min())} to {int(classes.max())}; {wanted}.")
+    return classes.long(), vectors
 
 
 def nearest(features: Tensor, prototypes: Tensor, classes: Tensor) -> Tensor:

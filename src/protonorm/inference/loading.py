@@ -12,7 +12,7 @@ from protonorm.core.algorithm import Algorithm
 from protonorm.core.node import Client
 from protonorm.core.randomness import seeded
 from protonorm.core.samples import Samples
-from protonorm.files import checksum, damaged, parse_json, unsealed
+from protonorm.files import checksum, damaged, format_of, unsealed
 from protonorm.inference.trained import FORMAT, INFO, STAMP, WEIGHTS, ClientInfo, TrainedClient
 from protonorm.models.choose import Network, Recipe
 from protonorm.runs import layout
@@ -32,7 +32,7 @@ def load_client(path: str | Path, *, network: Network | None = None, algorithm: 
     if not (folder / INFO).exists():
         raise ValueError(f"{folder} is not a saved client: it has no {INFO}.")
     content = (folder / INFO).read_bytes()
-    if (version := parse_json(content, folder / INFO).get("format")) != FORMAT:
+    if (version := format_of(content, folder / INFO)) != FORMAT:
         raise ValueError(f"{folder} is of format {version}; this version reads format {FORMAT}: export it again.")
     plain = unsealed(content, folder / INFO, pretty=True)
     weights = plain.pop("weights", None)
@@ -120,7 +120,12 @@ def _assemble(
     """Make a trained client of plain data and tensors."""
     method = _algorithm(info, source, algorithm)
     client = _client(info, source, network, test)
-    client.load(state)
+    try:
+        client.load(state)
+    except ValueError as error:
+        if network is not None:
+            raise
+        raise damaged(source, str(error).rstrip(".")) from error
     return TrainedClient(info, method, client, state, message)
 
 

@@ -22,6 +22,7 @@ from protonorm.core.node import Client
 from protonorm.core.randomness import one_thread
 from protonorm.core.samples import as_input, evaluation_batch, view
 from protonorm.files import BLANK, checksum, make_folder, parse_json, replace, seal, sealed
+from protonorm.models.memory import lacks_memory
 from protonorm.runs.schema import Component, InputInfo, Network, Part, Whole
 from protonorm.tensors import Tensors, encode, prefixed
 
@@ -90,11 +91,17 @@ class TrainedClient:
     def scores(self, x: NDArray[Any]) -> dict[str, NDArray[np.float64]]:
         """Score the classes (n, K) under each rule: the largest wins."""
         inputs = self._checked(x)
-        with one_thread():
-            found = self._scores(self.state, inputs)
-            received = self.algorithm.receive(self.client, self.state, self.message)
-            if received is not None:
-                found["received"] = self._scores(received, inputs)["logits"]
+        try:
+            with one_thread():
+                found = self._scores(self.state, inputs)
+                received = self.algorithm.receive(self.client, self.state, self.message)
+                if received is not None:
+                    found["received"] = self._scores(received, inputs)["logits"]
+        except (LookupError, TypeError, RuntimeError) as error:
+            if lacks_memory(error):
+                raise
+            what = f"{type(error).__name__}: {error}"
+            raise ValueError(f"Client {self.id} cannot predict with what it remembers and was told: {what}") from error
         return {rule: value.numpy() for rule, value in found.items()}
 
     @torch.no_grad()

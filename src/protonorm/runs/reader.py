@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
-from protonorm.files import damaged, parse_json, read_lines, unsealed
+from protonorm.files import damaged, format_of, read_lines, unsealed
 from protonorm.runs import layout
 from protonorm.runs.accuracy import accuracy_of, majority_correct
 from protonorm.runs.arrays import Arrays, decode_arrays, read_arrays, unfit
@@ -253,8 +253,7 @@ def read_run(folder: Path, rounds: int | None = None) -> Run:
 def read_info(path: Path) -> RunInfo:
     """Read what a run is; the record of another version is refused."""
     content = path.read_bytes()
-    found = parse_json(content, path)
-    if (version := found.get("format", 1)) != FORMAT:
+    if (version := format_of(content, path)) != FORMAT:
         raise ValueError(
             f"{path.parent} was written by another version of protonorm (format {version}); this version reads "
             f"format {FORMAT}. Run the experiment again, or read it with the version that wrote it."

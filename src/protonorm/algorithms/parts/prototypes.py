@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from protonorm.core import Algorithm, Client, Server, SplitModel
 from protonorm.errors import Diverged
-from protonorm.geometry.prototypes import average, class_sums, closeness, means_of
+from protonorm.geometry.prototypes import average, class_sums, closeness, means_of, vectors_by_class
 from protonorm.tensors import Tensors, all_finite
 
 
@@ -67,9 +67,9 @@ def lay_out(message: Tensors, name: str, width: int, client: Client) -> tuple[Te
     vectors = torch.zeros(client.num_classes, width, device=client.device)
     known = torch.zeros(client.num_classes, dtype=torch.bool, device=client.device)
     if name in message:
-        classes = message["classes"].to(client.device)
-        vectors[classes] = message[name].to(client.device)
-        known[classes] = True
+        classes, found = vectors_by_class(message, name, client.num_classes, width)
+        vectors[classes.to(client.device)] = found.to(vectors)
+        known[classes.to(client.device)] = True
     return vectors, known
 
 
@@ -86,9 +86,10 @@ def average_by_class(state: Tensors, replies: Iterable[Tensors], name: str, num_
     uploads = ((reply["classes"], reply[name], reply.get("counts")) for reply in replies)
     mean, seen = average(uploads, num_classes, width)  # (K, width), (K,)
     if name in state:
-        missed = ~seen[state["classes"]]
-        mean[state["classes"][missed]] = state[name][missed].to(mean.dtype)
-        seen[state["classes"]] = True
+        classes, before = vectors_by_class(state, name, num_classes, width)
+        missed = ~seen[classes]
+        mean[classes[missed]] = before[missed].to(mean.dtype)
+        seen[classes] = True
     return {"classes": seen.nonzero().flatten(), name: mean[seen].float()}
 
 
@@ -106,9 +107,9 @@ def prototype_scores(
 ) -> dict[str, Tensor]:
     """Score by the nearest global prototype, the nearest local one (Eq. 6), and the logits, in one pass."""
     z = client.model.features(x)
-    scores = {
-        rule: closeness(z, held["classes"].to(z.device), held["prototypes"].to(z.device), client.num_classes)
-        for rule, held in (("global", message), ("local", state))
-        if "prototypes" in held
-    }
+    scores = {}
+    for rule, held in (("global", message), ("local", state)):
+        if "prototypes" in held:
+            classes, vectors = vectors_by_class(held, "prototypes", client.num_classes, client.feature_dim)
+            scores[rule] = closeness(z, classes.to(z.device), vectors.to(z.device), client.num_classes)
     return scores | {"logits": client.model.head(z)}
