@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 run: install
 	$(BIN)/protonorm compare protonorm fedproto local dataset=fashion models=light clients=20 \
-		partition=dirichlet partition.alpha=0.1 rounds=20
+		partition=dirichlet partition.alpha=0.1 rounds=10 seeds=0,1,2
 
 test: install
 	$(BIN)/python -m pytest

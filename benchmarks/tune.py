@@ -26,7 +26,11 @@ TRIALS, FRESH = 60, 3
 
 
 def measure(
-    tell: Callable[[str], None] = silent, words: list[str] = WORDS, points: int = POINTS, fresh: int = FRESH
+    tell: Callable[[str], None] = silent,
+    words: list[str] = WORDS,
+    points: int = POINTS,
+    fresh: int = FRESH,
+    engine: str | None = None,
 ) -> dict[str, Any]:
     """Run the grid and the search, and compare what they choose."""
     with tempfile.TemporaryDirectory() as folder:
@@ -35,10 +39,10 @@ def measure(
         sweep = Sweep(read_grid(["protonorm", *words, f"algorithm.gamma={listed}"]), Path(folder))
         jobs = sweep.jobs()
         tell(f"tune: a grid of {points} runs")
-        sweep.run(jobs, tell, count=how_many(len(jobs), None, None, None))
+        sweep.run(jobs, tell, count=how_many(len(jobs), None, engine, None), engine=engine)
         scores = scores_of(sweep)
         (best,) = winners(scores)
-        search = Search(read_space(["protonorm", *words, f"gamma={LOW}..{HIGH}:log"]), Path(folder))
+        search = Search(read_space(["protonorm", *words, f"gamma={LOW}..{HIGH}:log"]), Path(folder), engine)
         rounds = sum(job.rounds for job in jobs)
         tell(f"tune: a search of {rounds // 2} rounds")
         trials = search.run(TRIALS, budget=rounds // 2, tell=lambda one: tell(str(one)))

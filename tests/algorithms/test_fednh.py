@@ -37,7 +37,7 @@ def seeing(inputs, labels, lr=1e-12):
     """A client whose features are its inputs (n, 2), of three classes."""
     samples = Samples.of(np.array(inputs, np.float32), np.array(labels), np.arange(len(labels)))
     model = pn.SplitModel(nn.Identity(), nn.Linear(2, 3))
-    return Client(0, 1, 1, model, None, samples, samples, 3, 2, lr=lr, batch_size=64, shuffle=False)
+    return Client(0, 1, 1, model, None, samples, samples, samples, 3, 2, lr=lr, batch_size=64, shuffle=False)
 
 
 def told(client, directions=((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0)), scale=1.0, method=None):

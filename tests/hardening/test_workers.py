@@ -191,19 +191,40 @@ def test_with_a_quorum_the_run_goes_on_without_the_clients_of_a_bad_worker(tmp_p
     assert found.history[0].lost
 
 
-COUNTS = {  # what a client counted over six classes: names, types and shapes, all numbers the same
-    "nothing": {},
-    "no samples": {"unseen": ("I64", [], 0)},
-    "too many classes": {"support": ("I64", [7], 1), "unseen": ("I64", [], 0)},
-    "shares": {"support": ("F64", [6], 1), "unseen": ("I64", [], 0)},
-    "several of the unseen": {"support": ("I64", [6], 1), "unseen": ("I64", [2], 0)},
-    "fewer than none": {"support": ("I64", [6], -1), "unseen": ("I64", [], 0)},
-    "more right than there are": {
-        "support": ("I64", [6], 1),
-        "unseen": ("I64", [], 0),
-        "correct.logits": ("I64", [6], 2),
-    },
+GOOD = {  # what a client counted over six classes in one part: types and shapes, all numbers the same
+    "support": ("I64", [6], 1),
+    "unseen": ("I64", [], 0),
+    "correct.logits": ("I64", [6], 1),
+    "predicted.logits": ("I64", [6], 1),
+    "surprise.logits": ("F64", [], 1.5),
+    "bins.logits": ("F64", [3, 15], 0.4),
 }
+BAD = {  # what is wrong with one of them; None if it is missing
+    "no samples": {"support": None},
+    "no unseen": {"unseen": None},
+    "too many classes": {"support": ("I64", [7], 1)},
+    "shares": {"support": ("F64", [6], 1)},
+    "several of the unseen": {"unseen": ("I64", [2], 0)},
+    "fewer than none": {"support": ("I64", [6], -1)},
+    "more right than there are": {"correct.logits": ("I64", [6], 2)},
+    "fewer answers than samples": {"predicted.logits": ("I64", [6], 0)},
+    "answers that are no row": {"predicted.logits": ("I64", [], 6)},
+    "surprise that is no number": {"surprise.logits": ("F64", [], math.nan)},
+    "surprise in whole numbers": {"surprise.logits": ("I64", [], 1)},
+    "too few bins": {"bins.logits": ("F64", [3, 14], 0.4)},
+    "bins below nothing": {"bins.logits": ("F64", [3, 15], -0.4)},
+}
+
+
+def of_both_parts(validation, test):
+    """Put the counts of the two parts together, without what is missing."""
+    parts = {"validation": validation, "test": test}
+    return {f"{part}.{name}": one for part, counts in parts.items() for name, one in counts.items() if one is not None}
+
+
+COUNTS = {"nothing": {}, "nothing of the test part": of_both_parts(GOOD, {})}
+COUNTS |= {f"{name}, test": of_both_parts(GOOD, GOOD | wrong) for name, wrong in BAD.items()}
+COUNTS |= {f"{name}, validation": of_both_parts(GOOD | wrong, GOOD) for name, wrong in list(BAD.items())[::4]}
 
 
 def body(counts):
@@ -224,6 +245,15 @@ def test_counts_that_are_no_counts_are_those_of_a_client_that_was_not_evaluated(
     found = outcome(tmp_path, algorithm="local")
     assert isinstance(found, TooFewReplies), repr(found)
     assert "cannot be evaluated" in str(found)
+
+
+def test_good_counts_are_taken(tmp_path, begin):
+    """So that it is their faults for which those above are refused."""
+    begin(f"ready()\nwhile True:\n    answer({body(of_both_parts(GOOD, GOOD))!r})")
+    found = outcome(tmp_path, algorithm="local")
+    assert not isinstance(found, BaseException), repr(found)
+    assert found.history[0].rules["logits"].pooled == 1.0
+    assert found.history[0].validation["logits"].log_loss == 0.25  # a surprise of 1.5 over six samples
 
 
 def test_a_worker_that_stops_reading_does_not_stop_the_parent(tmp_path, begin):

@@ -1,4 +1,5 @@
 import numpy as np
+from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
 from protonorm.report.figures import accuracy_curves, heat_map, save_figure
@@ -70,6 +71,21 @@ def test_curves_join_the_rounds_that_were_evaluated(tmp_path):
     for line in drawn:
         np.testing.assert_array_equal(line.get_xdata(), [2, 4, 5])
         np.testing.assert_allclose(line.get_ydata(), [200 / 6, 400 / 6, 500 / 6])
+
+
+def test_a_run_whose_headline_rule_never_existed_has_figures(tmp_path):
+    """Under `global` there is nothing in the first round, and there is no other."""
+    found = made(tmp_path / "run", rounds=1)
+    labels = [text.get_text() for text in accuracy_curves({"protonorm": [found]}).axes[0].get_legend().get_texts()]
+    assert labels == ["protonorm (global)", "majority"]
+    assert convergence({"protonorm": found}).axes
+
+
+def test_every_method_has_the_next_colour_and_its_rings_too(tmp_path):
+    runs = {name: runs_of(tmp_path, name, [[[10], [40]]]) for name in ("one", "two")}
+    lines = accuracy_curves(runs).axes[0].lines
+    wanted = [to_rgb(colour) for colour in ("C0", "C0", "C1", "C1")]
+    assert [to_rgb(line.get_color()) for line in lines[:4]] == wanted
 
 
 def test_a_run_without_rounds_has_figures(tmp_path):

@@ -36,9 +36,8 @@ def accuracy_curves(runs: Mapping[str, Sequence[Run]]) -> Figure:
     Rings are the rounds that are reported, chosen by validation where there is any: one for each seed, at its accuracy.
     """
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(5.2, 3.4), layout="constrained")
+        figure = Figure(figsize=(5.2, 3.9), layout="constrained")
         axes = figure.subplots()
-        reported = False
         for method, found in runs.items():
             rule = found[0].info.headline
             done = [run for run in found if run.finished]
@@ -46,18 +45,17 @@ def accuracy_curves(runs: Mapping[str, Sequence[Run]]) -> Figure:
             if curves.size:
                 colour = _draw_curve(axes, curves, f"{label_text(method, METHOD)} ({label_text(rule)})")
                 points = [(run.chosen.record.round, _percent(run.chosen.record, rule)) for run in done if run.chosen]
-                axes.plot(*zip(*points, strict=True), "o", mfc="none", mec=colour, ms=6, mew=1.2)
-                reported = True
+                axes.plot(*np.reshape(points, (-1, 2)).T, "o", color=colour, mfc="none", ms=6, mew=1.2)
         level = next(iter(runs.values()))[0].majority
-        if reported:
-            axes.plot([], [], "o", mfc="none", mec="0.3", ms=6, mew=1.2, label="reported round of a seed")
+        if any(run.finished and run.chosen for found in runs.values() for run in found):
+            axes.plot([], [], "o", color="0.3", mfc="none", ms=6, mew=1.2, label="reported round of a seed")
         if level:
             axes.axhline(100 * level.pooled, color="0.4", linestyle=":", linewidth=1.2, label="majority")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("round")
         axes.set_ylabel("test accuracy, pooled (%)")
         if axes.get_legend_handles_labels()[0]:
-            axes.legend(frameon=False, fontsize=8)
+            axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2)
         return figure
 
 

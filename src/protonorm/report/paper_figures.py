@@ -42,7 +42,7 @@ def convergence(runs: Mapping[str, Run]) -> Figure:
                 )
             if run.chosen:
                 at, colour = run.chosen.record.round, right.lines[-1].get_color()
-                right.plot(at, pooled[at], "o", mfc="none", mec=colour, ms=4, mew=0.8)
+                right.plot(at, pooled[at], "o", color=colour, mfc="none", ms=4, mew=0.8)
         left.set_ylabel("PA iterations")
         right.set_ylabel("test accuracy (%)")
         left.set_ylim(bottom=0)
