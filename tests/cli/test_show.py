@@ -11,7 +11,7 @@ import protonorm as pn
 from protonorm.cli.app import app
 from protonorm.cli.show import reported_round, samples_line
 from tests.records import hundred, made
-from tests.support import pictures, run
+from tests.support import pictures, run, spiral
 
 
 @pytest.fixture
@@ -66,6 +66,20 @@ def test_show_prints_them(call, tmp_path):
     assert "Round 1 is reported: it has the best mean validation accuracy; global 3.00 % on validation" in shown
     assert "100 to validate on" in shown
     assert json.loads(call("show", "mine", "--json").stdout)["chosen"]["round"] == 1
+
+
+def test_show_says_where_a_run_comes_from(call, tmp_path, monkeypatch):
+    """The command as typed; a folder that no repository holds has no commit."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.setenv("PROTONORM_COMMAND", "protonorm run 'some words'")
+    run(spiral(rounds=1), out=tmp_path / "runs")
+    shown = call("show", "protonorm").output
+    assert (
+        "\ncommand: protonorm run 'some words'\ncommit: none, the command was given in no repository\nmachine: "
+        in shown
+    )
+    assert "1 threads a process, engine serial" in shown
 
 
 @pytest.fixture(scope="module")

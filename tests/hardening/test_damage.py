@@ -271,11 +271,12 @@ def faults(watched, damage, command, answer):
         yield f"a traceback: {answer.err[-300:]}"
     if command is show and watched.other not in answer.out:
         yield "it hides the other run"
-    if damage.name == "timings.jsonl" and answer.code:
-        yield f"damaged times are more than lost: {answer.err}"
+    if damage.name in ("timings.jsonl", "provenance.jsonl") and answer.code:
+        yield f"damaged notes are more than lost: {answer.err}"
     if answer.code and not named(watched, damage, answer.err):
         yield f"the complaint does not name the file: {answer.err[:300]}"
-    silent = answer.code == 0 and not named(watched, damage, answer.err + page_text(command, answer))
+    told = answer.err + page_text(command, answer) + (answer.out if damage.name == "provenance.jsonl" else "")
+    silent = answer.code == 0 and not named(watched, damage, told)
     if silent and not damage.forged and not is_note_lost(damage, command):
         yield from changes(watched, damage, command, answer, usual)
     if command is go_on and answer.code and not (damage.forged and damage.name == "server.safetensors"):
@@ -310,11 +311,18 @@ def is_note_lost(damage, command):
 
 def own_part(watched, damage):
     """Give the damaged file itself, which a run that does not need it leaves as it is."""
-    if damage.name in ("failure.json", "timings.jsonl"):
+    if damage.name in ("failure.json", "timings.jsonl", "provenance.jsonl"):
         return {}
     start = f"begun/{watched.key}/"
     stays = {name.removeprefix(start): held for name, held in damage.changes.items() if name.startswith(start)}
-    needed = {"experiment.json", "population.safetensors", "metrics.jsonl", "evaluations.bin", "server.safetensors"}
+    needed = {
+        "experiment.json",
+        "population.safetensors",
+        "metrics.jsonl",
+        "evaluations.bin",
+        "server.safetensors",
+        "chosen.safetensors",
+    }
     return {name: held for name, held in stays.items() if name not in needed}
 
 

@@ -83,7 +83,7 @@ def test_the_record_of_another_version_is_refused_in_a_sentence(tmp_path):
         read_run(folder)
 
 
-@pytest.mark.parametrize("change", [(b'"format"', b'"formau"'), (b'"format": 2', b'"format": 3')])
+@pytest.mark.parametrize("change", [(b'"format"', b'"formau"'), (b'"format": 3', b'"format": 2')])
 def test_a_damaged_format_is_damage_and_not_another_version(tmp_path, change):
     folder = record(tmp_path / "run")
     path = folder / layout.INFO
@@ -94,8 +94,8 @@ def test_a_damaged_format_is_damage_and_not_another_version(tmp_path, change):
 
 def test_a_whole_record_of_a_later_version_is_one_of_another_version(tmp_path):
     folder = record(tmp_path / "run")
-    (folder / layout.INFO).write_bytes(sealed({"format": 3, "novel": []}, pretty=True))
-    with pytest.raises(ValueError, match=r"another version of protonorm \(format 3\); this version reads format 2"):
+    (folder / layout.INFO).write_bytes(sealed({"format": 4, "novel": []}, pretty=True))
+    with pytest.raises(ValueError, match=r"another version of protonorm \(format 4\); this version reads format 3"):
         read_run(folder)
 
 

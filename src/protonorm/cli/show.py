@@ -60,6 +60,7 @@ def run_lines(run: Run) -> str:
         samples_line(run),
         *(f"{visible(name)}: {json.dumps(value)}" for name, value in run.info.experiment.plain().items()),
         f"versions: {json.dumps(run.info.versions)}",
+        *map(visible, provenance_lines(run)),
     ]
     return "\n".join(lines)
 
@@ -87,3 +88,16 @@ def samples_line(run: Run) -> str:
     train, validation, test = (int(part.sum()) for part in run.population)
     held = f"{validation} to validate on" if validation else "no validation part"
     return f"Samples of all clients: {train} to train on, {held}, {test} to test on."
+
+
+def provenance_lines(run: Run) -> list[str]:
+    """Say by which command a run was begun, at which commit of the user's repository, and on what machine."""
+    found, lost = run.provenance, [run.lost_provenance] if run.lost_provenance else []
+    if found is None:
+        return lost
+    changed = ", files changed since" if found.dirty else ""
+    commit = (
+        f"commit: {found.commit}{changed}" if found.commit else "commit: none, the command was given in no repository"
+    )
+    machine = f"machine: {found.cpu}, {found.cores} cores, {found.threads} threads a process, engine {found.engine}"
+    return [f"command: {found.command}", commit, machine, *lost]

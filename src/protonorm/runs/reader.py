@@ -163,8 +163,15 @@ class Run:
 
     @property
     def provenance(self) -> Provenance | None:
-        """Tell where the first rounds come from; None if nothing is on record."""
-        return self.starts[0] if self.starts else None
+        """Tell where the first rounds come from; None if that is not on record."""
+        return self.starts[0] if self.starts and self.starts[0].done == 0 else None
+
+    @property
+    def lost_provenance(self) -> str:
+        """Say that it is not on record, or not all of it, where rounds come from; nothing if it is."""
+        if self.provenance and len(self.starts) == len(read_lines(self.folder / layout.PROVENANCE)):
+            return ""
+        return f"{layout.PROVENANCE} is missing or damaged: it does not tell where all rounds come from."
 
     def snapshots(self) -> list[int]:
         """List the committed rounds whose prototypes should be in the record."""

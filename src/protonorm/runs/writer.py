@@ -93,10 +93,9 @@ class RunWriter:
             refuse_rounds_without(self.folder, layout.SERVER)
         held = self._load_server(done) if done else {}
         trained = self._read_trained(held, done) if done else None
-        self._cut_rounds(done)
+        chosen = self._cut_rounds(done)
         (self.folder / layout.FAILURE).unlink(missing_ok=True)
-        self._trained = trained
-        self._chosen_trained = self._load_chosen() if done else None
+        self._trained, self._chosen_trained = trained, chosen
         self._clean_up()
         if self._trained is None:
             return None
@@ -113,8 +112,8 @@ class RunWriter:
         """Remove the states of clients that a finished run no longer needs, if a kill has left some."""
         run = read_run(self.folder)
         self._info, self._rounds = run.info, run.rounds
-        self._trained = self._read_trained(self._load_server(len(run.rounds)), len(run.rounds))
-        self._chosen_trained = self._load_chosen()
+        trained, chosen = self._read_trained(self._load_server(len(run.rounds)), len(run.rounds)), self._load_chosen()
+        self._trained, self._chosen_trained = trained, chosen
 
     def commit(self, point: Checkpoint, outcome: RoundOutcome) -> RoundRecord:
         """Make a round final. Clients have written their states; the rename of the server's file is the commit."""
@@ -179,24 +178,26 @@ class RunWriter:
         append(self.folder / layout.TIMINGS, sealed({"of": round, **seconds}, owner=self.key))
         return record
 
-    def _cut_rounds(self, done: int) -> None:
-        """Take from the files that grow what was not committed."""
+    def _cut_rounds(self, done: int) -> list[int] | None:
+        """Take from the files that grow what was not committed; say who had trained when as of the best round."""
         metrics, timings = self.folder / layout.METRICS, self.folder / layout.TIMINGS
         lines = read_lines(metrics)
         if len(lines) < done:
             raise damaged(metrics, f"{len(lines)} lines for {done} committed rounds")
-        size = 0
+        size, chosen = 0, None
         if done:
             run = read_run(self.folder)
             checked = [run.population, *map(run.arrays, run.rounds)]  # damage shows now, not after hours of training
             assert len(checked) == done + 1
             self._info, self._rounds = run.info, list(run.rounds)
+            chosen = self._load_chosen()
             size = run.rounds[-1].arrays.start + run.rounds[-1].arrays.size
         cut(metrics, sum(map(len, lines[:done])))
         cut(self.folder / layout.EVALUATIONS, size)
         times = read_lines(timings)
         last = max((place for place, line in enumerate(times, 1) if 1 <= _round_of(line) <= done), default=0)
         cut(timings, sum(map(len, times[:last])))
+        return chosen
 
     def _load_chosen(self) -> list[int] | None:
         """Find in which round each client had trained as of the best round; None if that is the last one."""
