@@ -59,6 +59,7 @@ EXPERIMENTS = {
     "quorum": {"clients": 3, "rounds": 3, "quorum": 0.5, "algorithm": Unsteady()},
     "fedtgp": {**SMALL, "algorithm": "fedtgp"},
     "fedavg": {**SMALL, "algorithm": "fedavg", "participation": 0.7},
+    "solo": {**SMALL, "control": "solo", "rounds": 3},
 }
 
 
