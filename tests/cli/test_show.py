@@ -1,6 +1,7 @@
 """What `show` says of a run: which round is reported, and why; and the checkpoints of `predict` and `export`."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ def test_show_says_where_a_run_comes_from(call, tmp_path, monkeypatch):
     """The command as typed; a folder that no repository holds has no commit."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    monkeypatch.setenv("PROTONORM_COMMAND", "protonorm run 'some words'")
+    monkeypatch.setattr(sys, "argv", ["/bin/protonorm", "run", "some words"])
     run(spiral(rounds=1), out=tmp_path / "runs")
     shown = call("show", "protonorm").output
     assert (

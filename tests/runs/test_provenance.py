@@ -65,14 +65,8 @@ def test_without_git_there_is_no_commit(monkeypatch):
     ],
 )
 def test_the_command_as_one_types_it(monkeypatch, words, typed):
-    monkeypatch.delenv(provenance.COMMAND, raising=False)
     monkeypatch.setattr(sys, "argv", words)
     assert made().command == typed
-
-
-def test_a_process_that_a_command_started_tells_of_the_command(monkeypatch):
-    monkeypatch.setenv(provenance.COMMAND, "protonorm sweep")
-    assert made().command == "protonorm sweep"
 
 
 def test_every_start_is_on_record_and_a_damaged_line_is_left_out(tmp_path):

@@ -13,7 +13,6 @@ from pathlib import Path
 from protonorm.runs.schema import Provenance
 
 VERSIONS = ("protonorm", "torch", "torchvision", "numpy")
-COMMAND = "PROTONORM_COMMAND"  # set for processes that a command starts, so that they tell of it
 PATIENCE = 10  # seconds for git
 GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")  # only looks, and starts nothing
 
@@ -44,8 +43,6 @@ def versions() -> dict[str, str]:
 
 def command() -> str:
     """Write the command that this process was started with, as one types it."""
-    if told := os.environ.get(COMMAND):
-        return told
     program, *words = sys.argv or [""]
     own = Path(program).stem == "protonorm" or Path(program).parts[-2:] == ("protonorm", "__main__.py")
     return shlex.join(["protonorm", *words] if own else ["python", program or "-", *words])
