@@ -1,7 +1,12 @@
+from contextlib import nullcontext
+
 import numpy as np
+import pytest
 import torch
 
 from protonorm.core import Counts
+from protonorm.core.samples import Samples
+from protonorm.federation.client import count_answers
 from protonorm.federation.evaluation import Tally, mean_metrics, prototype_shape
 from protonorm.runs.accuracy import accuracy_of
 
@@ -80,3 +85,71 @@ def test_prototypes_of_a_right_triangle():
     assert (found.min, found.mean, found.max) == (3.0, 4.0, 5.0)
     assert arrays["margins"].tolist() == [3.0, 3.0, 4.0]
     assert prototype_shape({}) == (None, {})
+
+
+def random_counts(id, random, classes=4):
+    """Answers of a client that are drawn: its counts as `federation.client` gives them, and scikit-learn's measures."""
+    size = int(random.integers(1, 30))
+    labels = random.choice(random.choice(classes, int(random.integers(1, classes + 1)), replace=False), size)
+    logits = torch.from_numpy(random.normal(0, 3, (size, classes)))
+
+    class Fixed:
+        def scores(self, client, state, message, x):
+            return {"logits": x}
+
+    class Nobody:
+        device, num_classes = "cpu", classes
+
+        def load(self, state):
+            return torch.nn.Identity()
+
+        def autocast(self):
+            return nullcontext()
+
+    samples = Samples(logits, torch.from_numpy(labels), torch.arange(size))
+    found = count_answers(Fixed(), Nobody(), samples, {}, {}) | {"unseen": torch.tensor(0)}
+    return Counts(id, {f"test.{name}": value for name, value in found.items()}), labels, logits.softmax(1).numpy()
+
+
+def expected_calibration(labels, shares):
+    """Fifteen bins of equal width, sample by sample."""
+    sure, right = shares.max(1), shares.argmax(1) == labels
+    bins = [(sure >= low / 15) & (sure < (low + 1) / 15 + (low == 14)) for low in range(15)]
+    return sum(abs(right[one].sum() - sure[one].sum()) for one in bins) / len(labels)
+
+
+def test_all_measures_are_those_of_scikit_learn():
+    """Six clients with random logits; some lack classes, some predict classes that they have no sample of."""
+    metrics = pytest.importorskip("sklearn.metrics")
+    random, tally = np.random.default_rng(3), Tally("test", ("logits",), 6, 4)
+    drawn = [random_counts(id, random) for id in range(6)]
+    for counts_of_client, *_ in drawn:
+        tally.check(counts_of_client)
+        tally.add(counts_of_client)
+    recall, f1, loss, error = [], [], [], []
+    for _, labels, shares in drawn:
+        answers = shares.argmax(1)
+        recall.append(metrics.recall_score(labels, answers, labels=np.unique(labels), average="macro", zero_division=0))
+        f1.append(metrics.f1_score(labels, answers, average="macro", zero_division=0))
+        loss.append(metrics.log_loss(labels, shares, labels=range(4)))
+        error.append(expected_calibration(labels, shares))
+    whole_labels, whole_shares = (np.concatenate([one[place] for one in drawn]) for place in (1, 2))
+    found, arrays = tally.accuracies()["logits"], tally.arrays()
+    for name, wanted in (("balanced", recall), ("f1", f1), ("log_loss", loss), ("calibration", error)):
+        np.testing.assert_allclose(arrays[f"test.{name}.clients.logits"], wanted, rtol=1e-5)
+    assert (found.balanced, found.f1) == pytest.approx((np.mean(recall), np.mean(f1)), abs=1e-5)
+    assert found.pooled == pytest.approx(metrics.accuracy_score(whole_labels, whole_shares.argmax(1)), abs=1e-5)
+    assert found.log_loss == pytest.approx(metrics.log_loss(whole_labels, whole_shares, labels=range(4)), rel=1e-5)
+    assert found.calibration == pytest.approx(expected_calibration(whole_labels, whole_shares), rel=1e-5)
+
+
+def test_who_lacks_a_rule_does_not_lower_its_log_loss():
+    """Client 1 has no probabilities: the log loss is that of client 0, ½ for each of two samples, not a quarter."""
+    tally, bins = Tally("test", ("logits",), 2, 1), torch.zeros(3, 15, dtype=torch.float64)
+    bins[:, 9] = torch.tensor([2.0, 1.2, 2.0])
+    beside = {"test.surprise.logits": torch.tensor(1.0, dtype=torch.float64), "test.bins.logits": bins}
+    tally.add(Counts(0, counts(0, [2], logits=[2]).counts | beside))
+    tally.add(counts(1, [2]))
+    assert tally.accuracies()["logits"].log_loss == 0.5
+    assert tally.arrays()["test.log_loss.clients.logits"].tolist() == pytest.approx([0.5, np.nan], nan_ok=True)
+    assert tally.arrays()["test.calibration.clients.logits"].tolist() == pytest.approx([0.4, np.nan], nan_ok=True)

@@ -149,6 +149,24 @@ def test_clients_that_cannot_be_evaluated_are_asked_again(tmp_path):
         play(experiment, tmp_path / "blind", blind={2: 3})
 
 
+def test_a_round_in_which_somebody_was_not_evaluated_is_not_reported(tmp_path):
+    """With a quorum client 2 is missing in the first evaluation; a round without it never is the one with everybody."""
+    experiment = spiral(quorum=0.5, retries=0, rounds=2, algorithm="local")
+    folder = run_folder(experiment, tmp_path)
+    record, _ = play(experiment, folder, blind={2: 1})
+    assert [one.evaluated for one in record.rounds] == ["some", "all"]
+    assert record.arrays(record.rounds[0])["ids"].tolist() == [0, 1, 3, 4, 5]
+    assert (record.chosen.record.round, record.chosen.by) == (2, "validation")
+    never, _ = play(experiment, tmp_path / "never" / experiment.key, blind={2: 9})
+    assert (never.chosen.record.round, never.chosen.by) == (2, "last")
+
+
+def test_a_cohort_of_everybody_is_everybody(tmp_path):
+    found = run(spiral(evaluate="cohort", rounds=2), tmp_path).run
+    assert [record.evaluated for record in found.rounds] == ["all", "all"]
+    assert found.chosen.by == "validation"
+
+
 def test_late_clients_are_lost(tmp_path):
     """With a deadline that is over at once, nobody replies in time; a quorum can never be reached."""
     with pytest.raises(TooFewReplies, match="it had not replied after 1e-09 seconds"):
@@ -187,7 +205,9 @@ def test_one_message_for_each_client(tmp_path):
             common = {"classes": torch.arange(6), "prototypes": torch.eye(6)[:, :2].contiguous()}
             other = common | {"prototypes": -common["prototypes"]}
             all_alike = [reply.message for reply in engine.train(orders, common)]
-            single = [reply.message for reply in engine.train(orders, ByClient({**dict.fromkeys(range(6), common), 3: other}))]
+            single = [
+                reply.message for reply in engine.train(orders, ByClient({**dict.fromkeys(range(6), common), 3: other}))
+            ]
             same = [torch.equal(a["prototypes"], b["prototypes"]) for a, b in zip(all_alike, single, strict=True)]
             assert same == [True, True, True, False, True, True]
 

@@ -45,6 +45,15 @@ def test_patience():
     assert not has_stopped(history, "global", None)
 
 
+def test_patience_counts_the_rounds_in_which_everybody_was_evaluated():
+    """Means over some clients are neither a best one nor one without a better; if there are no others, they count."""
+    history = [
+        one for part in ((0.5, "all"), (0.9, "some"), (0.6, "all")) for one in rounds(part[0], evaluated=part[1])
+    ]
+    assert not has_stopped(history, "global", 1)
+    assert has_stopped(rounds(0.9, 0.5, evaluated="cohort"), "global", 1)
+
+
 def test_nobody_trains_on_validation_samples():
     """Exchanging the validation part changes no state and no message; exchanging a training sample does."""
     task, population = build(spiral(algorithm="fedproto"))
@@ -98,7 +107,7 @@ def test_more_rounds_later_are_those_of_an_unbroken_run(tmp_path):
     assert [record.round for record in fewer.history] == [1, 2, 3]
     assert fewer.run.finished
     with pytest.raises(ValueError, match="has gone on to round 6; what its clients were after round 3 is gone"):
-        fewer.trained("last")[0]  # noqa: B018
+        fewer.trained("last")[0]
     assert len(read_run(folder).rounds) == 6
 
 
@@ -126,7 +135,7 @@ def test_validation_can_be_turned_off_and_training_is_then_on_all_samples(tmp_pa
 def test_luck_on_the_test_part_is_not_reported(tmp_path):
     """Random labels: the best of 20 rounds on 100 test samples is above chance (1/2) by luck, the chosen one is not.
 
-    The standard error of an accuracy of 1/2 over 4 seeds of 100 samples is 0.025: the headline stays within two of them.
+    The standard error of an accuracy of 1/2 over 4 seeds of 100 samples is 0.025: the headline stays within two of it.
     The best of twenty rounds, which differ a little, is a few points above.
     """
     random = np.random.default_rng(1)
@@ -175,3 +184,23 @@ def test_counts_of_a_pass_agree_with_torch_on_the_whole_part():
     assert found["bins.logits"][0].sum() == len(y)
     assert float(found["bins.logits"][1].sum()) == pytest.approx(float(logits.softmax(1).amax(1).sum()), rel=1e-6)
     assert int(found["bins.logits"][2].sum()) == int((logits.argmax(1) == y).sum())
+
+
+def test_measures_of_clients_add_up_to_those_of_all(tmp_path):
+    """Log loss weighted by samples is that of all; balanced accuracy and F1 are means over clients."""
+    found = run(spiral(algorithm="fedavg", participation=0.5, evaluate="cohort"), tmp_path).run
+    for record in found.rounds:
+        for part, rules in (("test", record.rules), ("validation", record.validation)):
+            support = getattr(found.population, part).sum(1)
+            for rule in ("logits", "received"):
+                loss, balanced, f1 = (found.measured(record, rule, one, part) for one in ("log_loss", "balanced", "f1"))
+                known = ~np.isnan(loss)
+                assert set(np.flatnonzero(known)) == {id for id in record.cohort if support[id]}
+                assert np.average(loss[known], weights=support[known]) == pytest.approx(rules[rule].log_loss, rel=1e-5)
+                assert balanced[known].mean() == pytest.approx(rules[rule].balanced, rel=1e-5)
+                assert f1[known].mean() == pytest.approx(rules[rule].f1, rel=1e-5)
+    assert np.isnan(found.measured(found.rounds[0], "global", "log_loss")).all()
+    with pytest.raises(
+        ValueError, match="no measure 'loss' beside accuracy; known: balanced, f1, calibration, log_loss"
+    ):
+        found.measured(found.rounds[0], "logits", "loss")

@@ -74,6 +74,16 @@ def test_a_run_at_work_has_more_lines_than_committed_rounds(tmp_path):
     assert not run.finished
 
 
+def test_a_failure_after_the_rounds_that_are_asked_for_is_none_of_theirs(tmp_path):
+    """Four rounds were done and a fifth failed: who asks for four has a finished run, who asks for five does not."""
+    folder = record(tmp_path / "run", rounds=9, done=4)
+    failure({"round": 5, "reason": "It diverged."})(folder)
+    assert read_run(folder).failure.round == 5
+    assert read_run(folder, 5).failure.round == 5
+    assert read_run(folder, 4).failure is None
+    assert read_run(folder, 4).finished
+
+
 def test_the_record_of_another_version_is_refused_in_a_sentence(tmp_path):
     """Format 1 had no field for it."""
     folder = tmp_path / "old"

@@ -133,6 +133,17 @@ def test_a_kill_between_two_best_rounds_loses_neither(writer):
     assert tensors.load(writer.folder / layout.CHOSEN, layout.stamp("key", "server", 2))["state.s"] == 2
 
 
+def test_states_of_a_round_that_was_the_best_go_once_a_better_one_is_the_last(tmp_path):
+    """Validation 0.7, 0.5, 0.9: round 1 is the best until round 3; a worker that had a client before left its state."""
+    with RunWriter(tmp_path / "run", "key") as writer:
+        resumed(writer)
+        for round, validation in ((1, 0.7), (2, 0.5), (3, 0.9)):
+            commit(writer, round, [round, round], validation=validation)
+        (writer.folder / "clients" / "0.1.safetensors").write_bytes(b"left behind")
+    held = {path.name for path in (writer.folder / "clients").iterdir()}
+    assert held == {"0.3.safetensors", "1.3.safetensors"}
+
+
 def test_the_cache_is_bounded_and_the_disk_is_read_for_the_rest(tmp_path):
     """Room for two states of 400 bytes: of three clients, the longest unused one is read from its file again."""
     from protonorm.runs.states import FolderStore

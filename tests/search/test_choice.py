@@ -1,6 +1,8 @@
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from protonorm.runs.reader import Population
 from protonorm.search.choice import Score, winners
 from protonorm.search.grid import Point
 from protonorm.search.heat import sweep_map
@@ -41,6 +43,18 @@ def test_a_score_is_the_mean_over_seeds_of_the_best_validation_round(tmp_path):
     assert found.test.mean == pytest.approx(0.45)
     assert found.rounds == [2, 1]
     assert found.note == ""
+
+
+def test_every_client_counts_the_same_in_validation(tmp_path):
+    """30 of 100 right and 270 of 300: the mean of .3 and .9 is .6, all together would be .75."""
+    counts = np.array([[100], [300]])
+    options = {"clients": 2, "classes": 1, "rounds": 1, "rules": ["global"]}
+    run = made(
+        tmp_path / "run", population=Population(*[counts] * 3), tested=[[30, 270]], validated=[[30, 270]], **options
+    )
+    found = Score(point("a"), {0: Standing("done", run)})
+    assert found.values == {0: 0.6}
+    assert found.test.mean == 0.75
 
 
 def test_test_accuracy_decides_nothing(tmp_path):

@@ -119,6 +119,20 @@ def test_trials_that_fall_behind_are_stopped_and_kept(tmp_path):
     assert best_trial(trials).validation == max(one.validation for one in trials if one.state == "complete")
 
 
+def test_a_trial_is_not_stopped_in_its_last_round(tmp_path):
+    """Optuna would stop it, but all its rounds are run: it can be chosen."""
+    found = search(tmp_path)
+    record = found.run(1) and read_run(found.folder / found.run(1)[0].key).rounds
+    with open_study(found.folder, found.space, 4) as study:
+        trial = study.ask()
+        trial.should_prune = lambda: True
+        follow = tuning._Follower(trial, "global", 4, None)
+        with pytest.raises(tuning._Stop):
+            follow(record[2])
+        follow(record[3])
+    assert follow.rounds == 4
+
+
 def facts(trials):
     return [(one.number, one.values, one.rounds, one.validation, one.state) for one in trials]
 

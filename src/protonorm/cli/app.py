@@ -4,41 +4,13 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from protonorm import __version__
 from protonorm.cli import bench, compare, data, inspect, listing, predict, report, reproduce, run, show, sweep, tune
-from protonorm.core.text import visible
-
-
-@contextmanager
-def _visible_errors() -> Iterator[None]:
-    """Make what typer says of wrong words one line of plain text: it repeats them as they are."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(said := getattr(error, "message", None), str):
-            error.message = visible(said)  # type: ignore[attr-defined]
-        raise
-
-
-class Commands(TyperGroup):
-    """All commands; wrong words never reach the terminal as escape sequences."""
-
-    def make_context(self, *arguments: Any, **options: Any) -> Any:
-        """Read the words before the command's name."""
-        with _visible_errors():
-            return super().make_context(*arguments, **options)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Find the command, read its words, and do it."""
-        with _visible_errors():
-            return super().invoke(ctx)
+from protonorm.cli.commands import Command, Commands
 
 
 app = typer.Typer(
@@ -50,18 +22,18 @@ app = typer.Typer(
     help="Federate different models on different data by sharing prototypes alone.",
 )
 
-app.command()(run.run)
-app.command()(compare.compare)
-app.command()(sweep.sweep)
-app.command()(tune.tune)
-app.command("list")(listing.list_)
-app.command()(show.show)
-app.command()(bench.bench)
-app.command()(inspect.inspect)
-app.command()(predict.export)
-app.command()(predict.predict)
-app.command()(report.report)
-app.command()(reproduce.reproduce)
+app.command(cls=Command)(run.run)
+app.command(cls=Command)(compare.compare)
+app.command(cls=Command)(sweep.sweep)
+app.command(cls=Command)(tune.tune)
+app.command("list", cls=Command)(listing.list_)
+app.command(cls=Command)(show.show)
+app.command(cls=Command)(bench.bench)
+app.command(cls=Command)(inspect.inspect)
+app.command(cls=Command)(predict.export)
+app.command(cls=Command)(predict.predict)
+app.command(cls=Command)(report.report)
+app.command(cls=Command)(reproduce.reproduce)
 app.add_typer(data.data, name="data")
 
 

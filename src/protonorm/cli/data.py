@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
+from protonorm.cli.commands import Command, Commands
 from protonorm.cli.console import print_json, reporting, say
 from protonorm.cli.options import Json
 from protonorm.cli.tables import Column, make_table
 from protonorm.core.text import visible
 
-data = typer.Typer(no_args_is_help=True, help="See which data sets are there, and prepare others.")
+data = typer.Typer(cls=Commands, no_args_is_help=True, help="See which data sets are there, and prepare others.")
 
 Name = Annotated[str, typer.Argument(help="A data set: see `protonorm data list`.")]
 Root = Annotated[
@@ -23,7 +24,7 @@ Check = Annotated[bool, typer.Option("--check/--no-check", help="Refuse archives
 Mirror = Annotated[str | None, typer.Option(help="Address of a folder to download from instead of the official one.")]
 
 
-@data.command("list")
+@data.command("list", cls=Command)
 def list_(root: Root = None, as_json: Json = False) -> None:
     """List the data sets: what is there, what is missing and what to do."""
     with reporting():
@@ -36,7 +37,7 @@ def list_(root: Root = None, as_json: Json = False) -> None:
             say(states_table(found, data_root(root)))
 
 
-@data.command()
+@data.command(cls=Command)
 def prepare(name: Name, source: Archives, root: Root = None, check: Check = True) -> None:
     """Make a data set's file from the official archives in a folder."""
     with reporting():
@@ -46,7 +47,7 @@ def prepare(name: Name, source: Archives, root: Root = None, check: Check = True
         say(summary(path, arrays))
 
 
-@data.command()
+@data.command(cls=Command)
 def download(name: Name, root: Root = None, mirror: Mirror = None, check: Check = True) -> None:
     """Fetch a data set's official archives, and prepare it; a download that stopped goes on."""
     with reporting():

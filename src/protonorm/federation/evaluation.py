@@ -38,6 +38,11 @@ class Tally:
         self._by_class = np.zeros(num_classes, np.int64)  # (K,) samples
         self._rules: dict[str, RuleTally | None] = dict.fromkeys(rules)
 
+    @property
+    def clients(self) -> int:
+        """Count the clients that were evaluated."""
+        return len(self._ids)
+
     def add(self, counts: Counts) -> None:
         """Take in one client's counts, which `check` has found good; under a rule that it lacks it counts as wrong."""
         found = {name: value.numpy() for name, value in under(counts.counts, self.part).items()}
@@ -125,25 +130,36 @@ class RuleTally:
     def accuracy(self, support: Integers, order: Integers) -> Accuracy | None:
         """Condense the rule; sums of fractions are taken in the order of the clients, so that bits agree."""
         surprise, bins = np.array(self._surprise)[order], [one for i in order if (one := self._bins[i]) is not None]
-        whole = int(support.sum())
+        counted = sum(float(one[0].sum()) for one in bins)  # samples of those who have probabilities
         return accuracy_of(
             np.array(self._correct, np.int64),
             support,
             balanced=_mean(np.array(self._balanced)[order]),
             f1=_mean(np.array(self._f1)[order]),
-            log_loss=float(surprise.sum()) / whole if bins and whole else None,
+            log_loss=float(surprise.sum()) / counted if counted else None,
             calibration=calibration_error(np.sum(bins, axis=0)) if bins else None,
         )
 
     def arrays(self, order: Integers) -> dict[str, NDArray[Any]]:
-        """Give the totals by client and by class."""
-        return {
+        """Give the totals by client and by class; log loss and calibration error if anybody has probabilities."""
+        found: dict[str, NDArray[Any]] = {
             f"correct.clients.{self._rule}": np.array(self._correct)[order],
             f"balanced.clients.{self._rule}": np.array(self._balanced, np.float32)[order],
             f"f1.clients.{self._rule}": np.array(self._f1, np.float32)[order],
             f"correct.classes.{self._rule}": self._by_class[0],
             f"predicted.classes.{self._rule}": self._by_class[1],
         }
+        if any(one is not None for one in self._bins):
+            pairs = [(self._surprise[i], self._bins[i]) for i in order]
+            loss = [math.nan if bins is None else _ratio(surprise, bins[0].sum()) for surprise, bins in pairs]
+            error = [math.nan if bins is None else _or_nan(calibration_error(bins)) for _, bins in pairs]
+            found[f"log_loss.clients.{self._rule}"] = np.array(loss, np.float32)
+            found[f"calibration.clients.{self._rule}"] = np.array(error, np.float32)
+        return found
+
+
+def _ratio(total: float, count: float) -> float:
+    return total / count if count else math.nan
 
 
 def _or_nan(value: float | None) -> float:

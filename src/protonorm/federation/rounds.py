@@ -151,6 +151,8 @@ def _train(
         messages = _messages(task, answers, replies, policy.needed(len(cohort)))
         try:
             step = _aggregate(task, point, messages)
+            for _ in messages:  # a method that listens to nobody still waits for everybody
+                pass
         except TooFewReplies as error:
             if attempt == policy.retries:
                 raise TooFewReplies(f"Round {number} does not count: {error} {_tried(policy)}") from None
@@ -169,8 +171,6 @@ def _aggregate(task: Task, point: Checkpoint, replies: Iterator[Reply]) -> Serve
     assert not isinstance(point.state, ByClient)
     with seeded(task.seed, number, SERVER):
         step = task.algorithm.aggregate(task.server(number), point.state, (reply.message for reply in replies))
-    for _ in replies:  # a method that listens to nobody still waits for everybody
-        pass
     return ServerStep(*step)
 
 
@@ -251,7 +251,7 @@ def _outcome(
         "round": point.round + 1,
         "cohort": "all" if len(cohort) == policy.clients else list(cohort),
         "lost": {str(id): reason for id, reason in replies.lost.items()},
-        "evaluated": policy.evaluate if any(accuracies.values()) else "nobody",
+        "evaluated": _who(policy, tallies),
         "metrics": mean_metrics(replies.metrics),
         "rules": accuracies.get("test", {}),
         "validation": accuracies.get("validation", {}),
@@ -262,6 +262,16 @@ def _outcome(
         "prototypes": distances,
     }
     return RoundOutcome(record, arrays, {"round": seconds}, step.figures)
+
+
+def _who(policy: Policy, tallies: Sequence[Tally]) -> Literal["all", "cohort", "some", "nobody"]:
+    """Say who was evaluated; with a quorum, some of those who were asked may not have answered."""
+    counted = {tally.clients for tally in tallies}
+    if counted <= {0}:
+        return "nobody"
+    if counted == {policy.clients}:
+        return "all"
+    return "cohort" if policy.evaluate == "cohort" else "some"
 
 
 def _check_message(task: Task, message: Tensors, number: int) -> None:

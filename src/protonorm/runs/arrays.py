@@ -22,8 +22,9 @@ from protonorm.files import BLANK, check_seal, damaged, read_sealed, replace, se
 Arrays = dict[str, NDArray[Any]]
 
 PARTS = ("validation", "test")  # of the samples, that are evaluated
-SHARES = ("balanced", "f1")  # measures from 0 to 1; NaN for a client without samples
-MEASURES = ("support", "correct", "predicted", *SHARES)
+SHARES = ("balanced", "f1", "calibration")  # measures from 0 to 1; NaN for a client without samples
+BESIDE = (*SHARES, "log_loss")  # measures of a client beside its accuracy
+MEASURES = ("support", "correct", "predicted", *BESIDE)
 
 
 def encode_arrays(arrays: Mapping[str, NDArray[Any]], stamp: str) -> bytes:
@@ -65,8 +66,9 @@ def unfit(evaluation: Arrays, clients: int, classes: int) -> list[str]:
         size, support = sizes.get(unit, -1), evaluation.get(f"{part}.support.{unit}", np.zeros(0))
         if part not in PARTS or kind not in MEASURES:
             return False
-        if kind in SHARES:
-            return array.shape == (size,) and array.dtype.kind == "f" and not bool(((array < 0) | (array > 1)).any())
+        if kind in BESIDE:
+            most = 1 if kind in SHARES else np.finfo(np.float32).max
+            return array.shape == (size,) and array.dtype.kind == "f" and not bool(((array < 0) | (array > most)).any())
         below = kind != "correct" or (support.shape == array.shape and bool((array <= support).all()))
         return _counts(array, size) and below
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from protonorm.files import damaged, format_of, read_lines, unsealed
 from protonorm.runs import layout
 from protonorm.runs.accuracy import accuracy_of, majority_correct
-from protonorm.runs.arrays import Arrays, decode_arrays, read_arrays, unfit
+from protonorm.runs.arrays import BESIDE, Arrays, decode_arrays, read_arrays, unfit
 from protonorm.runs.layout import committed, refuse_rounds_without, snapshot_rounds, stamp
 from protonorm.runs.schema import FORMAT, Accuracy, Failure, Provenance, RoundRecord, RunInfo, Seconds
 
@@ -116,6 +116,15 @@ class Run:
     def by_client(self, record: RoundRecord, rule: str, part: str = "test") -> Shares:
         """Give each client's accuracy (M,) in a round; NaN for one that has no sample or was not evaluated."""
         return self._shares(record, rule, part, "clients", self.info.experiment.clients)
+
+    def measured(self, record: RoundRecord, rule: str, measure: str, part: str = "test") -> Shares:
+        """Give each client's `balanced`, `f1`, `log_loss` or `calibration` (M,) in a round; NaN where there is none."""
+        if measure not in BESIDE:
+            raise ValueError(f"There is no measure {measure!r} beside accuracy; known: {', '.join(BESIDE)}.")
+        found, values = self.arrays(record), np.full(self.info.experiment.clients, np.nan)
+        if (known := found.get(f"{part}.{measure}.clients.{rule}")) is not None:
+            values[found.get("ids", np.arange(len(values)))] = known
+        return values
 
     def by_class(self, record: RoundRecord, rule: str, part: str = "test") -> Shares:
         """Give each class's accuracy (K,) in a round, over all clients that were evaluated; NaN where there is none."""
@@ -236,7 +245,8 @@ def choose_round(rounds: Sequence[RoundRecord], rule: str) -> Choice | None:
 
 def has_stopped(rounds: Sequence[RoundRecord], rule: str, patience: int | None) -> bool:
     """Tell whether so many evaluations in a row had no better mean validation accuracy than the best before."""
-    known = [found.mean for record in rounds if (found := record.validation.get(rule))]
+    everybody = [record for record in rounds if record.evaluated == "all"]  # means over other clients tell nothing
+    known = [found.mean for record in everybody or rounds if (found := record.validation.get(rule))]
     return patience is not None and bool(known) and len(known) - 1 - int(np.argmax(known)) >= patience
 
 
@@ -250,11 +260,11 @@ def read_run(folder: Path, rounds: int | None = None) -> Run:
     if not (folder / layout.INFO).exists():
         raise ValueError(f"{folder} is not a run: it has no {layout.INFO}.")
     info = read_info(folder / layout.INFO)
-    found = _read_rounds(folder, info.key)
+    found, failure = _read_rounds(folder, info.key), _read_failure(folder)
     if rounds is not None and rounds < info.experiment.rounds:
         info = info.model_copy(update={"experiment": info.experiment.model_copy(update={"rounds": rounds})})
-        found = found[:rounds]
-    return Run(folder, info, found, _read_failure(folder))
+        found, failure = found[:rounds], failure if failure and failure.round <= rounds else None
+    return Run(folder, info, found, failure)
 
 
 def read_info(path: Path) -> RunInfo:

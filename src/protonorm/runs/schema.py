@@ -154,7 +154,7 @@ class RoundRecord(Part):
     round: Annotated[int, Ge(1)]
     cohort: Annotated[list[Whole], MinLen(1)] | Literal["all"]
     lost: dict[str, str] = Field(default_factory=dict)  # clients that did not answer, by number, and why
-    evaluated: Literal["all", "cohort", "nobody"]
+    evaluated: Literal["all", "cohort", "some", "nobody"]  # some: clients that were asked did not answer
     metrics: dict[str, Number]  # what clients reported, averaged over those that replied: usually `loss`
     rules: dict[str, Accuracy | None]  # on the test parts: None for a rule that does not exist yet; {} if not evaluated
     validation: dict[str, Accuracy | None]  # the same on the validation parts; {} also where there are none

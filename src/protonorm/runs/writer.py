@@ -160,7 +160,9 @@ class RunWriter:
             leftover.unlink(missing_ok=True)
         if self._trained is None:
             return
-        self.store.tidy([set(pair) for pair in zip(self._trained, self._chosen_trained or self._trained, strict=True)])
+        best_is_last = self.chosen in (0, len(self._rounds))  # then what was the best before is no longer needed
+        best = self._trained if best_is_last else self._chosen_trained or self._trained
+        self.store.tidy([set(pair) for pair in zip(self._trained, best, strict=True)])
         kept = snapshot_rounds(len(self._rounds))
         for path in (self.folder / layout.PROTOTYPES).glob("*.safetensors"):
             if path.stem.isdigit() and int(path.stem) not in kept:
