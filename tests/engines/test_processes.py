@@ -145,10 +145,10 @@ def test_nothing_lists_the_folder_of_clients_in_a_round(tmp_path, monkeypatch):
     counts = []
     for rounds in (2, 6):
         seen.clear()
-        result = run(spiral(rounds=rounds), out=tmp_path)
+        result = run(spiral(rounds=rounds), out=tmp_path / str(rounds))
         counts.append(len(seen))
         kept = {rounds, result.run.chosen.record.round}
-        held = (run_folder(spiral(rounds=rounds), tmp_path) / "clients").iterdir()
+        held = (run_folder(spiral(rounds=rounds), tmp_path / str(rounds)) / "clients").iterdir()
         assert {path.name for path in held} == {f"{id}.{round}.safetensors" for id in range(6) for round in kept}
     assert counts[0] == counts[1]  # only at the beginning and at the end
 

@@ -123,6 +123,32 @@ def test_early_stopping_ends_a_run_which_then_is_finished(tmp_path):
         spiral(validation=0, early_stopping=2)
 
 
+def test_more_rounds_of_a_run_that_ended_early_are_none(tmp_path):
+    """Its record is then that of a run that was asked for all of them at once, but for what was asked."""
+    settings = {"early_stopping": 1, "lr": 0.02, "algorithm": "local"}
+    done = len(run(spiral(rounds=40, **settings), tmp_path / "once").history)
+    run(spiral(rounds=done, **settings), tmp_path / "later")
+    later = run(spiral(rounds=40, **settings), tmp_path / "later")
+    assert len(later.history) == done < 39
+    assert (later.run.info.experiment.rounds, later.run.finished, later.run.stopped_early) == (40, True, True)
+    earlier = run(spiral(rounds=done - 1, **settings), tmp_path / "later").run
+    assert (len(earlier.rounds), earlier.info.experiment.rounds, earlier.finished) == (done - 1, done - 1, True)
+    assert not earlier.stopped_early
+
+
+@pytest.mark.parametrize(("engine", "workers"), [("serial", None), ("processes", 2)])
+def test_states_of_a_round_that_is_no_longer_the_best_are_not_left_behind(tmp_path, engine, workers):
+    """A run goes on after its best round, and a later one becomes the best: the states of the first must go."""
+    experiment = spiral(algorithm="fedproto", control="solo", lr=0.02, seed=7, rounds=6)
+    whole = run(experiment, tmp_path / "whole")
+    means = [record.validation["global"].mean for record in whole.history]
+    assert whole.run.chosen.record.round == 6
+    assert max(means[:4]) == means[2] > means[3]  # after four rounds it was the third
+    run(spiral(algorithm="fedproto", control="solo", lr=0.02, seed=7, rounds=4), tmp_path / "later")
+    run(experiment, tmp_path / "later", engine=engine, workers=workers)
+    assert contents(run_folder(experiment, tmp_path / "later")) == contents(run_folder(experiment, tmp_path / "whole"))
+
+
 def test_validation_can_be_turned_off_and_training_is_then_on_all_samples(tmp_path):
     result = run(spiral(validation=0), tmp_path)
     assert all(record.validation == {} for record in result.history)

@@ -200,7 +200,7 @@ def test_a_run_that_died_at_any_operation_ends_as_an_unbroken_one(tmp_path):
 def test_long_death_at_any_operation(tmp_path, name):
     found, bad = deaths(spiral(**EXPERIMENTS[name]), tmp_path, every if name in ("protonorm", "quorum") else sampled)
     tell(f"{name}: {found} deaths at single operations")
-    assert found > 70
+    assert found > 50
     assert not bad, "\n".join(bad)
 
 
@@ -262,7 +262,8 @@ def test_long_kill_9_at_random_moments(tmp_path):
         )
 
     began = time.monotonic()
-    assert start().wait(300) == 0
+    with start() as process:
+        assert process.wait(300) == 0
     whole = time.monotonic() - began
     chance, kills, done, bad = random.Random(0), 0, 0, []
     shutil.rmtree(out)

@@ -256,12 +256,16 @@ def _pooled(record: RoundRecord, rule: str) -> float:
 
 
 def read_run(folder: Path, rounds: int | None = None) -> Run:
-    """Read a run's folder; of a run that has more rounds than asked for, the first so many."""
+    """Read a run's folder; of a run that has more rounds than asked for, the first so many.
+
+    One that ended early is the same run whatever number of rounds beyond its end is asked for.
+    """
     if not (folder / layout.INFO).exists():
         raise ValueError(f"{folder} is not a run: it has no {layout.INFO}.")
     info = read_info(folder / layout.INFO)
     found, failure = _read_rounds(folder, info.key), _read_failure(folder)
-    if rounds is not None and rounds < info.experiment.rounds:
+    ended = has_stopped(found, info.headline, info.early_stopping)  # more rounds would change nothing
+    if rounds is not None and (rounds < info.experiment.rounds or ended):
         info = info.model_copy(update={"experiment": info.experiment.model_copy(update={"rounds": rounds})})
         found, failure = found[:rounds], failure if failure and failure.round <= rounds else None
     return Run(folder, info, found, failure)

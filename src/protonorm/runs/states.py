@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -64,7 +64,8 @@ class FolderStore:
         self.folder = folder
         self.key = key
         self._cache = StateCache(cache)
-        self._known: dict[int, set[int]] = {}  # rounds of each client whose files were read or written here
+        self._known: dict[int, set[int]] = {}  # rounds of each client whose files were found, read or written here
+        self._listed = False  # whether the folder was looked through
 
     def load(self, id: int, round: int) -> Tensors:
         """Read a client's state after a round."""
@@ -82,10 +83,14 @@ class FolderStore:
         self._cache.put(id, round, state)
 
     def keep_only(self, id: int, round: int, chosen: int = 0) -> None:
-        """Drop the states of a client that were read or written here, but the one after a round and that of the best.
+        """Drop the states of a client, but the one after a round and that of the best.
 
-        That of the best round is the newest one that is not after it.
+        That of the best round is the newest one that is not after it. States of an earlier process are found too.
         """
+        if not self._listed:
+            for owner, other, _ in self._files():
+                self._known.setdefault(owner, set()).add(other)
+            self._listed = True
         known = self._known.get(id, set())
         best = max((other for other in known if other <= chosen), default=round)
         for other in known - {round, best}:
@@ -94,10 +99,15 @@ class FolderStore:
 
     def tidy(self, kept: Sequence[Collection[int]]) -> None:
         """Remove what nobody can need any more, given the rounds of each client whose states are kept."""
-        for path in self.folder.glob("*.safetensors"):
-            match = re.fullmatch(r"(\d+)\.(\d+)\.safetensors", path.name)
-            if match and int(match[1]) < len(kept) and int(match[2]) not in kept[int(match[1])]:
+        for id, round, path in self._files():
+            if id < len(kept) and round not in kept[id]:
                 path.unlink(missing_ok=True)
+
+    def _files(self) -> Iterator[tuple[int, int, Path]]:
+        """List the files of the folder: of which client, after which round."""
+        for path in self.folder.glob("*.safetensors"):
+            if match := re.fullmatch(r"(\d+)\.(\d+)\.safetensors", path.name):
+                yield int(match[1]), int(match[2]), path
 
     def _path(self, id: int, round: int) -> Path:
         return self.folder / f"{id}.{round}.safetensors"
