@@ -10,8 +10,7 @@ import torch
 from protonorm.algorithms import ALGORITHMS
 from protonorm.core import Order, seeded
 from protonorm.federation.client import train_step
-from protonorm.federation.rounds import Policy
-from protonorm.federation.rounds import begin
+from protonorm.federation.rounds import Policy, begin
 from protonorm.session.build import build
 from tests.contract.playing import played, same, server_step
 from tests.support import contents, run, run_folder, spiral

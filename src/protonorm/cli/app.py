@@ -12,7 +12,6 @@ from protonorm import __version__
 from protonorm.cli import bench, compare, data, inspect, listing, predict, report, reproduce, run, show, sweep, tune
 from protonorm.cli.commands import Command, Commands
 
-
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,

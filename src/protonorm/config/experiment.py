@@ -272,7 +272,7 @@ class Experiment(BaseModel):
     @property
     def depends_on_rounds(self) -> bool:
         """Tell whether what happens in a round depends on how many there will be; if not, more can be run later."""
-        last_is_extra = self.rounds % self.evaluate_every != 0  # the last round is evaluated only because it is the last
+        last_is_extra = self.rounds % self.evaluate_every != 0  # it is evaluated only because it is the last
         return bool(self.algorithm.depends_on_rounds or self.lr_schedule.depends_on_rounds or last_is_extra)
 
     @cached_property
