@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from protonorm.session.running import run
     from protonorm.tensors import Tensors
 
-__version__ = "0.1.0"
+    __version__: str
 
 # Where each public name lives: looked up on first use, so that `import protonorm` loads no torch. The classes of the
 # algorithms are found in their table.
@@ -106,12 +106,23 @@ __all__ = [
 
 
 def __getattr__(name: str) -> "Any":
+    if name == "__version__":
+        return _version()
     if name in _PLACES:
         return getattr(import_module(f"protonorm.{_PLACES[name]}"), name)
     for entry in import_module("protonorm.algorithms").ALGORITHMS.values():
         if entry.target.endswith(f":{name}"):
             return entry.load()
     raise AttributeError(f"module 'protonorm' has no attribute {name!r}")
+
+
+def _version() -> str:
+    """Give the version that was installed, which is that of a git tag; a mere folder of sources has none."""
+    metadata = import_module("importlib.metadata")
+    try:
+        return str(metadata.version("protonorm"))
+    except metadata.PackageNotFoundError:
+        return "0+unknown"
 
 
 def __dir__() -> list[str]:

@@ -125,6 +125,16 @@ def test_a_damaged_run_has_a_note_and_takes_the_gain_with_it(tmp_path):
     assert found["none", "global"].local is None
 
 
+def test_runs_that_share_a_seed_have_a_mean_and_no_interval(tmp_path):
+    """Two partitions with seed 0: 3/4 in the third of three rounds, 1/2 in the only one of a single."""
+    parts = [{"name": "iid", "seed": seed} for seed in (1, 2)]
+    runs = [made(tmp_path / f"{seed}", rounds=seed, rules=["logits"], partition=parts[seed // 3]) for seed in (1, 3)]
+    found = table(protonorm=runs)["protonorm", "logits"]
+    assert found.seeds == (0, 0)
+    assert found.cells["accuracy"].interval is None
+    assert found.cells["accuracy"].std > 0
+
+
 @pytest.fixture
 def several(tmp_path):
     """Three methods and Local with two seeds; two clients of 100 samples with so many right answers."""

@@ -99,6 +99,29 @@ def test_runs_that_share_a_seed_have_no_interval(method):
     assert (found.interval, found.no_interval) == (None, "runs share a seed")
 
 
+def test_one_of_three_runs_that_repeats_a_seed_tells_nothing_apart(method):
+    """Every case of `top` is .3 above, but two of the three runs are not independent."""
+    groups = {
+        "top": method("top", [[60, 70]] * 3, seeds=[0, 1, 1]),
+        "low": method("low", [[30, 40]] * 3, seeds=[0, 1, 1]),
+    }
+    assert not_distinguishable("top", groups) == {"low": "runs share a seed"}
+
+
+def test_each_side_is_judged_by_its_own_headline_rule(method):
+    """The method by its prototypes, (60, 70) right, Local by its logits, (50, 50); other rules have half of that."""
+    groups = {
+        "up": method("up", [[60, 70]]),
+        "local": method("local", [[50, 50]], rules=["logits"]),
+    }
+    found = against_local(groups)["up"]
+    assert found.transfer.mean == pytest.approx(0.15)
+    other = against_local(
+        {"up": method("up", [[60, 70]], rules=["logits", "global"]), "local": method("local", [[50, 50]])}
+    )
+    assert other["up"].transfer.mean == pytest.approx(0.15)
+
+
 def test_what_a_method_cannot_be_told_apart_from(method):
     """Differences to `far` are .3 and more in all cases, to `near` ±.1; one seed tells nothing."""
     groups = {

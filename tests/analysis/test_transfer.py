@@ -55,9 +55,9 @@ def test_the_worst_tenth_is_rounded_up():
 
 
 def test_runs_count_alike_in_the_mean_and_cases_in_the_shares():
-    """Run means .1, .4 and .7: mean and median .4; of 2 + 2 + 4 cases, the four of the last are half."""
-    found = measure([np.array([0.0, 0.2]), np.array([0.4, 0.4]), np.array([0.8, 0.8, 0.8, 0.4])])
-    assert (found.mean, found.median) == pytest.approx((0.4, 0.4))
+    """Run means .1, .3 and .8: mean .4, median .3; of the 2 + 2 + 4 cases, whose mean is .5 and median .6, 7 gain."""
+    found = measure([np.array([0.0, 0.2]), np.array([0.2, 0.4]), np.array([0.8, 0.8, 0.8, 0.8])])
+    assert (found.mean, found.median) == pytest.approx((0.4, 0.3))
     assert found.benefit == 7 / 8
     assert found.seeds == 3
 

@@ -52,6 +52,10 @@ def test_how_rounds_were_chosen():
         ([(0, 1, 2), ()], "± is half of the 95 % interval of the mean over 3 seeds (Student's t)."),
         ([(0, 1), (0, 1, 2)], "± is half of the 95 % interval of the mean over 2 to 3 seeds (Student's t)."),
         ([()], ""),
+        (
+            [(0, 1), (2, 2)],
+            "Some runs of a method share a seed: they are not independent, and there is no interval of their mean.",
+        ),
     ],
 )
 def test_what_the_spread_is(seeds, wanted):
@@ -69,6 +73,13 @@ def test_what_the_spread_is(seeds, wanted):
 )
 def test_a_number_is_bold_only_with_a_reason(alike, wanted):
     assert why_bold([row("b"), row("a", leads=True, alike=alike)]).endswith(wanted)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "end"), [(range(4), "With fewer than 5 seeds that is a hint."), (range(5), "method.")]
+)
+def test_a_bold_number_of_few_seeds_is_a_hint(seeds, end):
+    assert why_bold([row("b"), row("a", leads=True, seeds=tuple(seeds))]).endswith(end)
 
 
 def test_nothing_is_said_of_bold_numbers_where_there_is_one_method():

@@ -110,3 +110,10 @@ def test_at_least_one_client_is_drawn():
     assert spiral(participation=0.01).cohort_size == 1
     assert spiral(participation=0.5).cohort_size == 3
     assert pn.Experiment(clients=10, participation=0.3).cohort_size == 3  # 0.3·10 is a little below 3 in binary
+
+
+def test_a_last_round_that_is_evaluated_only_because_it_is_the_last_needs_a_run_of_its_own():
+    """Every 5th round: 50 and 100 rounds agree in what the first 50 leave behind; every 7th: round 50 is extra."""
+    for every, same in ((5, True), (7, False)):
+        keys = {pn.Experiment(rounds=rounds, evaluate_every=every).key for rounds in (50, 100)}
+        assert (len(keys) == 1) is same

@@ -355,6 +355,21 @@ def test_serial_and_processes_give_the_same_bytes(tmp_path):
     assert contents(run_folder(tiny(**ALL), one)) == contents(run_folder(tiny(**ALL), other))
 
 
+def test_a_run_that_was_stopped_after_every_round_goes_on_to_the_same_bytes(tmp_path):
+    """Neither moments of an optimiser nor the place in a schedule are lost: moments are new in every round anyway."""
+
+    def stop(round):
+        raise KeyboardInterrupt
+
+    experiment = tiny(**ALL | {"rounds": 3})
+    run(experiment, tmp_path / "whole")
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run(experiment, tmp_path / "broken", watch=stop)
+    run(experiment, tmp_path / "broken")
+    assert contents(run_folder(experiment, tmp_path / "broken")) == contents(run_folder(experiment, tmp_path / "whole"))
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

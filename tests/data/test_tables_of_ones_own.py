@@ -52,6 +52,20 @@ def test_text(tmp_path):
     assert Table(path, text="body", unit="characters").load().inputs.shape == (4, 15)
 
 
+def test_whole_numbers_beyond_64_bits_are_numbers_and_endless_ones_are_refused(tmp_path):
+    """2⁷⁰ and 2⁷¹ have mean 1.5·2⁷⁰ and deviation 2⁶⁹; 10⁴⁰⁰ is more than any number of the machine."""
+    rows = "".join(f"{2**70 * (1 + i % 2)},{'xy'[i % 2]}\n" for i in range(60))
+    path = written(tmp_path, f"id,label\n{rows}")
+    assert Table(path).load().inputs[:2].tolist() == [[-1], [1]]
+    path = written(tmp_path, f"id,label\n{rows}{10**400},x\n", "endless.csv")
+    with pytest.raises(ValueError, match=r"The column 'id' of .*endless.csv holds too large numbers\."):
+        Table(path).load()
+    words = "".join(f"w{i},x\nv{i},y\n" for i in range(30))
+    path = written(tmp_path, f"word,label\n{words}{10**400},x\n", "words.csv")
+    with pytest.raises(ValueError, match=r"has 61 different words, and 50 at most are allowed; leave it out"):
+        Table(path).load()
+
+
 @pytest.mark.parametrize(("separator", "sign"), [("semicolon", ";"), ("tab", "\t")])
 def test_separators_and_a_byte_order_mark(tmp_path, separator, sign):
     path = written(tmp_path, b"\xef\xbb\xbf" + FLOWERS.replace(",", sign).encode())

@@ -92,13 +92,19 @@ def random_counts(id, random, classes=4):
     size = int(random.integers(1, 30))
     labels = random.choice(random.choice(classes, int(random.integers(1, classes + 1)), replace=False), size)
     logits = torch.from_numpy(random.normal(0, 3, (size, classes)))
+    found = counted(logits, labels) | {"unseen": torch.tensor(0)}
+    return Counts(id, {f"test.{name}": value for name, value in found.items()}), labels, logits.softmax(1).numpy()
+
+
+def counted(logits, labels):
+    """Count the answers of a network that gives these logits (N, K) for samples with these labels (N,)."""
 
     class Fixed:
         def scores(self, client, state, message, x):
             return {"logits": x}
 
     class Nobody:
-        device, num_classes = "cpu", classes
+        device, num_classes = "cpu", logits.shape[1]
 
         def load(self, state):
             return torch.nn.Identity()
@@ -106,9 +112,8 @@ def random_counts(id, random, classes=4):
         def autocast(self):
             return nullcontext()
 
-    samples = Samples(logits, torch.from_numpy(labels), torch.arange(size))
-    found = count_answers(Fixed(), Nobody(), samples, {}, {}) | {"unseen": torch.tensor(0)}
-    return Counts(id, {f"test.{name}": value for name, value in found.items()}), labels, logits.softmax(1).numpy()
+    samples = Samples(logits, torch.as_tensor(labels), torch.arange(len(labels)))
+    return count_answers(Fixed(), Nobody(), samples, {}, {})
 
 
 def expected_calibration(labels, shares):
@@ -153,3 +158,12 @@ def test_who_lacks_a_rule_does_not_lower_its_log_loss():
     assert tally.accuracies()["logits"].log_loss == 0.5
     assert tally.arrays()["test.log_loss.clients.logits"].tolist() == pytest.approx([0.5, np.nan], nan_ok=True)
     assert tally.arrays()["test.calibration.clients.logits"].tolist() == pytest.approx([0.4, np.nan], nan_ok=True)
+
+
+def test_a_probability_of_almost_nothing_counts_as_a_trillionth():
+    """p = e⁻¹⁰⁰ and p = 0 count as 10⁻¹²: −log is 27.631021 each, and so it is without numbers at all."""
+    scores = torch.tensor([[0.0, 100.0], [-torch.inf, 0.0], [torch.nan, torch.nan]], dtype=torch.float64)
+    found = counted(scores, [0, 0, 0])
+    assert float(found["surprise.logits"]) == pytest.approx(3 * 27.631021, abs=1e-5)
+    assert float(found["bins.logits"][0].sum()) == 3
+    assert bool(found["bins.logits"].isfinite().all())

@@ -8,6 +8,7 @@ import protonorm as pn
 from protonorm.federation.client import count_answers
 from protonorm.runs.accuracy import balanced_accuracy, calibration_error, macro_f1
 from protonorm.runs.reader import choose_round, has_stopped, read_run
+from protonorm.runs.states import stray_states
 from protonorm.session.build import build
 from tests.contract.playing import outcome, same
 from tests.runs.records import outcome as recorded
@@ -147,6 +148,26 @@ def test_states_of_a_round_that_is_no_longer_the_best_are_not_left_behind(tmp_pa
     run(spiral(algorithm="fedproto", control="solo", lr=0.02, seed=7, rounds=4), tmp_path / "later")
     run(experiment, tmp_path / "later", engine=engine, workers=workers)
     assert contents(run_folder(experiment, tmp_path / "later")) == contents(run_folder(experiment, tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("settings", [{}, {"participation": 0.5}, {"lr": 0.2}], ids=str)
+def test_a_run_that_is_killed_after_its_last_round_is_tidied_by_the_next_look(tmp_path, settings):
+    """States of the round before stay behind if nobody hears that the last one is final; the next call removes them."""
+    experiment = spiral(**{"algorithm": "fedproto", "lr": 0.02, "rounds": 4} | settings)
+    whole = run(experiment, tmp_path / "whole")
+    assert not stray_states(whole.run)
+    folder, before = run_folder(experiment, tmp_path / "killed"), {}
+
+    def keep(round):
+        if round.number == 3:
+            before.update({path.name: path.read_bytes() for path in (folder / "clients").iterdir()})
+
+    run(experiment, tmp_path / "killed", watch=keep)
+    for name, content in before.items():  # as if the engine had not heard of the last commit
+        (folder / "clients" / name).write_bytes(content)
+    assert stray_states(read_run(folder))
+    run(experiment, tmp_path / "killed")
+    assert contents(folder) == contents(run_folder(experiment, tmp_path / "whole"))
 
 
 def test_validation_can_be_turned_off_and_training_is_then_on_all_samples(tmp_path):

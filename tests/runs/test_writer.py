@@ -144,6 +144,22 @@ def test_states_of_a_round_that_was_the_best_go_once_a_better_one_is_the_last(tm
     assert held == {"0.3.safetensors", "1.3.safetensors"}
 
 
+def test_a_process_drops_states_that_an_earlier_one_left(tmp_path):
+    """Rounds 1 and 3 are on disk, 1 being the best; then round 4 is the last and 3 goes, then 5 is the best of all."""
+    from protonorm.runs.states import FolderStore
+
+    def held():
+        return sorted(path.name for path in tmp_path.glob("*.safetensors"))
+
+    for round in (1, 3):
+        FolderStore(tmp_path, "key").save(7, round, {"w": torch.ones(1)})
+    store = FolderStore(tmp_path, "key")
+    for round, chosen, left in ((4, 1, [1, 4]), (5, 5, [5])):
+        store.save(7, round, {"w": torch.ones(1)})
+        store.keep_only(7, round, chosen)
+        assert held() == [f"7.{one}.safetensors" for one in left]
+
+
 def test_the_cache_is_bounded_and_the_disk_is_read_for_the_rest(tmp_path):
     """Room for two states of 400 bytes: of three clients, the longest unused one is read from its file again."""
     from protonorm.runs.states import FolderStore

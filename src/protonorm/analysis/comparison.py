@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from protonorm.analysis.contrasts import against_local, against_solo, not_distinguishable
 from protonorm.analysis.labels import data_settings, labels
 from protonorm.analysis.row import COLUMNS, MAJORITY, RULES, Cell, Reported, Row, Unread, best, csv_text
-from protonorm.analysis.statistics import mean_interval
+from protonorm.analysis.statistics import mean_interval, share_a_seed
 from protonorm.runs.reader import Run
 
 __all__ = [
@@ -93,7 +93,8 @@ def _method_rows(method: str, found: Sequence[Run | Unread]) -> list[Row]:
 
 def _row(method: str, rule: str, headline: bool, runs: Sequence[Run], unread: Sequence[Unread]) -> Row:
     found = [one for run in runs if (one := reported(run, rule))]
-    cells = {name: _cell([number(one) for one in found]) for name, (_, number) in COLUMNS.items()}
+    repeated = share_a_seed([one.seed for one in found])
+    cells = {name: _cell([number(one) for one in found], repeated) for name, (_, number) in COLUMNS.items()}
     known = [(one.seed, one.choice) for one in found if one.choice and one.chosen]
     return Row(
         method,
@@ -126,6 +127,9 @@ def _majority_row(runs: Sequence[Run], name: str) -> Row:
     return Row(f"majority ({name})" if name else "majority", MAJORITY, True, cells)
 
 
-def _cell(values: Sequence[float | None]) -> Cell | None:
+def _cell(values: Sequence[float | None], repeated: bool = False) -> Cell | None:
+    """Average over runs; those that share a seed are not independent, and have no interval."""
     known = [value for value in values if value is not None]
-    return Cell(fmean(known), stdev(known) if len(known) > 1 else None, mean_interval(known)) if known else None
+    if not known:
+        return None
+    return Cell(fmean(known), stdev(known) if len(known) > 1 else None, None if repeated else mean_interval(known))

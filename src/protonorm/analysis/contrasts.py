@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from protonorm.analysis.pairing import Pairs, is_local, is_solo, pair_runs, same_but_control, same_clients
-from protonorm.analysis.statistics import bootstrap_interval, verdict
+from protonorm.analysis.statistics import bootstrap_interval, share_a_seed, verdict
 from protonorm.analysis.transfer import Gains, Transfer, corrected, gains_of, measure, points
 from protonorm.runs.reader import Run
 
@@ -53,7 +53,7 @@ def _alike(gains: Gains, margin: float) -> str:
         return f"they differ in {gains.missing}"
     if len(set(gains.seeds)) < 2:
         return "one seed has no interval"
-    if len(set(gains.seeds)) < len(gains.seeds):
+    if share_a_seed(gains.seeds):
         return "runs share a seed"
     interval = bootstrap_interval(gains.gains, gains.samples)
     if interval is None:
@@ -70,8 +70,7 @@ def _nearest(
     for name, others in references.items():
         gains = _gains(pair_runs(runs, others, differ))
         if not gains.missing:
-            repeated = len(set(gains.seeds)) < len(gains.seeds)
-            return Contrast(name, measure(gains.gains, margin, repeated=repeated))
+            return Contrast(name, measure(gains.gains, margin, repeated=share_a_seed(gains.seeds)))
         found = found or Contrast(name, None, gains.missing)
     return found
 

@@ -112,6 +112,11 @@ def verdict(interval: Interval, margin: float = 0.0) -> Verdict:
     return "practically equal" if -margin <= interval.low and interval.high <= margin else "not distinguishable"
 
 
+def share_a_seed(seeds: Sequence[int]) -> bool:
+    """Tell whether runs share a seed: then they are not independent, and there is neither interval nor test."""
+    return len(set(seeds)) < len(seeds)
+
+
 def _table(rows: Sequence[Numbers]) -> Numbers:
     """Put rows of different lengths into one array, with zeros at their ends."""
     table = np.zeros((len(rows), max(map(len, rows))))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from protonorm.analysis.contrasts import Contrast
 from protonorm.analysis.row import RULES, Row
+from protonorm.analysis.statistics import share_a_seed
 from protonorm.analysis.transfer import who_gains
 
 CHOSEN = {  # how the reported round was chosen
@@ -18,8 +19,6 @@ VERDICTS = (
     "better or worse: the whole interval lies above or below zero; not distinguishable: it holds zero, and more seeds "
     "may tell; practically equal: all of it is too near to zero to matter"
 )
-
-
 FEW = 5  # seeds below which the bootstrap's interval may be much too narrow (docs/statistics.md)
 
 
@@ -40,6 +39,8 @@ def what_spread_is(table: Sequence[Row]) -> str:
         return ""
     if counts == [1]:
         return "One seed: there is no interval, and nothing says whether a difference is chance."
+    if any(share_a_seed(row.seeds) for row in table if row.headline):
+        return "Some runs of a method share a seed: they are not independent, and there is no interval of their mean."
     several = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return f"± is half of the 95 % interval of the mean over {several} seeds (Student's t)."
 
@@ -50,7 +51,8 @@ def why_bold(table: Sequence[Row]) -> str:
     if top is None:
         return ""
     if top.stands_out:
-        return f"Bold: the accuracy of {top.method} can be told apart from that of every other method."
+        hint = f" With fewer than {FEW} seeds that is a hint." if 0 < len(top.seeds) < FEW else ""
+        return f"Bold: the accuracy of {top.method} can be told apart from that of every other method.{hint}"
     reasons = dict.fromkeys(top.alike.values())
     if len(reasons) == 1:
         told = f"{_listed(list(top.alike))} ({next(iter(reasons))})"

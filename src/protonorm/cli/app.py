@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from protonorm import __version__
 from protonorm.cli import bench, compare, data, inspect, listing, predict, report, reproduce, run, show, sweep, tune
 from protonorm.cli.commands import Command, Commands
 
@@ -39,6 +38,8 @@ app.add_typer(data.data, name="data")
 def show_version(wanted: bool) -> None:
     """Print the version and stop."""
     if wanted:
+        from protonorm import __version__  # takes time to look up
+
         sys.stdout.write(f"protonorm {__version__}\n")
         raise typer.Exit
 

@@ -11,7 +11,8 @@ import torch
 
 from protonorm import tensors
 from protonorm.files import damaged
-from protonorm.runs.layout import stamp
+from protonorm.runs.layout import CLIENTS, stamp
+from protonorm.runs.reader import Run
 from protonorm.tensors import Tensors, nbytes
 
 CACHE = 2**29  # bytes of states that a process keeps in memory
@@ -24,6 +25,26 @@ def trained_rounds(server: Tensors, clients: int, rounds: int, path: Path) -> li
     if found is None or not possible or bool(((found < 0) | (found > rounds)).any()):
         raise damaged(path, f"it does not say in which of {rounds} rounds each of {clients} clients trained last")
     last: list[int] = found.tolist()
+    return last
+
+
+def stray_states(run: Run) -> bool:
+    """Tell whether states lie in a run's folder that nobody needs: neither those of the last round nor of the best."""
+    best = run.chosen.record.round if run.chosen and run.chosen.by == "validation" else 0
+    kept = [_last_trained(run, done) for done in (len(run.rounds), best)]
+    files = FolderStore(run.folder / CLIENTS, run.info.key).files()
+    return any(round not in (kept[0].get(id), kept[1].get(id)) for id, round, _ in files)
+
+
+def _last_trained(run: Run, done: int) -> dict[int, int]:
+    """Find from the record in which of so many rounds each client trained last; those that never did are left out."""
+    last: dict[int, int] = {}
+    clients = run.info.experiment.clients
+    for record in reversed(run.rounds[:done]):
+        cohort = range(clients) if record.cohort == "all" else record.cohort
+        last |= {id: record.round for id in cohort if id not in last and str(id) not in record.lost}
+        if len(last) == clients:
+            break
     return last
 
 
@@ -88,7 +109,7 @@ class FolderStore:
         That of the best round is the newest one that is not after it. States of an earlier process are found too.
         """
         if not self._listed:
-            for owner, other, _ in self._files():
+            for owner, other, _ in self.files():
                 self._known.setdefault(owner, set()).add(other)
             self._listed = True
         known = self._known.get(id, set())
@@ -99,11 +120,11 @@ class FolderStore:
 
     def tidy(self, kept: Sequence[Collection[int]]) -> None:
         """Remove what nobody can need any more, given the rounds of each client whose states are kept."""
-        for id, round, path in self._files():
+        for id, round, path in self.files():
             if id < len(kept) and round not in kept[id]:
                 path.unlink(missing_ok=True)
 
-    def _files(self) -> Iterator[tuple[int, int, Path]]:
+    def files(self) -> Iterator[tuple[int, int, Path]]:
         """List the files of the folder: of which client, after which round."""
         for path in self.folder.glob("*.safetensors"):
             if match := re.fullmatch(r"(\d+)\.(\d+)\.safetensors", path.name):

@@ -134,8 +134,6 @@ class RunWriter:
         tensors.save(self.folder / layout.SERVER, held, self._stamp("server", round))
         self._trained = list(point.trained)
         self._rounds.append(record)
-        if self.chosen == round:
-            self._chosen_trained = None
         for gone in snapshot_rounds(round - 1) - snapshot_rounds(round):
             (self.folder / layout.PROTOTYPES / f"{gone}.safetensors").unlink(missing_ok=True)
         return record

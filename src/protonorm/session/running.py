@@ -20,10 +20,11 @@ from protonorm.errors import Diverged
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.federation.rounds import Round, begin, run_rounds
 from protonorm.models.choose import described, networks
-from protonorm.runs.layout import CLIENTS, INFO, runs_root
+from protonorm.runs.layout import INFO, runs_root
 from protonorm.runs.provenance import provenance, versions
 from protonorm.runs.reader import Population, read_run
 from protonorm.runs.schema import FORMAT, ExperimentInfo, InputInfo, RunInfo
+from protonorm.runs.states import stray_states
 from protonorm.runs.writer import RunWriter
 from protonorm.session.build import build, policy_of
 from protonorm.session.result import Result
@@ -126,7 +127,8 @@ def info_of(experiment: Experiment, task: Task) -> RunInfo:
 
 def _tidy(experiment: Experiment, folder: Path) -> None:
     """Remove what a kill after the last round has left, unless another process is at work here."""
-    if experiment.rounds and len(list((folder / CLIENTS).glob("*.safetensors"))) > 2 * experiment.clients:
+    run = read_run(folder)
+    if run.rounds and stray_states(run):
         with suppress(BlockingIOError), RunWriter(folder, experiment.key) as writer:
             writer.tidy()
 

@@ -84,14 +84,19 @@ def _mean(values: NDArray[Any], of: Any) -> NDArray[np.float64]:
 
 
 def _is_text(column: Frame) -> bool:
-    from pandas.api.types import is_numeric_dtype
+    from pandas.api.types import infer_dtype, is_numeric_dtype
 
-    return not is_numeric_dtype(column.dtype)  # true and false count as numbers
+    if is_numeric_dtype(column.dtype):  # true and false count as numbers
+        return False
+    return bool(infer_dtype(column) != "integer")  # whole numbers that no type of 64 bits holds
 
 
 def _numbers(column: Frame, options: ColumnOptions, where: str) -> NDArray[np.float32]:
     """Give a column of numbers as (N, 1)."""
-    values: NDArray[np.float64] = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    try:
+        values: NDArray[np.float64] = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    except OverflowError:
+        raise ValueError(f"{where} holds too large numbers.") from None
     gaps = _gaps(column, options, where)
     if gaps.all():
         raise ValueError(f"{where} is empty; leave it out with dataset.drop.")
@@ -141,9 +146,12 @@ def _hint(column: Frame) -> str:
     """Say what keeps a column from being numbers, if most of it is."""
     import pandas
 
-    numbers: Frame = pandas.to_numeric(column, errors="coerce")
+    try:
+        numbers: Frame = pandas.to_numeric(column, errors="coerce")
+    except OverflowError:  # a word of hundreds of digits
+        return ""
     odd = (numbers.isna() & column.notna()).to_numpy(dtype=bool)
-    if odd.mean() > 0.5:
+    if not odd.any() or odd.mean() > 0.5:
         return ""
     row = int(odd.argmax())
     return f" (numbers but for {odd.sum()}, such as {shown(str(column.iloc[row]))} in row {row + 1})"

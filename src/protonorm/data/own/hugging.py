@@ -89,12 +89,16 @@ def arrays_of(data: Saved, options: HuggingOptions, where: str) -> Arrays:
         for name in names:
             if name not in known:
                 raise ValueError(f"{where} has no column {shown(name)} for dataset.{setting}; {nearest(name, known)}")
+    if options.label in (options.input, *options.drop) or (options.input and options.input in options.drop):
+        raise ValueError("dataset.label, dataset.input and dataset.drop must name different columns.")
     labels, classes = _labels(datasets, data, options.label, where)
     column = options.input or _pictures_column(datasets, data, options, where)
     split = np.zeros(len(labels), np.int8)
     if column is None:
         table = TableOptions(options.label, drop=options.drop, columns=options.columns)
-        return frame_arrays(_plain_frame(data, options, where), table, where)._replace(labels=labels, classes=classes)
+        return frame_arrays(_plain_frame(datasets, data, options, where), table, where)._replace(
+            labels=labels, classes=classes
+        )
     about = f"The column {shown(column)} of {where}"
     if isinstance(data.features[column], datasets.Image):
         return Arrays(stored_pictures(datasets, data, column, options.pictures), labels, split, classes)
@@ -145,14 +149,19 @@ def _pictures_column(datasets: Any, data: Saved, options: HuggingOptions, where:
     return found[0] if found else None
 
 
-def _plain_frame(data: Saved, options: HuggingOptions, where: str) -> Any:
+def _plain_frame(datasets: Any, data: Saved, options: HuggingOptions, where: str) -> Any:
     """Give the columns of plain values as a table; refuse others, for which dataset.input is."""
-    for name, value in data[0].items():
-        if isinstance(value, list | dict) and name not in (options.label, *options.drop):
+    for name, kind in data.features.items():
+        if name in (options.label, *options.drop):
+            continue
+        about = f"The column {shown(name)} of {where}"
+        if not isinstance(kind, datasets.Value | datasets.ClassLabel):
+            word = "dict" if isinstance(kind, dict) else "list"
             raise ValueError(
-                f"The column {shown(name)} of {where} holds a {type(value).__name__} in each row; dataset.input={name} "
-                "learns from it, dataset.drop leaves it out."
+                f"{about} holds a {word} in each row; dataset.input={name} learns from it, dataset.drop leaves it out."
             )
+        if "binary" in kind.dtype:
+            raise ValueError(f"{about} holds bytes, which mean nothing by themselves; dataset.drop leaves it out.")
     return data.to_pandas()
 
 
