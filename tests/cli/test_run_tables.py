@@ -8,6 +8,7 @@ from protonorm.analysis.comparison import rows
 from protonorm.cli.console import PAGE, say
 from protonorm.cli.run_tables import comparison_tables, runs_table
 from tests.records import hundred, made
+from tests.support import run, spiral
 
 
 @pytest.fixture
@@ -153,3 +154,10 @@ def test_runs_are_listed_with_the_reported_round(tmp_path, capsys):
     parts = {"tested": [[90], [40], [50]], "validated": [[1], [3], [2]], "population": hundred(1)}
     say(runs_table([made(tmp_path / "a", clients=1, classes=1, **parts)]))
     assert line_of(capsys.readouterr().out.splitlines(), "a") == "a 3/3 global 40.00 90.00 50.00"
+
+
+def test_a_list_of_runs_marks_those_whose_round_the_test_part_has_chosen(tmp_path):
+    runs = [run(spiral(rounds=1, validation=share), tmp_path).run for share in (0.1, 0)]
+    cells = [list(column.cells) for column in runs_table(runs).columns]
+    assert [cell.endswith("*") for cell in map(str, cells[3])] == [False, True]
+    assert not any(str(cell).endswith("*") for column in cells[4:] for cell in column)

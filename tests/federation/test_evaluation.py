@@ -101,7 +101,7 @@ def counted(logits, labels):
 
     class Fixed:
         def scores(self, client, state, message, x):
-            return {"logits": x}
+            return {"logits": x, "global": -x}
 
     class Nobody:
         device, num_classes = "cpu", logits.shape[1]
@@ -167,3 +167,10 @@ def test_a_probability_of_almost_nothing_counts_as_a_trillionth():
     assert float(found["surprise.logits"]) == pytest.approx(3 * 27.631021, abs=1e-5)
     assert float(found["bins.logits"][0].sum()) == 3
     assert bool(found["bins.logits"].isfinite().all())
+
+
+def test_only_rules_with_probabilities_have_a_log_loss():
+    """Scores by distances are right or wrong, but no probabilities."""
+    found = counted(torch.eye(2), [0, 1])
+    assert found.keys() >= {"correct.global", "predicted.global", "surprise.logits", "bins.logits"}
+    assert not {"surprise.global", "bins.global"} & found.keys()

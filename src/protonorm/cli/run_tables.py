@@ -60,7 +60,8 @@ def runs_table(runs: Sequence[Run]) -> Table:
     for run in runs:
         found, chosen = run.summary(), run.chosen
         reported = chosen.record.rules.get(run.info.headline) if chosen else None
-        numbers = [f"{100 * reported.pooled:.2f}" if reported else "–"]
+        mark = "*" if chosen and chosen.by == "test" else ""  # nothing but the test part has chosen the round
+        numbers = [f"{100 * reported.pooled:.2f}{mark}" if reported else "–"]
         numbers += [f"{100 * one.pooled:.2f}" for one in (found.best, found.last)] if found else ["–", "–"]
         state = f"{len(run.rounds)}/{run.info.experiment.rounds}" + (" failed" if run.failure else "")
         name = f"{run.folder.name} (solo)" if is_solo(run) else run.folder.name
@@ -69,7 +70,8 @@ def runs_table(runs: Sequence[Run]) -> Table:
     columns += [Column(name, "right") for name in ("accuracy", "best*", "last")]
     caption = (
         "Pooled test accuracy in per cent, under the method's headline rule: in the round with the best validation "
-        f"accuracy (without a validation part, in the best test round), in the best test round*, in the last. "
+        "accuracy (where * follows there is no validation part, and it is the best test round); in the best test "
+        "round*; in the last. "
         f"{OPTIMISTIC}."
     )
     return make_table("Runs", columns, lines, caption)
