@@ -39,6 +39,7 @@ def record(
     networks=("plain",),
     rules=RULES,
     early_stopping=None,
+    client_names=None,
     **more,
 ):
     """Write a record; numbers follow from round, client and class, or are those given.
@@ -62,6 +63,7 @@ def record(
         input={"shape": [28, 28, 1], "type": "uint8"},
         versions={"python": "3.11", "protonorm": "0"},
         early_stopping=early_stopping,
+        client_names=client_names,
     )
     random = np.random.default_rng(seed)
     done = rounds if done is None else done

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from protonorm.inference.trained import TrainedClient
     from protonorm.models.split import split
     from protonorm.runs.reader import Run, read_run
+    from protonorm.session.comparing import compare
+    from protonorm.session.comparison import Comparison
+    from protonorm.session.loading import load_run
     from protonorm.session.result import Result
     from protonorm.session.running import run
     from protonorm.tensors import Tensors
@@ -42,6 +45,7 @@ _PLACES = {
     "Algorithm": "core",
     "Alignment": "geometry.alignment",
     "Client": "core",
+    "Comparison": "session.comparison",
     "Dataset": "data.dataset",
     "Diverged": "errors",
     "Experiment": "config.experiment",
@@ -58,7 +62,9 @@ _PLACES = {
     "TooFewReplies": "errors",
     "TrainedClient": "inference.trained",
     "align": "geometry.alignment",
+    "compare": "session.comparing",
     "load_client": "inference.loading",
+    "load_run": "session.loading",
     "read_run": "runs.reader",
     "run": "session.running",
     "split": "models.split",
@@ -69,6 +75,7 @@ __all__ = [
     "Algorithm",
     "Alignment",
     "Client",
+    "Comparison",
     "Dataset",
     "Diverged",
     "Experiment",
@@ -98,7 +105,9 @@ __all__ = [
     "TrainedClient",
     "__version__",
     "align",
+    "compare",
     "load_client",
+    "load_run",
     "read_run",
     "run",
     "split",

@@ -1,11 +1,9 @@
-import csv
-import io
 import json
 
 import numpy as np
 import pytest
 
-from protonorm.analysis.comparison import COLUMNS, MAJORITY, Unread, best, csv_text, rows
+from protonorm.analysis.comparison import COLUMNS, MAJORITY, Unread, best, rows
 from protonorm.analysis.row import Reported
 from protonorm.analysis.summaries import headline, plain_run, standing
 from protonorm.runs.reader import RoundSummary, Summary
@@ -187,6 +185,30 @@ def test_the_highest_accuracy_stands_out_only_if_it_differs_from_all_others(seve
     assert not any(row.leads for row in rows({"high": several["high"]}))
 
 
+def test_methods_are_ranked_under_one_rule_at_a_time(several, tmp_path):
+    """`high` and `near` are judged by `global`, `low` and Local by `logits`, of which Local is the higher one.
+
+    Local is also higher than `high`, which so does not stand out whatever `near` is.
+    """
+    logits = {
+        name: [
+            made(
+                tmp_path / f"{name}-logits{seed}", method={"name": name}, seed=seed, clients=2, classes=1, rounds=1,
+                population=hundred(2), tested=[row], validated=[row], rules=["logits", "global"],
+            )
+            for seed, row in enumerate(both)
+        ]
+        for name, both in {"low": ([20, 30], [22, 30]), "local": ([80, 90], [80, 90])}.items()
+    }  # fmt: skip
+    found = {row.method: row for row in rows(several | logits) if row.headline}
+    assert [name for name, row in found.items() if row.leads] == ["high", "local"]
+    assert list(found["high"].alike) == ["near", "local"]
+    assert found["high"].alike["local"] == "no lower, but judged by logits"
+    assert found["local"].stands_out
+    alone = rows({"high": several["high"], "local": logits["local"]})
+    assert not any(row.leads for row in alone)
+
+
 def test_the_best_row_is_a_headline_row_and_never_the_majority(tmp_path):
     runs = {
         "early": [made(tmp_path / "a", rounds=9, done=2)],
@@ -214,24 +236,6 @@ def test_the_majority_is_averaged_over_the_seeds_of_one_partition_only(tmp_path)
     assert found["majority (alpha=1)"].mean == pytest.approx(0.3)
     assert found["majority (alpha=1)"].std == pytest.approx(0.02**0.5)
     assert (found["majority (alpha=0.1)"].mean, found["majority (alpha=0.1)"].std) == (0.8, None)
-
-
-def test_csv_has_a_column_for_every_number_and_empty_cells_where_there_is_none(several, tmp_path):
-    """Run means of the gain are .1 and .11: .105 ± 12.7062 · (.01/√2)/√2 = .105 ± .063531."""
-    several["none"] = [made(tmp_path / "none", done=0, clients=2, classes=1, population=hundred(2))]
-    lines = list(csv.DictReader(io.StringIO(csv_text(rows(several)))))
-    first, none = lines[0], next(line for line in lines if line["method"] == "none")
-    assert all(None not in line and None not in line.values() for line in lines)  # as many cells as columns
-    assert {f"{name}{end}" for name in COLUMNS for end in ("", "_std", "_low", "_high")} <= first.keys()
-    wanted = {"method": "high", "rule": "global", "headline": "True", "seeds": "0 1", "rounds": "1 1"}
-    wanted |= {"chosen_by": "validation", "accuracy": "0.655", "local_reference": "local", "local_gain": "0.105"}
-    wanted |= {"local_cases": "4", "local_benefit": "1.0", "local_negative": "0.0", "local_loss": "", "local_p": ""}
-    wanted |= {"local_worst": "0.1", "local_verdict": "better", "highest": "True", "not_distinguishable_from": "near"}
-    assert first.items() >= wanted.items()
-    assert float(first["local_low"]) >= 0.1
-    assert (first["local_t_low"], first["local_t_high"]) == ("0.041469", "0.168531")
-    assert (none["method"], none["accuracy"], none["accuracy_low"], none["local_gain"]) == ("none", "", "", "")
-    assert none["local_mismatch"] == "seeds (0; 0, 1)"
 
 
 def test_a_row_is_plain_data(several):

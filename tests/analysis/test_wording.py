@@ -1,10 +1,15 @@
+from typing import get_args
+
 import pytest
 
 from protonorm.analysis.comparison import Row, rows
 from protonorm.analysis.contrasts import Contrast
+from protonorm.analysis.statistics import Verdict
 from protonorm.analysis.wording import (
+    VERDICTS,
     how_chosen,
     meaning_of_rules,
+    meaning_of_verdicts,
     p_values,
     what_spread_is,
     who_gains_lines,
@@ -50,11 +55,24 @@ def test_how_rounds_were_chosen():
     [
         ([(0,), (1,)], "One seed: there is no interval, and nothing says whether a difference is chance."),
         ([(0, 1, 2), ()], "± is half of the 95 % interval of the mean over 3 seeds (Student's t)."),
-        ([(0, 1), (0, 1, 2)], "± is half of the 95 % interval of the mean over 2 to 3 seeds (Student's t)."),
+        (
+            [(0, 1), (0, 1, 2), (3, 4)],
+            "± is half of the 95 % interval of the mean over seeds (Student's t): 2 of 0 and 2, 3 of 1.",
+        ),
+        (
+            [(0, 1), (0,)],
+            "± is half of the 95 % interval of the mean over 2 seeds (Student's t). 1 has one seed, and no interval.",
+        ),
+        (
+            [(0, 0), (3,), (4,)],
+            "1 and 2 have one seed, and no interval. Among the 2 runs of 0 some share a seed: "
+            "they have no interval, not being independent.",
+        ),
         ([()], ""),
         (
             [(0, 1), (2, 2)],
-            "Some runs of a method share a seed: they are not independent, and there is no interval of their mean.",
+            "± is half of the 95 % interval of the mean over 2 seeds (Student's t). "
+            "Among the 2 runs of 1 some share a seed: they have no interval, not being independent.",
         ),
     ],
 )
@@ -66,9 +84,9 @@ def test_what_the_spread_is(seeds, wanted):
     ("alike", "wanted"),
     [
         ({}, "Bold: the accuracy of a can be told apart from that of every other method."),
-        ({"b": "why"}, "the highest, but not distinguishable from that of b (why)."),
-        ({"b": "why", "c": "why", "d": "why"}, "not distinguishable from that of b, c and d (why)."),
-        ({"b": "why", "c": "else"}, "not distinguishable from that of b (why) and c (else)."),
+        ({"b": "why"}, "No accuracy is bold: that of a cannot be told apart from that of b (why)."),
+        ({"b": "why", "c": "why", "d": "why"}, "cannot be told apart from that of b, c and d (why)."),
+        ({"b": "why", "c": "else"}, "cannot be told apart from that of b (why) and c (else)."),
     ],
 )
 def test_a_number_is_bold_only_with_a_reason(alike, wanted):
@@ -80,6 +98,26 @@ def test_a_number_is_bold_only_with_a_reason(alike, wanted):
 )
 def test_a_bold_number_of_few_seeds_is_a_hint(seeds, end):
     assert why_bold([row("b"), row("a", leads=True, seeds=tuple(seeds))]).endswith(end)
+
+
+def test_rules_are_not_ranked_against_each_other():
+    """`a` and `b` are judged by their logits, `c` and `d` by prototypes, and `e` by a rule of its own."""
+    others = [Row("c", "global", True, {}), Row("d", "global", True, {}, leads=True, alike={"c": "why"})]
+    told = why_bold([row("a"), row("b", leads=True), *others, Row("e", "received", True, {})])
+    assert told == (
+        "Bold: the accuracy of b can be told apart from that of every other method under the rule logits. "
+        "No accuracy under the rule global is bold: that of d cannot be told apart from that of c (why). "
+        "Accuracies under different rules are not ranked."
+    )
+    assert why_bold([row("a"), Row("c", "global", True, {})]) == (
+        "No accuracy is bold: each method is judged under a rule of its own. "
+        "Accuracies under different rules are not ranked."
+    )
+
+
+def test_only_the_verdicts_that_there_are_are_explained():
+    assert meaning_of_verdicts(["worse", None, "worse"]) == "worse: the whole interval lies below zero"
+    assert set(VERDICTS) == set(get_args(Verdict))
 
 
 def test_nothing_is_said_of_bold_numbers_where_there_is_one_method():

@@ -1,86 +1,19 @@
 """Wrong settings and broken files: a sentence that says what is wrong, exit code 2 or 1, and no run is damaged."""
 
 import errno
+import re
 import shutil
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
+import protonorm as pn
 from protonorm.cli.app import app
+from protonorm.config.parsing import read_settings
+from tests.cli.own_files import OWN, RUNNING
+from tests.cli.refused import SETTINGS, SPIRAL, check_error, check_sentence
 from tests.support import contents, run, run_folder, spiral
-
-SPIRAL = ["dataset=spiral", "dataset.points=60", "clients=3", "partition=iid", "rounds=1"]
-
-SETTINGS = [  # words, what the sentence must hold
-    (["roundz=3"], "did you mean 'rounds'"),
-    (["rounds=-1"], "rounds=-1 is refused"),
-    (["rounds=many"], "rounds='many' is refused"),
-    (["rounds=1.5"], "rounds=1.5 is refused"),
-    (["clients=0"], "clients=0 is refused"),
-    (["clients=500"], "clients"),
-    (["participation=0"], "participation=0 is refused"),
-    (["participation=2"], "participation=2 is refused"),
-    (["epochs=0"], "epochs=0 is refused"),
-    (["epochs=[1,0]"], "epochs"),
-    (["batch_size=1"], "batch_size=1 is refused"),
-    (["lr=0"], "lr=0 is refused"),
-    (["lr=.inf"], "lr=inf is refused"),
-    (["lr=[]"], "lr=[] is refused"),
-    (["momentum=1"], "momentum=1 is refused"),
-    (["weight_decay=-1"], "weight_decay=-1 is refused"),
-    (["train=1"], "train=1 is refused"),
-    (["seed=-1"], "seed=-1 is refused"),
-    (["shuffle=perhaps"], "shuffle='perhaps' is refused"),
-    (["feature_dim=0"], "feature_dim=0 is refused"),
-    (["device=quantum"], "device='quantum' is refused: expected cpu, cuda or cuda:1"),
-    (["device=mps"], "device='mps' is refused: expected cpu, cuda or cuda:1"),
-    (["precision=float16"], "precision='float16' is refused: input should be 'float32' or 'bfloat16'"),
-    (["evaluate=some"], "evaluate='some' is refused: input should be 'all' or 'cohort'"),
-    (["evaluate_every=0"], "evaluate_every=0 is refused"),
-    (["evaluate_every=2.5"], "evaluate_every=2.5 is refused"),
-    (["quorum=0"], "quorum=0 is refused"),
-    (["quorum=1.5"], "quorum=1.5 is refused"),
-    (["retries=-1"], "retries=-1 is refused"),
-    (["deadline=0"], "deadline=0 is refused"),
-    (["deadline=.inf"], "deadline=inf is refused"),
-    (["deadline=soon"], "deadline='soon' is refused"),
-    (["auxiliary=mlp"], "auxiliary='mlp' is refused: ProtoNorm has no second network"),
-    (["algorithm=fml", "auxiliary=[mlp,mlp]"], "expected one network, not 2"),
-    (["algorithm=fml", "auxiliary=mlq"], "did you mean 'mlp'"),
-    (["algorithm=protnorm"], "did you mean 'protonorm'"),
-    (["algorithm.gama=3"], "did you mean 'gamma'"),
-    (["algorithm.gamma=0"], "algorithm.gamma=0 is refused"),
-    (["algorithm.lam=-1"], "algorithm.lam=-1 is refused"),
-    (["algorithm.alignment=best"], "algorithm.alignment='best' is refused"),
-    (["algorithm.schedule.mu=1"], "algorithm.schedule.mu=1 is refused"),
-    (["algorithm.schedule.epsilon=0"], "algorithm.schedule.epsilon=0 is refused"),
-    (["algorithm.schedule.nope=1"], "algorithm protonorm has no setting 'algorithm.schedule.nope'"),
-    (["algorithm.schedule.epsilom=1"], "did you mean 'schedule.epsilon'"),
-    (["algorithm.schedule=3"], "algorithm.schedule=3 is refused"),
-    (["algorithm.gamma.x=3"], "algorithm.gamma={'x': 3} is refused"),
-    (["algorithm.=3"], "not a setting"),
-    (["algorithm=[1,2]"], "not the name of an algorithm"),
-    (["algorithm=nowhere.py:Mine"], "no Python file"),
-    (["algorithm=fedavg", "models=light"], "averages whole models"),
-    (["dataset=fasion"], "did you mean 'fashion'"),
-    (["dataset.pints=3"], "did you mean 'points'"),
-    (["dataset.points=0"], "dataset.points=0 is refused"),
-    (["partition=dirichlett"], "did you mean 'dirichlet'"),
-    (["partition=dirichlet", "partition.alpha=0"], "partition.alpha=0 is refused"),
-    (["partition=dirichlet", "partition.alpha=.nan"], "partition.alpha=nan is refused"),
-    (["partition=dirichlet", "partition.alpha=0.001", "partition.least=50", "clients=7"], "least"),
-    (["partition=pathological", "partition.classes_per_client=7"], "classes"),
-    (["partition=pathological", "partition.classes_per_client=0"], "classes_per_client=0 is refused"),
-    (["partition=pathological", "partition.classes_per_client=1"], "clients"),
-    (["models=lite"], "did you mean 'light'"),
-    (["models=[]"], "expected a family"),
-    (["models=[mlp"], "cannot be read"),
-    (["models=plain"], "plain"),
-    (["optimiser.lr=1"], "not a setting"),
-    (["rounds"], "neither a setting"),
-    (["nowhere.yaml"], "no file"),
-    (["--engine", "cloud"], "Unknown engine 'cloud'"),
-]
 
 
 @pytest.fixture
@@ -96,12 +29,98 @@ def call():
     return invoke
 
 
-@pytest.mark.parametrize(("words", "said"), SETTINGS, ids=[" ".join(words) for words, _ in SETTINGS])
+NAMES = [" ".join(words) for words, _ in SETTINGS]
+
+
+def test_there_are_many_of_them():
+    assert len(set(NAMES)) + len(OWN) >= 120
+
+
+@pytest.mark.parametrize(("words", "said"), SETTINGS, ids=NAMES)
 def test_a_wrong_setting(call, tmp_path, words, said):
     result = call("run", *SPIRAL, *words, "--out", str(tmp_path / "runs"))
     assert result.exit_code == 2
     assert said in result.stderr
+    check_sentence(result.stderr)
     assert not (tmp_path / "runs").exists()  # nothing was begun
+
+
+@pytest.mark.parametrize(("words", "said"), SETTINGS, ids=NAMES)
+def test_a_wrong_setting_in_python(tmp_path, words, said):
+    with pytest.raises(ValueError, match=re.escape(said)) as refused:
+        pn.run(pn.Experiment(**read_settings([*SPIRAL, *words])), out=tmp_path / "runs", engine="serial")
+    check_error(refused.value)
+    assert not (tmp_path / "runs").exists()
+
+
+OPTIONS = {
+    "an engine that there is not": (["--engine", "cloud"], "Unknown engine 'cloud'"),
+    "a setting as an option": (["--rounds", "3"], "Settings are words without dashes: rounds=…"),
+    "no number of workers": (["--workers", "many"], "'--workers'"),
+    "a folder of no name": (["--out", ""], "expected the path of a file or folder"),
+}
+
+
+@pytest.mark.parametrize(("words", "said"), OPTIONS.values(), ids=OPTIONS)
+def test_a_wrong_option(call, words, said):
+    result = call("run", *SPIRAL, *words)
+    assert result.exit_code == 2
+    assert said in " ".join(result.stderr.replace("│", " ").split())
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Write a file of one's own into the current folder; a neighbour lies beside it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # two texts within a second would be taken for one
+    (tmp_path / "beside.py").write_text("")
+
+    def write(text):
+        sys.modules.pop("protonorm_own_own", None)
+        (tmp_path / "own.py").write_text(text)
+
+    yield write
+    sys.modules.pop("protonorm_own_own", None)
+
+
+@pytest.mark.parametrize(("text", "words", "said"), OWN.values(), ids=OWN)
+def test_a_wrong_file_of_ones_own(call, own, tmp_path, text, words, said):
+    own(text)
+    result = call("run", *SPIRAL[2:], *_data(words), *words, "--out", str(tmp_path / "runs"))
+    assert result.exit_code == 2
+    assert said in result.stderr
+    check_sentence(result.stderr)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(("text", "words", "said"), OWN.values(), ids=OWN)
+def test_a_wrong_file_of_ones_own_in_python(own, tmp_path, text, words, said):
+    own(text)
+    with pytest.raises(ValueError, match=re.escape(said)) as refused:
+        pn.run(pn.Experiment(**read_settings([*SPIRAL[2:], *_data(words), *words])), out=tmp_path / "runs")
+    check_error(refused.value)
+
+
+def _data(words):
+    return [] if any(word.startswith("dataset") for word in words) else SPIRAL[:2]
+
+
+@pytest.mark.parametrize("engine", ["serial", "processes"])
+@pytest.mark.parametrize(("text", "words", "said"), RUNNING.values(), ids=RUNNING)
+def test_a_mistake_in_a_file_of_ones_own_is_told_with_its_line(call, own, tmp_path, text, words, said, engine):
+    own(text)
+    words = [*SPIRAL[2:], *_data(words), *words, "models=mlp", "--engine", engine, "--workers", "1"]
+    result = call("run", *words, "--out", str(tmp_path / "runs"))
+    assert result.exit_code in (1, 2)
+    assert said in result.stderr
+    check_sentence(result.stderr)
+
+
+def test_an_unknown_setting_of_a_compared_method(call, own, tmp_path):
+    own(OWN["an unknown setting of a method"][0])
+    result = call("compare", "own.py:Mine:nu=2", *SPIRAL, "--out", str(tmp_path / "runs"))
+    assert result.exit_code == 2
+    assert "algorithm own.py:Mine has no setting 'algorithm.nu'; did you mean 'mu'?" in result.stderr
 
 
 YAML = {

@@ -1,5 +1,7 @@
 """Comparisons: the solo control beside each method, both gains, and the first rounds of longer runs."""
 
+import csv
+import io
 import json
 
 import pytest
@@ -11,6 +13,7 @@ from protonorm.cli.compare import beside_controls
 from protonorm.config.methods import experiments_of
 from protonorm.inference.loading import load_from_run
 from protonorm.runs.reader import read_run
+from protonorm.session import running
 
 SPIRAL = ["dataset=spiral", "dataset.points=60", "partition.alpha=0.5", "partition.least=4", "clients=3", "rounds=2"]
 ALIKE = ["dataset=fashion", "dataset.samples=240", "models=plain", "feature_dim=16", "clients=3", "partition.alpha=1"]
@@ -82,6 +85,58 @@ def test_without_solo_nothing_is_added(call):
     found = json.loads(call("fedproto", *SPIRAL, "--json").stdout)
     assert list(found["runs"]) == ["fedproto", "local"]
     assert all(row["solo"] is None for row in found["rows"])
+
+
+def test_the_csv_has_a_line_for_each_seed_whose_mean_is_the_table(call):
+    words = ["fedproto", *SPIRAL, "seeds=0,1"]
+    done = call(*words, "--csv")
+    assert done.exit_code == 0, done.output
+    lines = list(csv.DictReader(io.StringIO(done.stdout)))
+    found = json.loads(call(*words, "--json").stdout)["rows"]
+    methods = [row for row in found if row["rule"] != "-"]
+    assert len(lines) == 2 * len(methods)
+    for row in methods:
+        mine = [line for line in lines if (line["method"], line["rule"]) == (row["method"], row["rule"])]
+        assert [line["seed"] for line in mine] == ["0", "1"]
+        mean = sum(float(line["accuracy"]) for line in mine) / 2
+        assert mean == pytest.approx(row["cells"]["accuracy"]["mean"], abs=1e-6)
+
+
+def test_tables_are_written_or_printed_and_only_ours_are_written_over(call, tmp_path):
+    paper, readme = tmp_path / "new" / "table.tex", tmp_path / "table.md"
+    words = ["fedproto", *SPIRAL]
+    for _ in range(2):  # the second time over its own files
+        done = call(*words, "--latex", str(paper), "--markdown", str(readme))
+        assert done.exit_code == 0, done.output
+        assert f"Table: {paper}\nTable: {readme}\n" in done.stdout
+    printed = call(*words, "--latex", "-").stdout
+    assert printed == paper.read_text(encoding="utf-8")
+    assert printed.startswith("% Written by protonorm compare\n")
+    assert call(*words, "--markdown", "-").stdout == readme.read_text(encoding="utf-8")
+    assert json.loads(call(*words, "--json", "--latex", str(paper)).stdout)["tables"] == [str(paper)]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--latex", "table.txt"], "the name of a table in LaTeX ends in .tex"),
+        (["--markdown", "table.tex"], "the name of a table in Markdown ends in .md"),
+        (["--latex", "mine.tex"], "mine.tex exists and is not a table of protonorm; it is left as it is"),
+        (["--latex", "folder.tex"], "folder.tex exists and is not a table of protonorm"),
+        (["--latex", "-", "--csv"], "can be printed, not several"),
+        (["--json", "--csv"], "can be printed, not several"),
+        (["--latex", "-", "--markdown", "-"], "can be printed, not several"),
+    ],
+)
+def test_tables_are_refused_before_anything_runs(call, tmp_path, monkeypatch, words, told):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(running, "run", lambda *_, **__: pytest.fail("it was run"))
+    (tmp_path / "mine.tex").write_text("\\section{Mine}")
+    (tmp_path / "folder.tex").mkdir()
+    done = call("fedproto", *SPIRAL, *words)
+    assert done.exit_code == 2
+    assert told in done.stderr
+    assert (tmp_path / "mine.tex").read_text() == "\\section{Mine}"
 
 
 def test_runs_that_have_more_rounds_are_compared_by_their_first(call):

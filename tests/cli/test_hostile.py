@@ -148,7 +148,7 @@ WRONG = "\x1b[31m\x07\u202e[bold]x"
         [WRONG],
         [f"--{WRONG}"],
         ["show", f"--{WRONG}"],
-        ["show", "one", WRONG],
+        ["show", WRONG, "one"],
         ["data", WRONG],
         ["data", "list", f"--{WRONG}=3"],
         ["bench", WRONG],

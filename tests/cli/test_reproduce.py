@@ -238,9 +238,12 @@ def test_a_file_where_a_folder_should_be_is_refused_first(mine, option):
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("X = 1\nif\n", "broken.py, line 2: SyntaxError: invalid syntax"),
-        ("\nimport nosuchthing\n", "broken.py, line 2: ModuleNotFoundError: No module named 'nosuchthing'"),
-        ("def f():\n    return 1 / 0\n\nf()\n", "broken.py, line 2: ZeroDivisionError"),
+        ("X = 1\nif\n", "broken.py, line 2: this is not valid Python: invalid syntax."),
+        ("\nimport nosuchthing\n", "broken.py, line 2: it imports 'nosuchthing', which is not installed."),
+        (
+            "def f():\n    return 1 / 0\n\nf()\n",
+            "broken.py, line 2: it fails when it is imported: ZeroDivisionError: division by zero.",
+        ),
         ("TITLE = 3\nCOLUMNS = ()\n", "broken.py is refused: TITLE must be a text"),
     ],
 )

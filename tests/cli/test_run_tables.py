@@ -113,8 +113,8 @@ def test_both_gains_stand_below_each_other_at_every_width(runs, capsys, width):
 def test_a_solo_run_is_marked_in_the_list(runs, capsys):
     say(runs_table([*runs("a", [60]), *runs("a", [55], control="solo")]))
     lines = capsys.readouterr().out.splitlines()
-    assert line_of(lines, "a-solo-0 (solo) 1/1")
-    assert line_of(lines, "a-none-0 1/1")
+    assert line_of(lines, "a-solo-0 (solo) solo 1/1")
+    assert line_of(lines, "a-none-0 none 1/1")
 
 
 def test_one_seed_has_no_interval_no_verdict_and_nothing_bold(runs, capsys):
@@ -123,7 +123,7 @@ def test_one_seed_has_no_interval_no_verdict_and_nothing_bold(runs, capsys):
     assert line_of(lines, "up global") == "up global 65.00 65.00 65.00 +15.00 0 % no interval"
     text = " ".join(" ".join(lines).split())
     assert "One seed: there is no interval" in text
-    assert "No accuracy is bold: that of up is the highest" in text
+    assert "No accuracy is bold: that of up cannot be told apart from that of local (one seed has no interval)." in text
     assert "up against local: 2 of 2 clients gain, 0 lose." in text
     assert bold_texts(groups) == []
     assert "brackets" not in text
@@ -149,6 +149,46 @@ def test_a_table_of_one_method_has_its_clients_in_place_of_gains(runs, capsys):
     assert line_of(lines, "method") == "method rule accuracy clients worst 10 % best* last own best*"
 
 
+def test_runs_are_listed_with_the_settings_in_which_they_differ(tmp_path):
+    """As many as there is room for; the seed stays longest, and what is left out is named."""
+    settings = {"lr": (0.1, 0.5), "batch_size": (8, 16), "seed": (0, 1)}
+    runs = [
+        made(tmp_path / name, **{key: values[place] for key, values in settings.items()})
+        for place, name in enumerate("ab")
+    ]
+
+    def headings(width):
+        table = runs_table(runs, width)
+        assert Console(width=1000).measure(table).maximum <= max(width, 40)
+        return [str(column.header) for column in table.columns], str(table.caption)
+
+    wide, told = headings(110)
+    assert wide == ["run", "lr", "batch_size", "seed", "rounds", "rule", "accuracy", "best*", "last"]
+    assert "also differ" not in told
+    assert "Best*: in the best test round" in told
+    narrow, told = headings(66)
+    assert narrow == ["run", "lr", "batch_size", "seed", "rounds", "rule", "accuracy"]
+    assert "Best*" not in told
+    narrower, told = headings(52)
+    assert narrower == ["run", "lr", "seed", "rounds", "rule", "accuracy"]
+    assert told.endswith("The runs also differ in batch_size; --json has all settings.")
+    cells = [list(map(str, column.cells)) for column in runs_table(runs).columns]
+    assert cells[1:4] == [["0.1", "0.5"], ["8", "16"], ["0", "1"]]
+
+
+def test_the_caption_of_a_list_fits_the_runs_in_it(tmp_path):
+    parts = {"tested": [[90], [40], [50]], "population": hundred(1), "clients": 1, "classes": 1}
+    validated = made(tmp_path / "a", validated=[[1], [3], [2]], **parts)
+    by_test, cohort = made(tmp_path / "b"), made(tmp_path / "c", evaluated=[0, 2])
+    captions = [str(runs_table([run]).caption) for run in (validated, by_test, cohort)]
+    words = ("best validation accuracy", "where * follows", "not everybody was evaluated")
+    for place, told in enumerate(captions):
+        assert [word in told for word in words] == [place == other for other in range(3)]
+        assert "of one seed" in told
+    same = str(runs_table([validated, made(tmp_path / "d", validated=[[1], [3], [2]], **parts)]).caption)
+    assert same.endswith("No setting but rounds differs between these runs.")
+
+
 def test_runs_are_listed_with_the_reported_round(tmp_path, capsys):
     """Validation is best in round 2 with 40 of 100 right in the test; round 1 had 90, the last has 50."""
     parts = {"tested": [[90], [40], [50]], "validated": [[1], [3], [2]], "population": hundred(1)}
@@ -158,6 +198,6 @@ def test_runs_are_listed_with_the_reported_round(tmp_path, capsys):
 
 def test_a_list_of_runs_marks_those_whose_round_the_test_part_has_chosen(tmp_path):
     runs = [run(spiral(rounds=1, validation=share), tmp_path).run for share in (0.1, 0)]
-    cells = [list(column.cells) for column in runs_table(runs).columns]
-    assert [cell.endswith("*") for cell in map(str, cells[3])] == [False, True]
-    assert not any(str(cell).endswith("*") for column in cells[4:] for cell in column)
+    cells = {str(column.header): list(map(str, column.cells)) for column in runs_table(runs).columns}
+    assert [cell.endswith("*") for cell in cells["accuracy"]] == [False, True]
+    assert not any(cell.endswith("*") for name in ("best*", "last") for cell in cells[name])

@@ -69,6 +69,52 @@ def test_show_prints_them(call, tmp_path):
     assert json.loads(call("show", "mine", "--json").stdout)["chosen"]["round"] == 1
 
 
+@pytest.fixture
+def three(tmp_path):
+    """Two seeds of a method and one of another on other data, in the folder of all runs."""
+    made(tmp_path / "runs" / "one-a", seed=0)
+    made(tmp_path / "runs" / "one-b", seed=1)
+    made(tmp_path / "runs" / "two", method={"name": "fedproto", "lam": 1.0}, dataset={"name": "spiral", "points": 9})
+    return tmp_path / "runs"
+
+
+def listed(done):
+    assert done.exit_code == 0, done.output
+    return [run["key"] for run in json.loads(done.stdout)["runs"]]
+
+
+@pytest.mark.usefixtures("three")
+def test_show_filters_and_says_in_what_runs_differ(call):
+    assert listed(call("show", "--json")) == ["one-a", "one-b", "two"]
+    assert listed(call("show", "dataset=fashion", "algorithm=protonorm", "--json")) == ["one-a", "one-b"]
+    assert listed(call("show", "seed=1", "--json")) == ["one-b"]
+    assert listed(call("show", "one-a", "two", "--json")) == ["one-a", "two"]
+    assert listed(call("show", "one-a", "two", "seed=0", "dataset=spiral", "--json")) == ["two"]
+    head = next(line for line in call("show").output.splitlines() if "rounds" in line)
+    assert head.split()[:5] == ["run", "algorithm", "dataset", "seed", "rounds"]
+    lines = [line.split()[:4] for line in call("show").output.splitlines()]
+    assert ["two", "fedproto", "spiral", "0"] in lines
+    assert "There are no runs with seed=1 dataset=spiral in" in call("show", "seed=1", "dataset=spiral").output
+
+
+@pytest.mark.usefixtures("three")
+def test_a_filter_that_fits_nothing_is_refused_with_what_there_is(call):
+    for words, told in (
+        (["dataset=cifar10"], "No run has dataset=cifar10; there are: fashion, spiral."),
+        (["gamma=3"], "'gamma' is not a setting of these runs; did you mean algorithm.gamma?"),
+        (["seed="], "'seed=' is refused: expected a filter such as dataset=fashion"),
+        (["nothing", "seed=0"], "There is no run 'nothing'"),
+    ):
+        done = call("show", *words)
+        assert done.exit_code == 2
+        assert done.stderr.startswith(f"protonorm: {told}")
+
+
+def test_a_run_whose_name_has_an_equals_sign_is_a_name(call, tmp_path):
+    made(tmp_path / "runs" / "lr=1")
+    assert "Round 3 is reported" in call("show", "lr=1").output
+
+
 def test_show_says_where_a_run_comes_from(call, tmp_path, monkeypatch):
     """The command as typed; a folder that no repository holds has no commit."""
     monkeypatch.chdir(tmp_path)

@@ -36,6 +36,37 @@ def test_a_file_is_imported_once_and_what_it_holds_is_found(trap):
         load_own(f"{trap}:Mein", "algorithm")
 
 
+def test_all_names_are_listed_where_none_is_near(tmp_path):
+    """What the file defines; what it has imported only where it defines nothing."""
+    for text, listed in (
+        (
+            "from math import tau, floor\n\ndef one():\n    pass\n\nclass Two:\n    pass\n\ndef _three(): pass\n",
+            "Two, one",
+        ),
+        ("from math import floor, ceil\nimport os\nx = 3\n", "ceil, floor"),
+    ):
+        path = tmp_path / f"names{len(listed)}.py"
+        path.write_text(text)
+        with pytest.raises(ValueError, match=f"has no network 'zzzz'; Known: {listed}\\.$"):
+            load_own(f"{path}:zzzz", "network")
+
+
+def test_a_file_that_failed_is_imported_anew(tmp_path):
+    path = tmp_path / "half_done.py"
+    path.write_text("x = 1\nimport no_such_library_at_all\n")
+    with pytest.raises(ValueError, match=r"half_done\.py, line 2: it imports 'no_such_library_at_all'"):
+        load_file(path)
+    path.write_text("import math\nx = math.floor(7.5)\n")
+    assert load_file(path).x == 7
+
+
+def test_an_interrupt_goes_through(tmp_path):
+    path = tmp_path / "stopped.py"
+    path.write_text("raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        load_file(path)
+
+
 @pytest.mark.parametrize("name", ["nowhere.py", "\0.py", "x" * 5000 + ".py", ".", "trap.ran"])
 def test_what_is_no_file_is_refused_in_a_short_sentence(tmp_path, name):
     with pytest.raises(ValueError, match="There is no Python file") as refused:

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from protonorm.data.spiral import Spiral
 
@@ -58,5 +57,5 @@ def test_settings():
     assert data.inputs.dtype == np.float32
     np.testing.assert_array_equal(data.inputs, Spiral(points=1, seed=3).load().inputs)
     assert not np.array_equal(data.inputs, Spiral(points=1, seed=4).load().inputs)
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValueError, match="is refused"):
         Spiral(form="round")

@@ -32,6 +32,7 @@ from tests.hardening.mutations import (
 from tests.support import contents, pictures, run
 
 MUTATIONS = int(os.environ.get("PROTONORM_MUTATIONS", "2400"))  # in the long form
+UNREAD = ("lock", "README.md")  # no command reads them
 PIECES = 8  # tests that these are divided among
 
 pytestmark = pytest.mark.filterwarnings("default")  # a warning is a line on the error stream, as for people
@@ -187,7 +188,7 @@ class Damage(NamedTuple):
 def candidates(watched):
     """List the files that can be damaged."""
     folders = [f"runs/{watched.key}/", "export/", f"begun/{watched.key}/"]
-    return [name for name in sorted(watched.files) if name.startswith(tuple(folders)) and Path(name).name != "lock"]
+    return [name for name in sorted(watched.files) if name.startswith(tuple(folders)) and Path(name).name not in UNREAD]
 
 
 def broken(watched, file, chance):

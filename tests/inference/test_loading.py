@@ -33,12 +33,13 @@ def test_saved_and_loaded(result, tmp_path):
     assert torch.equal(loaded.state["prototypes"], client.state["prototypes"])  # local
     assert torch.equal(loaded.message["prototypes"], client.message["prototypes"])  # global
     np.testing.assert_allclose(loaded.confidence(x)["global"].sum(1), 1)
-    assert sorted(one.name for one in (tmp_path / "three").iterdir()) == ["client.json", "client.safetensors"]
+    names = ["README.md", "client.json", "client.safetensors"]
+    assert sorted(one.name for one in (tmp_path / "three").iterdir()) == names
     about = json.loads((tmp_path / "three" / "client.json").read_text())
     assert (about["network"], about["feature_dim"], about["input"]["shape"]) == ("mlp", 2, [2])
     assert about["headline"] == "global"
     loaded.save(tmp_path / "again")
-    for name in ("client.json", "client.safetensors"):
+    for name in names:
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "three" / name).read_bytes()
 
 

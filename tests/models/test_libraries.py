@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.library import Library
 
 import protonorm as pn
 from protonorm.models import libraries
 from protonorm.models.choose import chosen, network
-from protonorm.models.libraries import MISSING, SIGNATURE
 from tests.support import pictures, run
 
 ROOT = Path(__file__).parents[2]
@@ -155,59 +153,6 @@ def test_torchvision_has_its_networks():
 @needs_timm
 def test_timm_has_its_networks():
     assert libraries.timm().is_model("resnet18")
-
-
-def test_an_import_that_works_defines_nothing(monkeypatch):
-    monkeypatch.setattr(libraries, "_defined", [])
-    monkeypatch.setattr(libraries, "import_module", lambda name: name)
-    assert libraries.torchvision() == "torchvision"
-    assert libraries._defined == []
-
-
-def importing(*answers):
-    """Stand in for import_module: raise or give one answer after the other."""
-    left = list(answers)
-
-    def import_module(name):
-        answer = left.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    return import_module
-
-
-class FakeLibrary:
-    def __init__(self, *words):
-        self.words, self.defined = words, []
-
-    def define(self, signature):
-        self.defined.append(signature)
-
-
-def test_missing_operators_are_declared_and_the_import_repeated(monkeypatch):
-    monkeypatch.setattr(libraries, "_defined", [])
-    monkeypatch.setattr(libraries, "Library", FakeLibrary)
-    monkeypatch.setattr(libraries, "import_module", importing(RuntimeError(MISSING), "torchvision"))
-    assert libraries.torchvision() == "torchvision"
-    (library,) = libraries._defined  # kept, or the definitions would go
-    assert library.words == ("torchvision", "DEF")
-    assert library.defined == ["nms" + SIGNATURE, "qnms" + SIGNATURE]
-
-
-@pytest.mark.parametrize("error", [RuntimeError("something else"), ImportError("no torchvision")])
-def test_other_failures_are_not_hidden(monkeypatch, error):
-    monkeypatch.setattr(libraries, "_defined", [])
-    monkeypatch.setattr(libraries, "Library", FakeLibrary)
-    monkeypatch.setattr(libraries, "import_module", importing(error, "torchvision"))
-    with pytest.raises(type(error), match=str(error)):
-        libraries.torchvision()
-    assert libraries._defined == []
-
-
-def test_the_signature_is_one_that_torch_takes():
-    library = Library("protonorm_test", "DEF")
-    library.define("nms" + SIGNATURE)
 
 
 def test_a_missing_timm_is_said_with_the_extra(monkeypatch):

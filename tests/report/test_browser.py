@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from protonorm.report.page import write_page
-from tests.records import made
+from tests.records import hundred, made
 
 FLAGS = [
     "--no-sandbox",
@@ -188,6 +188,38 @@ def test_gains_are_drawn_on_one_scale_or_each_on_its_own(visit):
     page.get_by_label("the same scale in all charts").uncheck()
     assert "−50" in before
     assert "−50" not in lowest.all_text_contents()
+
+
+def test_twenty_methods_with_equal_numbers_can_be_told_apart(visit, tmp_path):
+    """All have the same accuracies: every marker of a client stands elsewhere, and rings have different sizes."""
+    methods = [made(tmp_path / f"m{n}", method={"name": f"m{n}"}, classes=2, rounds=4) for n in range(20)]
+    page = visit(write_page(methods, tmp_path / "one.html").as_uri())
+    marks = page.locator("#parts-clients .mark")
+    assert marks.count() == 4 * 20
+    places = {(round(box["x"]), round(box["y"])) for box in (mark.bounding_box() for mark in marks.all())}
+    assert len(places) == 4 * 20
+    rings = page.locator('[data-chart="accuracy-global"] circle.reported')
+    assert len({ring.get_attribute("r") for ring in rings.all()}) == 7
+    colour = "one => getComputedStyle(one).stroke + getComputedStyle(one).strokeDasharray"
+    lines = page.locator('[data-chart="accuracy-global"] path.line')
+    assert len({line.evaluate(colour) for line in lines.all()}) == 20
+    keys = page.locator('[data-group="accuracy"] .key svg .mark')
+    looks = {key.get_attribute("class") for key in keys.all()}
+    assert len(looks) == 20
+
+
+def test_points_of_gains_in_one_place_are_moved_apart(visit, tmp_path):
+    """Three clients with 100 samples that gain nothing."""
+    common = {"clients": 3, "classes": 1, "rounds": 1, "population": hundred(3), "tested": [[50, 50, 50]]}
+    runs = [
+        made(tmp_path / name, method={"name": name}, client_names=["a", "b", "c"], **common) for name in ("x", "local")
+    ]
+    page = visit(write_page(runs, tmp_path / "one.html").as_uri())
+    marks = page.locator('[data-gains="local"] .case')
+    assert len({(box["x"], box["y"]) for box in (mark.bounding_box() for mark in marks.all())}) == 3
+    page.locator('[data-gains="local"] figure svg[role="img"]').focus()
+    page.keyboard.press("Home")
+    assert page.locator("#tip b").inner_text() == "a"
 
 
 def test_rings_are_where_the_reported_rounds_are(visit):

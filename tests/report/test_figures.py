@@ -3,6 +3,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
 from protonorm.report.figures import accuracy_curves, heat_map, save_figure
+from protonorm.report.palette import LIGHT
 from protonorm.report.paper_figures import convergence, distance_curves, first_distances, heat_maps, margin_panels
 from protonorm.report.spiral_figures import Star, stars, toy_data
 from tests.records import hundred, made
@@ -18,8 +19,8 @@ def test_curves_have_a_line_for_each_method_and_one_for_the_majority(tmp_path):
     runs = {name: [run(spiral(algorithm=name), out=tmp_path).run] for name in ("protonorm", "local")}
     (axes,) = accuracy_curves(runs).axes
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [
-        "protonorm (global)",
-        "local (logits)",
+        "protonorm (global, 1 seed)",
+        "local (logits, 1 seed)",
         "reported round of a seed",
         "majority",
     ]
@@ -58,6 +59,9 @@ def test_several_seeds_are_drawn_as_mean_and_band(tmp_path):
     runs = {"local": [run(spiral(algorithm="local", seed=seed), out=tmp_path).run for seed in (0, 1)]}
     (axes,) = accuracy_curves(runs).axes
     assert len(axes.collections) == 1
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels[:1] == ["local (logits, 2 seeds)"]
+    assert "± a standard deviation over seeds" in labels
     both = [pooled(one, "logits") for one in runs["local"]]
     np.testing.assert_allclose(axes.lines[0].get_ydata(), np.mean(both, 0))
 
@@ -77,15 +81,42 @@ def test_a_run_whose_headline_rule_never_existed_has_figures(tmp_path):
     """Under `global` there is nothing in the first round, and there is no other."""
     found = made(tmp_path / "run", rounds=1)
     labels = [text.get_text() for text in accuracy_curves({"protonorm": [found]}).axes[0].get_legend().get_texts()]
-    assert labels == ["protonorm (global)", "majority"]
+    assert labels == ["protonorm (global, 1 seed)", "majority"]
     assert convergence({"protonorm": found}).axes
 
 
 def test_every_method_has_the_next_colour_and_its_rings_too(tmp_path):
     runs = {name: runs_of(tmp_path, name, [[[10], [40]]]) for name in ("one", "two")}
     lines = accuracy_curves(runs).axes[0].lines
-    wanted = [to_rgb(colour) for colour in ("C0", "C0", "C1", "C1")]
+    wanted = [to_rgb(colour) for colour in (LIGHT[0], LIGHT[0], LIGHT[1], LIGHT[1])]
     assert [to_rgb(line.get_color()) for line in lines[:4]] == wanted
+
+
+def test_twenty_methods_are_drawn_in_twenty_ways(tmp_path):
+    """No two share a colour, none the marker with its filling, and in eight rounds no two of eight share a place."""
+    runs = {f"m{n}": runs_of(tmp_path, f"m{n}", [[[10 + round] for round in range(8)]]) for n in range(20)}
+    lines = accuracy_curves(runs).axes[0].lines[:40:2]
+    assert len({to_rgb(line.get_color()) for line in lines}) == 20
+    assert len({(line.get_marker(), line.get_markerfacecolor() == "white") for line in lines}) == 20
+    assert len({str(line._dash_pattern) for line in lines[:10]}) == 10
+    assert len({line.get_markevery() for line in lines[:8]}) == 8
+    assert margin_panels({"x": {name: found[0] for name, found in runs.items()}}).axes
+    looks = convergence({name: found[0] for name, found in runs.items()}).axes[0].lines
+    assert len({(line.get_color(), line.get_linestyle()) for line in looks}) == 20
+
+
+def test_rings_in_one_place_are_drawn_round_each_other(tmp_path):
+    runs = {name: runs_of(tmp_path, name, [[[10], [right]]]) for name, right in (("a", 40), ("b", 40), ("c", 60))}
+    sizes = [ring.get_markersize() for ring in accuracy_curves(runs).axes[0].lines[1:6:2]]
+    assert sizes == [6, 9, 6]
+
+
+def test_clients_with_names_are_named_in_the_heat_map(tmp_path):
+    named = made(tmp_path / "a", clients=2, client_names=["berlin", "$rome$"])
+    texts = [text.get_text() for text in heat_map(named).axes[0].get_xticklabels()]
+    assert texts == ["berlin", r"\$rome\$"]
+    numbered = heat_map(made(tmp_path / "b", clients=2)).axes[0]
+    assert "berlin" not in [text.get_text() for text in numbered.get_xticklabels()]
 
 
 def test_a_run_without_rounds_has_figures(tmp_path):

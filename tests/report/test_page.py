@@ -5,8 +5,6 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
-from importlib.resources import files
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -143,57 +141,6 @@ def test_controls_have_labels_and_regions_have_names(tmp_path):
     )
     identifiers = [found["id"] for _, found in elements if "id" in found]
     assert len(identifiers) == len(set(identifiers))
-
-
-def test_colours_have_enough_contrast_in_both_modes():
-    """WCAG 2: 4.5 for text, 3 for lines and marks, against the surface they are drawn on."""
-    style = files("protonorm.report.page").joinpath("assets/page.css").read_text()
-    pairs = dict(re.findall(r"--([\w-]+): (light-dark\([^)]*\))", style))
-    for mode in (0, 1):
-        colour = {name: re.findall("#[0-9a-f]{6}", pair)[mode] for name, pair in pairs.items()}
-        for name in ("text", "quiet", "accent", "good", "bad"):
-            assert min(contrast(colour[name], colour[under]) for under in ("surface", "page")) >= 4.5, name
-        for name in ("s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "edge", "heat"):
-            assert contrast(colour[name], colour["surface"]) >= 3, name
-
-
-BLIND = [  # Machado et al., IEEE TVCG 2009: what is seen without red, green or blue cones, in linear RGB
-    [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-    [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
-    [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
-]
-
-
-def test_colour_blind_readers_can_tell_the_lines_apart():
-    """In CIELAB about 2 is the least difference that is seen side by side; 20 is a plain one."""
-    style = files("protonorm.report.page").joinpath("assets/page.css").read_text()
-    pairs = re.findall(r"--s\d: light-dark\((#\w+), (#\w+)\)", style)
-    assert len(pairs) == 8
-    for colours in zip(*pairs, strict=True):
-        for eye in (np.eye(3), *BLIND):
-            seen = [lab(np.array(eye) @ linear(colour)) for colour in colours]
-            assert min(np.linalg.norm(a - b) for a, b in combinations(seen, 2)) > 20
-
-
-def lab(colour):
-    white = np.array([0.9505, 1, 1.089])
-    mixed = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]] @ np.clip(colour, 0, 1)
-    x, y, z = (np.cbrt(one) if one > 0.008856 else 7.787 * one + 16 / 116 for one in mixed / white)
-    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
-
-
-def contrast(one, other):
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def luminance(colour):
-    return float(linear(colour) @ [0.2126, 0.7152, 0.0722])
-
-
-def linear(colour):
-    parts = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
-    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
 
 
 def test_an_unfinished_run_says_how_far_it_is(tmp_path):
@@ -373,3 +320,17 @@ def test_compare_writes_the_page_beside_its_figures(tmp_path):
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["report"] == str(tmp_path / "here" / "report.html")
     assert (tmp_path / "here" / "report.html").exists()
+
+
+def test_clients_have_their_names_on_the_page(tmp_path):
+    """Names of folders, as text; where there are none, numbers."""
+    names = ["berlin", "<b>rome</b>"]
+    common = {"clients": 2, "rounds": 2, "client_names": names, "lost": {1: {1: "It was late."}}}
+    runs = [made(tmp_path / "a", **common), made(tmp_path / "l", method={"name": "local"}, **common)]
+    text = page(runs, tmp_path)
+    assert data(text)["populations"][0]["clients"] == names
+    assert data(text)["gains"]["panels"][0]["clients"] == {"0": "berlin", "1": "<b>rome</b>"}
+    assert "The first was that of <b>rome</b>: It was late." in words(text)
+    assert "<b>rome" not in text
+    numbered = page([made(tmp_path / "n", clients=2, rounds=2)], tmp_path)
+    assert data(numbered)["populations"][0]["clients"] == ["client 0", "client 1"]

@@ -65,14 +65,18 @@ def test_rounds_that_were_chosen_in_different_ways_are_told_apart(tmp_path):
 def test_one_seed_has_no_interval_and_no_winner(tmp_path):
     runs = runs_of(tmp_path, "one", [[[90, 90]]]) + runs_of(tmp_path, "two", [[[10, 10]]])
     found = told(runs)
-    assert found["lead"].startswith("No method stands out: the highest accuracy, that of one (90.00 % under the rule")
-    assert "cannot be told apart from that of two (one seed has no interval)." in found["lead"]
+    assert found["lead"].startswith(
+        "No method stands out under the rule global: one, with 90.00 %, cannot be told apart from two (one seed has no "
+        "interval)."
+    )
     assert "One seed: there is no interval" in found["lead"]
     assert not [card for card in found["cards"] if card["first"] or card["spread"]]
     assert not [mark for row in found["rows"] for _, mark in row["cells"] if mark]
-    assert found["captions"]["bold"].startswith("No accuracy is bold: that of one is the highest, but")
+    assert found["captions"]["bold"].startswith("No accuracy is bold: that of one cannot be told apart from that of")
     read = words(page(runs, tmp_path))
-    assert ", the highest" not in read
+    assert "highest" not in read
+    assert "told apart from the others" not in read
+    assert "Lines are of one seed: there are no bands." in read
 
 
 def test_a_method_that_stands_out_is_bold_in_one_column_and_its_interval_is_students(tmp_path):
@@ -83,8 +87,11 @@ def test_a_method_that_stands_out_is_bold_in_one_column_and_its_interval_is_stud
     runs = runs_of(tmp_path, "one", [[[80, 80]], [[90, 90]]]) + runs_of(tmp_path, "two", [[[30, 30]], [[40, 40]]])
     found = told(runs)
     assert found["lead"].startswith(
-        "one reaches 85.00 ± 63.53 % under the rule global, and can be told apart from every"
+        "one reaches 85.00 ± 63.53 % under the rule global, and can be told apart from every other method judged by it."
+        " With fewer than 5 seeds that is a hint."
     )
+    assert "(2 seeds), bands one standard deviation over seeds to each side" in found["captions"]["curves"]
+    assert "told apart from the others under this rule" in words(page(runs, tmp_path))
     assert [(card["name"], card["value"], card["spread"]) for card in found["cards"] if card["first"]] == [
         ("one", "85.00 %", "± 63.53")
     ]
@@ -93,6 +100,34 @@ def test_a_method_that_stands_out_is_bold_in_one_column_and_its_interval_is_stud
     assert not any(any(row) for row in marks[1:])
     assert "<strong>85.00 ± 63.53</strong>" in page(runs, tmp_path)
     assert "mean over 2 seeds (Student's t)" in found["lead"]
+
+
+def test_no_winner_is_named_across_rules(tmp_path):
+    """`one` has 90 under `global`, Local 50 under `logits`: another rule may be all the difference."""
+    runs = runs_of(tmp_path, "one", [[[90, 90]], [[91, 91]]])
+    runs += runs_of(tmp_path, "local", [[[50, 50]], [[51, 51]]], rules=["logits"])
+    found = told(runs)
+    assert found["lead"].startswith(
+        "one reaches 90.50 ± 6.35 % under the rule global. local reaches 50.50 ± 6.35 % under the rule logits. "
+        "Accuracies under different rules are not ranked. Guessing"
+    )
+    assert not [card for card in found["cards"] if card["first"]]
+    assert found["captions"]["bold"].startswith("No accuracy is bold: each method is judged under a rule of its own.")
+
+
+def test_seeds_of_each_method_are_told_where_they_differ(tmp_path):
+    runs = runs_of(tmp_path, "one", [[[80, 80]], [[90, 90]]]) + runs_of(tmp_path, "two", [[[30, 30]]])
+    found = told(runs)
+    assert "(seeds: 2 of one and 1 of two), bands" in found["captions"]["curves"]
+    assert "mean over 2 seeds (Student's t). two has one seed, and no interval." in found["lead"]
+
+
+def test_a_dash_is_explained_where_there_is_one(tmp_path):
+    some = {"global": {"f1": 0.5, "balanced": 0.2, "log_loss": 1.0, "calibration": 0.1}}
+    whole = runs_of(tmp_path, "a", [[[50, 60]]], beside=some, rules=["global"])
+    lacking = runs_of(tmp_path, "b", [[[50, 60]]], beside={"global": {"f1": 0.5}}, rules=["global"])
+    assert "A dash: the rule has no probabilities." not in words(page(whole, tmp_path))
+    assert "A dash: the rule has no probabilities." in words(page(lacking, tmp_path))
 
 
 def test_measures_beside_accuracy_are_in_a_table_with_their_intervals(tmp_path):

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from protonorm.algorithms.parts.weights import Buffers, average_by_examples, model_schema, shared
 from protonorm.core import Algorithm, Client, Schema, Server, Step, Task
+from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT
 from protonorm.tensors import Tensors, snapshot
 

@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from typing import Literal
 
 import torch
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import log_softmax, softmax
 
 from protonorm.algorithms.parts.messages import class_vectors, make_schema
 from protonorm.algorithms.parts.prototypes import RunningMeans, average_by_class, lay_out, mean_outputs
 from protonorm.core import Algorithm, Client, Schema, Server, Step, Task, optional
+from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative
 from protonorm.tensors import Tensors, snapshot
 

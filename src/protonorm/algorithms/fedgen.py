@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
@@ -22,6 +21,7 @@ from protonorm.algorithms.parts.heads import check_linear, first_head, linear, s
 from protonorm.algorithms.parts.messages import class_counts, head_slots, make_schema
 from protonorm.algorithms.parts.server_training import descend
 from protonorm.core import Algorithm, Client, Field, Schema, Server, SplitModel, Step, Task, optional
+from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count, NonNegative, Positive
 from protonorm.tensors import Tensors, floats, prefixed, snapshot, under, weighted_mean
 

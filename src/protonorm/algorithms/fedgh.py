@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -23,6 +22,7 @@ from protonorm.algorithms.parts.messages import class_vectors, head_slots, make_
 from protonorm.algorithms.parts.prototypes import class_means, stack_prototypes
 from protonorm.algorithms.parts.server_training import descend, shuffled
 from protonorm.core import Algorithm, Client, Schema, Server, SplitModel, Step, Task
+from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count
 from protonorm.tensors import Tensors, snapshot, under
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from protonorm.core import Algorithm, Client, Field, Schema, Server, Slot, Step, Task, slots_like
+from protonorm.core.settings import dataclass
 from protonorm.core.training import Loss
 from protonorm.core.types import STRICT, Fraction, Positive
 from protonorm.geometry.factors import compress, decompress, largest_rank

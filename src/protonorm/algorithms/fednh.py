@@ -16,7 +16,6 @@ from typing import Annotated, ClassVar, Literal, Self
 
 import torch
 from annotated_types import Ge, Le
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
@@ -24,6 +23,7 @@ from protonorm.algorithms.parts.messages import class_counts, class_vectors, mak
 from protonorm.algorithms.parts.prototypes import class_means
 from protonorm.algorithms.parts.weights import Buffers, shared
 from protonorm.core import Algorithm, Client, Field, Schema, Server, SplitModel, Step, Task, slots_like
+from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Fraction, Positive
 from protonorm.geometry.directions import on_circle, orthogonal, smoothed, weighted_sums
 from protonorm.geometry.points import unit
@@ -81,7 +81,7 @@ class FedNH(Algorithm):
         """Train features and scale with the cross-entropy of s·ê·Wᵀ, then measure the direction of each class."""
         held = self.receive(client, state, message)
         client.load(held)
-        model = self._network(client, held)
+        model = self.network(client, held)
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
             return client.cross_entropy(model(x), y)
@@ -104,9 +104,9 @@ class FedNH(Algorithm):
 
     def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
         """Score by s·ê·Wᵀ."""
-        return {"logits": self._network(client, state)(x)}
+        return {"logits": self.network(client, state)(x)}
 
-    def _network(self, client: Client, state: Tensors) -> SplitModel:
+    def network(self, client: Client, state: Tensors) -> SplitModel:
         """Put normalisation and the remembered head behind the loaded features."""
         head = Directions(state["prototypes"], state["scale"], self.scaling == "trained").to(client.device)
         return SplitModel(nn.Sequential(client.model.features, Unit()), head)

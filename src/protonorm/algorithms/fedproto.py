@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from protonorm.algorithms.parts.messages import class_counts, class_vectors, make_schema
@@ -25,6 +24,7 @@ from protonorm.algorithms.parts.prototypes import (
     targets,
 )
 from protonorm.core import Algorithm, Client, Schema, Server, Step, Task, optional
+from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative, Positive
 from protonorm.geometry.losses import prototype_loss
 from protonorm.tensors import Tensors, snapshot

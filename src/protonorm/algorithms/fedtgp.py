@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 import torch
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
@@ -23,6 +22,7 @@ from protonorm.algorithms.parts.messages import class_vectors, make_schema
 from protonorm.algorithms.parts.prototypes import class_means, prototype_scores, stack_prototypes, targets
 from protonorm.algorithms.parts.server_training import descend, shuffled
 from protonorm.core import Algorithm, Client, Schema, Server, Step, Task, optional
+from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count, NonNegative, Positive
 from protonorm.geometry import prototypes as geometry
 from protonorm.geometry.losses import prototype_loss

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Le
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from protonorm.core import Algorithm, Client, Schema, Server, Step, Task, slots_like
+from protonorm.core.settings import dataclass
 from protonorm.core.training import Loss
 from protonorm.core.types import STRICT, Positive
 from protonorm.geometry.losses import Reduction, divergence

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 import torch
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from protonorm.algorithms.parts.heads import check_one_layer, first_head, said_head, take_head
 from protonorm.algorithms.parts.messages import EXAMPLES, head_slots, make_schema
 from protonorm.core import Algorithm, Client, Schema, Server, SplitModel, Step, Task
+from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT
 from protonorm.tensors import Tensors, floats, snapshot, weighted_mean
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from protonorm.core import Algorithm, Client, Field, Schema, Server, Step, Task, optional
+from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT
 from protonorm.tensors import Tensors, floats, prefixed, snapshot
 

@@ -15,13 +15,13 @@ from dataclasses import replace
 from typing import ClassVar, Literal, Self
 
 import torch
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from protonorm.algorithms.parts.messages import class_vectors, make_schema
 from protonorm.algorithms.parts.prototypes import average_prototypes, class_means, prototype_scores, targets
 from protonorm.core import Algorithm, Client, Schema, Server, Step, Task, optional
+from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative, Positive
 from protonorm.geometry.alignment import align
 from protonorm.geometry.losses import class_euclidean, prototype_loss

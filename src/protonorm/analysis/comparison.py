@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 
 from protonorm.analysis.contrasts import against_local, against_solo, not_distinguishable
 from protonorm.analysis.labels import data_settings, labels
-from protonorm.analysis.row import COLUMNS, MAJORITY, RULES, Cell, Reported, Row, Unread, best, csv_text
+from protonorm.analysis.row import COLUMNS, MAJORITY, RULES, Cell, Reported, Row, Unread, best
 from protonorm.analysis.statistics import mean_interval, share_a_seed
 from protonorm.runs.reader import Run
 
@@ -21,7 +21,6 @@ __all__ = [
     "Row",
     "Unread",
     "best",
-    "csv_text",
     "majority_rows",
     "rows",
     "whole",
@@ -69,17 +68,32 @@ def _once(runs: Sequence[Run]) -> list[Run]:
 
 
 def _ranked(table: Sequence[Row], groups: Mapping[str, Sequence[Run]], margin: float) -> list[Row]:
-    """Mark the method with the highest accuracy, if there are several, with those it cannot be told apart from."""
+    """Mark the highest accuracy of the methods that share a headline rule, with those it cannot be told apart from.
+
+    Methods with different headline rules are not ranked: what would win might be the rule. But nothing stands out where
+    a method is no worse under another one.
+    """
     heads = [row for row in table if row.headline and row.cells["accuracy"]]
-    top = best(heads, "accuracy") if len(heads) > 1 else None
-    if top is None:
-        return list(table)
-    rivals = {row.method: groups[row.method] for row in heads}
-    marked = replace(top, leads=True, alike=not_distinguishable(top.method, rivals, margin))
-    return [marked if row is top else row for row in table]
+    marked = {}
+    for rule in dict.fromkeys(row.rule for row in heads):
+        rivals = [row for row in heads if row.rule == rule]
+        top = best(rivals, "accuracy") if len(rivals) > 1 else None
+        if top is not None:
+            found = {row.method: groups[row.method] for row in rivals}
+            alike = not_distinguishable(top.method, found, margin) | _no_lower(top, heads)
+            marked[top.method] = replace(top, leads=True, alike=alike)
+    return [marked.get(row.method, row) if row.headline else row for row in table]
 
 
-def _rules(run: Run) -> list[str]:
+def _no_lower(top: Row, heads: Sequence[Row]) -> dict[str, str]:
+    """List the methods with other headline rules whose accuracy is no lower."""
+    level = cell.mean if (cell := top.cells["accuracy"]) else 0.0
+    others = [(row, row.cells["accuracy"]) for row in heads if row.rule != top.rule]
+    return {row.method: f"no lower, but judged by {row.rule}" for row, one in others if one and one.mean >= level}
+
+
+def rules_in_order(run: Run) -> list[str]:
+    """List a run's rules, its headline first."""
     headline = run.info.headline
     return [headline, *(rule for rule in run.info.rules if rule != headline)]
 
@@ -87,7 +101,7 @@ def _rules(run: Run) -> list[str]:
 def _method_rows(method: str, found: Sequence[Run | Unread]) -> list[Row]:
     runs = _once([run for run in found if isinstance(run, Run)])
     unread = [one for one in found if isinstance(one, Unread)]
-    rules = _rules(runs[0]) if runs else [unread[0].headline]
+    rules = rules_in_order(runs[0]) if runs else [unread[0].headline]
     return [_row(method, rule, rule == rules[0], runs, unread) for rule in rules]
 
 

@@ -37,6 +37,12 @@ def labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     return [", ".join(_differences(one, settings, list(names))) for one in settings]
 
 
+def client_label(run: Run, id: int) -> str:
+    """Name a client in a sentence or a chart: by the name of its folder or file, or as `client 3`."""
+    name = run.client_name(id)
+    return f"client {id}" if name == str(id) else name
+
+
 def dataset_names(runs: Sequence[Run]) -> list[str]:
     """List the data sets of runs, each once."""
     return list(dict.fromkeys(run.info.experiment.dataset.name for run in runs))

@@ -1,4 +1,4 @@
-"""The rows of a comparison: what stands in them, and their form as CSV. Nothing here needs torch."""
+"""The rows of a comparison: what stands in them. Nothing here needs torch."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from protonorm.analysis.contrasts import Contrast
-from protonorm.analysis.plain_text import csv_lines
 from protonorm.analysis.statistics import Interval
-from protonorm.runs.accuracy import digits
 from protonorm.runs.reader import Choice, Summary
 from protonorm.runs.schema import Accuracy
 
@@ -39,12 +37,6 @@ RULES = {  # what the prediction rules mean
     "logits": "the model's own logits",
     "received": "logits of the model as received",
 }
-
-REFERENCES = ("local", "solo")  # what a method is compared with
-CSV_GAINS = (  # parts of a Transfer
-    "gain", "low", "high", "t_low", "t_high", "median", "cases", "benefit", "negative", "loss", "burden", "tail",
-    "worst", "p", "p_holm", "verdict", "no_interval",
-)  # fmt: skip
 
 MAJORITY = "-"  # in place of a rule, in the rows that tell of the majority class
 
@@ -89,7 +81,7 @@ class Row:
     chosen_by: str = ""  # validation, test, last; several if runs differ
     local: Contrast | None = None  # against Local
     solo: Contrast | None = None  # against its own solo control
-    leads: bool = False  # whether its accuracy is the highest of several methods
+    leads: bool = False  # whether its accuracy is the highest of several methods that share its rule
     alike: Mapping[str, str] = field(default_factory=dict)  # the methods it cannot be told apart from, and why
 
     @property
@@ -99,7 +91,7 @@ class Row:
 
     @property
     def stands_out(self) -> bool:
-        """Tell whether its accuracy is the highest and can be told apart from that of every other method."""
+        """Tell whether its accuracy is the highest of its rule and can be told apart from that of every rival."""
         return self.leads and not self.alike
 
     def plain(self) -> dict[str, Any]:
@@ -111,44 +103,3 @@ def best(table: Sequence[Row], column: str) -> Row | None:
     """Find the method that is highest in a column under its headline rule; whether it stands out is another matter."""
     known = [row for row in table if row.headline and not row.is_majority and row.cells.get(column)]
     return max(known, key=lambda row: cell.mean if (cell := row.cells[column]) else -math.inf, default=None)
-
-
-def csv_text(table: Sequence[Row]) -> str:
-    """Write the rows as CSV, numbers as fractions of one; lists are separated by blanks."""
-    ends = ("", "_std", "_low", "_high")
-    head = [
-        "method",
-        "rule",
-        "headline",
-        "seeds",
-        "rounds",
-        "chosen_by",
-        *(f"{name}{end}" for name in COLUMNS for end in ends),
-    ]
-    head += [f"{name}_{part}" for name in REFERENCES for part in ("reference", *CSV_GAINS, "mismatch")]
-    lines: list[list[Any]] = [[*head, "highest", "not_distinguishable_from", "note"]]
-    for row in table:
-        line: list[Any] = [row.method, row.rule, row.headline, _listed(row.seeds), _listed(row.rounds), row.chosen_by]
-        line += [number for name in COLUMNS for number in _cell_numbers(row.cells.get(name))]
-        line += [value for contrast in (row.local, row.solo) for value in _contrast_values(contrast)]
-        lines.append([*line, row.leads, ", ".join(row.alike), row.note])
-    return csv_lines([digits(value) if isinstance(value, float) else value for value in line] for line in lines)
-
-
-def _listed(values: Sequence[int]) -> str:
-    return " ".join(map(str, values))
-
-
-def _cell_numbers(cell: Cell | None) -> list[float | None]:
-    low, high = cell.interval if cell and cell.interval else (None, None)
-    return [cell.mean, cell.std, low, high] if cell else [None] * 4
-
-
-def _contrast_values(contrast: Contrast | None) -> list[Any]:
-    if contrast is None:
-        return [None] * (len(CSV_GAINS) + 2)
-    found = contrast.transfer
-    values: dict[str, Any] = asdict(found) | {"gain": found.mean} if found else {}
-    for start, interval in (("", values.get("interval")), ("t_", values.get("t_interval"))):
-        values |= {f"{start}low": interval[0], f"{start}high": interval[1]} if interval else {}
-    return [contrast.reference, *(values.get(name) for name in CSV_GAINS), contrast.mismatch]

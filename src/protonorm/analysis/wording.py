@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from protonorm.analysis.contrasts import Contrast
 from protonorm.analysis.row import RULES, Row
@@ -15,10 +15,13 @@ CHOSEN = {  # how the reported round was chosen
     "last": "in the last round that was evaluated, as not everybody was evaluated in any",
 }
 OPTIMISTIC = "* chosen by looking at the test accuracy, so that it is optimistic"
-VERDICTS = (
-    "better or worse: the whole interval lies above or below zero; not distinguishable: it holds zero, and more seeds "
-    "may tell; practically equal: all of it is too near to zero to matter"
-)
+VERDICTS = {
+    "better": "the whole interval lies above zero",
+    "worse": "the whole interval lies below zero",
+    "not distinguishable": "the interval holds zero, and more seeds may tell",
+    "practically equal": "all of the interval is too near to zero to matter",
+}
+NOT_RANKED = "Accuracies under different rules are not ranked."
 FEW = 5  # seeds below which the bootstrap's interval may be much too narrow (docs/statistics.md)
 
 
@@ -28,37 +31,39 @@ def how_chosen(table: Sequence[Row]) -> str:
     found = dict.fromkeys(way for row in methods for way in row.chosen_by.split(", "))
     if len(found) < 2:
         return "".join(CHOSEN[way] for way in found)
-    named = {way: _listed([row.method for row in methods if way in row.chosen_by.split(", ")]) for way in found}
+    named = {way: listed([row.method for row in methods if way in row.chosen_by.split(", ")]) for way in found}
     return "; ".join(f"of {named[way]} {CHOSEN[way]}" for way in found)
 
 
 def what_spread_is(table: Sequence[Row]) -> str:
-    """Say what ± is, or that one seed has no interval; nothing if no round was evaluated."""
-    counts = sorted({len(row.seeds) for row in table if row.headline and row.seeds})
-    if not counts:
-        return ""
-    if counts == [1]:
+    """Say how many seeds there are and what ± is, or why there is none; nothing if no round was evaluated."""
+    heads = [row for row in table if row.headline and row.seeds]
+    shared = [row for row in heads if share_a_seed(row.seeds)]
+    single = [row for row in heads if len(row.seeds) == 1]
+    sure = [row for row in heads if row not in shared and row not in single]
+    if heads and len(single) == len(heads):
         return "One seed: there is no interval, and nothing says whether a difference is chance."
-    if any(share_a_seed(row.seeds) for row in table if row.headline):
-        return "Some runs of a method share a seed: they are not independent, and there is no interval of their mean."
-    several = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"± is half of the 95 % interval of the mean over {several} seeds (Student's t)."
+    return " ".join(filter(None, [_interval_of(sure), _without_interval(single), _sharing(shared)]))
+
+
+def meaning_of_verdicts(found: Collection[str | None]) -> str:
+    """Explain the verdicts that there are, and no others."""
+    return "; ".join(f"{name}: {meaning}" for name, meaning in VERDICTS.items() if name in found)
 
 
 def why_bold(table: Sequence[Row]) -> str:
-    """Say of the highest accuracy whether it can be told apart from the others; nothing for a single method."""
-    top = next((row for row in table if row.leads), None)
-    if top is None:
-        return ""
-    if top.stands_out:
-        hint = f" With fewer than {FEW} seeds that is a hint." if 0 < len(top.seeds) < FEW else ""
-        return f"Bold: the accuracy of {top.method} can be told apart from that of every other method.{hint}"
-    reasons = dict.fromkeys(top.alike.values())
-    if len(reasons) == 1:
-        told = f"{_listed(list(top.alike))} ({next(iter(reasons))})"
-    else:
-        told = _listed([f"{name} ({why})" for name, why in top.alike.items()])
-    return f"No accuracy is bold: that of {top.method} is the highest, but not distinguishable from that of {told}."
+    """Say what is bold and why, or why nothing is; nothing for a single method. No method that may be chance is named.
+
+    Methods are ranked under one rule at a time.
+    """
+    heads = [row for row in table if row.headline and not row.is_majority]
+    several = len({row.rule for row in heads}) > 1
+    told = [_why_bold(row, f" under the rule {row.rule}" if several else "") for row in heads if row.leads]
+    if several and told:
+        told.append(NOT_RANKED)
+    elif several:
+        told = [f"No accuracy is bold: each method is judged under a rule of its own. {NOT_RANKED}"]
+    return " ".join(told)
 
 
 def who_gains_lines(table: Sequence[Row]) -> list[str]:
@@ -83,6 +88,55 @@ def meaning_of_rules(table: Sequence[Row]) -> str:
     return f"Rules: {'; '.join(f'{rule}, {RULES[rule]}' for rule in rules)}." if rules else ""
 
 
+def is_hint(row: Row) -> str:
+    """Say that few seeds make a difference a hint; nothing if there are enough."""
+    return f" With fewer than {FEW} seeds that is a hint." if 0 < len(row.seeds) < FEW else ""
+
+
+def rivals_of(row: Row) -> str:
+    """List the methods that a row cannot be told apart from, with the reasons; one that all have is said once."""
+    reasons = dict.fromkeys(row.alike.values())
+    if len(reasons) == 1:
+        return f"{listed(list(row.alike))} ({next(iter(reasons))})"
+    return listed([f"{name} ({why})" for name, why in row.alike.items()])
+
+
+def listed(names: Sequence[str]) -> str:
+    """Join names with commas, and `and` before the last."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def _interval_of(rows: Sequence[Row]) -> str:
+    """Say what ± is, and over how many seeds; of each method, if they differ."""
+    counts = list(dict.fromkeys(len(row.seeds) for row in rows))
+    if not counts:
+        return ""
+    if len(counts) == 1:
+        return f"± is half of the 95 % interval of the mean over {counts[0]} seeds (Student's t)."
+    told = [f"{count} of {listed([row.method for row in rows if len(row.seeds) == count])}" for count in counts]
+    return f"± is half of the 95 % interval of the mean over seeds (Student's t): {', '.join(told)}."
+
+
+def _without_interval(rows: Sequence[Row]) -> str:
+    names = [row.method for row in rows]
+    return f"{listed(names)} {'has' if len(names) == 1 else 'have'} one seed, and no interval." if names else ""
+
+
+def _sharing(rows: Sequence[Row]) -> str:
+    """Say which methods have runs that share a seed, and how many runs."""
+    told = [f"the {len(row.seeds)} runs of {row.method}" for row in rows]
+    return f"Among {listed(told)} some share a seed: they have no interval, not being independent." if told else ""
+
+
+def _why_bold(row: Row, where: str) -> str:
+    if row.stands_out:
+        return (
+            f"Bold: the accuracy of {row.method} can be told apart from that of every other method{where}."
+            f"{is_hint(row)}"
+        )
+    return f"No accuracy{where} is bold: that of {row.method} cannot be told apart from that of {rivals_of(row)}."
+
+
 def _references(row: Row) -> list[tuple[str, Contrast]]:
     named = [(row.local.reference, row.local)] if row.local else []
     return named + ([("its solo control", row.solo)] if row.solo else [])
@@ -96,7 +150,3 @@ def _gain_line(method: str, reference: str, contrast: Contrast) -> str:
 
 def _p_value(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -8,7 +8,21 @@ from typing import Annotated
 
 import typer
 
-from protonorm.cli import bench, compare, data, inspect, listing, predict, report, reproduce, run, show, sweep, tune
+from protonorm.cli import (
+    bench,
+    compare,
+    data,
+    inspect,
+    listing,
+    predict,
+    remove,
+    report,
+    reproduce,
+    run,
+    show,
+    sweep,
+    tune,
+)
 from protonorm.cli.commands import Command, Commands
 
 app = typer.Typer(
@@ -26,6 +40,7 @@ app.command(cls=Command)(sweep.sweep)
 app.command(cls=Command)(tune.tune)
 app.command("list", cls=Command)(listing.list_)
 app.command(cls=Command)(show.show)
+app.command(cls=Command)(remove.remove)
 app.command(cls=Command)(bench.bench)
 app.command(cls=Command)(inspect.inspect)
 app.command(cls=Command)(predict.export)

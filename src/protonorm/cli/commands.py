@@ -10,6 +10,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from protonorm.core.text import visible
 
+TAKE_SETTINGS = ("run", "compare", "sweep", "tune")
+
 
 @contextmanager
 def visible_errors() -> Iterator[None]:
@@ -22,12 +24,24 @@ def visible_errors() -> Iterator[None]:
         raise
 
 
+@contextmanager
+def settings_meant(takes: bool) -> Iterator[None]:
+    """Say that --rounds 5 is written rounds=5, in a command that takes settings."""
+    try:
+        yield
+    except Exception as error:
+        name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
+        if takes and name and type(error).__name__ == "NoSuchOption":
+            error.message = f"{error.message}. Settings are words without dashes: {name}=…."  # type: ignore[attr-defined]
+        raise
+
+
 class Command(TyperCommand):
     """One command."""
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Read the command's words."""
-        with visible_errors():
+        with visible_errors(), settings_meant(self.name in TAKE_SETTINGS):
             return super().make_context(*arguments, **options)
 
 

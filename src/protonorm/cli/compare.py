@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,16 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from protonorm.cli.console import complain, page_width, print_json, reporting, say
+from protonorm.cli.console import page_width, print_json, reporting, say
 from protonorm.cli.options import EngineName, Json, NoOwnCode, Out, Workers, read_path
 from protonorm.core.text import visible
-from protonorm.errors import Diverged
 
 if TYPE_CHECKING:
-    from protonorm.analysis.comparison import Unread
     from protonorm.config.experiment import Experiment
     from protonorm.runs.reader import Run
-    from protonorm.trackers.tracker import Tracker
 
 Methods = Annotated[
     list[str],
@@ -36,7 +32,16 @@ Figures = Annotated[
     ),
 ]
 CURVES, MAP, REPORT = "accuracy.png", "partition.png", "report.html"
-Csv = Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")]
+STDOUT = Path("-")
+Csv = Annotated[bool, typer.Option("--csv", help="Print a line for each method, rule and seed, as CSV.")]
+Latex = Annotated[
+    Path | None,
+    typer.Option(parser=read_path, metavar="FILE", help="Write the table for a paper; - prints it and nothing else."),
+]
+Markdown = Annotated[
+    Path | None,
+    typer.Option(parser=read_path, metavar="FILE", help="Write the table in Markdown; - prints it and nothing else."),
+]
 Solo = Annotated[
     bool,
     typer.Option(
@@ -56,14 +61,20 @@ def compare(
     solo: Solo = False,
     as_json: Json = False,
     as_csv: Csv = False,
+    latex: Latex = None,
+    markdown: Markdown = None,
     no_own_code: NoOwnCode = False,
 ) -> None:
     """Run several methods with the same settings and put them side by side, with `local` and `majority`."""
-    quiet = as_json or as_csv
+    printed = [as_json, as_csv, latex == STDOUT, markdown == STDOUT]
+    quiet = any(printed)
     with reporting(quiet=quiet, no_own_code=no_own_code):
-        from protonorm.analysis.comparison import Unread, csv_text, rows, whole
+        from protonorm.analysis.comparison import Unread, rows, whole
+        from protonorm.analysis.seeds import csv_text
         from protonorm.analysis.summaries import headline, plain_run
         from protonorm.cli.run_tables import comparison_tables
+        from protonorm.cli.running import run_for_table
+        from protonorm.cli.table_files import refuse_files, table_text, write_tables
         from protonorm.config.methods import experiments_of, tracker_of
         from protonorm.core.registry import find
         from protonorm.engines import ENGINES
@@ -71,6 +82,10 @@ def compare(
         from protonorm.runs.layout import runs_root
         from protonorm.trackers.tracker import choose
 
+        if sum(printed) > 1:
+            raise ValueError("One of --json, --csv, --latex - and --markdown - can be printed, not several.")
+        files = {ending: path for ending, path in ((".tex", latex), (".md", markdown)) if path and path != STDOUT}
+        refuse_files(files)
         if engine is not None:
             find(ENGINES, engine, "engine")
         tracker, experiments = choose(tracker_of(words)), experiments_of(words)
@@ -79,7 +94,7 @@ def compare(
         folder = figures or comparison_folder(experiments, runs_root(out))
         refuse_to_overwrite(folder)
         found = {
-            method: [_run(one, out, engine, workers, tracker, quiet=quiet) for one in some]
+            method: [run_for_table(one, out, engine, workers, tracker, quiet=quiet) for one in some]
             for method, some in experiments.items()
         }
         table, runs = rows(found), whole(found)
@@ -87,18 +102,24 @@ def compare(
             raise ValueError("No run of this comparison can be read: there is nothing to compare.")
         drawn = draw_comparison(runs, folder)
         page = write_page(runs, folder / REPORT)
+        title = headline(runs)
+        written = write_tables(files, title, table)
         if as_json:
             listed = {method: [plain_run(run) for run in some] for method, some in runs.items()}
             unread = [one.reason for some in found.values() for one in some if isinstance(one, Unread)]
-            files = {"figures": list(map(str, drawn)), "report": str(page)}
-            print_json({"rows": [row.plain() for row in table], "runs": listed, "unread": unread, **files})
+            places = {"figures": list(map(str, drawn)), "report": str(page), "tables": list(map(str, written))}
+            print_json({"rows": [row.plain() for row in table], "runs": listed, "unread": unread, **places})
         elif as_csv:
-            sys.stdout.write(csv_text(table))
+            sys.stdout.write(csv_text(found))
+        elif quiet:
+            sys.stdout.write(table_text(".tex" if latex == STDOUT else ".md", title, table))
         else:
-            for one in comparison_tables(headline(runs), table, page_width()):
+            for one in comparison_tables(title, table, page_width()):
                 say(one)
             say(visible(f"Figures: {', '.join(map(str, drawn))}"))
             say(visible(f"Report: {page}"))
+            for path in written:
+                say(visible(f"Table: {path}"))
 
 
 def beside_controls(
@@ -140,51 +161,3 @@ def draw_comparison(runs: Mapping[str, Sequence[Run]], folder: Path) -> list[Pat
 
     first = next(iter(runs.values()))[0]
     return [save_figure(accuracy_curves(runs), folder / CURVES), save_figure(heat_map(first), folder / MAP)]
-
-
-def _run(
-    experiment: Experiment,
-    out: Path | None,
-    engine: str | None,
-    workers: int | None,
-    tracker: Tracker | None,
-    *,
-    quiet: bool,
-) -> Run | Unread:
-    """Run one experiment and show its rounds; in a table, a run that diverged or that is damaged has a row too."""
-    from protonorm.analysis.comparison import Unread
-    from protonorm.analysis.reading import UNREADABLE, read_whole, unread_reason
-    from protonorm.cli.progress import RoundDisplay
-    from protonorm.runs.layout import INFO, runs_root
-    from protonorm.session.running import run
-
-    folder, headline = runs_root(out) / experiment.key, experiment.algorithm.headline
-    begun = os.path.lexists(folder / INFO)  # then its settings were good enough before, and only its files can be bad
-    with RoundDisplay(experiment.key, experiment.rounds, headline, quiet=quiet) as display:
-        try:
-            run(experiment, out=out, engine=engine, workers=workers, watch=display, tracker=tracker)
-        except Diverged as error:
-            complain(str(error))
-        except ValueError as error:
-            if not begun:
-                raise
-            complain(str(error))
-            return Unread(headline, str(error))
-        except OSError:
-            if not begun or _is_readable(folder):  # then it is the disk or another process, not the record
-                raise
-    try:
-        return read_whole(folder, experiment.rounds)
-    except UNREADABLE as error:
-        complain(unread_reason(error, folder))
-        return Unread(headline, unread_reason(error, folder))
-
-
-def _is_readable(folder: Path) -> bool:
-    from protonorm.analysis.reading import UNREADABLE, read_whole
-
-    try:
-        read_whole(folder)
-    except UNREADABLE:
-        return False
-    return True

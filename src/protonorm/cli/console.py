@@ -51,6 +51,7 @@ def reporting(*, quiet: bool = False, no_own_code: bool = False) -> Iterator[Non
     """Show progress; turn what can go wrong into a sentence and an exit code. PROTONORM_DEBUG=1 shows tracebacks."""
     from protonorm.cli.progress import showing_progress
     from protonorm.core.own_code import without_own_code
+    from protonorm.core.own_failures import runtime_failure
 
     if os.environ.get("PROTONORM_DEBUG"):
         with without_own_code(no_own_code), showing_progress(quiet=quiet):
@@ -65,7 +66,7 @@ def reporting(*, quiet: bool = False, no_own_code: bool = False) -> Iterator[Non
             complain("Stopped. Finished rounds are kept; the same command goes on from there.")
             raise typer.Exit(INTERRUPTED) from None
         except (ValueError, BlockingIOError) as error:
-            complain(str(error))
+            complain(runtime_failure(error) or str(error))
             raise typer.Exit(REFUSED) from None
         except OSError as error:
             complain(f"A file could not be used: {error}.")
@@ -73,10 +74,14 @@ def reporting(*, quiet: bool = False, no_own_code: bool = False) -> Iterator[Non
         except Failed as error:
             complain(str(error))
             raise typer.Exit(FAILED) from None
-        except (MemoryError, RuntimeError) as error:
-            if not lacks_memory(error):
+        except Exception as error:
+            if lacks_memory(error):
+                said = f"There is not enough memory{_asked(error)}; smaller data, networks or batches need less."
+            else:
+                said = runtime_failure(error) or ""  # of a user's own file
+            if not said:
                 raise
-            complain(f"There is not enough memory{_asked(error)}; smaller data, networks or batches need less.")
+            complain(said)
             raise typer.Exit(FAILED) from None
 
 

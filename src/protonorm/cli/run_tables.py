@@ -9,26 +9,26 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from protonorm.analysis.captions import caption
 from protonorm.analysis.contrasts import Contrast
 from protonorm.analysis.pairing import is_solo
+from protonorm.analysis.printed import gain_cells
 from protonorm.analysis.row import COLUMNS, Row
+from protonorm.analysis.selecting import differing, settings_of, written
 from protonorm.analysis.transfer import points
-from protonorm.analysis.wording import (
-    FEW,
-    OPTIMISTIC,
-    VERDICTS,
-    how_chosen,
-    meaning_of_rules,
-    p_values,
-    what_spread_is,
-    who_gains_lines,
-    why_bold,
-)
+from protonorm.analysis.wording import OPTIMISTIC
 from protonorm.cli.tables import Column, bold, make_table
 from protonorm.core.text import visible
 from protonorm.runs.reader import Run
 
 BRIEF = ("accuracy", "best", "last")  # the columns beside gains, and where there is little room
+NUMBERS = ("accuracy", "best*", "last")  # of a list of runs
+CHOSEN_BY = {  # in which round, in a list of runs
+    "validation": "in the round with the best validation accuracy",
+    "test": "where * follows in the best test round, as there is no validation part",
+    "last": "where not everybody was evaluated in any round in the last one",
+}
+PAGE = 110  # characters a line where there is no terminal to ask
 ENDLESS = 10_000  # characters: more than any table needs
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
@@ -43,38 +43,65 @@ def comparison_tables(title: str, rows: Sequence[Row], width: int) -> list[Table
     """
     gains = [row for row in rows if row.local or row.solo]
     if gains and not any(row.solo for row in gains):
-        one = _accuracies(title, rows, BRIEF, beside=True, caption=_caption(rows, BRIEF, gains=True))
+        one = _accuracies(title, rows, BRIEF, beside=True, caption=_lines(caption(rows, BRIEF, gains=True)))
         if _fits(one, width):
             return [one]
     columns = tuple(COLUMNS) if _fits(_accuracies(title, rows, tuple(COLUMNS)), width) else BRIEF
     if not gains:
-        return [_accuracies(title, rows, columns, caption=_caption(rows, columns))]
+        return [_accuracies(title, rows, columns, caption=_lines(caption(rows, columns)))]
     tail = _fits(_gains(gains), width)
-    caption = _caption(rows, columns, gains=True, tail=tail)
-    return [_accuracies(title, rows, columns), _gains(gains, tail=tail, caption=caption)]
+    told = _lines(caption(rows, columns, gains=True, tail=tail))
+    return [_accuracies(title, rows, columns), _gains(gains, tail=tail, caption=told)]
 
 
-def runs_table(runs: Sequence[Run]) -> Table:
-    """List runs, a line each."""
-    lines = []
-    for run in runs:
-        found, chosen = run.summary(), run.chosen
-        reported = chosen.record.rules.get(run.info.headline) if chosen else None
-        mark = "*" if chosen and chosen.by == "test" else ""  # nothing but the test part has chosen the round
-        numbers = [f"{100 * reported.pooled:.2f}{mark}" if reported else "–"]
-        numbers += [f"{100 * one.pooled:.2f}" for one in (found.best, found.last)] if found else ["–", "–"]
-        state = f"{len(run.rounds)}/{run.info.experiment.rounds}" + (" failed" if run.failure else "")
-        name = f"{run.folder.name} (solo)" if is_solo(run) else run.folder.name
-        lines.append([name, state, run.info.headline, *numbers])
-    columns: list[Column | str] = ["run", "rounds", "rule"]
-    columns += [Column(name, "right") for name in ("accuracy", "best*", "last")]
-    caption = (
-        "Pooled test accuracy in per cent, under the method's headline rule: in the round with the best validation "
-        "accuracy (where * follows there is no validation part, and it is the best test round); in the best test "
-        "round*; in the last. "
-        f"{OPTIMISTIC}."
-    )
-    return make_table("Runs", columns, lines, caption)
+def runs_table(runs: Sequence[Run], width: int = PAGE) -> Table:
+    """List runs, a line each, with the settings in which they differ, as many as lines of so many characters hold.
+
+    Where there is little room, settings come before the best and the last round.
+    """
+    names, numbers = differing(runs), list(NUMBERS)
+    cells = [_run_cells(run, names) for run in runs]
+
+    def table(settings: Sequence[str], shown: Sequence[str]) -> Table:
+        columns = [Column("run"), *map(Column, settings), Column("rounds"), Column("rule")]
+        columns += [Column(name, "right") for name in shown]
+        left = [name for name in names if name not in settings]
+        lines = [[line[one.heading] for one in columns] for line in cells]
+        return make_table("Runs", columns, lines, _about_runs(runs, shown, names, left))
+
+    if not _fits(table(names, numbers), width) and names:
+        numbers = numbers[:1]
+    held = list(names)
+    while held and not _fits(table(held, numbers), width):
+        held.pop(-2 if held[-1] == "seed" and len(held) > 1 else -1)  # of all settings the seed goes last
+    return table(held, numbers if held else list(NUMBERS))
+
+
+def _run_cells(run: Run, settings: Sequence[str]) -> dict[str, str]:
+    """Write what a list of runs tells of one; `*` follows an accuracy whose round the test part alone has chosen."""
+    found, chosen, values = run.summary(), run.chosen, settings_of(run)
+    reported = chosen.record.rules.get(run.info.headline) if chosen else None
+    mark = "*" if chosen and chosen.by == "test" else ""
+    told = {name: written(values[name]) if name in values else "" for name in settings}
+    return told | {
+        "run": f"{run.folder.name} (solo)" if is_solo(run) else run.folder.name,
+        "rounds": f"{len(run.rounds)}/{run.info.experiment.rounds}" + (" failed" if run.failure else ""),
+        "rule": run.info.headline,
+        "accuracy": f"{100 * reported.pooled:.2f}{mark}" if reported else "–",
+        "best*": f"{100 * found.best.pooled:.2f}" if found else "–",
+        "last": f"{100 * found.last.pooled:.2f}" if found else "–",
+    }
+
+
+def _about_runs(runs: Sequence[Run], shown: Sequence[str], differ: Sequence[str], left: Sequence[str]) -> str:
+    """Explain the columns of a list of runs, and say in what else the runs differ, or that they do not."""
+    ways = {run.chosen.by for run in runs if run.chosen}
+    chosen = "; ".join(meaning for way, meaning in CHOSEN_BY.items() if way in ways) or "in no round yet"
+    told = f"Accuracy: pooled test accuracy in per cent, of one seed, under the method's headline rule, {chosen}."
+    told += " Best*: in the best test round; last: in the last." if "last" in shown else ""
+    told += f" {OPTIMISTIC}." if "test" in ways or "best*" in shown else ""
+    told += "\nNo setting but rounds differs between these runs." if len(runs) > 1 and not differ else ""
+    return told + (f"\nThe runs also differ in {', '.join(left)}; --json has all settings." if left else "")
 
 
 def _accuracies(
@@ -131,49 +158,13 @@ def _cell(row: Row, column: str) -> str | Text:
 
 def _gain_cells(contrast: Contrast) -> list[str]:
     """Write what a method gains against a reference, how many lose, what the worst tenth gains, and the verdict."""
-    found = contrast.transfer
-    if found is None:
-        return ["–", "–", "–", "not comparable"]
-    interval = f" [{points(found.interval.low)}, {points(found.interval.high)}]" if found.interval else ""
-    lose = f"{100 * found.negative:.0f} %"
-    return [f"{points(found.mean)}{interval}", lose, points(found.tail), found.verdict or "no interval"]
+    gain, lose, verdict = gain_cells(contrast)
+    return [gain, lose, points(contrast.transfer.tail) if contrast.transfer else "–", verdict]
 
 
-def _caption(rows: Sequence[Row], shown: Sequence[str], *, gains: bool = False, tail: bool = False) -> str:
-    """Say what the numbers tell, then explain the columns in plain words, then what must be said of single methods."""
-    controls = {row.solo.reference for row in rows if row.solo}  # how they do against Local is in the table
-    told = [why_bold(rows), *who_gains_lines([row for row in rows if row.method not in controls]), p_values(rows)]
-    clients = "Clients, worst 10 %: means over clients, and over their worst tenth, in that round. "
-    own = "; own best*: the mean of each client in its own best test round"
-    told += [
-        f"Accuracy: test accuracy in per cent, pooled over clients, {how_chosen(rows) or 'in no round yet'}. "
-        f"{clients if 'mean' in shown else ''}Best*: the best test round; last: the last round"
-        f"{own if 'own_best' in shown else ''}. {OPTIMISTIC}. {what_spread_is(rows)}",
-        _about_gains(rows, tail=tail) if gains else "",
-        meaning_of_rules(rows),
-    ]
-    told += sorted({visible(f"{row.method} {row.note}.") for row in rows if row.note})
-    return "\n".join(line.strip() for line in told if line)
-
-
-def _about_gains(rows: Sequence[Row], *, tail: bool) -> str:
-    """Explain gains, and verdicts if there are any."""
-    contrasts = [one.transfer for row in rows for one in (row.local, row.solo) if one and one.transfer]
-    judged = any(one.verdict for one in contrasts)
-    few = judged and min(one.seeds for one in contrasts) < FEW
-    interval = "; in brackets its 95 % interval (bootstrap over seeds and clients)" if judged else ""
-    solo = (
-        " Local: every client trains alone, so that a gain on it also counts what the method's loss brings. Solo: the "
-        "same method, every client federating with itself alone; a gain on it is what the exchange brought."
-    )
-    return (
-        "Gain: mean over clients, in points, of a client's accuracy minus that of the same client in the reference, "
-        f"with the same seed, samples and network{interval}. Lose: share of the clients that lose"
-        f"{'; worst 10 %: the mean gain of the tenth that gains least' if tail else ''}."
-        f"{solo if any(row.solo for row in rows) else ''}"
-        f"{f' Verdicts: {VERDICTS}.' if judged else ''}"
-        f"{f' With fewer than {FEW} seeds the brackets may be too narrow.' if few else ''}"
-    )
+def _lines(sentences: Sequence[str]) -> str:
+    """Put sentences below each other, each in one line, whatever names are in it."""
+    return "\n".join(map(visible, sentences))
 
 
 def curve(values: Sequence[float | None], height: int = 8, width: int = 60) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from protonorm.cli.console import complain, page_width, print_json, reporting, say
+from protonorm.cli.console import page_width, print_json, reporting, say
 from protonorm.cli.options import Json, Out
 from protonorm.core.text import visible
 
@@ -15,34 +15,51 @@ if TYPE_CHECKING:
     from protonorm.runs.reader import Run
 
 
-def show(
-    run: Annotated[str | None, typer.Argument(help="A run's folder or name; all runs if not given.")] = None,
-    out: Out = None,
-    as_json: Json = False,
-) -> None:
-    """Show the runs in a folder, or one run."""
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[RUN_OR_FILTER]",
+        help="A run's folder or name, for all about it; several, or filters such as dataset=fashion seed=0,1 "
+        "state=unfinished, for a list; all runs if not given.",
+    ),
+]
+
+
+def show(words: Words = None, out: Out = None, as_json: Json = False) -> None:
+    """List runs and say in what they differ, or show one run."""
     with reporting():
-        from protonorm.analysis.comparison import rows
-        from protonorm.analysis.reading import read_some, read_whole
+        from protonorm.analysis.reading import read_whole
         from protonorm.analysis.summaries import plain_run
-        from protonorm.cli.run_tables import comparison_tables, runs_table
-        from protonorm.runs.layout import find_run, find_runs, runs_root
+        from protonorm.cli.run_tables import runs_table
+        from protonorm.cli.selection import sort_words, wanted_runs
+        from protonorm.runs.layout import find_run, runs_root
 
         root = runs_root(out)
-        if run is None:
-            runs = read_some(find_runs(root), complain)
-            if as_json:
-                print_json({"runs": [plain_run(one) for one in runs]})
-            else:
-                say(runs_table(runs) if runs else visible(f"There are no runs in {root}."))
+        wanted = sort_words(words or [], root)
+        if len(wanted.names) == 1 and not wanted.filters:
+            _show_one(read_whole(find_run(root, wanted.names[0])), as_json=as_json)
             return
-        found = read_whole(find_run(root, run))
+        runs = wanted_runs(wanted, root)
         if as_json:
-            print_json(plain_run(found) | {"history": [record.model_dump(mode="json") for record in found.rounds]})
+            print_json({"runs": [plain_run(one) for one in runs]})
+        elif runs:
+            say(runs_table(runs, page_width()))
         else:
-            table = rows({found.info.experiment.algorithm.name: [found]})
-            say(comparison_tables(found.info.key, table, page_width())[0])
-            say(run_lines(found))
+            such = f" with {' '.join(wanted.filters)}" if wanted.filters else ""
+            say(visible(f"There are no runs{such} in {root}."))
+
+
+def _show_one(run: Run, *, as_json: bool) -> None:
+    from protonorm.analysis.comparison import rows
+    from protonorm.analysis.summaries import plain_run
+    from protonorm.cli.run_tables import comparison_tables
+
+    if as_json:
+        print_json(plain_run(run) | {"history": [record.model_dump(mode="json") for record in run.rounds]})
+        return
+    table = rows({run.info.experiment.algorithm.name: [run]})
+    say(comparison_tables(run.info.key, table, page_width())[0])
+    say(run_lines(run))
 
 
 def run_lines(run: Run) -> str:

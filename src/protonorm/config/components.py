@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, asdict, fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, fields, is_dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
+from protonorm.config.elsewhere import hint_inside
 from protonorm.config.kinds import KINDS
-from protonorm.core.own_code import fingerprint, load_own
-from protonorm.core.registry import Entry, find, nearest
+from protonorm.config.own_classes import check_own, make_own
+from protonorm.core.complaints import default_of, known_fields, sentences
+from protonorm.core.own_code import load_own, name_missing
+from protonorm.core.own_text import fingerprint, own_name
+from protonorm.core.registry import Entry, find
 from protonorm.core.types import shortened, shown
 
-COMPLAINTS = 5  # that are made at once
+__all__ = ["build", "changed_fields", "describe", "known_fields", "registered_name", "sentences"]
 
 
 def build(kind: str, value: Any) -> Any:
@@ -25,12 +30,14 @@ def build(kind: str, value: Any) -> Any:
         raise ValueError(
             f"{shown(value)} is not {KINDS[kind].article} {kind}: expected a name, or an object with {needs}()."
         )
+    if registered_name(kind, made) is None:
+        check_own(kind, made)
     return made
 
 
 def _make(kind: str, value: Any) -> Any:
     table = KINDS[kind].table()
-    value = _with_path(table, {"name": value} if isinstance(value, str) else value)
+    value = _with_path(kind, {"name": value} if isinstance(value, str) else value)
     if not isinstance(value, Mapping):
         return value
     settings = dict(value)
@@ -39,13 +46,24 @@ def _make(kind: str, value: Any) -> Any:
         raise ValueError(
             f"{shown(name)} is not the name of {KINDS[kind].article} {kind}; known: {', '.join(sorted(table))}."
         )
-    cls = load_own(name, kind) if ".py:" in name else find(table, shortened(name), kind).load()
-    try:
-        made = TypeAdapter(cls).validate_python(settings)
-    except ValidationError as error:
-        raise ValueError(sentences(error, known_fields(cls), f"{kind} {shortened(name)}", f"{kind}.")) from None
+    if ".py:" in name:
+        made = make_own(load_own(name, kind), settings, kind, name)
+    else:
+        made = _make_ours(table, settings, kind, name)
     _check_paths(made, settings, kind)
     return made
+
+
+def _make_ours(table: Mapping[str, Entry], settings: Mapping[str, Any], kind: str, name: str) -> Any:
+    name_missing(name, kind)
+    _refuse_settings_in_name(table, name, kind)
+    cls = find(table, shortened(name), kind).load()
+    try:
+        return TypeAdapter(cls).validate_python(settings)
+    except ValidationError as error:
+        known = known_fields(cls)
+        hint = partial(hint_inside, kind=kind, known=known)
+        raise ValueError(sentences(error, known, f"{kind} {shortened(name)}", f"{kind}.", hint)) from None
 
 
 def _check_paths(made: Any, given: Mapping[str, Any], kind: str) -> None:
@@ -65,13 +83,21 @@ def _check_paths(made: Any, given: Mapping[str, Any], kind: str) -> None:
             ) from None
 
 
-def _with_path(table: Mapping[str, Entry], value: Any) -> Any:
+def _with_path(kind: str, value: Any) -> Any:
     """Read folder:PATH as the component `folder` with the setting path=PATH."""
     name = value.get("name") if isinstance(value, Mapping) else None
-    if not isinstance(name, str) or ".py:" in name:
+    if kind != "dataset" or not isinstance(name, str) or ".py:" in name:
         return value
     base, colon, path = name.partition(":")
-    return {**value, "name": base, "path": path} if colon and base in table else value
+    return {**value, "name": base, "path": path} if colon and base in KINDS[kind].table() else value
+
+
+def _refuse_settings_in_name(table: Mapping[str, Entry], name: str, kind: str) -> None:
+    """Refuse protonorm:gamma=50, which only commands that take several methods read."""
+    base, colon, rest = name.partition(":")
+    if colon and base in table:
+        field = shortened(rest.partition("=")[0]) or "FIELD"
+        raise ValueError(f"{kind}={shown(name)} is refused: settings stand beside it, as {kind}.{field}=….")
 
 
 def describe(kind: str, value: Any) -> dict[str, Any]:
@@ -83,7 +109,16 @@ def describe(kind: str, value: Any) -> dict[str, Any]:
     if name:
         return {"name": name, **settings}
     cls = type(value)
-    return {"name": f"{cls.__module__}:{cls.__qualname__}", "source": fingerprint(cls), **settings}
+    return {"name": own_name(cls), "source": fingerprint(cls), **_as_declared(cls, settings)}
+
+
+def _as_declared(cls: type, settings: dict[str, Any]) -> dict[str, Any]:
+    """Write the settings of a user's own class by the types that it declares: nu=2 and nu=2.0 are one number."""
+    try:
+        types = get_type_hints(cls)
+        return {name: TypeAdapter(types[name]).validate_python(value) for name, value in settings.items()}
+    except (NameError, TypeError, KeyError, ValueError, PydanticUserError):  # some types mean nothing to us
+        return settings
 
 
 def registered_name(kind: str, value: Any) -> str | None:
@@ -100,61 +135,9 @@ def changed_fields(value: Any, prefix: str, usual: Any = None) -> dict[str, Any]
     found: dict[str, Any] = {}
     for field in fields(value) if is_dataclass(value) else ():
         given = getattr(value, field.name)
-        default = getattr(usual, field.name) if usual is not None else _default(field)
+        default = getattr(usual, field.name) if usual is not None else default_of(field)
         if given == default or not field.compare or field.name == "path":
             continue
         name = f"{prefix}.{field.name}"
         found |= changed_fields(given, name) if is_dataclass(given) else {name: given}
     return found
-
-
-def _default(field: Any) -> Any:
-    return field.default_factory() if field.default_factory is not MISSING else field.default
-
-
-def known_fields(cls: Any) -> dict[str, list[str]]:
-    """List the settings that a class takes, each with the settings that it has itself."""
-    found: dict[str, list[str]] = {}
-    for field in fields(cls) if is_dataclass(cls) else ():
-        default = _default(field)
-        found[field.name] = list(known_fields(type(default))) if is_dataclass(default) else []
-    return found
-
-
-def sentences(error: ValidationError, known: Mapping[str, Any], owner: str, prefix: str = "") -> str:
-    """Say what is wrong with settings in words for the person who gave them, a line for each setting."""
-    found: dict[str, Any] = {}  # of a value that could be of several kinds, the first complaint, or one of its members
-    for item in error.errors():
-        field, _ = _named(item["loc"], known)
-        if field not in found or (_is_member(item) and not _is_member(found[field])):
-            found[field] = item
-    lines = [_sentence(item, known, owner, prefix) for item in found.values()]
-    more = [f"There are {len(lines) - COMPLAINTS} more like these."] if len(lines) > COMPLAINTS else []
-    return "\n".join([*lines[:COMPLAINTS], *more])
-
-
-def _sentence(item: Any, known: Mapping[str, Any], owner: str, prefix: str) -> str:
-    field, names = _named(item["loc"], known)
-    if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return f"{owner} has no setting {shown(prefix + field)}; {nearest(shortened(field.split('.')[-1]), names)}"
-    if item["type"] in ("missing", "missing_argument"):
-        return f"{owner} needs the setting {prefix}{field}."
-    if item["type"] == "value_error":
-        return str(item["ctx"]["error"])
-    message = item["msg"][0].lower() + item["msg"][1:]
-    member = f", number {item['loc'][-1] + 1} of the list," if _is_member(item) else ""
-    return f"{prefix}{shortened(field)}={shown(item['input'])}{member} is refused: {message}."
-
-
-def _is_member(item: Any) -> bool:
-    """Tell whether a complaint is about one value of a list."""
-    return len(item["loc"]) > 1 and isinstance(item["loc"][-1], int)
-
-
-def _named(place: tuple[int | str, ...], known: Mapping[str, Any]) -> tuple[str, Iterable[str]]:
-    """Name the setting that a complaint is about, and the settings that there are in its place."""
-    first = str(place[0]) if place else ""
-    inner = known.get(first)
-    if isinstance(inner, list) and inner and len(place) > 1:
-        return f"{first}.{place[1]}", [f"{first}.{name}" for name in inner]
-    return first, known

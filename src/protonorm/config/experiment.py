@@ -7,8 +7,8 @@ import json
 import re
 import warnings
 from collections.abc import Mapping
-from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import torch
 from annotated_types import Ge, Le, Lt, MinLen
@@ -23,14 +23,30 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticSerializationError
 
 from protonorm.config.components import build, changed_fields, describe, known_fields, registered_name, sentences
+from protonorm.config.devices import check_device
+from protonorm.config.elsewhere import hint
 from protonorm.config.kinds import COMPONENTS, KINDS
 from protonorm.config.plain import check_plain
+from protonorm.config.writing import own_words
 from protonorm.core.algorithm import Algorithm
+from protonorm.core.html import html_table
+from protonorm.core.own_text import own_name
 from protonorm.core.training import Augmentation, LrSchedule, Optimiser
-from protonorm.core.types import LARGEST, Count, Fraction, NonNegative, Positive, Seed, Share, Whole, Width, shown
+from protonorm.core.types import (
+    LARGEST,
+    Count,
+    Fraction,
+    NonNegative,
+    Positive,
+    Seed,
+    Share,
+    Whole,
+    Width,
+    shortened,
+    shown,
+)
 from protonorm.data import DATASETS
 from protonorm.data.partitions.given import Given
 from protonorm.models import FAMILIES
@@ -105,10 +121,33 @@ class Experiment(BaseModel):
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
         """Make an experiment from plain data, or say in sentences what is wrong with it."""
+        if not isinstance(settings, Mapping):
+            raise ValueError(f"{shown(settings)} is refused: expected a mapping of settings, such as {{'rounds': 5}}.")
         try:
             return cls.model_validate(dict(settings))
         except ValidationError as error:
-            raise ValueError(sentences(error, cls.model_fields, "An experiment")) from None
+            raise ValueError(_complaint(error, settings)) from None
+
+    if not TYPE_CHECKING:  # so that checkers see the fields
+
+        def __init__(self, **settings):
+            """Make an experiment from its settings, or say in sentences what is wrong with them."""
+            try:
+                super().__init__(**settings)
+            except ValidationError as error:
+                raise ValueError(_complaint(error, settings)) from None
+
+        __init__.__pydantic_base_init__ = True  # what is read from plain data need not pass here
+
+    def model_dump(self, **options: Any) -> dict[str, Any]:
+        """Write it as plain data; what is wrong with its data is said as they say it."""
+        with own_words():
+            return super().model_dump(**options)
+
+    def model_dump_json(self, **options: Any) -> str:
+        """Write it as JSON."""
+        with own_words():
+            return super().model_dump_json(**options)
 
     @model_validator(mode="before")
     @classmethod
@@ -147,13 +186,7 @@ class Experiment(BaseModel):
     @field_validator("device")
     @classmethod
     def _check_device(cls, value: str) -> str:
-        if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", value):
-            raise ValueError(f"device={shown(value)} is refused: expected cpu, cuda or cuda:1.")
-        try:
-            torch.empty(0, device=value)
-        except (RuntimeError, AssertionError) as error:
-            reason = str(error).splitlines()[0].split(", hint")[0]
-            raise ValueError(f"device={value!r} cannot be used here ({reason}); cpu always can.") from None
+        check_device(value)
         return value
 
     @model_validator(mode="after")
@@ -259,6 +292,22 @@ class Experiment(BaseModel):
         plain: dict[str, Any] = json.loads(json.dumps(self._changed, default=_plain_name))
         return plain
 
+    def _told(self) -> dict[str, str]:
+        """Write the method, the data, and all settings that differ from the usual ones."""
+        first = {kind: KINDS[kind].default for kind in ("algorithm", "dataset")}
+        return {name: shortened(str(value)) for name, value in (first | self.changed).items()}
+
+    def __repr__(self) -> str:
+        """Say in a line what is run, and which settings differ from the usual ones."""
+        return f"Experiment({', '.join(f'{name}={value}' for name, value in self._told().items())})"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        """Show the same as a table in a notebook."""
+        rows = list(self._told().items())
+        return html_table("Experiment", ["setting", "value"], rows, "All other settings are the usual ones.")
+
     @property
     def lowered(self) -> bool:
         """Tell whether networks take their CPU forms."""
@@ -280,13 +329,15 @@ class Experiment(BaseModel):
         """Name the run: readable words, and a hash of everything that decides its numbers."""
         left_out = {*UNDECISIVE, *(() if self.depends_on_rounds else ("rounds",))}
         left_out |= {"tested"} if self.tested else set()  # a run without test numbers is another run
-        try:
-            plain = {"format": FORMAT, **self.model_dump(mode="json", exclude=left_out)}
-        except PydanticSerializationError as error:  # data that cannot be read have no description
-            raise ValueError(str(error).partition("Error: ")[2] or str(error)) from error
+        plain = {"format": FORMAT, **self.model_dump(mode="json", exclude=left_out)}
         digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:10]
         words = [plain["algorithm"]["name"], plain["dataset"]["name"], f"seed{self.seed}", digest]
         return "-".join(_short(re.sub(r"[^\w.-]+", "-", word.split(":")[-1].lower())) for word in words)
+
+
+def _complaint(error: ValidationError, settings: Mapping[str, Any]) -> str:
+    """Say what is wrong with the settings of an experiment."""
+    return sentences(error, Experiment.model_fields, "An experiment", hint=partial(hint, given=settings))
 
 
 def _short(word: str) -> str:
@@ -294,7 +345,7 @@ def _short(word: str) -> str:
 
 
 def _place(value: Any) -> str:
-    return f"{type(value).__module__}:{type(value).__qualname__}"
+    return own_name(type(value))
 
 
 def _plain_name(value: Any) -> str:

@@ -37,9 +37,7 @@ def assign(settings: dict[str, Any], name: str, value: Any) -> None:
     """Set one key; `algorithm.gamma` goes into the algorithm that was named before or is named later."""
     owner, *fields = name.split(".")
     if not name or (fields and (owner not in NESTED or not all(fields))):
-        raise ValueError(
-            f"{shown(name)} is not a setting; expected key=value, or {', '.join(NESTED)} with .field=value."
-        )
+        raise ValueError(f"{shown(name)} is not a setting; {_expected(name)}")
     if owner not in NESTED:
         settings[name] = value
         return
@@ -53,6 +51,14 @@ def assign(settings: dict[str, Any], name: str, value: Any) -> None:
     else:
         held = {"name": value}  # another component: settings of the one before do not fit it
     settings[owner] = held
+
+
+def _expected(name: str) -> str:
+    """Say what may be meant by a name that has a point in the wrong place, or what was expected."""
+    from protonorm.config.elsewhere import hint_dotted  # it looks through all components, which takes torch
+
+    found = hint_dotted(name) if "." in name else None
+    return found or f"expected key=value, or {', '.join(NESTED)} with .field=value."
 
 
 def _assign_inside(held: dict[str, Any], fields: Sequence[str], value: Any) -> None:

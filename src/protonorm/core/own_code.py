@@ -6,7 +6,6 @@ Importing a file executes it. Whoever works with settings of others can forbid t
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -19,11 +18,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from protonorm.core.own_failures import PREFIX, import_failure, in_few
 from protonorm.core.registry import nearest
-from protonorm.core.text import visible
+from protonorm.core.torchvision_import import importable_torchvision
 
-PREFIX = "protonorm_own_"  # of the names of modules that are users' files: no library has it
-LONGEST = 200  # characters of a path in a sentence
 VARIABLE = "PROTONORM_NO_OWN_CODE"  # in the environment; anything but 0 forbids
 
 _forbidden: ContextVar[bool] = ContextVar("own_code_forbidden", default=False)
@@ -43,7 +41,8 @@ def refuse_own_code(path: Path) -> None:
     """Refuse a user's own file where own code is forbidden."""
     if _forbidden.get() or os.environ.get(VARIABLE, "") not in ("", "0"):
         raise ValueError(
-            f"{_shown(path)} is refused: importing it would execute it, and --no-own-code or {VARIABLE} forbids that."
+            f"{in_few(str(path))} is refused: importing it would execute it, "
+            f"and --no-own-code or {VARIABLE} forbids that."
         )
 
 
@@ -51,43 +50,48 @@ def load_own(place: str, kind: str) -> Any:
     """Import a class or function from a user's own file: path/to/file.py:Name."""
     path, _, name = place.rpartition(":")
     module = load_file(Path(path))
-    if not name or not hasattr(module, name):
-        found = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
-        raise ValueError(f"{_shown(path)} has no {kind} {_shown(name)!r}; {nearest(name[:LONGEST], found)}")
+    if not hasattr(module, name):
+        there = _offered(module)
+        which = nearest(in_few(name), there) if there else "it defines no function and no class."
+        raise ValueError(f"{in_few(str(path))} has no {kind} {in_few(name)!r}; {which}")
     return getattr(module, name)
+
+
+def _offered(module: ModuleType) -> list[str]:
+    """Name what can be chosen in a file: what it defines, or else all that it has imported by name."""
+    found = {name: one for name, one in vars(module).items() if callable(one) and not name.startswith("_")}
+    return [name for name, one in found.items() if getattr(one, "__module__", "") == module.__name__] or list(found)
+
+
+def name_missing(text: str, kind: str) -> None:
+    """Refuse a file without the name of what is meant in it; it is not executed."""
+    if text.endswith(".py"):
+        raise ValueError(f"{in_few(text)} is a file: name the {kind} in it as {in_few(Path(text).name)}:NAME.")
 
 
 def load_file(path: Path) -> ModuleType:
     """Import a user's own file, once, unless own code is forbidden."""
     refuse_own_code(path)
     if not os.path.isfile(path):  # which takes any text, whatever characters it has
-        raise ValueError(f"There is no Python file {_shown(path)}.")
+        raise ValueError(f"There is no Python file {in_few(str(path))}.")
     name = f"{PREFIX}{path.stem}"
     if name in sys.modules and sys.modules[name].__file__ == str(path.resolve()):
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
-        raise ValueError(f"There is no Python file {_shown(path)}.")
+        raise ValueError(f"There is no Python file {in_few(str(path))}.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
-    except BaseException:
+        with importable_torchvision():
+            spec.loader.exec_module(module)
+    except BaseException as error:
         del sys.modules[name]  # it is not whole
-        raise
+        if isinstance(error, KeyboardInterrupt | MemoryError):
+            raise
+        plain = isinstance(error, SyntaxError | ImportError | SystemExit)  # there is nothing more to know
+        raise ValueError(import_failure(error, path)) from (None if plain else error)
     return module
-
-
-def fingerprint(thing: Any) -> str:
-    """Tell one text of a user's own class or function from another: by its file, or by itself in a main script."""
-    try:
-        if thing.__module__ == "__main__":
-            text = inspect.getsource(thing).encode()
-        else:
-            text = Path(inspect.getfile(thing)).read_bytes()
-    except (OSError, TypeError):
-        return "unknown"
-    return hashlib.sha256(text).hexdigest()[:16]
 
 
 def obstacle(thing: Any) -> str | None:
@@ -107,16 +111,11 @@ def reference(thing: Any) -> dict[str, str]:
 def resolve(place: dict[str, str]) -> Any:
     """Find what `reference` told of, in another process."""
     try:
-        module = importlib.import_module(place["module"])
+        with importable_torchvision():
+            module = importlib.import_module(place["module"])
     except ImportError:
         module = load_file(Path(place["file"]))
     found: Any = module
     for name in place["name"].split("."):
         found = getattr(found, name)
     return found
-
-
-def _shown(path: Path | str) -> str:
-    """Write a path in a sentence: one line, and not too long a one."""
-    text = visible(str(path)[: LONGEST + 1])
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

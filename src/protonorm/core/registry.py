@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -21,11 +21,12 @@ class Entry(NamedTuple):
         return getattr(import_module(module), name)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Say which known name was probably meant, and which there are."""
+def nearest(name: str, known: Iterable[str], compared: Callable[[str], str] = str) -> str:
+    """Say which known name was probably meant, and which there are; `compared` is the part of a name that is typed."""
     names = sorted(known)
-    close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    parts = {compared(one): one for one in names}
+    close = difflib.get_close_matches(name.lower(), parts, n=1, cutoff=0.5)
+    hint = f"did you mean {parts[close[0]]!r}? " if close else ""
     return f"{hint}Known: {', '.join(names)}."
 
 

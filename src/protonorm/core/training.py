@@ -13,10 +13,10 @@ from typing import Annotated, Literal, Self, get_args
 import torch
 from annotated_types import Ge, Lt
 from pydantic import model_validator
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count, Fraction, Whole
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # of logits (B, K) and labels (B,), or of a batch and its labels

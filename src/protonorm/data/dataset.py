@@ -9,6 +9,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from protonorm.core.types import shown
+
 # pictures (N, H, W, C), vectors (N, D), tokens (N, L), of which 0 fills up short texts
 Inputs = NDArray[np.uint8] | NDArray[np.float32] | NDArray[np.int64]
 
@@ -26,11 +28,12 @@ class Dataset:
     owner: NDArray[np.int64] | None = field(default=None, repr=False)  # (N,): each sample's client, if that is given
     split: NDArray[np.int8] | None = field(default=None, repr=False)  # (N,): 0 trains, 1 tests, −1 is undecided
     vocabulary: int | None = None  # V: tokens go from 0 to V − 1; None takes those there are
+    client_names: tuple[str, ...] | None = None  # M names of the owners; None: they have numbers alone
 
     def __post_init__(self) -> None:
         """Refuse what no network could train on."""
         problem = _problem_with_inputs(self.inputs) or _problem_with_tokens(self)
-        problem = problem or _problem_with_labels(self) or _problem_with_owners(self)
+        problem = problem or _problem_with_labels(self) or _problem_with_owners(self) or _problem_with_names(self)
         if problem:
             raise ValueError(f"Data set {self.name!r}: {problem}")
         if self.inputs.dtype == np.int64 and self.vocabulary is None:
@@ -151,4 +154,15 @@ def _problem_with_owners(data: Dataset) -> str | None:
     training = np.bincount(owner[split <= 0], minlength=len(held))
     if not training.all():
         return f"client {training.argmin()} has no sample to train on."
+    return None
+
+
+def _problem_with_names(data: Dataset) -> str | None:
+    names, clients = data.client_names, data.clients
+    if names is None:
+        return None
+    if clients is None:
+        return "names of clients without owners are not used; leave them out."
+    if len(names) != clients or len(set(names)) < clients or not all(isinstance(one, str) and one for one in names):
+        return f"client_names has {shown(names)}; expected {clients} different texts, one for each client."
     return None

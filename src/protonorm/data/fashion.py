@@ -12,8 +12,8 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
+from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count
 from protonorm.data.dataset import Dataset, take_samples
 

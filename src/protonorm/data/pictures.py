@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -23,6 +23,7 @@ COLOURED = ("RGB", "RGBA", "P", "PA", "CMYK", "YCbCr", "RGBX", "LAB", "HSV", "RG
 MODE = {1: "L", 3: "RGB"}  # by channels
 ORIENTATION = 0x0112  # the EXIF field
 SIDEWAYS = (5, 6, 7, 8)  # its values that exchange height and width
+LISTED = 50  # bad pictures that a complaint names
 
 
 class ImageHeader(NamedTuple):
@@ -54,11 +55,42 @@ def read_picture(file: Path | IO[bytes], name: str, size: tuple[int, int] | None
 
 
 def read_pictures(paths: Sequence[Path], size: tuple[int, int], channels: int) -> NDArray[np.uint8]:
-    """Read pictures into one array (N, H, W, C)."""
-    images = np.empty((len(paths), *size, channels), np.uint8)
-    for position, path in enumerate(steps(paths, "Reading pictures")):
-        images[position] = read_picture(path, str(path), size, channels)
+    """Read pictures into one array (N, H, W, C); all that cannot be read are named at once."""
+    images, bad = read_usable(paths, size, channels)
+    if bad:
+        raise ValueError(describe_bad(bad, len(paths)))
     return images
+
+
+def read_usable(
+    paths: Sequence[Path], size: tuple[int, int], channels: int
+) -> tuple[NDArray[np.uint8], dict[int, str]]:
+    """Read the pictures that can be read into one array (N − B, H, W, C), and say by position why B others cannot."""
+    images, bad = np.empty((len(paths), *size, channels), np.uint8), {}
+    for position, path in enumerate(steps(paths, "Reading pictures")):
+        try:
+            images[position] = read_picture(path, str(path), size, channels)
+        except ValueError as error:
+            bad[position] = str(error)
+    return (np.delete(images, list(bad), axis=0) if bad else images), bad
+
+
+def read_headers(paths: Sequence[Path]) -> tuple[dict[int, ImageHeader], dict[int, str]]:
+    """Read headers by position, and say by position why those of the other pictures cannot be read."""
+    found, bad = {}, {}
+    for position, path in enumerate(steps(paths, "Reading picture headers")):
+        try:
+            found[position] = read_header(path)
+        except ValueError as error:
+            bad[position] = str(error)
+    return found, bad
+
+
+def describe_bad(bad: Mapping[int, str], count: int) -> str:
+    """List what is wrong with pictures, one a line; of very many the first ones."""
+    listed = [bad[position] for position in sorted(bad)]
+    more = [f"and {len(listed) - LISTED} more."] if len(listed) > LISTED else []
+    return "\n".join([f"{len(bad)} of {count} pictures cannot be used:", *listed[:LISTED], *more])
 
 
 @contextmanager

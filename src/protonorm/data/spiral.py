@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
+from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count, NonNegative, Seed
 from protonorm.data.access import require_room
 from protonorm.data.dataset import Dataset

@@ -63,6 +63,11 @@ class SimulatedPopulation:
         """Count the clients, M."""
         return len(self.parts)
 
+    @property
+    def client_names(self) -> tuple[str, ...] | None:
+        """Name the clients, M; None if they have numbers alone."""
+        return self.dataset.client_names
+
     def site(self, id: int) -> SimulatedSite:
         """Make the site of a client."""
         if not 0 <= id < len(self):

@@ -13,7 +13,9 @@ from protonorm.core.node import Client
 from protonorm.core.randomness import seeded
 from protonorm.core.samples import Samples
 from protonorm.files import checksum, damaged, format_of, unsealed
-from protonorm.inference.trained import FORMAT, INFO, STAMP, WEIGHTS, ClientInfo, TrainedClient
+from protonorm.inference.facts import recommend
+from protonorm.inference.info import FORMAT, INFO, WEIGHTS, ClientInfo, Facts, preprocessing
+from protonorm.inference.trained import STAMP, TrainedClient
 from protonorm.models.choose import Network, Recipe
 from protonorm.runs import layout
 from protonorm.runs.reader import Run, read_run, typed
@@ -35,12 +37,12 @@ def load_client(path: str | Path, *, network: Network | None = None, algorithm: 
     if (version := format_of(content, folder / INFO)) != FORMAT:
         raise ValueError(f"{folder} is of format {version}; this version reads format {FORMAT}: export it again.")
     plain = unsealed(content, folder / INFO, pretty=True)
-    weights = plain.pop("weights", None)
+    weights, facts = plain.pop("weights", None), typed(Facts, plain.pop("facts", {}), folder / INFO)
     info = typed(ClientInfo, plain, folder / INFO)
     held = tensors.load(folder / WEIGHTS, STAMP)
     if checksum((folder / WEIGHTS).read_bytes()) != weights:
         raise damaged(folder / WEIGHTS, f"it is not the file that {INFO} was written with")
-    return _assemble(info, folder / INFO, under(held, "state"), under(held, "message"), network, algorithm)
+    return _assemble(info, facts, folder / INFO, under(held, "state"), under(held, "message"), network, algorithm)
 
 
 def load_from_run(
@@ -63,7 +65,7 @@ def load_from_run(
         raise ValueError(f"Client {id} has not trained yet: it was in no round's cohort.")
     state = FolderStore(run.folder / layout.CLIENTS, run.info.key, cache=0).load(id, trained)
     info = client_info(run, id, round, trained)
-    return _assemble(info, run.folder / layout.INFO, state, _message(held, id), network, algorithm, test)
+    return _assemble(info, run, run.folder / layout.INFO, state, _message(held, id), network, algorithm, test)
 
 
 def _load_server(run: Run, checkpoint: str) -> tuple[Tensors, Path, int]:
@@ -93,14 +95,17 @@ def client_info(run: Run, id: int, round: int, trained: int) -> ClientInfo:
     plain = {
         "format": FORMAT,
         "client": id,
+        "name": info.client_name(id),
         "run": info.key,
         "round": round,
         "trained": trained,
         "algorithm": info.experiment.algorithm,
         "headline": info.headline,
+        "recommended": recommend(run, round),
         "network": info.network(id),
         "feature_dim": info.experiment.feature_dim,
         "input": info.input,
+        "preprocessing": preprocessing(info.input),
         "classes": info.classes,
         "lowered": bool(settings.get("lowering", True)) and settings.get("device") == "cpu" and precision == "float32",
         "precision": precision,
@@ -110,6 +115,7 @@ def client_info(run: Run, id: int, round: int, trained: int) -> ClientInfo:
 
 def _assemble(
     info: ClientInfo,
+    origin: Run | Facts,
     source: Path,  # the file that says so
     state: Tensors,
     message: Tensors,
@@ -126,7 +132,7 @@ def _assemble(
         if network is not None:
             raise
         raise damaged(source, str(error).rstrip(".")) from error
-    return TrainedClient(info, method, client, state, message)
+    return TrainedClient(info, method, client, state, message, origin)
 
 
 def _algorithm(info: ClientInfo, source: Path, given: Method | None) -> Algorithm:

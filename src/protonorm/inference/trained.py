@@ -1,53 +1,41 @@
 """A trained client, in its run or out of it: what it takes to predict.
 
-An exported client is a folder of two files:
-client.json            algorithm, network, inputs, d, classes; nothing in it is executed
+An exported client is a folder:
+client.json            algorithm, network, inputs, d, classes, rules, measures; nothing in it is executed
 client.safetensors     state.*: weights and local prototypes; message.*: what the server said last, global prototypes
+README.md              the same for people: a model card
+model.onnx             the same for other programs, if it is asked for
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from annotated_types import Ge, MinLen
 from numpy.typing import NDArray
-from pydantic import ConfigDict
 
+from protonorm.algorithms.parts.prototypes import prototype_scores
 from protonorm.core.algorithm import Algorithm
 from protonorm.core.node import Client
 from protonorm.core.randomness import one_thread
 from protonorm.core.samples import as_input, evaluation_batch, view
 from protonorm.files import BLANK, checksum, make_folder, parse_json, replace, seal, sealed
+from protonorm.inference.answers import Answers, answers_of
+from protonorm.inference.card import model_card
+from protonorm.inference.facts import facts_of
+from protonorm.inference.info import CARD, FORMAT, INFO, ONNX, WEIGHTS, ClientInfo, Facts
+from protonorm.inference.module import ClientModule, make_module
 from protonorm.models.memory import lacks_memory
-from protonorm.runs.schema import Component, InputInfo, Network, Part, Whole
+from protonorm.runs.reader import Run
 from protonorm.tensors import Tensors, encode, prefixed
 
-FORMAT = 3
-INFO, WEIGHTS = "client.json", "client.safetensors"
+__all__ = ["CARD", "FORMAT", "INFO", "ONNX", "STAMP", "WEIGHTS", "ClientInfo", "TrainedClient", "refuse_foreign"]
 
-
-class ClientInfo(Part):
-    """What a trained client is, in plain data."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    format: int
-    client: Whole
-    run: str
-    round: Whole  # the round after which it was as it is here: what the server said last is of that round
-    trained: Whole  # the last round it trained in
-    algorithm: Component
-    headline: str
-    network: Network
-    feature_dim: Annotated[int, Ge(1)]
-    input: InputInfo
-    classes: Annotated[list[str], MinLen(1)]
-    lowered: bool  # whether layers take their CPU forms: their last bits differ
-    precision: Literal["float32", "bfloat16"]
+STAMP = "protonorm client 0"
 
 
 @dataclass(frozen=True)
@@ -59,6 +47,7 @@ class TrainedClient:
     client: Client = field(repr=False)  # a workspace: its weights are those last loaded
     state: Tensors = field(repr=False)
     message: Tensors = field(repr=False)  # what the server said last
+    source: Run | Facts = field(repr=False)  # the run that it is of, or what its file says of that
 
     @property
     def id(self) -> int:
@@ -72,8 +61,24 @@ class TrainedClient:
 
     @property
     def rule(self) -> str:
-        """Name the rule that is used if none is given: the method's headline, of the model as trained."""
-        return "logits" if self.info.headline == "received" else self.info.headline
+        """Name the rule that is used if none is given: the one that won on validation, else the method's headline."""
+        return self.info.recommended.rule
+
+    @property
+    def name(self) -> str:
+        """Give the client's name: that of its folder or file, or its number."""
+        return self.info.name
+
+    @cached_property
+    def facts(self) -> Facts:
+        """Say where the client comes from, and how good it was there."""
+        return facts_of(self.source, self.id, self.info.round) if isinstance(self.source, Run) else self.source
+
+    @cached_property
+    def module(self) -> ClientModule:
+        """Give the client as an `nn.Module` of plain torch layers: inputs as stored to scores (n, K) by rule."""
+        with one_thread():
+            return make_module(self)
 
     def predict(self, x: NDArray[Any], rule: str | None = None) -> NDArray[np.int64]:
         """Predict the classes (n,) of pictures (n, H, W, C) as uint8, or of vectors (n, D)."""
@@ -85,7 +90,15 @@ class TrainedClient:
 
     def confidence(self, x: NDArray[Any]) -> dict[str, NDArray[np.float64]]:
         """Give the softmax of the scores (n, K) under each rule: how sure a rule is, not how often it is right."""
-        return {rule: torch.from_numpy(value).double().softmax(1).numpy() for rule, value in self.scores(x).items()}
+        return {rule: _softmax(value) for rule, value in self.scores(x).items()}
+
+    def answers(self, x: NDArray[Any]) -> Answers:
+        """Give the recommended answers, their probability, and what each rule says."""
+        scores, wanted = self.scores(x), self.info.recommended
+        by_prototypes = type(self.algorithm).scores is prototype_scores
+        lengths = np.square(self.features(x)).sum(1) if by_prototypes else None  # ‖z‖², (n,)
+        softmax = {rule: _softmax(value) for rule, value in scores.items()}
+        return answers_of(wanted.rule, wanted.probability, scores, softmax, lengths)
 
     @torch.no_grad()
     def scores(self, x: NDArray[Any]) -> dict[str, NDArray[np.float64]]:
@@ -114,19 +127,34 @@ class TrainedClient:
             parts = [model.features(batch).double().cpu() for batch in batches]
         return torch.cat(parts).numpy()
 
-    def save(self, path: str | Path) -> Path:
-        """Write the client into a folder of its own, for `load_client`; what is not a client is left as it is."""
+    def save(self, path: str | Path, *, onnx: bool = False) -> Path:
+        """Write the client into a folder of its own, for `load_client`; what is not a client is left as it is.
+
+        With `onnx` there is also a file for programs without protonorm or torch; that needs protonorm[onnx].
+        """
         folder = Path(path)
         if folder.is_file():
             raise ValueError(f"{folder} is a file; a client is saved into a folder.")
         refuse_foreign(folder)
-        make_folder(folder)
+        facts, graph = self.facts, self._onnx() if onnx else None
         tensors = prefixed("state", self.state) | prefixed("message", self.message)
         content = seal(encode(tensors, f"{STAMP} {BLANK}"), STAMP)
+        plain = self.info.model_dump(mode="json") | {"facts": facts.model_dump(mode="json")}
+        make_folder(folder)
         replace(folder / WEIGHTS, content)
-        plain = self.info.model_dump(mode="json") | {"weights": checksum(content)}
-        replace(folder / INFO, sealed(plain, pretty=True))
+        replace(folder / INFO, sealed(plain | {"weights": checksum(content)}, pretty=True))
+        replace(folder / CARD, model_card(self.info, facts, onnx=onnx).encode("utf-8", "backslashreplace"))
+        if graph is None:
+            (folder / ONNX).unlink(missing_ok=True)  # of the client that was here before
+        else:
+            replace(folder / ONNX, graph)
         return folder
+
+    def _onnx(self) -> bytes:
+        from protonorm.inference.onnx_graph import onnx_graph  # needs an extra
+
+        with one_thread():
+            return onnx_graph(self.info, self.module)
 
     def _scores(self, state: Tensors, inputs: torch.Tensor) -> Tensors:
         client = self.client
@@ -152,9 +180,15 @@ class TrainedClient:
         return view(x)
 
 
+def _softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Make shares (n, K) that sum to one of scores (n, K)."""
+    shares: NDArray[np.float64] = torch.from_numpy(scores).double().softmax(1).numpy()
+    return shares
+
+
 def refuse_foreign(folder: Path) -> None:
     """Refuse a folder in which files of our names are not ours."""
-    held = [folder / name for name in (INFO, WEIGHTS) if (folder / name).exists()]
+    held = [folder / name for name in (INFO, WEIGHTS, CARD, ONNX) if (folder / name).exists()]
     if not held:
         return
     try:
@@ -163,6 +197,3 @@ def refuse_foreign(folder: Path) -> None:
         found = {}
     if not {"format", "client", "weights", "checksum"} <= found.keys():
         raise ValueError(f"{held[0]} exists and is not of an exported client; it is left as it is.")
-
-
-STAMP = "protonorm client 0"

@@ -9,16 +9,20 @@ from typing import Any
 from torch import Tensor, nn
 
 from protonorm.core.model import SplitModel
-from protonorm.core.own_code import fingerprint, load_own
+from protonorm.core.own_code import load_own, name_missing
+from protonorm.core.own_failures import call_failure, told, wrong_arguments
+from protonorm.core.own_text import fingerprint, own_name
 from protonorm.core.registry import find, nearest
+from protonorm.core.torchvision_import import importable_torchvision
 from protonorm.core.types import shortened, shown
 from protonorm.models import FAMILIES, MODELS
-from protonorm.models.decision import FAILURES, first_line
 from protonorm.models.libraries import LibraryNetwork
 from protonorm.models.lowering import laid_out
+from protonorm.models.memory import lacks_memory
 from protonorm.models.split import split
 
 Network = Callable[[tuple[int, ...], int, int], nn.Module]  # (shape, d, K) -> model, cut or still to be cut
+ARGUMENTS = ("shape", "feature_dim", "num_classes")
 Choice = str | tuple[str | Network, ...]  # a family, or networks: client i takes number i mod n
 
 
@@ -45,11 +49,14 @@ def _known(item: Any) -> str | Network:
         if library := LibraryNetwork.of(item):
             library.check()
         elif item not in MODELS:
+            name_missing(item, "network")
             known = {*FAMILIES, *MODELS}
             raise ValueError(f"Unknown network or family {shown(item)}; {nearest(shortened(item), known)}")
         return item
     if not callable(item) or not hasattr(item, "__qualname__"):  # objects that can be called have no name to record
         raise ValueError(f"{shown(item)} is neither a network's name nor a function (shape, d, K) that makes one.")
+    if said := wrong_arguments(item, ARGUMENTS):
+        raise ValueError(f"{said} A network is made for the shape of a sample, d and the number of classes.")
     made: Network = item
     return made
 
@@ -65,8 +72,10 @@ def network(
     """Make a network for inputs of a shape, and cut it if it does not come cut."""
     if isinstance(item, str) and (library := LibraryNetwork.of(item)):
         return library._replace(layer=layer or library.layer).build(shape, feature_dim, num_classes)
-    make = find(MODELS, item, "network").load() if isinstance(item, str) else item
-    model = make(shape, feature_dim, num_classes)
+    if isinstance(item, str):
+        model = find(MODELS, item, "network").load()(shape, feature_dim, num_classes)
+    else:
+        model = _make_own(item, shape, feature_dim, num_classes)
     if not isinstance(model, nn.Module):
         raise ValueError(f"{named(item)} gives a {type(model).__name__}; expected a pn.SplitModel or any nn.Module.")
     if not isinstance(model, SplitModel):
@@ -74,6 +83,19 @@ def network(
     if layer is not None:
         raise ValueError(f"The network {named(item)} comes cut into base and head; a layer cannot be named for it.")
     return model
+
+
+def _make_own(make: Network, shape: tuple[int, ...], feature_dim: int, num_classes: int) -> nn.Module:
+    """Call a user's function; what goes wrong there is said with its line."""
+    try:
+        with importable_torchvision():
+            return make(shape, feature_dim, num_classes)
+    except Exception as error:
+        if lacks_memory(error):
+            raise
+        raise ValueError(
+            f"The network {named(make)} cannot be made for samples of shape {shape}: {call_failure(error, make)}"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -106,11 +128,17 @@ class Recipe:
         wanted = [(2, self.feature_dim), (2, self.num_classes)]
         try:
             z = model.features(batch)
-            found = [tuple(z.shape), tuple(model.head(z).shape)]
-        except FAILURES as error:
-            raise ValueError(
-                f"The network {self.name} does not take samples of shape {self.shape}: {first_line(error)}"
-            ) from error
+            logits = model.head(z)
+        except Exception as error:
+            if lacks_memory(error):
+                raise
+            said = told(error) if isinstance(self.network, str) else call_failure(error, self.network)
+            raise ValueError(f"The network {self.name} does not take samples of shape {self.shape}: {said}") from error
+        for part, given in (("features", z), ("logits", logits)):
+            if not isinstance(given, Tensor):
+                kind = type(given).__name__
+                raise ValueError(f"The network {self.name} gives a {kind} as {part}; expected a tensor.")
+        found = [tuple(z.shape), tuple(logits.shape)]
         if found != wanted:
             raise ValueError(
                 f"The network {self.name} gives features {found[0]} and logits {found[1]} for two samples; "
@@ -130,4 +158,4 @@ def describe_choice(choice: Choice) -> Any:
 
 def named(item: str | Network) -> str:
     """Name a network."""
-    return item if isinstance(item, str) else f"{item.__module__}:{item.__qualname__}"
+    return item if isinstance(item, str) else own_name(item)

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple, TypeGuard
 import torch
 from torch import Tensor, nn
 
+from protonorm.core.own_failures import ended
 from protonorm.core.registry import nearest
 from protonorm.models.inputs import random_batch
 from protonorm.models.memory import lacks_memory
 
 SAMPLES = 2  # of a dry run
 SHOWN = 4  # layers at most that a sentence offers
-FAILURES = (RuntimeError, ValueError, TypeError, AssertionError, LookupError, AttributeError)
 
 Linear = nn.Linear | nn.Conv2d  # a 1×1 convolution is a linear layer, at every point of a map
 
@@ -59,7 +59,7 @@ def dry_run(network: nn.Module, shape: tuple[int, ...]) -> tuple[list[LayerRun],
     try:
         with eval_mode(network), torch.no_grad():
             return runs, network(batch)
-    except FAILURES as error:
+    except Exception as error:
         raise ValueError(
             f"{name_of(network, 'The')} does not take samples of shape {shape}: {first_line(error)}"
         ) from error
@@ -143,7 +143,7 @@ def first_line(error: Exception) -> str:
     """Give the first line of an error message; an error that says that memory is short goes on as it is."""
     if lacks_memory(error):
         raise error
-    return (str(error) or type(error).__name__).splitlines()[0]
+    return ended((str(error) or type(error).__name__).splitlines()[0])
 
 
 @contextmanager

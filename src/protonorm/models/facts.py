@@ -9,9 +9,10 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from protonorm.core import SplitModel, one_thread, seeded
+from protonorm.core.own_failures import call_failure, told
 from protonorm.models.choose import Network, named, network
-from protonorm.models.decision import FAILURES, first_line
 from protonorm.models.inputs import random_batch
+from protonorm.models.memory import lacks_memory
 from protonorm.models.split import Cut
 
 SAMPLES = 16  # random inputs that are looked at for negative features
@@ -45,10 +46,11 @@ def examine(
         try:
             with torch.no_grad():
                 z = model.features(inputs)  # (16, d)
-        except FAILURES as error:
-            raise ValueError(
-                f"The network {named(item)} does not take samples of shape {shape}: {first_line(error)}"
-            ) from error
+        except Exception as error:
+            if lacks_memory(error):
+                raise
+            said = told(error) if isinstance(item, str) else call_failure(error, item)
+            raise ValueError(f"The network {named(item)} does not take samples of shape {shape}: {said}") from error
         if z.shape != (SAMPLES, feature_dim):
             raise ValueError(
                 f"The network {named(item)} gives features {tuple(z.shape)} for {SAMPLES} samples; "

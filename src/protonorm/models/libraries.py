@@ -12,21 +12,15 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from torch import nn
-from torch.library import Library
 
 from protonorm.core import SplitModel
+from protonorm.core.torchvision_import import importable_torchvision
 from protonorm.core.types import shortened, shown
-from protonorm.models.decision import FAILURES, first_line
+from protonorm.models.decision import first_line
 from protonorm.models.pictures import set_channels
 from protonorm.models.split import split
 
 CLASSES = 1000  # outputs of the layer that will be cut off: a number that hidden layers do not have by chance
-
-# torchvision's compiled operators may be linked to CUDA. Where torch has none they do not load, and torchvision then
-# stumbles over operators that it only wants to describe. Their signatures are enough for it; its networks use neither.
-MISSING = "operator torchvision::nms does not exist"
-SIGNATURE = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-_defined: list[Library] = []  # a definition lasts as long as its object
 
 
 class LibraryNetwork(NamedTuple):
@@ -61,7 +55,7 @@ class LibraryNetwork(NamedTuple):
             )
         try:
             network = BUILDERS[self.library].build(self.network, shape)
-        except FAILURES as error:
+        except Exception as error:
             raise ValueError(
                 f"{self.library}:{self.network} cannot be made for samples of shape {shape}: {first_line(error)}"
             ) from error
@@ -69,17 +63,9 @@ class LibraryNetwork(NamedTuple):
 
 
 def torchvision() -> ModuleType:
-    """Import torchvision; where two of its operators are missing, declare them and import it again."""
-    try:
+    """Import torchvision, with or without its compiled operators."""
+    with importable_torchvision():
         return import_module("torchvision")
-    except RuntimeError as error:
-        if MISSING not in str(error) or _defined:
-            raise
-    library = Library("torchvision", "DEF")
-    _defined.append(library)
-    for name in ("nms", "qnms"):
-        library.define(name + SIGNATURE)
-    return import_module("torchvision")
 
 
 def timm() -> ModuleType:

@@ -10,16 +10,21 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from protonorm.report.drawing import label_text, write_figure
+from protonorm.report.palette import line_style
 from protonorm.runs.reader import Run
 from protonorm.runs.schema import RoundRecord
 
 DPI = 200
 METHOD = 60  # characters of a method's name in a legend
 FEW_CLASSES = 20  # up to which their names fit beside a heat map
+FEW_CLIENTS = 20  # likewise
+RING, NEAR = 6, 0.5  # points: how large a ring is; rounds and per cent: how near two must be to lie on each other
+MARKS = 8  # on a curve, about
 
 STYLE: Any = {  # of matplotlib's settings
     "font.size": 9,
@@ -34,28 +39,40 @@ def accuracy_curves(runs: Mapping[str, Sequence[Run]]) -> Figure:
     """Draw each method's pooled accuracy over rounds under its headline rule, mean and spread over finished seeds.
 
     Rings are the rounds that are reported, chosen by validation where there is any: one for each seed, at its accuracy.
+    The legend says how many seeds there are and what the bands are.
     """
+    ended = {name: [run for run in found if run.finished] for name, found in runs.items()}
+    drawn = {name: done for name, done in ended.items() if any(run.rounds for run in done)}
+    rings: list[tuple[float, float]] = []
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(5.2, 3.9), layout="constrained")
+        figure = Figure(figsize=(5.2, 3.7 + 0.1 * len(drawn)), layout="constrained")
         axes = figure.subplots()
-        for method, found in runs.items():
-            rule = found[0].info.headline
-            done = [run for run in found if run.finished]
+        for method, done in drawn.items():
+            rule, slot = done[0].info.headline, list(runs).index(method)
             curves = _table([_pooled(run, rule) for run in done])  # (seeds, R)
-            if curves.size:
-                colour = _draw_curve(axes, curves, f"{label_text(method, METHOD)} ({label_text(rule)})")
-                points = [(run.chosen.record.round, _percent(run.chosen.record, rule)) for run in done if run.chosen]
-                axes.plot(*np.reshape(points, (-1, 2)).T, "o", color=colour, mfc="none", ms=6, mew=1.2)
+            seeds = f"{len(done)} seed{'s' if len(done) > 1 else ''}"
+            _draw_curve(axes, curves, f"{label_text(method, METHOD)} ({label_text(rule)}, {seeds})", slot, len(drawn))
+            points = [(run.chosen.record.round, _percent(run.chosen.record, rule)) for run in done if run.chosen]
+            under = max((sum(np.allclose(point, ring, atol=NEAR) for ring in rings) for point in points), default=0)
+            size = RING + 3 * min(under, 6)  # rings that would lie on each other are drawn round each other
+            colour = line_style(slot)["color"]
+            axes.plot(*np.reshape(points, (-1, 2)).T, "o", color=colour, mfc="none", ms=size, mew=1.2)
+            rings += points
         level = next(iter(runs.values()))[0].majority
-        if any(run.finished and run.chosen for found in runs.values() for run in found):
-            axes.plot([], [], "o", color="0.3", mfc="none", ms=6, mew=1.2, label="reported round of a seed")
+        if any(run.chosen for done in drawn.values() for run in done):
+            axes.plot([], [], "o", color="0.3", mfc="none", ms=RING, mew=1.2, label="reported round of a seed")
         if level:
             axes.axhline(100 * level.pooled, color="0.4", linestyle=":", linewidth=1.2, label="majority")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("round")
         axes.set_ylabel("test accuracy, pooled (%)")
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2)
+        handles: list[Any] = axes.get_legend_handles_labels()[0]
+        if any(len(done) > 1 for done in drawn.values()):
+            handles.append(Patch(color="0.3", alpha=0.2, linewidth=0, label="± a standard deviation over seeds"))
+        if handles:
+            axes.legend(
+                handles=handles, frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2
+            )
         return figure
 
 
@@ -66,7 +83,11 @@ def heat_map(run: Run) -> Figure:
         figure = Figure(figsize=(5.2, 4.2), layout="constrained")
         axes = figure.subplots()
         image = axes.imshow(counts.T, aspect="auto", cmap="viridis", origin="lower", interpolation="nearest")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        clients = [run.client_name(id) for id in range(len(counts))]
+        if clients != list(map(str, range(len(counts)))) and len(counts) <= FEW_CLIENTS:
+            axes.set_xticks(range(len(counts)), [label_text(name) for name in clients], rotation=45, ha="right")
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("client")
         names = run.info.classes
         if len(names) <= FEW_CLASSES:
@@ -100,12 +121,12 @@ def _table(curves: Sequence[Sequence[float]]) -> NDArray[np.float64]:
     return table
 
 
-def _draw_curve(axes: Axes, curves: NDArray[np.float64], label: str) -> Any:
-    """Draw the rounds in which every seed was evaluated, and give the colour."""
+def _draw_curve(axes: Axes, curves: NDArray[np.float64], label: str, slot: int, methods: int) -> None:
+    """Draw the rounds in which every seed was evaluated; markers of several methods are in different rounds."""
     rounds = np.flatnonzero(~np.isnan(curves).any(0))
-    mean = curves[:, rounds].mean(0)
-    (line,) = axes.plot(rounds + 1, mean, label=label, linewidth=1.6)
+    mean, style = curves[:, rounds].mean(0), line_style(slot)
+    every = max(1, len(rounds) // MARKS, min(methods, len(rounds)))
+    axes.plot(rounds + 1, mean, label=label, linewidth=1.6, markevery=(slot % every, every), **style)
     if len(curves) > 1:
         spread = curves[:, rounds].std(0, ddof=1)
-        axes.fill_between(rounds + 1, mean - spread, mean + spread, color=line.get_color(), alpha=0.2, linewidth=0)
-    return line.get_color()
+        axes.fill_between(rounds + 1, mean - spread, mean + spread, color=style["color"], alpha=0.2, linewidth=0)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,13 +12,14 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from protonorm.report.drawing import label_text
-from protonorm.report.style import COLOURS, COLUMN, LINES, label, paper_style
+from protonorm.report.style import COLOURS, COLUMN, LINES, colour_and_line, label, paper_style
 from protonorm.runs.reader import Run
 
 Numbers = NDArray[np.float64]
 
 NAME = 60  # characters of a run's name
 FEW_ROUNDS = 5  # up to which points are marked: a line needs two
+HATCHES = ("", "////", "....", "xxxx")  # of bars, once the colours are used up
 FEW_CLASSES = 20  # up to which bars can be told apart
 ORTHOGONAL = float(np.sqrt(2))  # the distance that the paper expects
 
@@ -31,17 +33,17 @@ def convergence(runs: Mapping[str, Run]) -> Figure:
         figure = Figure(figsize=(COLUMN, 1.9), layout="constrained")
         left, right = figure.subplots(1, 2, sharex=True)
         for number, (name, run) in enumerate(runs.items()):
-            line, marker = LINES[number % len(LINES)], "." if len(run.rounds) <= FEW_ROUNDS else ""
+            colour, line = colour_and_line(number)
+            marker = "." if len(run.rounds) <= FEW_ROUNDS else ""
             steps = {one.round: one.server.get("alignment.steps", np.nan) for one in run.rounds}
             pooled = {
                 one.round: 100 * found.pooled for one in run.rounds if (found := one.rules.get(run.info.headline))
             }
             for axes, curve in ((left, steps), (right, pooled)):
-                axes.plot(
-                    list(curve), list(curve.values()), line, marker=marker, label=label_text(name, NAME), linewidth=0.9
-                )
+                look: dict[str, Any] = {"color": colour, "linestyle": line, "marker": marker, "linewidth": 0.9}
+                axes.plot(list(curve), list(curve.values()), label=label_text(name, NAME), **look)
             if run.chosen:
-                at, colour = run.chosen.record.round, right.lines[-1].get_color()
+                at = run.chosen.record.round
                 right.plot(at, pooled[at], "o", color=colour, mfc="none", ms=4, mew=0.8)
         left.set_ylabel("PA iterations")
         right.set_ylabel("test accuracy (%)")
@@ -139,7 +141,14 @@ def _margin_bars(axes: Axes, found: Mapping[str, Numbers]) -> None:
     width = 0.8 / max(len(found), 1)
     for number, (name, values) in enumerate(found.items()):
         places = np.arange(len(values)) + (number - (len(found) - 1) / 2) * width
-        axes.bar(places, values, width * 0.92, color=COLOURS[number], label=label_text(name, NAME))
+        axes.bar(
+            places,
+            values,
+            width * 0.92,
+            color=COLOURS[number % len(COLOURS)],
+            hatch=_again(number, HATCHES),
+            label=label_text(name, NAME),
+        )
     axes.set_xticks(range(max(map(len, found.values()), default=0)))
     axes.set_xlabel("class")
 
@@ -148,10 +157,16 @@ def _margin_curves(axes: Axes, found: Mapping[str, Numbers]) -> None:
     for number, (name, values) in enumerate(found.items()):
         axes.plot(
             np.sort(values),
-            color=COLOURS[number],
+            color=COLOURS[number % len(COLOURS)],
+            linestyle=_again(number, LINES),
             label=label_text(name, NAME),
             marker=".",
             markersize=2,
             linewidth=0.6,
         )
     axes.set_xlabel("classes, sorted by margin")
+
+
+def _again(number: int, ways: Sequence[str]) -> str:
+    """Choose how to draw a run that has the colour of one before it."""
+    return ways[number // len(COLOURS) % len(ways)]

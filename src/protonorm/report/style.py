@@ -54,6 +54,12 @@ def paper_style(**more: Any) -> Iterator[None]:
         yield
 
 
+def colour_and_line(number: int) -> tuple[str, str]:
+    """Choose how a run is drawn; no two of the first 32 have both the colour and the kind of line in common."""
+    again = number // len(COLOURS)  # once the colours are used up, each comes with another line
+    return COLOURS[number % len(COLOURS)], LINES[(number + again) % len(LINES)]
+
+
 def label(number: int, text: str) -> str:
     """Name a panel as the paper does: (a) CIFAR-10."""
     return f"({chr(ord('a') + number)}) {text}"

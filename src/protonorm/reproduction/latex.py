@@ -2,58 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-from protonorm.core.text import visible
+from protonorm.analysis.latex_text import comment, escape
+from protonorm.analysis.latex_text import label as label_of
 from protonorm.reproduction.tables import Table, TableEntry
-
-SPECIAL = {  # signs that mean something to LaTeX, or that its old fonts lack
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "|": "$|$",
-    "<": "$<$",
-    ">": "$>$",
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    "[": "{[}",  # at the beginning of a row it would belong to the end of the row before, and so would *
-    "*": "{*}",
-    "–": "--",
-    "—": "---",
-    "…": r"\dots{}",
-    "\N{NO-BREAK SPACE}": "~",
-}
-MATHS = {
-    "−": "-", "±": r"\pm", "×": r"\times", "·": r"\cdot", "÷": r"\div", "√": r"\surd", "∞": r"\infty", "∂": r"\partial",
-    "∇": r"\nabla", "∑": r"\sum", "∏": r"\prod", "∈": r"\in", "≈": r"\approx", "≠": r"\ne", "≤": r"\le", "≥": r"\ge",
-    "→": r"\to", "←": r"\gets", "‖": r"\|",
-    **{sign: f"^{digit}" for digit, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
-    **{sign: f"_{digit}" for digit, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")},
-}  # fmt: skip
-GREEK = {  # those that look like Latin letters have no name in LaTeX, and stay as they are
-    "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "varepsilon", "ζ": "zeta", "η": "eta", "θ": "theta",
-    "ι": "iota", "κ": "kappa", "λ": "lambda", "μ": "mu", "µ": "mu", "ν": "nu", "ξ": "xi", "π": "pi", "ρ": "rho",
-    "σ": "sigma", "ς": "varsigma", "τ": "tau", "υ": "upsilon", "φ": "phi", "χ": "chi", "ψ": "psi", "ω": "omega",
-    "Γ": "Gamma", "Δ": "Delta", "Θ": "Theta", "Λ": "Lambda", "Ξ": "Xi", "Π": "Pi", "Σ": "Sigma", "Υ": "Upsilon",
-    "Φ": "Phi", "Ψ": "Psi", "Ω": "Omega",
-}  # fmt: skip
-SIGNS = (
-    SPECIAL
-    | {sign: f"${name}$" for sign, name in MATHS.items()}
-    | {letter: f"$\\{name}$" for letter, name in GREEK.items()}
-)
-NOT_IN_LABELS = re.compile(r"[^\w.-]+")
-
-
-def escape(text: str) -> str:
-    """Write text so that LaTeX prints it; letters of any language stay as they are, in UTF-8."""
-    return "".join(SIGNS.get(sign, sign) for sign in visible(text))
 
 
 def latex(table: Table, label: str, comments: Sequence[str]) -> str:
     """Write a table as an environment to paste; it needs the package booktabs, and LaTeX of 2018 or later for UTF-8."""
     lines = [
-        *(f"% {visible(' '.join(comment.split()))}" for comment in comments),  # a line break would end the comment
+        *map(comment, comments),
         "% needs \\usepackage{booktabs}",
         "\\begin{table*}[t]",
         "  \\centering\\small",
@@ -66,7 +25,7 @@ def latex(table: Table, label: str, comments: Sequence[str]) -> str:
         "    \\bottomrule",
         "  \\end{tabular}",
         f"  \\caption{{{escape(table.title)}. {escape(table.explanation)}}}",
-        f"  \\label{{table:{NOT_IN_LABELS.sub('-', label)}}}",
+        f"  {label_of(label)}",
         "\\end{table*}",
         "",
     ]

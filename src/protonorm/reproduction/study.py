@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -11,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from protonorm.config.bundled import bundled
-from protonorm.core.own_code import load_file, refuse_own_code
+from protonorm.core.own_code import load_file
 from protonorm.core.registry import nearest
 from protonorm.reproduction.cells import Cell, Column, Place, Printed
 from protonorm.reproduction.profiles import Profile
@@ -65,7 +64,7 @@ def find_studies(words: Sequence[str]) -> list[Study]:
     chosen: list[Study] = []
     for word in wanted:
         if word.endswith(".py"):
-            chosen += [read_study(_load(own[word]), Path(word).stem)] if word in own else []
+            chosen += [read_study(load_file(own[word]), Path(word).stem)] if word in own else []
         elif word in known:
             chosen.append(read_study(import_module(f"{bundled('experiments').__name__}.{word}"), word))
         else:
@@ -104,26 +103,3 @@ def _own_files(words: Sequence[str], known: Sequence[str]) -> dict[str, Path]:
             )
         own[word] = path
     return own
-
-
-def _load(path: Path) -> ModuleType:
-    """Import a user's own file; what goes wrong in it is said with its line."""
-    refuse_own_code(path)
-    if not path.is_file():
-        raise ValueError(f"There is no Python file {path}.")
-    try:
-        return load_file(path)
-    except (Exception, SystemExit) as error:
-        raise ValueError(f"{path}{_line(path, error)}: {type(error).__name__}: {_message(error)}") from error
-
-
-def _line(path: Path, error: BaseException) -> str:
-    file = str(path.resolve())
-    if isinstance(error, SyntaxError) and error.filename == file:
-        return f", line {error.lineno}"
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    return f", line {lines[-1]}" if lines else ""
-
-
-def _message(error: BaseException) -> str:
-    return (error.msg if isinstance(error, SyntaxError) else str(error)) or "no reason was given"

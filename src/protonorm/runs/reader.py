@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
+from protonorm.core.registry import nearest
+from protonorm.core.types import shortened
 from protonorm.files import damaged, format_of, read_lines, unsealed
 from protonorm.runs import layout
 from protonorm.runs.accuracy import accuracy_of, majority_correct
@@ -106,6 +108,14 @@ class Run:
         """Say what guessing each client's most frequent training class gives; None if nobody tests."""
         train, _, test = self.population
         return accuracy_of(majority_correct(train, test).sum(1), test.sum(1))
+
+    def client_name(self, id: int) -> str:
+        """Name a client: as its folder or file is named, or by its number."""
+        return self.info.client_name(id)
+
+    def find_client(self, client: str | int) -> int:
+        """Find a client's number by its name or its number; of a text, a name counts first."""
+        return find_client(self.info, client)
 
     def arrays(self, record: RoundRecord) -> Arrays:
         """Read the arrays of a round: who was evaluated, counts by client and class, margins."""
@@ -280,6 +290,17 @@ def read_info(path: Path) -> RunInfo:
             f"format {FORMAT}. Run the experiment again, or read it with the version that wrote it."
         )
     return typed(RunInfo, unsealed(content, path, pretty=True), path)
+
+
+def find_client(info: RunInfo, client: str | int) -> int:
+    """Find a client's number by its name or its number; of a text, a name counts first."""
+    names, clients, text = info.client_names or [], info.experiment.clients, str(client)
+    if isinstance(client, str) and client in names:
+        return names.index(client)
+    if text.isascii() and text.isdecimal() and int(text) < clients:
+        return int(text)
+    known = nearest(shortened(text), names) if names else f"the run has clients 0 to {clients - 1}."
+    raise ValueError(f"There is no client {shortened(text)}; {known}")
 
 
 def typed(model: type[Model], value: dict[str, Any], path: Path) -> Model:

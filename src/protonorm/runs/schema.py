@@ -96,12 +96,24 @@ class RunInfo(Part):
     input: InputInfo
     versions: dict[str, str]
     early_stopping: int | None = None  # evaluations without a better validation accuracy after which a run ends
+    client_names: Annotated[list[Name], MinLen(1)] | None = None  # M, no two alike; None: clients have numbers alone
 
     @model_validator(mode="after")
     def _headline_is_a_rule(self) -> RunInfo:
         if self.headline not in self.rules:
             raise ValueError(f"its headline {self.headline!r} is none of its rules, {', '.join(self.rules)}")
         return self
+
+    @model_validator(mode="after")
+    def _every_client_has_a_name(self) -> RunInfo:
+        names = self.client_names
+        if names is not None and not len(set(names)) == len(names) == self.experiment.clients:
+            raise ValueError(f"it does not have {self.experiment.clients} different names of clients")
+        return self
+
+    def client_name(self, id: int) -> str:
+        """Name a client: as its folder or file is named, or by its number."""
+        return str(id) if self.client_names is None else self.client_names[id]
 
     def network(self, id: int) -> Any:
         """Name a client's network: a text, or a dict for one of the user's own."""

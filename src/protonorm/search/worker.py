@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from protonorm.config.experiment import Experiment
 from protonorm.core.own_code import without_own_code
+from protonorm.core.own_failures import runtime_failure
 from protonorm.engines.processes.wire import write_frame
 from protonorm.engines.processes.worker import Frames, obey_parent
 from protonorm.errors import Failed
@@ -49,9 +50,9 @@ def attempt(settings: dict[str, Any], out: Path, **options: Any) -> str:
     except BrokenPipeError:
         raise  # there is nobody to tell
     except KNOWN as error:
-        return str(error) or type(error).__name__
-    except Exception:  # whatever it is, the other runs go on
-        return f"it failed unexpectedly:\n{traceback.format_exc()}"
+        return runtime_failure(error) or str(error) or type(error).__name__
+    except Exception as error:  # whatever it is, the other runs go on
+        return runtime_failure(error) or f"it failed unexpectedly:\n{traceback.format_exc()}"
     return ""
 
 

@@ -17,6 +17,9 @@ from protonorm.models.choose import Network, Recipe, networks
 def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task, SimulatedPopulation]:
     """Load the data, unless they are given, assign them to clients, and check that every network fits."""
     data = experiment.dataset.load() if dataset is None else dataset
+    if not isinstance(data, Dataset):
+        owner = type(experiment.dataset).__name__
+        raise ValueError(f"load() of {owner} gives a {type(data).__name__}; expected a pn.Dataset.")
     check_augmentation(experiment.augment, data.inputs.shape[1:])
     recipes = [_recipe(experiment, data, item) for item in networks(experiment.models)]
     task = Task(

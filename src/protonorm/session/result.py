@@ -1,35 +1,44 @@
-"""What a run gives: its rounds as arrays, and its trained clients."""
+"""What a run gives: its rounds as arrays and frames, and its trained clients."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from protonorm.analysis.breakdown import about, check_rule, class_rows, client_rows, round_rows, rule_rows
 from protonorm.config.experiment import Experiment
-from protonorm.inference.loading import load_from_run
-from protonorm.inference.trained import TrainedClient
-from protonorm.models.choose import networks
+from protonorm.core.html import html_table, percent
+from protonorm.data.own.tables import import_pandas
 from protonorm.runs.reader import Run, Summary
 from protonorm.runs.schema import RoundRecord
 from protonorm.session.build import build
+from protonorm.session.clients import TrainedClients
+from protonorm.session.rebuild import experiment_of
 
 if TYPE_CHECKING:
     import pandas
 
     from protonorm.federation.population import SimulatedPopulation
 
+By = Literal["round", "client", "class", "rule"]
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Result:
-    """A finished run."""
+    """A run and what it gave; its data are needed for nothing but its population, test parts and confusions."""
 
-    experiment: Experiment
+    given: Experiment | None  # the experiment that was run; None for a run that was loaded
     run: Run
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """Give the experiment; that of a loaded run is made again from its record, if that holds all of it."""
+        return self.given or experiment_of(self.run)
 
     @property
     def history(self) -> list[RoundRecord]:
@@ -41,12 +50,22 @@ class Result:
         """Number the rounds (R,)."""
         return np.array([record.round for record in self.history], dtype=np.int64)
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Name the classes, K."""
+        return tuple(self.run.info.classes)
+
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        """Name the clients, M: as their folders or files are named, or by their numbers."""
+        return tuple(map(self.run.client_name, range(self.run.info.experiment.clients)))
+
     def accuracy(self, rule: str | None = None, of: str = "pooled") -> NDArray[np.float64]:
         """Give a rule's accuracy (R,), or (R, M) for of="clients", (R, K) for of="classes"; NaN where there is none."""
         rule = rule or self.run.info.headline
         if of in ("clients", "classes"):
             find = self.run.by_client if of == "clients" else self.run.by_class
-            width = self.experiment.clients if of == "clients" else len(self.run.info.classes)
+            width = len(self.client_names if of == "clients" else self.classes)
             return np.array([find(record, rule) for record in self.history]).reshape(-1, width)
         found = [record.rules.get(rule) for record in self.history]
         return np.array([np.nan if one is None else getattr(one, of) for one in found], dtype=np.float64)
@@ -55,66 +74,86 @@ class Result:
         """Condense the rounds: best, last, and the mean of each client's own best."""
         return self.run.summary(rule)
 
-    def frame(self) -> pandas.DataFrame:
-        """Give one row for each round and rule as a pandas frame; needs pandas."""
-        import pandas
+    def frame(
+        self, by: By = "round", *, rule: str | None = None, alone: Result | Run | None = None
+    ) -> pandas.DataFrame:
+        """Give a pandas frame: a row for each round and rule, or for each client, class or rule in the reported round.
 
-        return pandas.DataFrame(
-            {"round": record.round, "loss": record.loss, "rule": rule}
-            | {name: getattr(value, name, None) for name in ("pooled", "mean", "worst")}
-            for record in self.history
-            for rule, value in record.rules.items()
-        )
+        By client and class the numbers are those under `rule`, the method's headline if none is given. With `alone`,
+        the run of the same clients without an exchange, the accuracy there and the gain on it stand beside.
+        """
+        rows = rows_by(self.run, by, rule, alone.run if isinstance(alone, Result) else alone)
+        found: pandas.DataFrame = import_pandas().DataFrame(rows)
+        return found
 
     @property
     def clients(self) -> TrainedClients:
-        """Give the trained clients as of the chosen round; each is loaded when it is asked for."""
+        """Give the trained clients as of the chosen round, by number or by name; each is loaded when asked for."""
         return TrainedClients(self)
 
     def trained(self, checkpoint: Literal["chosen", "last"] = "chosen") -> TrainedClients:
         """Give the trained clients as of the chosen or the last round."""
         return TrainedClients(self, checkpoint)
 
+    def confusion(self, client: int | str | None = None, rule: str | None = None) -> NDArray[np.int64]:
+        """Count a client's test samples (K, K) by their class (rows) and the class that it takes them for (columns).
+
+        The trained client of `clients` predicts its test part again, which needs the data. Without a client the counts
+        of all are added up.
+        """
+        rule = check_rule(self.run, rule)
+        if client is None:
+            found = [self.confusion(id, rule) for id in range(len(self.client_names)) if self._is_tested(id)]
+            return np.sum(found, axis=0) if found else np.zeros((len(self.classes),) * 2, np.int64)
+        id, size = self.run.find_client(client), len(self.classes)
+        if not self._is_tested(id):
+            return np.zeros((size, size), np.int64)
+        data, part = self.population.dataset, self.population.parts[id].test
+        labels = data.labels[part]
+        if not np.array_equal(np.bincount(labels, minlength=size), self.run.population.test[id]):
+            raise ValueError("The data are no longer those of the run: its clients test on other samples.")
+        predicted = self.clients[id].predict(data.inputs[part], rule)
+        return np.bincount(labels * size + predicted, minlength=size * size).reshape(size, size)
+
+    def _is_tested(self, id: int) -> bool:
+        return bool(self.run.population.test[id].any())
+
     @cached_property
     def population(self) -> SimulatedPopulation:
         """Load the data, and assign them to the clients as in the run."""
         return build(self.experiment)[1]
 
+    def __repr__(self) -> str:
+        """Say in a line what was run, and what came out."""
+        return f"Result({self._told()}; {self.run.folder})"
 
-@dataclass(frozen=True)
-class TrainedClients(Sequence[TrainedClient]):
-    """The clients of a run, loaded when they are asked for."""
+    def _repr_html_(self) -> str:
+        """Show the clients in a notebook."""
+        head = ["client", "network", "train", "test", "classes", "accuracy"]
+        rows = [
+            [one["client"], one["network"], one["train"], one["test"], one["classes"], percent(one["accuracy"])]
+            for one in client_rows(self.run)
+        ]
+        return html_table(self._told(), head, rows, f"Accuracy in per cent, rule {self.run.info.headline}.")
 
-    result: Result
-    checkpoint: Literal["chosen", "last"] = "chosen"
+    def _told(self) -> str:
+        run, settings = self.run, self.run.info.experiment
+        record = run.chosen.record if run.chosen else None
+        of = f"{about(run, record)['method']} on {settings.dataset.name}, seed {settings.seed}"
+        done = f"{len(run.rounds)} of {settings.rounds} rounds"
+        found = record.rules.get(run.info.headline) if record else None
+        number = f", accuracy {percent(found.pooled)} % in round {record.round}" if record and found else ""
+        return f"{of}: {done}{number}"
 
-    def __len__(self) -> int:
-        """Count the clients, M."""
-        return self.result.experiment.clients
 
-    @overload
-    def __getitem__(self, id: int) -> TrainedClient: ...
-    @overload
-    def __getitem__(self, id: slice) -> list[TrainedClient]: ...
-    def __getitem__(self, id: int | slice) -> TrainedClient | list[TrainedClient]:
-        """Load a client, or some of them."""
-        if isinstance(id, slice):
-            return [self[one] for one in range(len(self))[id]]
-        number = range(len(self))[id]
-        result = self.result
-        choice = networks(result.experiment.models)
-        item = choice[number % len(choice)]
-        test = result.population.site(number).client(0).test
-        network = None if isinstance(item, str) else item
-        return load_from_run(
-            result.run,
-            number,
-            network=network,
-            algorithm=result.experiment.algorithm,
-            test=test,
-            checkpoint=self.checkpoint,
-        )
-
-    def __iter__(self) -> Iterator[TrainedClient]:
-        """Load one client after the other."""
-        return (self[id] for id in range(len(self)))
+def rows_by(run: Run, by: str, rule: str | None = None, alone: Run | None = None) -> list[dict[str, Any]]:
+    """Make the rows of a frame of one run."""
+    ways: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "round": lambda: round_rows(run),
+        "client": lambda: client_rows(run, alone, rule),
+        "class": lambda: class_rows(run, alone, rule),
+        "rule": lambda: rule_rows(run),
+    }
+    if by not in ways:
+        raise ValueError(f"by={by!r} is refused: expected {', '.join(ways)}.")
+    return ways[by]()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from protonorm.engines.processes.engine import cores
 from protonorm.engines.processes.handover import obstacle
 from protonorm.errors import Diverged
 from protonorm.federation.population import SimulatedPopulation
-from protonorm.federation.rounds import Round, begin, run_rounds
+from protonorm.federation.rounds import begin, run_rounds
 from protonorm.models.choose import described, networks
 from protonorm.runs.layout import INFO, runs_root
 from protonorm.runs.provenance import provenance, versions
@@ -27,10 +27,9 @@ from protonorm.runs.schema import FORMAT, ExperimentInfo, InputInfo, RunInfo
 from protonorm.runs.states import stray_states
 from protonorm.runs.writer import RunWriter
 from protonorm.session.build import build, policy_of
+from protonorm.session.progress import Watch, progress_line
 from protonorm.session.result import Result
 from protonorm.trackers.tracker import Tracker, choose, tracked
-
-Watch = Callable[[Round], None]  # told of every round as it is committed
 
 
 def run(
@@ -41,25 +40,28 @@ def run(
     workers: int | None = None,
     watch: Watch | None = None,
     tracker: str | Tracker | Watch | None = None,
+    progress: bool | None = None,
 ) -> Result:
     """Run an experiment in its folder under `out`; resume it if it was begun, do nothing if it is done.
 
     Clients live in one process for each core unless `engine` says otherwise; the numbers are the same on every engine.
     `watch` is told of the rounds that are done now; `tracker`, of which `protonorm list trackers` has those by name, is
-    told of all rounds from the first on, of a run that is done too.
+    told of all rounds from the first on, of a run that is done too. `progress` says whether a line of text tells how
+    far the run is; if it is not given, it does so in a notebook.
     """
     follower = choose(tracker)
     if engine is not None:
         find(ENGINES, engine, "engine")
-    folder = runs_root(Path(out) if out else None) / experiment.key
-    if not is_finished(folder, experiment.rounds):
-        with one_thread():
-            _run(experiment, folder, engine, workers, watch or _ignore, follower)
-    elif follower:
-        with RunWriter(folder, experiment.key), tracked(follower, folder):
-            pass  # all rounds are recorded
-    else:
-        _tidy(experiment, folder)
+    with progress_line(experiment, watch, progress) as told:
+        folder = runs_root(Path(out) if out else None) / experiment.key
+        if not is_finished(folder, experiment.rounds):
+            with one_thread():
+                _run(experiment, folder, engine, workers, told, follower)
+        elif follower:
+            with RunWriter(folder, experiment.key), tracked(follower, folder):
+                pass  # all rounds are recorded
+        else:
+            _tidy(experiment, folder)
     return Result(experiment, read_run(folder, experiment.rounds))
 
 
@@ -79,7 +81,7 @@ def _run(
     chosen = choose_engine(task, population, engine)
     start = ENGINES[chosen].load()
     with RunWriter(folder, experiment.key) as writer:
-        writer.describe(info_of(experiment, task), _counts(population))
+        writer.describe(info_of(experiment, task, population.client_names), _counts(population))
         policy = policy_of(experiment)
         point = writer.resume() or begin(task, policy)
         done = point.round
@@ -107,7 +109,7 @@ def choose_engine(task: Task, population: SimulatedPopulation, wanted: str | Non
     return name
 
 
-def info_of(experiment: Experiment, task: Task) -> RunInfo:
+def info_of(experiment: Experiment, task: Task, client_names: Sequence[str] | None = None) -> RunInfo:
     """Describe a run before its first round."""
     assert task.input is not None
     return RunInfo(
@@ -122,6 +124,7 @@ def info_of(experiment: Experiment, task: Task) -> RunInfo:
         input=InputInfo(**task.input.describe()),
         versions=versions(),
         early_stopping=experiment.early_stopping,
+        client_names=None if client_names is None else list(client_names),
     )
 
 
@@ -144,7 +147,3 @@ def _settings(experiment: Experiment) -> str:
     shown = {"algorithm": method["name"], "lr": plain["lr"]}
     shown |= {f"algorithm.{name}": method[name] for name in ("lam", "gamma") if name in method}
     return ", ".join(f"{name}={value}" for name, value in shown.items())
-
-
-def _ignore(_: Round) -> None:
-    """Listen to nothing."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from protonorm.core.own_code import load_own
+from protonorm.core.own_code import load_own, name_missing
+from protonorm.core.own_failures import wrong_arguments
 from protonorm.core.registry import find
 from protonorm.core.types import shortened, shown
 from protonorm.federation.rounds import Round
@@ -52,7 +53,10 @@ class FunctionTracker:
 def choose(value: Any) -> Tracker | None:
     """Make a tracker of a name, of a user's own file.py:Name, of an object or of a function; None for none."""
     if isinstance(value, str):
+        name_missing(value, "tracker")
         found = load_own(value, "tracker") if ".py:" in value else find(TRACKERS, shortened(value), "tracker").load()
+        if isinstance(found, type) and (said := wrong_arguments(found, ())):
+            raise ValueError(f"{said} A tracker is made without settings.")
         value = found() if isinstance(found, type) else found
     if value is None or (isinstance(value, Tracker) and not isinstance(value, type)):
         return value

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from protonorm.core.progress import steps
+from protonorm.core.text import visible
 from protonorm.data.access import require_room
-from protonorm.data.own.folders import ImageOptions, files_in, folders_in, picture_files, read_picture_files
+from protonorm.data.own.folders import ImageOptions, files_in, folders_in, picture_files
+from protonorm.data.own.reading import read_picture_files
 from protonorm.data.prepared import UNDECIDED, Arrays, read_prepared, read_shape
 
 
@@ -24,6 +26,13 @@ def client_paths(path: Path) -> list[Path]:
     return folders or files
 
 
+def client_names(path: Path) -> tuple[str, ...]:
+    """Name the clients as their folders or files are named; files that differ in their endings alone keep these."""
+    paths = client_paths(path)
+    short = tuple(visible(one.name if one.is_dir() else one.stem) for one in paths)
+    return short if len(set(short)) == len(short) else tuple(visible(one.name) for one in paths)
+
+
 def client_files(path: Path) -> list[Path]:
     """List all files of all clients: pictures, or one .npz file each."""
     paths = client_paths(path)
@@ -32,14 +41,15 @@ def client_files(path: Path) -> list[Path]:
     return [file.path for one in paths for file in picture_files(one, allow_empty=True)]
 
 
-def read_clients(path: Path, options: ImageOptions) -> Arrays:
+def read_clients(path: Path, options: ImageOptions, *, skip_bad: bool = False) -> Arrays:
     """Read all clients' pictures, one client after the other."""
     paths = client_paths(path)
     if paths[0].is_dir():
         found = [file for client, one in enumerate(paths) for file in picture_files(one, client, allow_empty=True)]
-        return read_picture_files(found, path, options)
-    if options.size or options.channels:
-        raise ValueError(f"dataset.size and dataset.channels are for picture files; {paths[0]} is taken as it is.")
+        return read_picture_files(found, path, options, skip_bad=skip_bad)
+    if options.size or options.channels or skip_bad:
+        names = "dataset.skip_bad is" if skip_bad else "dataset.size and dataset.channels are"
+        raise ValueError(f"{names} for picture files; {paths[0]} is taken as it is.")
     total = sum(math.prod(read_shape(one)) for one in paths)
     require_room(total, f"The pictures of {len(paths)} clients", "fewer or smaller pictures are needed.")
     return _join(paths, [_read_client(one) for one in steps(paths, "Reading clients")])

@@ -6,18 +6,18 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic.dataclasses import dataclass
-
+from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count
 from protonorm.data.access import real_path, require_file
 from protonorm.data.dataset import Dataset
 from protonorm.data.mapped import Mapped, file_version, open_mapped, short_hash
-from protonorm.data.own.clients import client_files, client_paths, read_clients
-from protonorm.data.own.folders import ImageOptions, picture_files, read_picture_files
+from protonorm.data.own.clients import client_files, client_names, client_paths, read_clients
+from protonorm.data.own.folders import ImageOptions, picture_files
+from protonorm.data.own.reading import read_picture_files
 from protonorm.data.prepared import Arrays, data_root, read_prepared
 
 Channels = Literal[1, 3]
-Source = tuple[Path, ImageOptions]
+Source = tuple[Path, ImageOptions, bool]  # what is read, in which form, and whether bad pictures are left out
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -27,6 +27,7 @@ class Folder:
     path: Path
     size: Count | None = None  # pixels of a side that all pictures are resized to
     channels: Channels | None = None  # grey or coloured
+    skip_bad: bool = False  # leave out pictures that cannot be read, and say which
 
     @property
     def name(self) -> str:
@@ -43,9 +44,9 @@ class Folder:
         return {"name": self.name, **self._open().about}
 
     def _open(self) -> Mapped:
-        source: Source = (real_path(self.path), ImageOptions(self.size, self.channels))
+        source: Source = (real_path(self.path), ImageOptions(self.size, self.channels), self.skip_bad)
         version = short_hash(*((file, _size_and_time(file.path)) for file in picture_files(source[0])))
-        return open_mapped(data_root(), f"{safe_name(self.path)}-{short_hash(source)}", version, _read_folder, source)
+        return open_mapped(data_root(), _copy_name(source), version, _read_folder, source)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -80,6 +81,7 @@ class Clients:
     path: Path
     size: Count | None = None
     channels: Channels | None = None
+    skip_bad: bool = False
 
     @property
     def name(self) -> str:
@@ -93,17 +95,25 @@ class Clients:
 
     def load(self) -> Dataset:
         """Read or map the pictures of all clients."""
-        arrays = self._open().arrays
-        return Dataset(self.name, arrays.images, arrays.labels, arrays.classes, arrays.owner, arrays.split)
+        arrays, names = self._open().arrays, client_names(real_path(self.path))
+        return Dataset(
+            self.name,
+            arrays.images,
+            arrays.labels,
+            arrays.classes,
+            owner=arrays.owner,
+            split=arrays.split,
+            client_names=names,
+        )
 
     def description(self) -> dict[str, Any]:
         """Describe it by its content, not by its place."""
         return {"name": self.name, **self._open().about}
 
     def _open(self) -> Mapped:
-        source: Source = (real_path(self.path), ImageOptions(self.size, self.channels))
+        source: Source = (real_path(self.path), ImageOptions(self.size, self.channels), self.skip_bad)
         version = short_hash(*((path, _size_and_time(path)) for path in client_files(source[0])))
-        return open_mapped(data_root(), f"{safe_name(self.path)}-{short_hash(source)}", version, _read_clients, source)
+        return open_mapped(data_root(), _copy_name(source), version, _read_clients, source)
 
 
 def safe_name(path: Path) -> str:
@@ -111,14 +121,24 @@ def safe_name(path: Path) -> str:
     return re.sub(r"[^\w.-]+", "-", real_path(path).stem).strip("-.") or "data"
 
 
-def _size_and_time(path: Path) -> tuple[int, int]:
-    found = require_file(path)
+def _copy_name(source: Source) -> str:
+    """Name the mapped copy: one without bad pictures is another than one that is refused because of them."""
+    path, options, skip_bad = source
+    return f"{safe_name(path)}-{short_hash(source if skip_bad else (path, options))}"
+
+
+def _size_and_time(path: Path) -> tuple[int, int] | None:
+    """Tell a file from a later one; None for what is no file, which is refused with all that is bad when it is read."""
+    try:
+        found = require_file(path)
+    except ValueError:
+        return None
     return found.st_size, found.st_mtime_ns
 
 
 def _read_folder(source: Source) -> Arrays:
-    path, options = source
-    return read_picture_files(picture_files(path), path, options)._replace(owner=None)
+    path, options, skip_bad = source
+    return read_picture_files(picture_files(path), path, options, skip_bad=skip_bad)._replace(owner=None)
 
 
 def _read_file(path: Path) -> Arrays:
@@ -129,5 +149,5 @@ def _read_file(path: Path) -> Arrays:
 
 
 def _read_clients(source: Source) -> Arrays:
-    path, options = source
-    return read_clients(path, options)
+    path, options, skip_bad = source
+    return read_clients(path, options, skip_bad=skip_bad)

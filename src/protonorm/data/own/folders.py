@@ -1,4 +1,4 @@
-"""Folders of pictures, one for each class: find the files, and read them into arrays. Nothing here needs torch."""
+"""Folders of pictures, one for each class: find the files, and choose one size for them. Nothing here needs torch."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
-from protonorm.core.progress import steps
-from protonorm.data.access import reason, require_room
-from protonorm.data.pictures import SUFFIXES, ImageHeader, read_header, read_pictures
-from protonorm.data.prepared import UNDECIDED, Arrays
+from protonorm.data.access import reason
+from protonorm.data.pictures import SUFFIXES, ImageHeader
+from protonorm.data.prepared import UNDECIDED
 
 SPLITS = {"train": 0, "test": 1, "val": 1, "valid": 1}  # names of sub-folders that say which pictures train or test
 DEFAULT_SIDE = 64  # pixels, for pictures of different sizes
@@ -58,6 +55,14 @@ def picture_files(folder: Path, client: int = 0, *, allow_empty: bool = False) -
     return found
 
 
+def pictures_in(folder: Path) -> list[Path]:
+    """List the pictures in a folder and in those inside it, sorted by name, without hidden ones."""
+    found = files_in(folder, SUFFIXES)
+    for inside in folders_in(folder):
+        found += [] if inside.is_symlink() or inside in found else pictures_in(inside)  # a link may lead in a circle
+    return found
+
+
 def folders_in(folder: Path) -> list[Path]:
     """List the folders in a folder, without hidden ones."""
     return _inside(folder, Path.is_dir)
@@ -85,40 +90,6 @@ def sort_by_name(paths: Iterable[Path]) -> list[Path]:
 def _sort_key(path: Path) -> list[tuple[bool, int, str]]:
     words = re.findall(r"\d+|\D+", path.name)
     return [(not word.isdecimal(), int(word) if word.isdecimal() else 0, word) for word in words]
-
-
-def read_picture_files(files: Sequence[PictureFile], folder: Path, options: ImageOptions) -> Arrays:
-    """Read pictures that were found in a folder into arrays."""
-    classes = _class_names(files, folder)
-    headers = [read_header(file.path) for file in steps(files, "Reading picture headers")]
-    paths = [file.path for file in files]
-    channels = choose_channels(paths, headers, options)
-    size = choose_size(paths, headers, options)
-    require_room(
-        len(files) * size[0] * size[1] * channels,
-        f"{len(files)} pictures of {size[0]}×{size[1]}",
-        "dataset.size=64, say, makes them smaller.",
-    )
-    number = {name: k for k, name in enumerate(classes)}
-    return Arrays(
-        images=read_pictures(paths, size, channels),
-        labels=np.array([number[file.label] for file in files], np.int64),
-        split=np.array([file.split for file in files], np.int8),
-        classes=classes,
-        owner=np.array([file.client for file in files], np.int64),
-    )
-
-
-def _class_names(files: Sequence[PictureFile], folder: Path) -> tuple[str, ...]:
-    """Name the classes, sorted; refuse one class only, and names that differ in capitals alone."""
-    names = sorted({file.label for file in files})
-    if len(names) < 2:
-        raise ValueError(f"{folder} has one class only ({names[0]}); there is nothing to tell apart.")
-    plain: dict[str, str] = {}
-    for name in names:
-        if (other := plain.setdefault(name.casefold(), name)) != name:
-            raise ValueError(f"{folder} has the classes {other} and {name}; give both the same name, or other names.")
-    return tuple(names)
 
 
 def choose_channels(paths: Sequence[Path], headers: Sequence[ImageHeader], options: ImageOptions) -> int:

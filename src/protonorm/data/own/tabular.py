@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge, Le
-from pydantic.dataclasses import dataclass
 
+from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count
 from protonorm.data.access import real_path
 from protonorm.data.dataset import MOST_TOKENS, Dataset, usual_models

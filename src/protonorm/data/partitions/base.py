@@ -8,8 +8,8 @@ from typing import Annotated, NamedTuple, Protocol, Self
 import numpy as np
 from annotated_types import Ge, Lt
 from numpy.typing import NDArray
-from pydantic.dataclasses import dataclass
 
+from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT
 
 Index = NDArray[np.int64]  # positions in the data set

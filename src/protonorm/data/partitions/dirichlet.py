@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic.dataclasses import dataclass
 
+from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count, Positive
 from protonorm.data.partitions.base import Index, Seed, assign_counts, default_least, group_by_class, require_enough
 

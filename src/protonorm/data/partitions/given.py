@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic.dataclasses import dataclass
 
+from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT
 from protonorm.data.dataset import Dataset
 from protonorm.data.partitions.base import ClientIndex, Index, Partition, Parts, Seed, partition, split_share

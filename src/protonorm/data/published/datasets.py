@@ -12,8 +12,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic.dataclasses import dataclass
-
+from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count
 from protonorm.data.access import real_path
 from protonorm.data.dataset import Dataset, take_samples

@@ -8,11 +8,11 @@ from typing import IO, Any
 
 from safetensors import SafetensorError
 
-from protonorm.errors import Diverged
+from protonorm.errors import Diverged, Failed
 from protonorm.tensors import Tensors, decode, encode
 
 # Failures that a worker tells by name, so that the parent can raise the same.
-NAMED: dict[type[Exception], str] = {Diverged: "diverged", ValueError: "refused", OSError: "file"}
+NAMED: dict[type[Exception], str] = {Diverged: "diverged", ValueError: "refused", OSError: "file", Failed: "failed"}
 
 SIZES = struct.Struct("<QQ")  # bytes of the header, bytes of the tensors
 LARGEST_HEADER, LARGEST_BODY = 2**26, 2**36  # bytes; more is no frame

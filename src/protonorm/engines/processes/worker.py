@@ -16,10 +16,12 @@ from typing import IO, Any
 
 import torch
 
+from protonorm.core.own_failures import runtime_failure
 from protonorm.core.task import ByClient, Messages, Order, message_for
 from protonorm.engines.host import Host
 from protonorm.engines.processes.handover import take_over
 from protonorm.engines.processes.wire import NAMED, read_frame, write_frame
+from protonorm.errors import Failed
 from protonorm.runs.states import FolderStore
 from protonorm.tensors import Tensors, under
 
@@ -101,9 +103,11 @@ class Worker:
             more, tensors = self._act(header, order)
         except tuple(NAMED) as error:
             kind = next(kind for kind in NAMED if isinstance(error, kind))
-            write_frame(self._answers, told | {"error": NAMED[kind], "text": str(error)})
-        except Exception:  # whatever it is, the parent must hear of it
-            write_frame(self._answers, told | {"error": "unexpected", "text": traceback.format_exc()})
+            write_frame(self._answers, told | {"error": NAMED[kind], "text": runtime_failure(error) or str(error)})
+        except Exception as error:  # whatever it is, the parent must hear of it
+            said = runtime_failure(error)  # of a user's own file
+            kind_of = NAMED[Failed] if said else "unexpected"
+            write_frame(self._answers, told | {"error": kind_of, "text": said or traceback.format_exc()})
         else:
             write_frame(self._answers, told | more | {"seconds": time.perf_counter() - start}, tensors)
 

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 import torch
 from annotated_types import Ge, Lt
 from pydantic import Strict
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count, Fraction, Positive
 from protonorm.geometry.points import unit
 from protonorm.geometry.sphere.energy import force_field, force_of, project

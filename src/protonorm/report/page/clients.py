@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from protonorm.analysis.labels import client_label
 from protonorm.analysis.summaries import describe_partition
 from protonorm.report.page.accuracy import rules_of
 from protonorm.report.page.curves import thinned
@@ -31,7 +32,8 @@ def populations_and_runs(groups: Groups) -> dict[str, Any]:
     count = sum(map(len, groups.values()))
     for slot, (name, found) in enumerate(groups.items()):
         for run in found:
-            held = (tuple(run.info.classes), *(part.tobytes() for part in run.population))
+            names = tuple(run.client_name(id) for id in range(run.info.experiment.clients))
+            held = (names, tuple(run.info.classes), *(part.tobytes() for part in run.population))
             population = populations.setdefault(held, describe_population(run, name))["name"]
             seed = run.info.experiment.seed
             label = f"{name}, seed {seed}" if len(found) > 1 else name
@@ -55,6 +57,7 @@ def describe_population(run: Run, method: str) -> dict[str, Any]:
     return {
         "name": f"{info.experiment.dataset.name}, {partition}, {counted(clients, 'client')}, as in {method}",
         "classes": list(info.classes),
+        "clients": [client_label(run, id) for id in range(clients)],
         "networks": [info.network_name(id) for id in range(clients)],
         "train": train.tolist(),
         "validation": validation.tolist(),

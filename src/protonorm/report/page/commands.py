@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from protonorm.analysis.labels import flatten_settings
 from protonorm.analysis.pairing import UNLIKE, is_local, is_solo
 from protonorm.config.kinds import COMPONENTS, KINDS
-from protonorm.core.own_code import PREFIX
+from protonorm.core.own_failures import PREFIX
 from protonorm.core.text import visible
 from protonorm.report.page.groups import Groups
 from protonorm.report.page.text import setting_text
@@ -170,7 +170,7 @@ def _component(kind: str, name: str, notes: list[str]) -> str:
     if base in table:
         notes.append(f"The record tells the {kind} {name} by its content: put the place of {rest} for PATH.")
         return f"{base}:PATH"
-    if base.startswith(PREFIX):
+    if base.startswith(PREFIX) or base.endswith(".py"):
         return _own_file(base, rest, notes)
     notes.append(f"The {kind} {name} was given from Python: no command makes it.")
     return name
@@ -178,7 +178,7 @@ def _component(kind: str, name: str, notes: list[str]) -> str:
 
 def _network(name: str, info: RunInfo, notes: list[str]) -> str:
     base, _, rest = name.partition(":")
-    if base.startswith(PREFIX):
+    if base.startswith(PREFIX) or base.endswith(".py"):
         return _own_file(base, rest, notes)
     if name in [network["name"] for network in info.networks if isinstance(network, dict)]:
         notes.append(f"The network {name} was given from Python: no command makes it.")
@@ -186,7 +186,7 @@ def _network(name: str, info: RunInfo, notes: list[str]) -> str:
 
 
 def _own_file(module: str, name: str, notes: list[str]) -> str:
-    file = f"{module.removeprefix(PREFIX)}.py"
+    file = f"{module.removeprefix(PREFIX).removesuffix('.py')}.py"
     notes.append(f"{file} is a file of your own: its folder is not on record.")
     return f"{file}:{name}"
 

@@ -46,7 +46,7 @@ def content(groups: Groups) -> dict[str, Any]:
         "notices": notices(groups),
         "columns": [heading for heading, _ in COLUMNS.values()],
         "rows": table_rows(table, ranked=ranked),
-        "captions": captions(table, ranked=ranked),
+        "captions": captions(groups, table, ranked=ranked),
         "measures": measures(groups, table),
         "rules": [(rule, RULES[rule]) for rule in rules_of(groups) if rule in RULES],
         "charts": charts,

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from protonorm.analysis.comparison import Row
 from protonorm.analysis.contrasts import Contrast
+from protonorm.analysis.labels import client_label
 from protonorm.analysis.pairing import Pair, pair_runs, same_but_control, same_clients
 from protonorm.analysis.transfer import EXACT, Transfer, points, who_gains
-from protonorm.analysis.wording import FEW, VERDICTS
+from protonorm.analysis.wording import FEW, meaning_of_verdicts
 from protonorm.report.page.groups import Groups
 from protonorm.report.page.text import listed, rounded
 from protonorm.runs.reader import Run
@@ -119,6 +120,7 @@ def _panel(
         "parts": _parts(cases),
         "mean": rounded(100 * transfer.mean),
         "interval": [rounded(100 * one) for one in transfer.interval] if transfer.interval else None,
+        "clients": {id: name for id, name in _client_names(groups[row.method][0]) if name != f"client {id}"},
         "cases": [rows[place] for place in shown.tolist()],
     }
 
@@ -176,11 +178,16 @@ def _explained(found: Sequence[Transfer]) -> str:
         return "There is no interval, and so no verdict."
     few = min(one.seeds for one in judged) < FEW
     narrow = f" With fewer than {FEW} seeds these intervals may be too narrow." if few else ""
-    return f"Intervals: bootstrap over seeds and clients. Verdicts: {VERDICTS}.{narrow}"
+    verdicts = meaning_of_verdicts([one.verdict for one in judged])
+    return f"Intervals: 95 %, by the bootstrap over seeds and clients. Verdicts: {verdicts}.{narrow}"
 
 
 def _contrast(row: Row, kind: str) -> Contrast | None:
     return row.local if kind == "local" else row.solo
+
+
+def _client_names(run: Run) -> list[tuple[int, str]]:
+    return [(id, client_label(run, id)) for id in range(run.info.experiment.clients)]
 
 
 def _networks(run: Run) -> list[str]:

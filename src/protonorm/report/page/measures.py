@@ -31,6 +31,7 @@ def measures(groups: Groups, table: Sequence[Row]) -> dict[str, Any]:
     return {
         "titles": [title for title, _, _ in MEASURES.values()],
         "meanings": [(title, what) for title, what, _ in MEASURES.values()],
+        "dashes": any("–" in row["cells"] for row in found),
         "rows": [one | {"continued": _continues(table, place)} for place, one in enumerate(found)] if known else [],
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from protonorm.analysis.labels import client_label
 from protonorm.analysis.summaries import standing
 from protonorm.report.page.groups import Groups, differences
 from protonorm.report.page.text import counted, listed, per_cent
@@ -71,7 +72,8 @@ def lost_clients(run: Run) -> str:
     replies = counted(sum(len(record.lost) for record in rounds), "reply", "replies")
     numbers = listed([str(record.round) for record in rounds], ROUNDS)
     where = f"round{'' if len(rounds) == 1 else 's'} {numbers}"
-    return f"{replies} did not arrive, in {where}. The first was that of client {id}: {reason.rstrip('.')}."
+    who = client_label(run, int(id)) if id in map(str, range(run.info.experiment.clients)) else f"client {id}"
+    return f"{replies} did not arrive, in {where}. The first was that of {who}: {reason.rstrip('.')}."
 
 
 def partly_evaluated(run: Run) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from protonorm.analysis.comparison import COLUMNS, Cell, Row, best, majority_rows, rows
+from protonorm.analysis.comparison import COLUMNS, Cell, Row, majority_rows, rows
 from protonorm.analysis.labels import dataset_names
-from protonorm.analysis.wording import OPTIMISTIC, how_chosen, p_values, what_spread_is, why_bold
+from protonorm.analysis.wording import NOT_RANKED, OPTIMISTIC, how_chosen, is_hint, p_values, what_spread_is, why_bold
 from protonorm.report.page import costs
 from protonorm.report.page.accuracy import NOTHING
 from protonorm.report.page.groups import Groups
@@ -37,23 +37,18 @@ def lead(groups: Groups, table: Sequence[Row]) -> str:
 
 
 def outcome(groups: Groups, table: Sequence[Row]) -> str:
-    """Say how the methods on one data set came out, and name no winner that is not one; nothing without a number."""
-    top = best(table, "accuracy")
-    if top is None or (cell := top.cells["accuracy"]) is None:
+    """Say how the methods on one data set came out, rule by rule; nothing without a number.
+
+    No winner is named that is not one, and none across rules.
+    """
+    heads = [row for row in table if row.headline and not row.is_majority and row.cells["accuracy"]]
+    if not heads:
         return ""
-    reached = f"{cell} % under the rule {top.rule}"
-    if not top.leads:
-        told = f"{top.method} reaches {reached}."
-    elif top.stands_out:
-        told = f"{top.method} reaches {reached}, and can be told apart from every other method."
-    else:
-        why = set(top.alike.values())
-        reason = f" ({next(iter(why))})" if len(why) == 1 else ""
-        told = f"No method stands out: the highest accuracy, that of {top.method} ({reached}), cannot be told apart "
-        told += f"from that of {listed(list(top.alike), RIVALS)}{reason}."
-    majority = majority_rows(groups[top.method])[0].cells["accuracy"]
-    level = f" Guessing each client’s majority class gives {per_cent(majority.mean)}." if majority else ""
-    return told + level
+    told = [_outcome(row) for row in heads if row.leads or sum(one.rule == row.rule for one in heads) == 1]
+    told += [NOT_RANKED] if len({row.rule for row in heads}) > 1 else []
+    majority = majority_rows(groups[heads[0].method])[0].cells["accuracy"]
+    told += [f"Guessing each client’s majority class gives {per_cent(majority.mean)}."] if majority else []
+    return " ".join(told)
 
 
 def cards(groups: Groups, table: Sequence[Row], *, ranked: bool) -> list[dict[str, Any]]:
@@ -85,12 +80,13 @@ def cards(groups: Groups, table: Sequence[Row], *, ranked: bool) -> list[dict[st
     return [{"slot": None, "name": name, **value, "note": note, "first": False} for name, value, note in found]
 
 
-def captions(table: Sequence[Row], *, ranked: bool) -> dict[str, str]:
+def captions(groups: Groups, table: Sequence[Row], *, ranked: bool) -> dict[str, str]:
     """Say what the numbers of the table are, how their round was chosen, and whether the highest stands out."""
     chosen = how_chosen(table)
     return {
         "chosen": f"Accuracies are reported {chosen}." if chosen else "",
         "spread": what_spread_is(table),
+        "curves": how_drawn(groups),
         "bold": why_bold(table) if ranked else "",
         "optimistic": f"{OPTIMISTIC}.",
         "tests": p_values(table),
@@ -98,7 +94,7 @@ def captions(table: Sequence[Row], *, ranked: bool) -> dict[str, str]:
 
 
 def table_rows(table: Sequence[Row], *, ranked: bool) -> list[dict[str, Any]]:
-    """Write the comparison's rows; an accuracy is marked if it is the highest and stands out."""
+    """Write the comparison's rows; an accuracy is marked if it stands out among those of its rule."""
     methods = dict.fromkeys(row.method for row in table if not row.is_majority)
     slots = {name: slot for slot, name in enumerate(methods)}
     return [
@@ -125,6 +121,36 @@ def rounds_text(rounds: Sequence[int]) -> str:
     if not known:
         return "–"
     return listed([str(one) for one in known]) if len(known) <= ROUNDS else f"{known[0]} to {known[-1]}"
+
+
+def how_drawn(groups: Groups) -> str:
+    """Say of how many seeds the curves are, and what their bands are, if there are any."""
+    most = max(len(runs) for runs in groups.values())
+    if most == 1:
+        return "Lines are of one seed: there are no bands."
+    counts = {len(runs) for runs in groups.values()}
+    each = f"{most} seeds" if len(counts) == 1 else listed([f"{len(runs)} of {name}" for name, runs in groups.items()])
+    fewer = "" if len(counts) == 1 else "seeds: "
+    return (
+        f"Lines are means over the seeds that reached a round ({fewer}{each}), bands one standard deviation over seeds "
+        "to each side; a single seed has no band."
+    )
+
+
+def _outcome(row: Row) -> str:
+    reached = f"{row.cells['accuracy']} % under the rule {row.rule}"
+    if not row.leads:
+        return f"{row.method} reaches {reached}."
+    if row.stands_out:
+        return (
+            f"{row.method} reaches {reached}, and can be told apart from every other method judged by it.{is_hint(row)}"
+        )
+    why = set(row.alike.values())
+    reason = f" ({next(iter(why))})" if len(why) == 1 else ""
+    return (
+        f"No method stands out under the rule {row.rule}: {row.method}, with {row.cells['accuracy']} %, cannot be told "
+        f"apart from {listed(list(row.alike), RIVALS)}{reason}."
+    )
 
 
 def _value(cell: Cell | None) -> dict[str, str]:

@@ -23,6 +23,7 @@ from protonorm.core.text import visible
 from protonorm.files import make_folder, replace
 from protonorm.report.page.content import content
 from protonorm.report.page.groups import Groups, by_method
+from protonorm.report.palette import SLOTS, style_rules
 from protonorm.runs.reader import Run
 
 SCRIPTS = ("draw", "tips", "lines", "dots", "heat", "bars", "gains", "sphere", "start")  # in this order
@@ -76,14 +77,17 @@ def render(found: dict[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    style, script = asset("page.css"), "\n".join(asset(f"{name}.js") for name in SCRIPTS)
+    style = f"{asset('page.css')}\n{style_rules()}"
+    script = "\n".join(asset(f"{name}.js") for name in SCRIPTS)
     script = f'(() => {{\n"use strict";\n{script}\n}})();'
     policy = (
         f"default-src 'none'; style-src '{digest(style)}'; script-src '{digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
     return environment.get_template("page.html").render(
-        found | {"style": Markup(style), "script": Markup(script), "policy": policy, "data": embedded(found["data"])}
+        found
+        | {"style": Markup(style), "script": Markup(script), "policy": policy, "data": embedded(found["data"])}
+        | {"slots": SLOTS}
     )
 
 

@@ -46,12 +46,25 @@ function parts() {
   restart();
 }
 
+const LANE = 10; // pixels between dots that would lie on each other
+
+// Give each dot of a row the first lane in which it lies on no other.
+function lanes(dots, x) {
+  const taken = [];
+  return dots.map(([one, value]) => {
+    let lane = 0;
+    while (taken.some(([place, other]) => other === lane && Math.abs(place - x(value)) < LANE)) lane += 1;
+    taken.push([x(value), lane]);
+    return [one, value, lane];
+  });
+}
+
 function dotChart(figure, part, state) {
   const place = figure.querySelector(".plot");
   const held = (population, i) => [population.train, population.validation, population.test].reduce((sum, counts) =>
     sum + (part === "clients" ? counts[i].reduce((a, b) => a + b, 0) : counts.reduce((all, row) => all + row[i], 0)), 0);
   const values = (one, i) => one.run.rules[one.rule][part][one.index][i];
-  const name = (population, i) => (part === "clients" ? `client ${i}` : population.classes[i]);
+  const name = (population, i) => population[part][i];
   const table = numbers(figure, () => {
     const { population, series } = state();
     return [[part === "clients" ? "client" : "class", ...(part === "clients" ? ["network"] : []), "samples", ...series.map((one) => `${one.name} (${one.name === one.rule ? "" : `${one.rule}, `}round ${one.run.rounds[one.index]})`), "majority"],
@@ -72,16 +85,19 @@ function dotChart(figure, part, state) {
       const mean = known.reduce((sum, [value]) => sum + value, 0) / known.length;
       return `${one.name} (${one.name === one.rule ? "" : `${one.rule}, `}round ${one.run.rounds[one.index]}): mean ${percent(mean)}, lowest ${name(population, i)} with ${percent(low)}`;
     });
-    return lines.length ? `${lines.join("; ")}. Grey bars: guessing the majority class.` : "There is nothing to show for this choice.";
+    return lines.length ? `${lines.join("; ")}. Grey bars: guessing the majority class. Dots that would lie on each other stand below each other.` : "There is nothing to show for this choice.";
   };
   const draw = sized(place, (width) => {
     const { population, series, order } = state();
     const rows = rowsOf(population, series, order);
-    const step = rows.length > 40 ? 19 : 24;
+    const least = rows.length > 40 ? 19 : 24;
     const longest = Math.max(...rows.map((i) => name(population, i).length));
     const left = Math.min(Math.round(width * 0.36), 14 + 7 * longest);
-    const height = rows.length * step + 34;
     const x = (value) => left + 10 + (value / 100) * (width - left - 38);
+    const lines = rows.map((i) => lanes(series.map((one) => [one, values(one, i)]).filter(([, value]) => value !== null), x));
+    const tall = lines.map((dots) => Math.max(least, LANE * Math.max(0, ...dots.map(([, , lane]) => lane)) + 16));
+    const tops = [];
+    const height = tall.reduce((top, one) => (tops.push(top), top + one), 22) + 12;
     const words = told(population, series);
     figure.querySelector("figcaption p").textContent = words;
     const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": `${figure.querySelector("h3").textContent}. ${words}` });
@@ -90,19 +106,21 @@ function dotChart(figure, part, state) {
         shape("text", { x: x(value), y: 14, "text-anchor": "middle" }, value === 100 ? "100 %" : String(value)));
     }
     rows.forEach((i, n) => {
-      const y = 34 + n * step;
-      const dots = series.map((one) => [one, values(one, i)]).filter(([, value]) => value !== null);
+      const y = tops[n] + tall[n] / 2;
+      const dots = lines[n];
+      const middle = Math.max(0, ...dots.map(([, , lane]) => lane)) / 2;
       const reach = dots.map(([, value]) => value);
       const guess = population.majority[part]?.[i];
       svg.append(shape("text", { class: "strong", x: left, y: y + 4, "text-anchor": "end" }, shorten(name(population, i), Math.floor((left - 8) / 6.6))));
       if (reach.length > 1) svg.append(shape("line", { class: "span", x1: x(Math.min(...reach)), x2: x(Math.max(...reach)), y1: y, y2: y }));
-      if (guess !== null && guess !== undefined) svg.append(shape("line", { class: "guess", x1: x(guess), x2: x(guess), y1: y - 6, y2: y + 6 }));
-      for (const [one, value] of dots.reverse()) svg.append(marker(one.slot, x(value), y, 5.2));
+      if (guess !== null && guess !== undefined) svg.append(shape("line", { class: "guess", x1: x(guess), x2: x(guess), y1: y - tall[n] / 2 + 5, y2: y + tall[n] / 2 - 5 }));
+      for (const [one, value, lane] of dots) svg.append(marker(one.slot, x(value), y + LANE * (lane - middle), 4.8));
     });
     svg.addEventListener("pointermove", (event) => {
-      const i = rows[Math.round((event.clientY - svg.getBoundingClientRect().top - 34) / step)];
+      const down = event.clientY - svg.getBoundingClientRect().top;
+      const i = rows[tops.findIndex((top, n) => down >= top && down < top + tall[n])];
       if (i === undefined) return hideTip();
-      const title = part === "clients" ? `client ${i}, ${population.networks[i]}, ${held(population, i)} samples` : `${population.classes[i]}, ${held(population, i)} samples`;
+      const title = `${name(population, i)}${part === "clients" ? `, ${population.networks[i]}` : ""}, ${held(population, i)} samples`;
       showTip(event.clientX, event.clientY, title, [...series.map((one) => [`${one.name}, round ${one.run.rounds[one.index]}`, percent(values(one, i)), one.slot]), ["majority (bar)", percent(population.majority[part]?.[i])]]);
     });
     svg.addEventListener("pointerleave", hideTip);

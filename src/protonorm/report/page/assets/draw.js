@@ -1,8 +1,9 @@
 // Small tools to draw with: elements, axes, markers, tables. Texts from outside only ever become text nodes.
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
-const SLOTS = 8;
-const DASHES = ["", "7 4", "2 4", "10 3 2 3", "", "7 4", "2 4", "10 3 2 3"];
+const SLOTS = 20; // colours; ten forms of markers, full and then hollow; ten kinds of dashes
+const DASHES = ["", "7 4", "2 4", "10 3 2 3", "14 4", "6 3 1 3 1 3", "1 3", "10 3 5 3", "16 3 2 3 2 3", "4 2"];
+const dashes = (slot) => DASHES[slot % DASHES.length] || null;
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 function fill(node, attributes, children) {
@@ -54,10 +55,17 @@ function marker(slot, x, y, r) {
     [[-0.4, -1.2], [0.4, -1.2], [0.4, -0.4], [1.2, -0.4], [1.2, 0.4], [0.4, 0.4], [0.4, 1.2], [-0.4, 1.2], [-0.4, 0.4], [-1.2, 0.4], [-1.2, -0.4], [-0.4, -0.4]],
     [[-1.2, 0], [-0.6, -1], [0.6, -1], [1.2, 0], [0.6, 1], [-0.6, 1]],
     [[0, -1.3], [0.4, -0.4], [1.3, 0], [0.4, 0.4], [0, 1.3], [-0.4, 0.4], [-1.3, 0], [-0.4, -0.4]],
+    [[-1.2, -1.2], [0, -0.5], [1.2, -1.2], [0.5, 0], [1.2, 1.2], [0, 0.5], [-1.2, 1.2], [-0.5, 0]],
+    [[-1.2, 0], [0.9, -1.1], [0.9, 1.1]],
   ];
-  const form = forms[slot % SLOTS];
-  const common = { class: `mark ${slotClass(slot)}` };
+  const form = forms[slot % forms.length];
+  const common = { class: `mark ${slotClass(slot)}${slot % SLOTS >= forms.length ? " hollow" : ""}` };
   return form ? shape("path", { ...common, d: corners(form) }) : shape("circle", { ...common, cx: x, cy: y, r });
+}
+
+// Give each of some places the number of those before it that it would lie on.
+function layers(places, near) {
+  return places.map(([x, y], i) => places.slice(0, i).filter(([a, b]) => Math.hypot(a - x, b - y) < near).length);
 }
 
 // Fill the data table of a figure when it is opened, and again when what it tells has changed while open.

@@ -16,14 +16,27 @@ function gains() {
 const signed = (value) => (value > 0 ? `+${value}` : String(value).replace("-", "−"));
 const inPoints = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
 
+// Move points that would lie on each other a few pixels aside, round the place that they share.
+function apart(places) {
+  const held = new Map();
+  return places.map(([x, y]) => {
+    const key = `${Math.round(x / 2)} ${Math.round(y / 2)}`;
+    const n = held.get(key) ?? 0;
+    held.set(key, n + 1);
+    const [far, angle] = [n ? Math.min(12, 2 + 2.6 * Math.sqrt(n)) : 0, 2.4 * n];
+    return [x + far * Math.cos(angle), y + far * Math.sin(angle)];
+  });
+}
+
 function gainChart(figure, panel, hidden, beside, alike) {
   const place = figure.querySelector(".plot");
   const seeds = new Set(panel.cases.map((one) => one[1])).size > 1;
   const network = (one) => data.gains.networks[one[3]];
+  const client = (one) => panel.clients[one[0]] ?? `client ${one[0]}`;
   const slot = (one) => (alike ? panel.slot : one[3]); // where all have one network, the method's own colour
   numbers(figure, () => [
     ["client", ...(seeds ? ["seed"] : []), "network", "samples to train on", "accuracy", "in the reference", "gain (points)"],
-    ...panel.cases.map((one) => [`client ${one[0]}`, ...(seeds ? [one[1]] : []), network(one), one[2], percent(one[4]), percent(one[5]), inPoints(one[6])]),
+    ...panel.cases.map((one) => [client(one), ...(seeds ? [one[1]] : []), network(one), one[2], percent(one[4]), percent(one[5]), inPoints(one[6])]),
   ]);
   let chosen = -1;
   return sized(place, (width) => {
@@ -66,7 +79,12 @@ function gainChart(figure, panel, hidden, beside, alike) {
       svg.append(shape("rect", { class: "between", x: left, y: y(panel.interval[1]), width: width - left - EDGE.right, height: Math.max(1, y(panel.interval[0]) - y(panel.interval[1])) }));
     }
     svg.append(shape("line", { class: "reference", x1: left, x2: width - EDGE.right, y1: y(panel.mean), y2: y(panel.mean) }));
-    for (const one of shown) svg.append(marker(slot(one), x(one[2]), y(one[6]), 4.4));
+    const places = apart(shown.map((one) => [x(one[2]), y(one[6])]));
+    shown.forEach((one, i) => {
+      const mark = marker(slot(one), ...places[i], 4.4);
+      mark.classList.add("case");
+      svg.append(mark);
+    });
     const cursor = shape("g", {});
     svg.append(cursor);
     place.replaceChildren(svg);
@@ -75,19 +93,19 @@ function gainChart(figure, panel, hidden, beside, alike) {
       chosen = Math.max(0, Math.min(shown.length - 1, index));
       const one = shown[chosen];
       if (!one) return;
-      cursor.replaceChildren(shape("circle", { class: "ring", cx: x(one[2]), cy: y(one[6]), r: 9 }));
+      cursor.replaceChildren(shape("circle", { class: "ring", cx: places[chosen][0], cy: places[chosen][1], r: 9 }));
       const box = svg.getBoundingClientRect();
-      showTip(clientX ?? box.left + x(one[2]), clientY ?? box.top + y(one[6]), `client ${one[0]}${seeds ? `, seed ${one[1]}` : ""}`, [
+      showTip(clientX ?? box.left + x(one[2]), clientY ?? box.top + y(one[6]), `${client(one)}${seeds ? `, seed ${one[1]}` : ""}`, [
         ["gain", `${inPoints(one[6])} points`], ["accuracy", percent(one[4])], ["in the reference", percent(one[5])],
         ["samples to train on", String(one[2])], ["network", network(one), slot(one)]]);
     };
     const leave = () => (cursor.replaceChildren(), hideTip());
     svg.addEventListener("pointermove", (event) => {
       const box = svg.getBoundingClientRect();
-      const far = (one) => Math.hypot(x(one[2]) - (event.clientX - box.left), y(one[6]) - (event.clientY - box.top));
+      const far = (i) => Math.hypot(places[i][0] - (event.clientX - box.left), places[i][1] - (event.clientY - box.top));
       let near = -1;
-      shown.forEach((one, i) => { if (near < 0 || far(one) < far(shown[near])) near = i; });
-      if (near < 0 || far(shown[near]) > 24) return leave();
+      places.forEach((_, i) => { if (near < 0 || far(i) < far(near)) near = i; });
+      if (near < 0 || far(near) > 24) return leave();
       point(near, event.clientX, event.clientY);
     });
     svg.addEventListener("pointerleave", leave);

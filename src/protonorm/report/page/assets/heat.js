@@ -10,7 +10,7 @@ function heatMap() {
   const population = () => data.populations.find((one) => one.name === form.population.value);
   const names = { train: "to train on", validation: "to validate on", test: "to test on" };
   const count = (client, kind) => (form.part.value === "all" ? Object.keys(names) : [form.part.value]).reduce((sum, part) => sum + population()[part][client][kind], 0);
-  const table = numbers(figure, () => [["class", ...population().networks.map((_, i) => `client ${i}`)], ...population().classes.map((name, k) => [name, ...population().networks.map((_, i) => count(i, k))])]);
+  const table = numbers(figure, () => [["class", ...population().clients], ...population().classes.map((name, k) => [name, ...population().networks.map((_, i) => count(i, k))])]);
   const told = (most) => {
     const { classes, networks } = population();
     const sizes = networks.map((_, i) => classes.reduce((sum, _, k) => sum + count(i, k), 0));
@@ -45,14 +45,15 @@ function heatMap() {
     svg.append(shape("rect", { class: "frame", x: left, y: 0, width: wide * clients, height: tall * kinds }), ...texts);
     const skip = Math.ceil(13 / tall);
     classes.forEach((name, k) => k % skip === 0 && svg.append(shape("text", { class: "strong", x: left - 7, y: (k + 0.5) * tall + 4, "text-anchor": "end" }, shorten(name, Math.floor((left - 8) / 6.6)))));
-    const gap = Math.ceil(24 / wide);
-    networks.forEach((_, i) => i % gap === 0 && svg.append(shape("text", { x: left + (i + 0.5) * wide, y: tall * kinds + 16, "text-anchor": "middle" }, String(i))));
+    const short = population().clients.map((name, i) => (name === `client ${i}` ? String(i) : name));
+    const gap = Math.ceil(Math.max(24, ...short.map((name) => Math.min(7 * name.length, 90) + 8)) / wide);
+    short.forEach((name, i) => i % gap === 0 && svg.append(shape("text", { x: left + (i + 0.5) * wide, y: tall * kinds + 16, "text-anchor": "middle" }, shorten(name, 13))));
     svg.append(shape("text", { x: left + (wide * clients) / 2, y: height - 6, "text-anchor": "middle" }, "client"));
     svg.addEventListener("pointermove", (event) => {
       const box = svg.getBoundingClientRect();
       const [i, k] = [Math.floor((event.clientX - box.left - left) / wide), Math.floor((event.clientY - box.top) / tall)];
       if (i < 0 || i >= clients || k < 0 || k >= kinds) return hideTip();
-      showTip(event.clientX, event.clientY, `client ${i}, ${classes[k]}`, [...Object.keys(names).map((part) => [names[part], String(population()[part][i][k])]), ["network", networks[i]]]);
+      showTip(event.clientX, event.clientY, `${population().clients[i]}, ${classes[k]}`, [...Object.keys(names).map((part) => [names[part], String(population()[part][i][k])]), ["network", networks[i]]]);
     });
     svg.addEventListener("pointerleave", hideTip);
     place.replaceChildren(svg);

@@ -9,7 +9,7 @@ function lineGroup(group) {
     for (const one of chart.reference || []) names.set(one.name, { name: one.name, slot: null });
   }
   const redraw = [];
-  const several = names.size > 1 ? [...names.values()].sort((a, b) => (a.slot ?? 99) - (b.slot ?? 99)) : [];
+  const several = names.size > 1 ? [...names.values()].sort((a, b) => (a.slot ?? 999) - (b.slot ?? 999)) : [];
   const hidden = legend(group.querySelector(".legend"), several, () => redraw.forEach((draw) => draw()));
   const shared = "shared" in group.dataset ? charts : null;
   for (const chart of charts) {
@@ -79,16 +79,22 @@ function lineChart(figure, chart, hidden, together) {
       const lower = there.map((i) => at(line, line.low, i)).reverse();
       svg.append(shape("path", { class: `band ${slotClass(line.slot)}`, d: `M${[...upper, ...lower].join("L")}Z` }));
     }
-    for (const line of [...shown].reverse()) {
+    for (const line of shown) { // dashes over the lines before them: where two are equal, both are seen
       const there = line.x.map((_, i) => i).filter((i) => line.y[i] !== null);
-      svg.append(shape("path", { class: `line ${slotClass(line.slot)}`, d: `M${there.map((i) => at(line, line.y, i)).join("L")}`, "stroke-dasharray": DASHES[line.slot % SLOTS] || null }));
+      svg.append(shape("path", { class: `line ${slotClass(line.slot)}`, d: `M${there.map((i) => at(line, line.y, i)).join("L")}`, "stroke-dasharray": dashes(line.slot) }));
+    }
+    const marked = [];
+    for (const line of shown) {
+      const there = line.x.map((_, i) => i).filter((i) => line.y[i] !== null);
       const every = Math.ceil(there.length / Math.max(2, width / 45));
       const first = line.slot % every; // markers of other lines are not in the same rounds
-      there.filter((_, n) => (there.length - 1 - n) % every === first).forEach((i) => svg.append(marker(line.slot, x(line.x[i]), y(line.y[i]), 3.6)));
+      there.filter((_, n) => (there.length - 1 - n) % every === first).forEach((i) => marked.push([x(line.x[i]), y(line.y[i]), line.slot]));
     }
-    for (const line of shown) {
-      for (const [round, value] of line.reported || []) svg.append(shape("circle", { class: `reported ${slotClass(line.slot)}`, cx: x(round), cy: y(value), r: 7 }));
-    }
+    const below = layers(marked, 2); // a marker under others is larger, so that its edge is seen
+    marked.map((one, i) => [...one, below[i]]).reverse().forEach(([a, b, slot, n]) => svg.append(marker(slot, a, b, 3.6 + 2.2 * Math.min(n, 5))));
+    const rings = shown.flatMap((line) => (line.reported || []).map(([round, value]) => [x(round), y(value), line.slot]));
+    const under = layers(rings, 3); // rings that would lie on each other are drawn round each other
+    rings.forEach(([cx, cy, slot], i) => svg.append(shape("circle", { class: `reported ${slotClass(slot)}`, cx, cy, r: 7 + 3 * Math.min(under[i], 6) })));
     const cursor = shape("g", {});
     svg.append(cursor);
     place.replaceChildren(svg);

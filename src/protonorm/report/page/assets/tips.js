@@ -31,7 +31,7 @@ function legend(place, names, change) {
     const sample = shape("svg", { viewBox: "0 0 32 16", "aria-hidden": "true", class: slot === null ? null : slotClass(slot) },
       slot === null
         ? shape("line", { class: "reference", x1: 1, x2: 31, y1: 8, y2: 8 })
-        : shape("path", { class: "line", d: dashed ? "M1 8H31" : "", "stroke-dasharray": DASHES[slot % SLOTS] || null }),
+        : shape("path", { class: "line", d: dashed ? "M1 8H31" : "", "stroke-dasharray": dashes(slot) }),
       slot === null ? null : marker(slot, 16, 8, 4.5));
     const key = element("button", { type: "button", class: "key", "aria-pressed": "true" }, sample, name);
     key.addEventListener("click", () => {

@@ -1,0 +1,120 @@
+"""What goes wrong in a user's own file: which line it was, and what was expected there, in a sentence."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from protonorm.core.text import visible
+
+PREFIX = "protonorm_own_"  # of the names of modules that are users' files: no library has it
+LONGEST = 200  # characters of a path, or of what an error says, in a sentence
+DEBUG = "PROTONORM_DEBUG"  # in the environment: whole tracebacks instead of sentences
+
+
+def import_failure(error: BaseException, path: Path) -> str:
+    """Say why a file of one's own cannot be imported."""
+    if isinstance(error, SyntaxError):
+        return f"{_at(error.filename or path, error.lineno)}: this is not valid Python: {ended(error.msg or 'broken')}"
+    place = _at(path, _line(error, path))
+    if isinstance(error, ModuleNotFoundError):
+        module = in_few(str(error.name))
+        if os.path.isfile(path.parent / f"{module.partition('.')[0]}.py"):
+            return (
+                f"{place}: it imports {module!r}, which lies beside it, but a file of one's own is imported alone; "
+                "put both into one file, or install that one."
+            )
+        return f"{place}: it imports {module!r}, which is not installed."
+    if isinstance(error, ImportError):
+        return f"{place}: it imports what is not there: {_words(error)}"
+    if isinstance(error, SystemExit):
+        return f"{place}: it ends the program when it is imported; put that below `if __name__ == '__main__':`."
+    return f"{place}: it fails when it is imported: {told(error)}"
+
+
+def call_failure(error: BaseException, thing: Any) -> str:
+    """Say where in its file a user's function or class has failed, and how."""
+    path = _file(thing)
+    line = _line(error, path) if path else None
+    return f"{_at(path, line)}: {told(error)}" if path and line else told(error)
+
+
+def runtime_failure(error: BaseException) -> str | None:
+    """Say where in a user's file a run has failed; None if it was not there, or whole tracebacks are wanted."""
+    if os.environ.get(DEBUG):
+        return None
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        if str(frame.f_globals.get("__name__", "")).startswith(PREFIX):
+            place = f"{_at(frame.f_code.co_filename, line)}, in {frame.f_code.co_name}"
+            return f"{place}: {told(error)} {DEBUG}=1 shows how it came there."
+    return None
+
+
+def wrong_arguments(thing: Any, expected: Sequence[str], name: str = "") -> str | None:
+    """Say that a function cannot be called with such arguments, and what was expected; None if it can."""
+    try:
+        signature = inspect.signature(thing)
+    except (TypeError, ValueError):  # some that are written in C do not tell
+        return None
+    try:
+        signature.bind(*expected)
+    except TypeError:
+        name = name or getattr(thing, "__name__", "it")
+        has = in_few(f"{name}({', '.join(signature.parameters)})")
+        return f"{_defined(thing)}{has} has other arguments than expected: {name}({', '.join(expected)})."
+    return None
+
+
+def told(error: BaseException) -> str:
+    """Write an error as a sentence: its kind, unless it is a sentence itself, and its first line."""
+    words = _words(error)
+    return words if isinstance(error, ValueError) else f"{type(error).__name__}: {words}"
+
+
+def in_few(text: str) -> str:
+    """Write a text, such as a path, in a sentence: one line, and not too long a one."""
+    line = visible(text[: LONGEST + 1])
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+
+
+def _words(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return ended(lines[0]) if lines else "it says nothing more."
+
+
+def ended(text: str) -> str:
+    """Write a text as the end of a sentence."""
+    line = in_few(text)
+    return line if line.endswith((".", "…", "!", "?")) else f"{line}."
+
+
+def _at(path: Path | str, line: int | None) -> str:
+    return f"{in_few(str(path))}, line {line}" if line else in_few(str(path))
+
+
+def _line(error: BaseException, path: Path) -> int | None:
+    """Find the last line of a file that was at work when an error came."""
+    names = (str(path), str(path.resolve()))
+    at_work = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename in names]
+    return at_work[-1] if at_work else None
+
+
+def _file(thing: Any) -> Path | None:
+    try:
+        return Path(inspect.getfile(inspect.unwrap(thing)))
+    except (TypeError, OSError):
+        return None
+
+
+def _defined(thing: Any) -> str:
+    """Say where a function or class stands, before a colon."""
+    path, code = _file(thing), getattr(inspect.unwrap(thing), "__code__", None)
+    try:
+        line = code.co_firstlineno if code else inspect.getsourcelines(thing)[1]
+    except (TypeError, OSError):
+        line = None
+    return f"{_at(path, line)}: " if path else ""

@@ -1,0 +1,108 @@
+"""One run by client, by class and by rule; the numbers are those that the records were made with."""
+
+import math
+
+import numpy as np
+import pytest
+
+from protonorm.analysis.breakdown import class_rows, client_rows, round_rows, rule_rows
+from protonorm.runs.reader import Population
+from tests.records import hundred, made
+
+LOCAL = {"name": "local"}
+
+
+def pair(tmp_path, **more):
+    """Two clients with 100 test samples each; the second round has the best validation accuracy."""
+    usual = {"clients": 2, "classes": 1, "rounds": 2, "population": hundred(2, 10), "validated": [[5, 5], [6, 6]]}
+    together = made(tmp_path / "together", tested=[[10, 20], [80, 40]], **usual | more)
+    alone = made(tmp_path / "alone", tested=[[90, 90], [70, 60]], method=LOCAL, **usual | more)
+    return together, alone
+
+
+def test_by_client_with_what_it_has_and_how_it_does_alone(tmp_path):
+    """In round 2 the clients have 80 and 40 of 100 right, alone 70 and 60: gains of 10 and −20 points."""
+    together, alone = pair(tmp_path, client_names=["berlin", "paris"], networks=("plain", {"name": "net.py:small"}))
+    rows = client_rows(together, alone)
+    assert [row["client"] for row in rows] == ["berlin", "paris"]
+    assert [row["network"] for row in rows] == ["plain", "net.py:small"]
+    assert [row["accuracy"] for row in rows] == [0.8, 0.4]
+    assert [row["alone"] for row in rows] == [0.7, 0.6]
+    assert [row["gain"] for row in rows] == pytest.approx([0.1, -0.2])
+    assert {(row["method"], row["seed"], row["round"], row["rule"]) for row in rows} == {("protonorm", 0, 2, "global")}
+    assert {(row["train"], row["validation"], row["test"], row["classes"]) for row in rows} == {(100, 10, 100, 1)}
+
+
+def test_by_client_under_another_rule(tmp_path):
+    """Under `logits` clients have half as many right: 40 and 20."""
+    rows = client_rows(pair(tmp_path)[0], rule="logits")
+    assert [(row["client"], row["accuracy"]) for row in rows] == [("0", 0.4), ("1", 0.2)]
+    assert "alone" not in rows[0]
+
+
+def test_measures_beside_accuracy_are_there(tmp_path):
+    row = client_rows(pair(tmp_path)[0])[0]
+    assert {"balanced", "f1", "log_loss", "calibration"} <= row.keys()
+    assert math.isnan(row["log_loss"])  # these records have none
+
+
+def test_by_class(tmp_path):
+    """Cats have 1 + 2 samples to train on and 4 + 4 to test on, dogs 3 and 8; in round 3 of 3, 3/4 are right."""
+    population = Population(np.array([[1, 0], [2, 3]]), np.zeros((2, 2), int), np.array([[4, 0], [4, 8]]))
+    run = made(tmp_path / "run", clients=2, classes=2, rounds=3, population=population, names=["cat", "dog"])
+    rows = class_rows(run)
+    assert [row["class"] for row in rows] == ["cat", "dog"]
+    assert [row["clients"] for row in rows] == [2, 1]
+    assert [(row["train"], row["test"]) for row in rows] == [(3, 8), (3, 8)]
+    assert [row["accuracy"] for row in rows] == [0.75, 0.75]  # the best test round is the last: 3/4 under `global`
+
+
+def test_by_rule(tmp_path):
+    """Of 200 samples 120 are right under `global` in round 2, half of them under `logits`."""
+    rows = rule_rows(pair(tmp_path)[0])
+    assert [(row["rule"], row["headline"], row["pooled"]) for row in rows] == [
+        ("global", True, 0.6),
+        ("logits", False, 0.3),
+    ]
+    assert [(row["best"], row["last"]) for row in rows] == [(0.6, 0.6), (0.3, 0.3)]
+
+
+def test_by_round_has_all_rounds_and_rules(tmp_path):
+    rows = round_rows(pair(tmp_path)[0])
+    assert [(row["round"], row["rule"], row["pooled"]) for row in rows] == [
+        (1, "global", 0.15),
+        (1, "logits", 0.075),
+        (2, "global", 0.6),
+        (2, "logits", 0.3),
+    ]
+
+
+def test_a_run_without_rounds_has_sizes_and_no_accuracies(tmp_path):
+    run = made(tmp_path / "run", done=0)
+    row = client_rows(run)[0]
+    assert row["round"] is None
+    assert row["train"] == 1 + 2 + 3
+    assert math.isnan(row["accuracy"])
+    assert rule_rows(run)[0]["pooled"] is None
+    assert math.isnan(class_rows(run)[0]["accuracy"])
+
+
+def test_a_control_is_told_apart(tmp_path):
+    assert client_rows(made(tmp_path / "run", control="solo"))[0]["method"] == "protonorm (solo)"
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [({"seed": 1}, "seeds"), ({"train": 0.5}, "train"), ({"validated": None}, "how their rounds were chosen")],
+)
+def test_other_clients_are_refused(tmp_path, other, said):
+    together, _ = pair(tmp_path)
+    usual = {"clients": 2, "classes": 1, "rounds": 2, "population": hundred(2, 10), "validated": [[5, 5], [6, 6]]}
+    alone = made(tmp_path / "other", tested=[[9, 9], [7, 6]], method=LOCAL, **usual | other)
+    with pytest.raises(ValueError, match=f"cannot be put side by side client by client: they differ in .*{said}"):
+        client_rows(together, alone)
+
+
+def test_an_unknown_rule_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="no rule 'nearest' in this run; known: global, logits"):
+        client_rows(made(tmp_path / "run"), rule="nearest")

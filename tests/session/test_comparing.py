@@ -1,0 +1,141 @@
+"""A comparison from Python: the command's rows, frames and page."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import protonorm as pn
+from protonorm.cli.app import app
+from protonorm.runs.layout import METRICS
+
+SETTINGS = {
+    "dataset": {"name": "spiral", "points": 60},
+    "partition": {"name": "dirichlet", "alpha": 0.3, "least": 4},
+    "clients": 6,
+    "rounds": 2,
+    "batch_size": 8,
+}
+WORDS = ["dataset=spiral", "dataset.points=60", "partition.alpha=0.3", "partition.least=4"]
+WORDS += ["clients=6", "rounds=2", "batch_size=8"]
+
+
+def compare(*methods, out, **more):
+    return pn.compare(*methods, out=out, engine="serial", **SETTINGS | more)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    return compare("protonorm:gamma=5", "fedproto", seeds=[0, 1], out=tmp_path_factory.mktemp("runs"))
+
+
+def test_it_does_what_the_command_does(found):
+    """The command finds all runs done, and prints the same rows as JSON."""
+    root = found.results["local"][0].run.folder.parent
+    words = ["compare", "protonorm:gamma=5", "fedproto", *WORDS, "seeds=0,1", "--out", str(root), "--json"]
+    before = {path: path.stat().st_mtime_ns for path in root.glob(f"*/{METRICS}")}
+    answer = CliRunner().invoke(app, words)
+    assert answer.exit_code == 0, answer.output
+    told = json.loads(answer.stdout)
+    assert told["rows"] == json.loads(json.dumps([row.plain() for row in found.rows]))
+    assert {path: path.stat().st_mtime_ns for path in root.glob(f"*/{METRICS}")} == before
+    assert len(before) == 3 * 2
+
+
+def test_words_of_the_command_are_taken_too(found):
+    root = found.results["local"][0].run.folder.parent
+    again = pn.compare("protonorm:gamma=5", "fedproto", *WORDS, "seeds=0,1", out=root, engine="serial")
+    assert again.key == found.key
+    assert again.rows == found.rows
+
+
+def test_methods_are_names_or_objects(found):
+    root = found.results["local"][0].run.folder.parent
+    again = compare(pn.ProtoNorm(gamma=5), pn.FedProto, pn.Local(), seeds=[0, 1], out=root)
+    assert list(again.found) == ["protonorm", "fedproto", "local"]
+    assert again.key == found.key
+
+
+def test_objects_of_one_class_are_numbered(tmp_path):
+    again = compare(pn.ProtoNorm(gamma=5), pn.ProtoNorm(gamma=6), rounds=0, out=tmp_path)
+    assert list(again.found) == ["protonorm", "protonorm no. 2", "local"]
+
+
+def test_frames(found):
+    methods = found.frame()
+    heads = methods[methods["headline"]].set_index("method")
+    assert list(heads.index) == ["protonorm:gamma=5", "fedproto", "local", "majority"]
+    assert list(heads["seeds"])[:3] == [2, 2, 2]
+    shares = [one.run.chosen.record.rules["global"].pooled for one in found.results["fedproto"]]
+    assert heads["accuracy"]["fedproto"] == pytest.approx(sum(shares) / 2)
+    clients = found.frame(by="client")
+    assert len(clients) == 3 * 2 * 6
+    local = clients[clients["method"] == "local"].set_index(["seed", "client"])["accuracy"]
+    ours = clients[clients["method"] == "fedproto"].set_index(["seed", "client"])
+    assert ours["alone"].tolist() == local.tolist()
+    assert (ours["gain"] - (ours["accuracy"] - local)).abs().max() < 1e-12
+    assert clients[clients["method"] == "local"]["gain"].isna().all()
+    assert len(found.frame(by="class")) == 3 * 2 * 6
+    assert len(found.frame(by="round")) == sum(2 * 2 * len(one[0].run.info.rules) for one in found.results.values())
+
+
+def test_a_rule_that_only_some_methods_have(found):
+    frame = found.frame(by="client", rule="global")
+    assert set(frame[frame["method"] == "fedproto"]["rule"]) == {"global"}
+    assert set(frame[frame["method"] == "local"]["rule"]) == {found.results["local"][0].run.info.headline}
+    with pytest.raises(ValueError, match="no rule 'nearest'"):
+        found.frame(by="client", rule="nearest")
+
+
+def test_the_page_the_csv_and_the_texts(found, tmp_path):
+    page = found.page(tmp_path / "page.html")
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert found.csv().splitlines()[0].startswith("method,rule")
+    assert "\\begin{tabular}" in found.latex()
+    assert "| method |" in found.markdown()
+    lines = repr(found).splitlines()
+    assert lines[0] == "Comparison(spiral, dirichlet (alpha 0.3), 6 clients, 2 rounds, accuracy in per cent)"
+    assert [line.split(":")[0].strip() for line in lines[1:]] == ["protonorm", "fedproto", "local", "majority"]
+    table = found._repr_html_()
+    assert "over seeds" in table
+    assert table.count("<tr>") == 1 + len(found.rows)
+
+
+def test_controls(tmp_path):
+    both = compare("fedproto", solo=True, out=tmp_path)
+    assert list(both.found) == ["fedproto", "fedproto (solo)", "local"]
+    assert both.results["fedproto (solo)"][0].experiment.control == "solo"
+    with pytest.raises(ValueError, match="control=solo is refused"):
+        compare("fedproto", solo=True, control="solo", out=tmp_path)
+
+
+def test_a_run_that_diverges_is_told_of_and_has_a_row(tmp_path):
+    with pytest.warns(UserWarning, match="client .* round 2"):
+        found = compare("protonorm:gamma=1e18", lr=0.05, out=tmp_path)
+    assert "stopped in round 2" in next(row for row in found.rows if row.headline).note
+
+
+def test_a_damaged_run_is_told_of_and_has_a_row(tmp_path):
+    first = compare("fedproto", out=tmp_path)
+    path = first.results["fedproto"][0].run.folder / METRICS
+    path.write_bytes(path.read_bytes().replace(b"pooled", b"poofed"))
+    with pytest.warns(UserWarning, match="is damaged"):
+        found = compare("fedproto", out=tmp_path)
+    assert next(row for row in found.rows if row.method == "fedproto").note.startswith("not read: ")
+    assert "fedproto" not in found.runs
+
+
+@pytest.mark.parametrize(
+    ("methods", "settings", "said"),
+    [
+        ([], {}, "There is no method to compare"),
+        (["protonorm"], {"algorithm": "local"}, "Give methods by themselves"),
+        (["protonorm"], {"seeds": []}, "expected at least one seed"),
+        (["prtonorm"], {}, "Unknown algorithm 'prtonorm'; did you mean 'protonorm'"),
+        (["protonorm"], {"rouds": 3}, "rouds"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_runs(tmp_path, methods, settings, said):
+    with pytest.raises(ValueError, match=said):
+        pn.compare(*methods, out=tmp_path / "runs", **settings)
+    assert not (tmp_path / "runs").exists()
