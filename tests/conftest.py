@@ -1,7 +1,9 @@
 import os
+import random
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -13,6 +15,14 @@ settings.load_profile("steady")
 @pytest.fixture(autouse=True)
 def _one_thread():
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _same_random_numbers():
+    """Begin every test with the same random numbers, in whatever order tests are run."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)

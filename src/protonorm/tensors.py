@@ -32,6 +32,14 @@ def snapshot(name: str, module: nn.Module) -> Tensors:
     return {f"{name}.{key}": value.detach().cpu().clone() for key, value in module.state_dict().items()}
 
 
+def restore(name: str, module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Put what `snapshot` copied back into a module, or say that it does not fit."""
+    try:
+        module.load_state_dict(under(tensors, name))
+    except RuntimeError as error:
+        raise ValueError(f"The weights of the {name} do not fit the network: {error}") from error
+
+
 def numbers(tensors: Mapping[str, Tensor]) -> int:
     """Count the floating numbers: what the papers count when they speak of communication."""
     return sum(value.numel() for value in floats(tensors).values())

@@ -34,9 +34,12 @@ class Federation(NamedTuple):
         return self.population.site(id).fresh_client()
 
     def started(self, id: int = 0) -> tuple[Client, Tensors, Tensors]:
-        """A client, its first state, and the server's first message."""
+        """A client, its first state, and the server's first message, drawn as in a run."""
         client = self.client(id)
-        return client, self.method.init_client(client), self.method.init_server(self.server()).message
+        with seeded(self.task.seed, 0, id, "state"):
+            state = self.method.init_client(client)
+        with seeded(self.task.seed, 0, SERVER):
+            return client, state, self.method.init_server(self.task.server(0)).message
 
 
 def federation(algorithm: Algorithm, **settings: Any) -> Federation:

@@ -194,3 +194,12 @@ def test_different_networks_on_pictures(tmp_path):
     experiment = {"algorithm": FedTGP(), "dataset": pictures([0, 1, 2] * 24, 3), "models": "light", "feature_dim": 4}
     history = run(spiral(**experiment, clients=4, rounds=2), out=tmp_path).history
     assert history[-1].rules["global"] is not None
+
+
+def test_a_memory_that_lacks_weights_is_refused_with_a_sentence():
+    fed = federation(FedTGP())
+    state = fed.method.init_server(fed.server()).state
+    name = next(name for name in state if name.endswith("weight"))
+    lacking = {key: value for key, value in state.items() if key != name}
+    with pytest.raises(ValueError, match="(?s)The weights of the generator do not fit the network: .*Missing"):
+        fed.method.aggregate(fed.server(1), lacking, iter([reply([0, 1], [[1.0, 0.0], [0.0, 1.0]])]))

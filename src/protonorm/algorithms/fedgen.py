@@ -23,7 +23,7 @@ from protonorm.algorithms.parts.server_training import descend
 from protonorm.core import Algorithm, Client, Field, Schema, Server, SplitModel, Step, Task, optional
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count, NonNegative, Positive
-from protonorm.tensors import Tensors, floats, prefixed, snapshot, under, weighted_mean
+from protonorm.tensors import Tensors, floats, prefixed, restore, snapshot, under, weighted_mean
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -97,7 +97,7 @@ class FedGen(Algorithm):
     def _generator(self, node: Client | Server, tensors: Tensors | None = None) -> Generator:
         """Build the generator, with the weights in a state or message if there are any."""
         generator = Generator(self.noise, node.num_classes, self.hidden, node.feature_dim)
-        generator.load_state_dict(generator.state_dict() | under(tensors or {}, "generator"))
+        restore("generator", generator, snapshot("generator", generator) | (tensors or {}))
         return generator
 
 

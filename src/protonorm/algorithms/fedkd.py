@@ -22,7 +22,7 @@ from protonorm.core.training import Loss
 from protonorm.core.types import STRICT, Fraction, Positive
 from protonorm.geometry.factors import compress, decompress, largest_rank
 from protonorm.geometry.losses import Reduction, divergence
-from protonorm.tensors import Tensors, floats, integers, numbers, prefixed, snapshot, under, weighted_mean
+from protonorm.tensors import Tensors, floats, integers, numbers, prefixed, restore, snapshot, weighted_mean
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -64,8 +64,8 @@ class FedKD(Algorithm):
         model, student, projection = client.load(state), client.auxiliary, _projection(client)
         assert student is not None
         received = decompress(message, floats(prefixed("student", student.state_dict())))
-        student.load_state_dict(under(state | received, "student"))
-        projection.load_state_dict(under(state, "projection"))
+        restore("student", student, state | received)
+        restore("projection", projection, state)
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
             z, z_s = model.features(x), student.features(x)

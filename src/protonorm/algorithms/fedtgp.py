@@ -26,7 +26,7 @@ from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count, NonNegative, Positive
 from protonorm.geometry import prototypes as geometry
 from protonorm.geometry.losses import prototype_loss
-from protonorm.tensors import Tensors, snapshot, under
+from protonorm.tensors import Tensors, restore, snapshot
 
 NARROWEST = 64  # of fewer ReLU, all may be silent for several classes, whose prototypes then coincide for ever
 
@@ -73,7 +73,7 @@ class FedTGP(Algorithm):
         vectors, labels = stack_prototypes(replies, server)  # (N, d), (N,)
         margin = adaptive_margin(vectors, labels, server.num_classes, self.tau)
         generator, classes = self._generator(server), torch.arange(server.num_classes)
-        generator.load_state_dict(under(state, "generator"))
+        restore("generator", generator, state)
 
         def loss(points: Tensor, y: Tensor) -> Tensor:
             return margin_loss(points, y, generator(classes), margin)

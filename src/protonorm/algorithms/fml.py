@@ -22,7 +22,7 @@ from protonorm.core.settings import dataclass
 from protonorm.core.training import Loss
 from protonorm.core.types import STRICT, Positive
 from protonorm.geometry.losses import Reduction, divergence
-from protonorm.tensors import Tensors, floats, integers, snapshot, under, weighted_mean
+from protonorm.tensors import Tensors, floats, integers, restore, snapshot, weighted_mean
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -57,7 +57,7 @@ class FML(Algorithm):
         """Train both networks on the sum of their losses: each gets the gradient it would get from the two in turn."""
         model, meme = client.load(state), client.auxiliary
         assert meme is not None
-        meme.load_state_dict(under(state | message, "meme"))
+        restore("meme", meme, state | message)
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
             own, shared = self.losses(model(x), meme(x), y, client.cross_entropy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -24,15 +25,15 @@ from protonorm.data.prepared import data_root
 Vocabulary = Annotated[int, Ge(2), Le(MOST_TOKENS)]
 
 
-class OwnData:
+class OwnData(ABC):
     """What all of them do alike; a mapped copy is kept, so that a file is read once."""
 
     kind: ClassVar[str]
     path: Path
 
+    @abstractmethod
     def opened(self) -> Mapped:
         """Read or map the data."""
-        raise NotImplementedError
 
     @property
     def name(self) -> str:
