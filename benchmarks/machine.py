@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+import threading
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 STATUS = Path("/proc/self/status")
+OFTEN = 0.1  # seconds between two looks at the memory
 
 
 def facts() -> dict[str, Any]:
@@ -49,3 +51,52 @@ def memory(kind: str) -> float | None:
             if line.startswith(f"{kind}:"):
                 return int(line.split()[1]) * 1024 / 1e6
     return None
+
+
+def tree(pid: int) -> list[int]:
+    """List a process and all that it started, and that those started (Linux)."""
+    found, waiting = [], [pid]
+    while waiting:
+        found.append(waiting.pop())
+        with suppress(OSError):
+            for task in Path(f"/proc/{found[-1]}/task").iterdir():
+                waiting += map(int, (task / "children").read_text().split())
+    return found
+
+
+def tree_memory(pid: int) -> float | None:
+    """Add up the memory in MB of a process and all that it started; what they share counts once (PSS)."""
+    total, known = 0, False
+    for one in tree(pid):
+        with suppress(OSError):
+            for line in Path(f"/proc/{one}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    total, known = total + int(line.split()[1]), True
+    return total * 1024 / 1e6 if known else None
+
+
+class TreePeak:
+    """The peak of what this process and all that it started have in memory, looked at again and again."""
+
+    def __init__(self) -> None:
+        self.megabytes: float | None = None
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+        self._look()
+
+    def _watch(self) -> None:
+        while not self._end.wait(OFTEN):
+            self._look()
+
+    def _look(self) -> None:
+        found = tree_memory(os.getpid())
+        if found is not None:
+            self.megabytes = max(found, self.megabytes or 0.0)

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import protonorm as pn
+from protonorm.core import Task
+from protonorm.federation.population import SimulatedPopulation
 from protonorm.federation.rounds import begin, run_rounds
 from protonorm.runs.reader import Population
 from protonorm.runs.writer import RunWriter
@@ -19,10 +21,15 @@ class MeasuredRun:
     """A new run in a folder of its own, whose rounds are asked for one by one."""
 
     def __init__(
-        self, settings: dict[str, Any], folder: Path, engine: Callable[..., Any], workers: int | None = None
+        self,
+        settings: dict[str, Any],
+        folder: Path,
+        engine: Callable[..., Any],
+        workers: int | None = None,
+        make: Callable[[pn.Experiment], tuple[Task, SimulatedPopulation]] = build,
     ) -> None:
         experiment = pn.Experiment.of(settings)
-        task, population = build(experiment)
+        task, population = make(experiment)
         facts = population.facts()
         self.pictures = int(facts.train.sum())
         self._writer = RunWriter(folder, experiment.key).__enter__()
@@ -45,6 +52,12 @@ class MeasuredRun:
         start = time.perf_counter()
         next(self._rounds)
         return time.perf_counter() - start
+
+    def commit(self) -> float:
+        """Run a round; give the seconds of its commit alone."""
+        start = time.perf_counter()
+        round = next(self._rounds)
+        return time.perf_counter() - start - round.seconds["round"]
 
     def close(self) -> None:
         """End the processes, and let go of the folder."""

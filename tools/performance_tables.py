@@ -1,4 +1,4 @@
-"""Write the tables of docs/performance.md from the results that `protonorm bench` keeps."""
+"""Write the tables of docs/performance.md and docs/scale.md from the results that `protonorm bench` keeps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from protonorm.files import read_json
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "performance.md"
+PAGES = [ROOT / "docs" / name for name in ("performance.md", "scale.md")]
 RESULTS = ROOT / "benchmarks" / "results"
 PLACE = re.compile(r"(<!-- (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -44,9 +44,10 @@ def origin(found: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Bring the page up to date."""
+    """Bring the pages up to date."""
     sys.path.insert(0, str(ROOT))
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -117,3 +117,46 @@ def test_a_last_round_that_is_evaluated_only_because_it_is_the_last_needs_a_run_
     for every, same in ((5, True), (7, False)):
         keys = {pn.Experiment(rounds=rounds, evaluate_every=every).key for rounds in (50, 100)}
         assert (len(keys) == 1) is same
+
+
+USUAL = {"dataset": {"name": "spiral", "points": 600}, "partition": "iid"}
+
+
+@pytest.mark.parametrize(
+    ("given", "found", "changed"),
+    [
+        ({}, ("all", None), {}),
+        ({"clients": 200}, ("all", None), {}),
+        ({"clients": 201}, ("cohort", 50), {}),
+        ({"clients": 201, "evaluate_every": 70}, ("cohort", 70), {"evaluate_every": 70}),
+        ({"clients": 201, "evaluate": "all"}, ("all", None), {"evaluate": "all"}),
+        ({"clients": 201, "evaluate": "cohort"}, ("cohort", None), {"evaluate": "cohort"}),
+        ({"evaluate": "cohort"}, ("cohort", None), {"evaluate": "cohort"}),
+        ({"evaluate_all_every": 5}, ("cohort", 5), {"evaluate": "cohort", "evaluate_all_every": 5}),
+    ],
+)
+def test_who_is_evaluated_where_nobody_says_so(given, found, changed):
+    """And what is told of it makes the same experiment again, by its record and by its changes."""
+    experiment = pn.Experiment.of(USUAL | given)
+    assert (experiment.evaluate, experiment.evaluate_all_every) == found
+    told = {name: value for name, value in experiment.changed.items() if name.startswith("evaluate")}
+    assert told == changed
+    again = pn.Experiment.of(experiment.model_dump(mode="json"))
+    assert again.key == experiment.key
+    same = USUAL | {name: value for name, value in given.items() if name == "clients"} | told
+    assert pn.Experiment.of(same).key == experiment.key
+
+
+def test_the_key_of_usual_runs_has_no_word_of_evaluating_everybody():
+    """As it was before there was such a setting; with it, the last round may be one that is evaluated for its place."""
+    assert "evaluate_all_every" not in pn.Experiment.of(USUAL).model_dump(mode="json")
+    assert not pn.Experiment.of(USUAL | {"rounds": 7}).depends_on_rounds
+    assert pn.Experiment.of(USUAL | {"rounds": 7, "evaluate_all_every": 2}).depends_on_rounds
+    assert not pn.Experiment.of(USUAL | {"rounds": 8, "evaluate_all_every": 2}).depends_on_rounds
+
+
+def test_everybody_now_and_then_is_no_more_than_everybody_each_time():
+    with pytest.raises(ValueError, match="evaluate_all_every=3 is refused: with evaluate=all everybody is evaluated"):
+        pn.Experiment.of(USUAL | {"evaluate": "all", "evaluate_all_every": 3})
+    with pytest.raises(ValueError, match="evaluate_all_every=0 is refused"):
+        pn.Experiment.of(USUAL | {"evaluate_all_every": 0})

@@ -6,8 +6,9 @@ import torch
 
 from protonorm.core import SERVER, Order, Task, seeded
 from protonorm.federation.client import first_state, train_step
+from protonorm.federation.policy import Policy
 from protonorm.federation.population import SimulatedPopulation
-from protonorm.federation.rounds import Policy, begin
+from protonorm.federation.rounds import begin
 
 Tensors = dict[str, torch.Tensor]
 

@@ -1,6 +1,8 @@
 """What every registered algorithm promises. A new one is covered by its registration line."""
 
 import json
+import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -10,12 +12,23 @@ import torch
 from protonorm.algorithms import ALGORITHMS
 from protonorm.core import Order, seeded
 from protonorm.federation.client import train_step
-from protonorm.federation.rounds import Policy, begin
+from protonorm.federation.policy import Policy
+from protonorm.federation.rounds import begin
 from protonorm.session.build import build
 from tests.contract.playing import played, same, server_step
 from tests.support import contents, run, run_folder, spiral
 
 ENGINES = ["processes"]
+if find_spec("ray") and sys.platform != "win32":
+    ENGINES.append("ray")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _end_cluster():
+    """All runs on Ray have one cluster; nothing of it is left behind."""
+    yield
+    if "protonorm.engines.ray.cluster" in sys.modules:
+        sys.modules["protonorm.engines.ray.cluster"].disconnect()
 
 
 @pytest.fixture(params=sorted(ALGORITHMS))
@@ -110,7 +123,7 @@ def test_every_engine_gives_the_bytes_of_serial(tmp_path, algorithm, engine):
 
 
 def test_resumed_on_other_engines_with_other_workers_equals_unbroken(tmp_path, algorithm):
-    """Two workers for the first round, none for the second, one for the third; not everybody in every round."""
+    """Two workers for the first round, none for the second, others for the third; not everybody in every round."""
     experiment = spiral(algorithm=algorithm, participation=0.7)
     run(experiment, out=tmp_path / "whole")
 
@@ -120,7 +133,8 @@ def test_resumed_on_other_engines_with_other_workers_equals_unbroken(tmp_path, a
     for engine, workers in (("processes", 2), ("serial", None)):
         with pytest.raises(KeyboardInterrupt):
             run(experiment, out=tmp_path / "broken", engine=engine, workers=workers, watch=stop)
-    run(experiment, out=tmp_path / "broken", engine="processes", workers=1)
+    last, count = ("ray", 2) if "ray" in ENGINES else ("processes", 1)
+    run(experiment, out=tmp_path / "broken", engine=last, workers=count)
     assert contents(run_folder(experiment, tmp_path / "broken")) == contents(run_folder(experiment, tmp_path / "whole"))
 
 

@@ -12,7 +12,8 @@ import protonorm as pn
 from protonorm.algorithms import ALGORITHMS
 from protonorm.core import Order
 from protonorm.federation.client import first_state, train_step
-from protonorm.federation.rounds import Policy, begin
+from protonorm.federation.policy import Policy
+from protonorm.federation.rounds import begin
 from protonorm.session.build import build
 from protonorm.tensors import under
 from tests.contract.playing import outcome, played, same

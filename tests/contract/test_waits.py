@@ -9,7 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from protonorm.algorithms import ALGORITHMS
 from protonorm.core import Order, seeded
 from protonorm.federation.client import first_state, train_step
-from protonorm.federation.rounds import Policy, begin
+from protonorm.federation.policy import Policy
+from protonorm.federation.rounds import begin
 from protonorm.session.build import build
 from tests.support import spiral
 

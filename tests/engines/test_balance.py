@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protonorm.engines.processes.balance import assign, reassign
+from protonorm.engines.processes.balance import Costs, assign, reassign
 
 
 def test_the_longest_goes_first_to_the_least_loaded():
@@ -22,3 +22,15 @@ def test_everybody_is_assigned_once_and_no_worker_waits_for_more_than_the_longes
     assert sorted(client for part in parts for client in part) == sorted(costs)
     loads = [sum(costs[client] for client in part) for part in parts]
     assert max(loads) - min(loads) <= max(costs.values()) + 1e-9
+
+
+def test_costs_are_judged_by_samples_until_something_is_measured():
+    """Clients 0 to 3 of 10, 20, 30, 40 samples, with networks of two kinds in turn."""
+    costs = Costs([10, 20, 30, 40], 2)
+    assert [costs.of(id) for id in range(4)] == [10, 20, 30, 40]
+    costs.note(0, 5.0)  # half a second a sample, of the one kind that is known
+    assert [costs.of(id) for id in range(4)] == [5, 10, 15, 20]
+    costs.note(1, 2.0)  # a tenth of a second a sample for the other kind
+    assert [costs.of(id) for id in range(4)] == [5, 2, 15, 4]
+    costs.note(0, 7.0)  # the last time counts for the client, both for its kind: 12 seconds for 20 samples
+    assert [costs.of(id) for id in range(4)] == [7, 2, 18, 4]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import protonorm as pn
-from protonorm.core import Order
+from protonorm.core import Lost, Order, Reply
 from protonorm.core.task import ByClient
 from protonorm.engines.processes import pool as module
 from protonorm.engines.processes.engine import Processes
@@ -128,6 +128,47 @@ def test_a_message_is_sent_once_to_a_worker_not_once_for_each_verb(tmp_path, mon
         assert [a.counts["test.correct.global"].tolist() for a in one] == [
             b.counts["test.correct.global"].tolist() for b in other
         ]
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("deadline", [None, 0.0])
+def test_few_orders_are_under_way_at_a_time(tmp_path, monkeypatch, deadline):
+    """With one order for each of two workers at a time, no more than four are ahead; late ones are not even sent."""
+    monkeypatch.setattr("protonorm.engines.processes.engine.AHEAD", 1)
+    task, population = build(spiral(clients=12))
+    engine = Processes(task, population, FolderStore(tmp_path, "key"), workers=2)
+    sent, answered, ahead = [], 0, []
+    real = engine.pool.send
+
+    def send(number, header, tensors=None):
+        sent.extend(order.id for order in header.get("orders", ()))
+        ahead.append(len(sent) - answered)
+        real(number, header, tensors)
+
+    monkeypatch.setattr(engine.pool, "send", send)
+    try:
+        for answer in engine.train([Order(id, 1, 0) for id in range(12)], {}, deadline):
+            assert answer.id == answered
+            assert isinstance(answer, Lost if deadline == 0.0 else Reply)
+            answered += 1
+    finally:
+        engine.close()
+    assert answered == 12
+    assert sorted(sent) == ([] if deadline == 0.0 else list(range(12)))
+    assert max(ahead, default=0) <= 4
+
+
+def test_a_cohort_is_shared_out_among_workers_whoever_had_its_clients(tmp_path):
+    """All of a cohort lay with one worker: half of it goes to the other."""
+    task, population = build(spiral(partition="iid"))
+    engine = Processes(task, population, FolderStore(tmp_path, "key"), workers=2)
+    try:
+        cohort = engine.assigned[0]
+        assert len(cohort) == 3
+        list(engine.train([Order(id, 1, 0) for id in sorted(cohort)], {}))
+        assert sorted(len(set(part) & set(cohort)) for part in engine.assigned) == [1, 2]
+        assert sorted(id for part in engine.assigned for id in part) == list(range(6))
     finally:
         engine.close()
 

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from protonorm.core import Counts
+from protonorm.core import Counts, Reply
 from protonorm.core.samples import Samples
 from protonorm.federation.client import count_answers
 from protonorm.federation.evaluation import Tally, mean_metrics, prototype_shape
+from protonorm.federation.rounds import Replies
 from protonorm.runs.accuracy import accuracy_of
 
 
@@ -74,8 +75,15 @@ def test_nobody_evaluated_leaves_nothing():
 
 
 def test_every_metric_is_averaged_over_those_who_report_it():
-    assert mean_metrics([{"loss": 1.0, "ratio": 4.0}, {"loss": 3.0}]) == {"loss": 2.0, "ratio": 4.0}
-    assert mean_metrics([{}, {}]) == {}
+    assert mean_metrics({"loss": [1.0, 3.0], "ratio": [4.0]}) == {"loss": 2.0, "ratio": 4.0}
+    assert mean_metrics({}) == {}
+
+
+def test_metrics_are_gathered_by_name_whoever_reports_them():
+    replies = Replies()
+    for id, metrics in enumerate(({"loss": 1.0, "ratio": 4.0}, {}, {"loss": 3.0})):
+        replies.take(Reply(id, {}, metrics, 0.0))
+    assert replies.metrics == {"loss": [1.0, 3.0], "ratio": [4.0]}
 
 
 def test_prototypes_of_a_right_triangle():

@@ -58,6 +58,17 @@ def test_facts_are_those_of_the_data():
     assert facts.networks == ("plain", "dense")
 
 
+def test_facts_of_all_clients_at_once_are_those_of_each_client():
+    """Client by client, as its training sees it."""
+    for share in (0.0, 0.1, 0.5):
+        _, population = build(spiral(clients=9, validation=share, partition={"name": "dirichlet", "least": 1}))
+        facts = population.facts()
+        for id in range(9):
+            client = population.site(id).client(1)
+            parts = {name: client.part(name).class_counts(6).tolist() for name in ("train", "validation", "test")}
+            assert parts == {name: getattr(facts, name)[id].tolist() for name in parts}
+
+
 @pytest.mark.parametrize(
     ("size", "share", "held"), [(10, 0.1, 1), (11, 0.1, 2), (1, 0.5, 0), (2, 0.9, 1), (7, 0.0, 0), (20, 0.25, 5)]
 )

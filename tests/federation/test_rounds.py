@@ -9,7 +9,8 @@ import protonorm as pn
 from protonorm.core import Lost, Reply
 from protonorm.engines.serial import Serial
 from protonorm.errors import TooFewReplies
-from protonorm.federation.rounds import begin, draw_cohort, run_rounds
+from protonorm.federation.policy import draw_cohort
+from protonorm.federation.rounds import begin, run_rounds
 from protonorm.runs.reader import read_run
 from protonorm.runs.writer import RunWriter
 from protonorm.session.build import build, policy_of

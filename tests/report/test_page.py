@@ -334,3 +334,17 @@ def test_clients_have_their_names_on_the_page(tmp_path):
     assert "<b>rome" not in text
     numbered = page([made(tmp_path / "n", clients=2, rounds=2)], tmp_path)
     assert data(numbered)["populations"][0]["clients"] == ["client 0", "client 1"]
+
+
+def test_of_very_many_clients_the_page_shows_some_and_says_so(tmp_path):
+    """Of 450 clients 200, evenly chosen; samples by class are those of all: client i has twice i + k + 1 of class k."""
+    text = page([made(tmp_path / "run", clients=450, classes=2)], tmp_path)
+    (population,), (run,) = data(text)["populations"], data(text)["runs"]
+    assert population["whole"] == 450
+    assert len(population["clients"]) == len(population["networks"]) == len(population["train"]) == 200
+    assert (population["clients"][0], population["clients"][-1]) == ("client 0", "client 449")
+    assert population["train"][-1] == [450, 451]
+    assert population["held"] == [2 * sum(range(1, 451)), 2 * sum(range(2, 452))]
+    assert {len(one) for one in run["rules"]["logits"]["clients"]} == {200}
+    assert len(population["majority"]["clients"]) == 200
+    assert "450 clients" in population["name"]

@@ -77,6 +77,10 @@ def test_rounds_of_one_run_are_two_points():
     assert len({one.key for _, _, one in grid.runs()}) == 1
 
 
+def test_everybody_now_and_then_is_enough_to_choose_by():
+    assert len(read_grid([*SPIRAL, "fedproto", "evaluate_all_every=2", "lr=0.1,0.2"]).points) == 2
+
+
 def test_points_on_other_data_are_other_problems():
     grid = read_grid([*SPIRAL, "fedproto", "partition.alpha=0.1,0.5", "lr=0.1,0.2"])
     assert len({point.problem for point in grid.points}) == 2

@@ -10,6 +10,7 @@ import typer
 
 from protonorm.cli import (
     bench,
+    cluster,
     compare,
     data,
     inspect,
@@ -48,6 +49,7 @@ app.command(cls=Command)(predict.predict)
 app.command(cls=Command)(report.report)
 app.command(cls=Command)(reproduce.reproduce)
 app.add_typer(data.data, name="data")
+app.add_typer(cluster.cluster, name="cluster")
 
 
 def show_version(wanted: bool) -> None:

@@ -10,7 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from protonorm.core.text import visible
 
-TAKE_SETTINGS = ("run", "compare", "sweep", "tune")
+TAKE_SETTINGS = ("run", "compare", "sweep", "tune", "check")
 
 
 @contextmanager

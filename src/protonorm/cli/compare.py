@@ -76,8 +76,7 @@ def compare(
         from protonorm.cli.running import run_for_table
         from protonorm.cli.table_files import refuse_files, table_text, write_tables
         from protonorm.config.methods import experiments_of, tracker_of
-        from protonorm.core.registry import find
-        from protonorm.engines import ENGINES
+        from protonorm.engines.choice import read_engine
         from protonorm.report.page import write_page
         from protonorm.runs.layout import runs_root
         from protonorm.trackers.tracker import choose
@@ -87,7 +86,7 @@ def compare(
         files = {ending: path for ending, path in ((".tex", latex), (".md", markdown)) if path and path != STDOUT}
         refuse_files(files)
         if engine is not None:
-            find(ENGINES, engine, "engine")
+            read_engine(engine)
         tracker, experiments = choose(tracker_of(words)), experiments_of(words)
         if solo:
             experiments = beside_controls(experiments, experiments_of([*words, "control=solo"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from statistics import fmean
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 EVERY = 10.0  # seconds between plain lines
 LATE = 2.0  # seconds of work before it is worth showing
+RECENT = 100  # rounds that the time left is judged by
 
 
 class Display:
@@ -97,13 +99,16 @@ class RoundDisplay:
     def __init__(self, title: str, rounds: int, headline: str, *, quiet: bool = False) -> None:
         self._title, self._rounds, self._headline = title, rounds, headline
         self._display = Display(quiet=quiet)
-        self._seconds: list[float] = []  # of the rounds so far
+        self._hearing = listening(None if quiet else self._display)  # of work inside rounds: a terminal has one display
+        self._seconds: deque[float] = deque(maxlen=RECENT)  # of the last rounds
 
     def __enter__(self) -> Self:
         self._display.__enter__()
+        self._hearing.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._hearing.__exit__(kind, error, at)
         self._display.__exit__(kind, error, at)
 
     def __call__(self, round: Round) -> None:

@@ -124,12 +124,11 @@ def reproduction(
 
 def refuse_early(task: Reproduction, engine: str | None, *, run: bool, check: bool) -> None:
     """Refuse what cannot be done before anything is run or written."""
-    from protonorm.core.registry import find
-    from protonorm.engines import ENGINES
+    from protonorm.engines.choice import read_engine
     from protonorm.reproduction.checking import can_check, leads_somebody
 
     if engine is not None:
-        find(ENGINES, engine, "engine")
+        read_engine(engine)
     if check and not any(can_check(study, task.profile, len(task.seeds)) for study in task.studies):
         names = ", ".join(study.name for study in task.studies)
         if any(leads_somebody(study, task.profile) for study in task.studies):

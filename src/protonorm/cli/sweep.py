@@ -56,8 +56,7 @@ def sweep(
 ) -> None:
     """Run methods with every combination of settings, and choose the best by validation accuracy."""
     with reporting(quiet=as_json, no_own_code=no_own_code):
-        from protonorm.core.registry import find
-        from protonorm.engines import ENGINES
+        from protonorm.engines.choice import read_engine
         from protonorm.report.drawing import refuse_foreign
         from protonorm.runs.layout import runs_root
         from protonorm.search.choice import scores_of
@@ -65,7 +64,7 @@ def sweep(
         from protonorm.search.sweeping import Sweep, how_many
 
         if engine is not None:
-            find(ENGINES, engine, "engine")
+            read_engine(engine)
         found = Sweep(read_grid(words), runs_root(out))
         left = found.jobs()
         devices = [one.device for _, _, one in found.grid.runs()]

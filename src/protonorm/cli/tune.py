@@ -50,8 +50,7 @@ def tune(
         from protonorm.analysis.comparison import rows
         from protonorm.analysis.summaries import plain_run
         from protonorm.cli.run_tables import comparison_tables
-        from protonorm.core.registry import find
-        from protonorm.engines import ENGINES
+        from protonorm.engines.choice import read_engine
         from protonorm.errors import Failed
         from protonorm.runs.layout import runs_root
         from protonorm.search.journal import import_optuna
@@ -60,7 +59,7 @@ def tune(
 
         import_optuna()  # refused before anything begins
         if engine is not None:
-            find(ENGINES, engine, "engine")
+            read_engine(engine)
         space = read_space(words)
         search = Search(space, runs_root(out), engine, workers)
         found = search.run(trials, budget, None if as_json else lambda one: complain(trial_line(one)))

@@ -17,16 +17,19 @@ from pydantic import (
     ConfigDict,
     Field,
     PrivateAttr,
+    SerializerFunctionWrapHandler,
     TypeAdapter,
     ValidationError,
     field_serializer,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
 from protonorm.config.components import build, changed_fields, describe, known_fields, registered_name, sentences
 from protonorm.config.devices import check_device
 from protonorm.config.elsewhere import hint
+from protonorm.config.evaluating import usual_values, who_is_evaluated
 from protonorm.config.kinds import COMPONENTS, KINDS
 from protonorm.config.plain import check_plain
 from protonorm.config.writing import own_words
@@ -107,8 +110,13 @@ class Experiment(BaseModel):
     early_stopping: Count | None = Field(
         None, description="evaluations without a better validation accuracy after which a run ends"
     )
-    evaluate: Literal["all", "cohort"] = Field("all", description="who is evaluated: everybody, or the round's cohort")
+    evaluate: Literal["all", "cohort"] | None = Field(
+        None, description="who is evaluated: everybody, or the round's cohort; the cohort above 200 clients"
+    )
     evaluate_every: Count = Field(1, description="rounds between evaluations; the last round is always evaluated")
+    evaluate_all_every: Count | None = Field(
+        None, description="rounds between evaluations of everybody, and in the last one, with evaluate=cohort"
+    )
     quorum: Fraction = Field(1.0, description="share of the cohort that must reply for a round to count")
     retries: Whole = Field(2, description="further tries of a round without a quorum")
     deadline: Positive | None = Field(None, description="seconds that clients have in a round; late ones are lost")
@@ -198,6 +206,8 @@ class Experiment(BaseModel):
         models = chosen(usual if self.models is None else self.models)
         width = FAMILIES[models].feature_dim if isinstance(models, str) else 512
         self._take_over_clients()
+        found = who_is_evaluated(self.evaluate, self.evaluate_all_every, self.evaluate_every, self.clients)
+        self._set(**found._asdict())
         self._set(models=models, feature_dim=self.feature_dim or width)
         self._set(algorithm=self.algorithm.adapted(dataset, [named(item) for item in networks(models)]))
         self._set(auxiliary=self._second_network())
@@ -214,7 +224,9 @@ class Experiment(BaseModel):
             raise ValueError("early_stopping needs a validation part; validation=0 turns it off.")
         if not self.tested and not self.validation:
             raise ValueError("tested=false needs a validation part: with validation=0 nothing would be evaluated.")
-        self._changed.update(self._differences(dataset, {"models": chosen(usual), "feature_dim": width}))
+        resolved = {"models": chosen(usual), "feature_dim": width}
+        resolved |= usual_values(found, self.evaluate_every, self.clients)
+        self._changed.update(self._differences(dataset, resolved))
         return self
 
     def _second_network(self) -> Any:
@@ -286,6 +298,14 @@ class Experiment(BaseModel):
     def _describe_auxiliary(self, value: Any) -> Any:
         return None if value is None else described(value)
 
+    @model_serializer(mode="wrap")
+    def _leave_out_unused(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out a setting that is not in use: records and keys from before there was one stay as they are."""
+        plain: dict[str, Any] = write(self)
+        if plain.get("evaluate_all_every", 0) is None:
+            del plain["evaluate_all_every"]
+        return plain
+
     @property
     def changed(self) -> dict[str, Any]:
         """List the settings that differ from the usual ones, named as on the command line, as plain data."""
@@ -321,7 +341,8 @@ class Experiment(BaseModel):
     @property
     def depends_on_rounds(self) -> bool:
         """Tell whether what happens in a round depends on how many there will be; if not, more can be run later."""
-        last_is_extra = self.rounds % self.evaluate_every != 0  # it is evaluated only because it is the last
+        every = (self.evaluate_every, self.evaluate_all_every or 1)
+        last_is_extra = any(self.rounds % one for one in every)  # it is evaluated only because it is the last
         return bool(self.algorithm.depends_on_rounds or self.lr_schedule.depends_on_rounds or last_is_extra)
 
     @cached_property

@@ -31,6 +31,12 @@ def own_name(thing: Any) -> str:
     return f"{path.name}:{thing.__qualname__}"
 
 
+def is_installed(thing: Any) -> bool:
+    """Tell whether a class or function is one of ours or of a library; else it is in a user's own file."""
+    path = _file(thing)
+    return thing.__module__.partition(".")[0] == "protonorm" or path is None or bool(_in_library(path))
+
+
 def fingerprint(thing: Any) -> str:
     """Tell one text of a class or function from another: of itself, and of all that it uses of its file."""
     texts = _texts(thing, set())

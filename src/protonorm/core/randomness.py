@@ -25,8 +25,11 @@ def seeded(seed: int, round: int, node: int, purpose: Purpose = "main") -> Itera
     """Draw all random numbers inside from one stream, and leave the outer random state as it was."""
     words = _sequence(seed, round, node, purpose).generate_state(3)
     python, numpy = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(int(words[0]) << 32 | int(words[1]))
+    devices, number = range(torch.cuda.device_count()), int(words[0]) << 32 | int(words[1])
+    with torch.random.fork_rng(devices=devices):
+        torch.default_generator.manual_seed(number)  # torch.manual_seed also spends a millisecond on absent devices
+        if devices:
+            torch.cuda.manual_seed_all(number)
         random.seed(int(words[2]))
         np.random.seed(words[2])
         try:

@@ -7,4 +7,9 @@ ENGINES: dict[str, Entry] = {
     "processes": Entry(
         "protonorm.engines.processes.engine:Processes", "clients in one process for each core, side by side"
     ),
+    "ray": Entry(
+        "protonorm.engines.ray.engine:Ray",
+        "clients in actors on a Ray cluster, or on this machine; ray:num_cpus=…,num_gpus=… is what each actor gets",
+        {"extra": "ray"},
+    ),
 }

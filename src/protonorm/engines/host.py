@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from protonorm.core.protocols import Population, Site
 from protonorm.core.task import Counts, Order, Reply, Task
 from protonorm.federation.client import evaluate_step, first_state, train_step
-from protonorm.runs.states import FolderStore, StateCache
+from protonorm.runs.states import FolderStore
 from protonorm.tensors import Tensors
 
 
@@ -16,8 +16,8 @@ class Host:
 
     def __init__(self, task: Task, population: Population, store: FolderStore) -> None:
         self._task, self._population, self._store = task, population, store
-        self._first = StateCache()  # states of clients that have not trained yet
         self._asked: dict[int, Order] = {}  # who was asked to train since the last commit
+        self._acted: set[int] = set()  # who trained or was evaluated since then
         self._checked: Tensors | None = None  # the last message that was found to be allowed
 
     def train(self, order: Order, message: Tensors) -> Reply:
@@ -36,22 +36,29 @@ class Host:
         return evaluate_step(self._task, site, order, self._state(site, order), message, parts)
 
     def commit(self, round: int, replied: Collection[int], chosen: int = 0) -> None:
-        """Drop what the committed round has replaced; of clients that did not reply the state before stays valid."""
+        """Drop what the committed round has replaced; of clients that did not reply the state before stays valid.
+
+        States of clients that did not act leave the memory: of many clients few come back in the next round.
+        """
         for id, order in self._asked.items():
             self._store.keep_only(id, order.round if id in replied else order.trained, chosen)
+        self._store.cache.keep(self._acted)
         self._asked.clear()
+        self._acted.clear()
 
     def fetch(self, id: int, trained: int) -> Tensors:
         """Give a client's state after the round it last trained in."""
         return self._state(self._population.site(id), Order(id, trained, trained))
 
     def _state(self, site: Site, order: Order) -> Tensors:
+        """Find the state that an order names; a client that has not trained yet begins."""
+        self._acted.add(order.id)
         if order.trained:
             return self._store.load(order.id, order.trained)
-        state = self._first.get(order.id, 0)
+        state = self._store.cache.get(order.id, 0)
         if state is None:
             state = first_state(self._task, site)
-            self._first.put(order.id, 0, state)
+            self._store.cache.put(order.id, 0, state)
         return state
 
     def _check(self, message: Tensors) -> None:

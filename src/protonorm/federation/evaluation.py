@@ -171,11 +171,9 @@ def _mean(values: Numbers) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
-def mean_metrics(reported: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def mean_metrics(reported: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Average each metric over the clients that reported it."""
-    names = dict.fromkeys(name for one in reported for name in one)
-    found = {name: [one[name] for one in reported if name in one] for name in names}
-    return {name: digits(sum(values) / len(values)) for name, values in found.items()}
+    return {name: digits(sum(values) / len(values)) for name, values in reported.items()}
 
 
 def prototype_shape(message: Tensors) -> tuple[Distances | None, dict[str, NDArray[Any]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +20,7 @@ from protonorm.core.samples import Samples, view
 from protonorm.core.task import Task
 from protonorm.core.training import CONSTANT, LrSchedule
 from protonorm.data.dataset import Dataset
-from protonorm.data.partitions.base import Parts
+from protonorm.data.partitions.base import Parts, count_classes
 from protonorm.models.choose import Recipe
 
 Value = TypeVar("Value")
@@ -80,11 +79,12 @@ class SimulatedPopulation:
 
     def facts(self) -> PopulationFacts:
         """Count who holds what."""
-        classes, labels = self.dataset.num_classes, self.dataset.labels
-        known, test = self.parts.class_counts(labels, classes)
-        held = [hold_out(self.parts[id].train, self.training.validation)[1] for id in range(len(self))]
-        validation = np.stack([np.bincount(labels[one], minlength=classes) for one in held])
-        return PopulationFacts(known - validation, validation, test, tuple(recipe.name for recipe in self.networks))
+        first, middle = self.parts.cuts[:-1:2], self.parts.cuts[1::2]  # (M,) where training and test parts begin
+        kept = middle - held_out(middle - first, self.training.validation)
+        cuts = np.append(np.stack([first, kept, middle], axis=1).ravel(), self.parts.cuts[-1])  # (3M + 1,)
+        counts = count_classes(self.dataset.labels[self.parts.index], cuts, self.dataset.num_classes)
+        train, validation, test = counts.reshape(len(self), 3, -1).transpose(1, 0, 2)  # (M, K) each
+        return PopulationFacts(train, validation, test, tuple(recipe.name for recipe in self.networks))
 
     def samples(self, index: NDArray[np.int64]) -> Samples:
         """Look at samples of the data set where networks compute."""
@@ -175,9 +175,15 @@ class SimulatedSite:
 
 
 def hold_out(train: NDArray[np.int64], share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Hold ⌈share·n⌉ samples out of a client's training part (n,), which is in a random order, but never the last."""
-    held = min(math.ceil(share * len(train) - 1e-9), len(train) - 1)
-    return train[: len(train) - held], train[len(train) - held :]
+    """Hold samples out of a client's training part (n,), which is in a random order."""
+    kept = len(train) - int(held_out(np.array(len(train)), share))
+    return train[:kept], train[kept:]
+
+
+def held_out(sizes: NDArray[np.int64], share: float) -> NDArray[np.int64]:
+    """Count the samples that are held out of training parts of so many, (M,): ⌈share·n⌉, but never the last."""
+    held: NDArray[np.int64] = np.ceil(share * sizes - 1e-9).astype(np.int64)
+    return np.minimum(held, sizes - 1)
 
 
 def own(value: Value | tuple[Value, ...], id: int) -> Value:

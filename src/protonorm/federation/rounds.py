@@ -2,48 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
-import numpy as np
-
 from protonorm.core.protocols import Engine
 from protonorm.core.randomness import SERVER, seeded
-from protonorm.core.task import ByClient, Lost, Messages, Order, Reply, Task
+from protonorm.core.task import ByClient, Counts, Lost, Messages, Order, Reply, Task
 from protonorm.errors import Diverged, TooFewReplies
 from protonorm.federation.evaluation import Tally, mean_metrics, prototype_shape
+from protonorm.federation.policy import Policy, draw_cohort
 from protonorm.runs.accuracy import digits
 from protonorm.runs.schema import RoundRecord, Traffic
 from protonorm.runs.writer import Checkpoint, RoundOutcome
 from protonorm.tensors import Tensors, all_finite, floats, nbytes, numbers
 
 SHOWN = 3  # clients that a sentence names
-
-
-@dataclass(frozen=True)
-class Policy:
-    """Who takes part in a round, who is evaluated, and when a round counts."""
-
-    clients: int  # M
-    cohort_size: int
-    evaluate: Literal["all", "cohort"] = "all"
-    evaluate_every: int = 1  # rounds; the last round is always evaluated
-    quorum: float = 1.0  # share of the cohort that must reply
-    retries: int = 2  # further tries of a round without a quorum
-    deadline: float | None = None  # seconds that clients have for training in a round
-    parts: tuple[str, ...] = ("validation", "test")  # of the clients' samples that are counted
-    solo: bool = False  # whether each client federates with itself alone
-
-    def needed(self, cohort: int) -> int:
-        """Count the replies that a round of so many clients needs."""
-        return max(1, math.ceil(self.quorum * cohort - 1e-9))
-
-    def is_due(self, round: int, rounds: int) -> bool:
-        """Tell whether clients are evaluated after a round."""
-        return round % self.evaluate_every == 0 or round == rounds
+BLOCK = 1000  # clients that an engine is asked to evaluate at a time
 
 
 class Round(NamedTuple):
@@ -87,7 +63,7 @@ class Replies:
     """What arrived of a round's cohort."""
 
     ids: list[int] = field(default_factory=list)
-    metrics: list[dict[str, float]] = field(default_factory=list)
+    metrics: dict[str, list[float]] = field(default_factory=dict)  # what was reported under each name
     lost: dict[int, str] = field(default_factory=dict)
     nbytes: int = 0
     floats: int = 0
@@ -95,7 +71,8 @@ class Replies:
     def take(self, reply: Reply) -> Reply:
         """Note a reply, and pass it on."""
         self.ids.append(reply.id)
-        self.metrics.append(dict(reply.metrics))
+        for name, value in reply.metrics.items():
+            self.metrics.setdefault(name, []).append(value)
         self.nbytes += nbytes(reply.message)
         self.floats += numbers(reply.message)
         return reply
@@ -124,19 +101,12 @@ def run_rounds(task: Task, engine: Engine, policy: Policy, point: Checkpoint, re
             trained[id] = number
         after = Checkpoint(number, step.state, step.message, trained)
         tallies = _evaluate(task, engine, policy, after, replies.ids)
-        outcome = _outcome(policy, point, cohort, replies, step, tallies, time.perf_counter() - start)
+        evaluated = _who(policy, policy.asked(number, task.rounds), tallies)
+        outcome = _outcome(policy, point, cohort, evaluated, replies, step, tallies, time.perf_counter() - start)
         point = after
         record = recorder.commit(point, outcome)
         engine.commit(number, replies.ids, recorder.chosen)
         yield Round(record, dict(outcome.seconds))
-
-
-def draw_cohort(seed: int, round: int, clients: int, size: int) -> list[int]:
-    """Choose the clients of a round, without replacement."""
-    if size == clients:
-        return list(range(clients))
-    with seeded(seed, round, SERVER, "cohort"):
-        return sorted(np.random.permutation(clients)[:size].tolist())
 
 
 def _train(
@@ -157,7 +127,8 @@ def _train(
             if attempt == policy.retries:
                 raise TooFewReplies(f"Round {number} does not count: {error} {_tried(policy)}") from None
             continue
-        for message in step.message.values() if isinstance(step.message, ByClient) else [step.message]:
+        said = step.message
+        for message in [said[id] for id in replies.ids] if isinstance(said, ByClient) else [said]:
             _check_message(task, message, number)
         return replies, step
     raise AssertionError("a round is tried at least once")
@@ -202,16 +173,17 @@ def _messages(task: Task, answers: Iterator[Reply | Lost], replies: Replies, nee
 
 
 def _evaluate(task: Task, engine: Engine, policy: Policy, point: Checkpoint, replied: Sequence[int]) -> list[Tally]:
-    """Let those who are due count their right answers with the new message: a tally for each part of the samples."""
+    """Let those who are due count their right answers with the new message: a tally for each part of the samples.
+
+    Counts are folded as they come, and clients asked in blocks, so that no more than a block is ever held.
+    """
     tallies = [Tally(part, task.algorithm.rules, policy.clients, task.num_classes) for part in policy.parts]
-    if not policy.is_due(point.round, task.rounds):
-        return tallies
-    due = list(range(policy.clients)) if policy.evaluate == "all" else list(replied)
+    asked = policy.asked(point.round, task.rounds)
+    due: Sequence[int] = {"all": range(policy.clients), "cohort": replied, "nobody": ()}[asked]
     lost: dict[int, str] = {}
     for _ in range(policy.retries + 1):
-        orders = [Order(id, point.round, point.trained[id]) for id in due]
         lost = {}
-        for answer in engine.evaluate(orders, point.message, policy.parts):
+        for answer in _ask_in_blocks(engine, policy, point, due):
             if isinstance(answer, Lost):
                 lost[answer.id] = answer.reason
                 continue
@@ -229,10 +201,17 @@ def _evaluate(task: Task, engine: Engine, policy: Policy, point: Checkpoint, rep
     raise TooFewReplies(f"Round {point.round} cannot be evaluated: {_reasons(lost)}. {_tried(policy)}")
 
 
+def _ask_in_blocks(engine: Engine, policy: Policy, point: Checkpoint, ids: Sequence[int]) -> Iterator[Counts | Lost]:
+    for start in range(0, len(ids), BLOCK):
+        orders = [Order(id, point.round, point.trained[id]) for id in ids[start : start + BLOCK]]
+        yield from engine.evaluate(orders, point.message, policy.parts)
+
+
 def _outcome(
     policy: Policy,
     point: Checkpoint,
     cohort: Sequence[int],
+    evaluated: str,
     replies: Replies,
     step: ServerStep,
     tallies: Sequence[Tally],
@@ -251,7 +230,7 @@ def _outcome(
         "round": point.round + 1,
         "cohort": "all" if len(cohort) == policy.clients else list(cohort),
         "lost": {str(id): reason for id, reason in replies.lost.items()},
-        "evaluated": _who(policy, tallies),
+        "evaluated": evaluated,
         "metrics": mean_metrics(replies.metrics),
         "rules": accuracies.get("test", {}),
         "validation": accuracies.get("validation", {}),
@@ -264,14 +243,14 @@ def _outcome(
     return RoundOutcome(record, arrays, {"round": seconds}, step.figures)
 
 
-def _who(policy: Policy, tallies: Sequence[Tally]) -> Literal["all", "cohort", "some", "nobody"]:
+def _who(policy: Policy, asked: str, tallies: Sequence[Tally]) -> Literal["all", "cohort", "some", "nobody"]:
     """Say who was evaluated; with a quorum, some of those who were asked may not have answered."""
     counted = {tally.clients for tally in tallies}
     if counted <= {0}:
         return "nobody"
     if counted == {policy.clients}:
         return "all"
-    return "cohort" if policy.evaluate == "cohort" else "some"
+    return "cohort" if asked == "cohort" else "some"
 
 
 def _check_message(task: Task, message: Tensors, number: int) -> None:

@@ -24,7 +24,29 @@ Arrays = dict[str, NDArray[Any]]
 PARTS = ("validation", "test")  # of the samples, that are evaluated
 SHARES = ("balanced", "f1", "calibration")  # measures from 0 to 1; NaN for a client without samples
 BESIDE = (*SHARES, "log_loss")  # measures of a client beside its accuracy
+CACHE = 2**26  # bytes of rounds' arrays that a run that is read keeps in memory
 MEASURES = ("support", "correct", "predicted", *BESIDE)
+
+
+class ArrayCache:
+    """Arrays of rounds in memory, up to a number of bytes; then all are forgotten, and read again when asked for."""
+
+    def __init__(self, limit: int = CACHE) -> None:
+        self._limit, self._size = limit, 0
+        self._held: dict[int, Arrays] = {}
+
+    def get(self, round: int) -> Arrays | None:
+        """Find the arrays of a round."""
+        return self._held.get(round)
+
+    def put(self, round: int, arrays: Arrays) -> None:
+        """Keep the arrays of a round."""
+        size = sum(one.nbytes for one in arrays.values())
+        if self._size + size > self._limit:
+            self._held.clear()
+            self._size = 0
+        self._held[round] = arrays
+        self._size += size
 
 
 def encode_arrays(arrays: Mapping[str, NDArray[Any]], stamp: str) -> bytes:

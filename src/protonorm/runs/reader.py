@@ -18,9 +18,10 @@ from protonorm.core.types import shortened
 from protonorm.files import damaged, format_of, read_lines, unsealed
 from protonorm.runs import layout
 from protonorm.runs.accuracy import accuracy_of, majority_correct
-from protonorm.runs.arrays import BESIDE, Arrays, decode_arrays, read_arrays, unfit
+from protonorm.runs.arrays import BESIDE, ArrayCache, Arrays, decode_arrays, read_arrays, unfit
 from protonorm.runs.layout import committed, refuse_rounds_without, snapshot_rounds, stamp
 from protonorm.runs.schema import FORMAT, Accuracy, Failure, Provenance, RoundRecord, RunInfo, Seconds
+from protonorm.runs.standing import counted_rounds
 
 Model = TypeVar("Model", bound=BaseModel)
 Shares = NDArray[np.float64]
@@ -82,7 +83,8 @@ class Run:
     @property
     def stopped_early(self) -> bool:
         """Tell whether the validation accuracy has not risen for as many evaluations as the run has patience."""
-        return has_stopped(self.rounds, self.info.headline, self.info.early_stopping)
+        counted = counted_rounds(self.info, self.rounds)
+        return has_stopped(counted, self.info.headline, self.info.early_stopping)
 
     @cached_property
     def chosen(self) -> Choice | None:
@@ -119,9 +121,11 @@ class Run:
 
     def arrays(self, record: RoundRecord) -> Arrays:
         """Read the arrays of a round: who was evaluated, counts by client and class, margins."""
-        if record.round not in self._arrays:
-            self._arrays[record.round] = self._read_arrays(record)
-        return self._arrays[record.round]
+        found = self._arrays.get(record.round)
+        if found is None:
+            found = self._read_arrays(record)
+            self._arrays.put(record.round, found)
+        return found
 
     def by_client(self, record: RoundRecord, rule: str, part: str = "test") -> Shares:
         """Give each client's accuracy (M,) in a round; NaN for one that has no sample or was not evaluated."""
@@ -151,12 +155,13 @@ class Run:
         known = [(record, found) for record in self.rounds if (found := record.rules.get(rule))]
         if not known:
             return None
-        own = np.stack([self.by_client(record, rule) for record, _ in known])  # (R, M)
-        tested = ~np.isnan(own).all(0)
+        own = np.full(self.info.experiment.clients, np.nan)  # (M,) each client's own best
+        for record, _ in known:
+            own = np.fmax(own, self.by_client(record, rule))  # NaN where a client was not evaluated
         return Summary(
             _brief(*max(known, key=lambda pair: pair[1].pooled)),
             _brief(*known[-1]),
-            float(f"{np.nanmax(own[:, tested], 0).mean():.6g}"),
+            float(f"{own[~np.isnan(own)].mean():.6g}"),
         )
 
     @cached_property
@@ -213,8 +218,8 @@ class Run:
         return read_arrays(path, stamp(self.info.key, "figures", 1)) if path.exists() else {}
 
     @cached_property
-    def _arrays(self) -> dict[int, Arrays]:
-        return {}
+    def _arrays(self) -> ArrayCache:
+        return ArrayCache()
 
     def _read_arrays(self, record: RoundRecord) -> Arrays:
         path = self.folder / layout.EVALUATIONS
@@ -274,7 +279,8 @@ def read_run(folder: Path, rounds: int | None = None) -> Run:
         raise ValueError(f"{folder} is not a run: it has no {layout.INFO}.")
     info = read_info(folder / layout.INFO)
     found, failure = _read_rounds(folder, info.key), _read_failure(folder)
-    ended = has_stopped(found, info.headline, info.early_stopping)  # more rounds would change nothing
+    counted = counted_rounds(info, found)
+    ended = has_stopped(counted, info.headline, info.early_stopping)  # more rounds would change nothing
     if rounds is not None and (rounds < info.experiment.rounds or ended):
         info = info.model_copy(update={"experiment": info.experiment.model_copy(update={"rounds": rounds})})
         found, failure = found[:rounds], failure if failure and failure.round <= rounds else None

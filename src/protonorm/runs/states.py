@@ -10,12 +10,12 @@ from pathlib import Path
 import torch
 
 from protonorm import tensors
-from protonorm.files import damaged
+from protonorm.files import check_seal, damaged, read_sealed, replace
 from protonorm.runs.layout import CLIENTS, stamp
 from protonorm.runs.reader import Run
 from protonorm.tensors import Tensors, nbytes
 
-CACHE = 2**29  # bytes of states that a process keeps in memory
+CACHE = 2**29  # bytes of states that all processes of a run together keep in memory
 
 
 def trained_rounds(server: Tensors, clients: int, rounds: int, path: Path) -> list[int]:
@@ -72,6 +72,11 @@ class StateCache:
         while self._size > self._limit:
             self.drop(next(iter(self._held)))
 
+    def keep(self, ids: Collection[int]) -> None:
+        """Forget the states of all other clients."""
+        for id in [id for id in self._held if id not in ids]:
+            self.drop(id)
+
     def drop(self, id: int) -> None:
         """Forget a client's state, if there is one."""
         if (old := self._held.pop(id, None)) is not None:
@@ -84,39 +89,61 @@ class FolderStore:
     def __init__(self, folder: Path, key: str, cache: int = CACHE) -> None:
         self.folder = folder
         self.key = key
-        self._cache = StateCache(cache)
+        self.cache = StateCache(cache)
         self._known: dict[int, set[int]] = {}  # rounds of each client whose files were found, read or written here
+        self._newest: dict[int, int] = {}  # the last round of each client whose file was written here
         self._listed = False  # whether the folder was looked through
 
     def load(self, id: int, round: int) -> Tensors:
         """Read a client's state after a round."""
         self._known.setdefault(id, set()).add(round)
-        state = self._cache.get(id, round)
+        state = self.cache.get(id, round)
         if state is None:
             state = tensors.load(self._path(id, round), self._stamp(id, round))
-            self._cache.put(id, round, state)
+            self.cache.put(id, round, state)
         return state
 
     def save(self, id: int, round: int, state: Tensors) -> None:
         """Keep a client's state after a round, beside the one before."""
         self._known.setdefault(id, set()).add(round)
+        self._newest[id] = round
         tensors.save(self._path(id, round), state, self._stamp(id, round))
-        self._cache.put(id, round, state)
+        self.cache.put(id, round, state)
 
     def keep_only(self, id: int, round: int, chosen: int = 0) -> None:
         """Drop the states of a client, but the one after a round and that of the best.
 
-        That of the best round is the newest one that is not after it. States of an earlier process are found too.
+        That of the best round is the newest one that is not after it. States of an earlier process are found too;
+        later ones, of a client that has gone on in another process, are left alone.
         """
         if not self._listed:
             for owner, other, _ in self.files():
                 self._known.setdefault(owner, set()).add(other)
             self._listed = True
-        known = self._known.get(id, set())
+        latest = max(round, self._newest.get(id, 0))
+        known = {other for other in self._known.get(id, ()) if other <= latest}
         best = max((other for other in known if other <= chosen), default=round)
         for other in known - {round, best}:
             self._path(id, other).unlink(missing_ok=True)
         self._known[id] = known & {round, best} | {round}
+
+    def has(self, id: int, round: int) -> bool:
+        """Tell whether the file of a client's state is here."""
+        return self._path(id, round).is_file()
+
+    def copy_out(self, id: int, round: int) -> bytes:
+        """Give the file of a client's state as it is, for another store."""
+        self._known.setdefault(id, set()).add(round)
+        return read_sealed(self._path(id, round), self._stamp(id, round))
+
+    def copy_in(self, id: int, round: int, content: bytes) -> None:
+        """Keep the file of a client's state that another store gave, if it is whole and the right one."""
+        path = self._path(id, round)
+        if check_seal(content, path) != self._stamp(id, round):
+            raise damaged(path, "what came for it is the state of another client, round or run")
+        self._known.setdefault(id, set()).add(round)
+        self._newest[id] = max(round, self._newest.get(id, 0))
+        replace(path, content)
 
     def tidy(self, kept: Sequence[Collection[int]]) -> None:
         """Remove what nobody can need any more, given the rounds of each client whose states are kept."""

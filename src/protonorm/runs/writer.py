@@ -18,8 +18,9 @@ from protonorm.files import PRIVATE_FILE, append, cut, damaged, make_folder, rea
 from protonorm.runs import layout
 from protonorm.runs.arrays import encode_arrays, write_arrays
 from protonorm.runs.layout import committed, refuse_rounds_without, snapshot_rounds, stamp
-from protonorm.runs.reader import Population, choose_round, has_stopped, read_info, read_run
+from protonorm.runs.reader import Population, read_info, read_run
 from protonorm.runs.schema import ArrayRef, Provenance, RoundRecord, RunInfo
+from protonorm.runs.standing import Standing
 from protonorm.runs.states import FolderStore, trained_rounds
 from protonorm.tensors import Tensors, prefixed, under
 
@@ -49,8 +50,7 @@ class RunWriter:
         self.folder = folder
         self.key = key
         self.store = FolderStore(folder / layout.CLIENTS, key)
-        self._info: RunInfo | None = None
-        self._rounds: list[RoundRecord] = []
+        self._standing: Standing | None = None
         self._chosen_trained: list[int] | None = None  # as of the best round so far, if that is not the last one
         self._lock = FileLock(folder / layout.LOCK, mode=PRIVATE_FILE)
         self._trained: list[int] | None = None  # as of the last commit
@@ -70,7 +70,7 @@ class RunWriter:
 
     def describe(self, info: RunInfo, population: Population) -> None:
         """Write what the run is, once; refuse a folder that holds another experiment."""
-        path, self._info = self.folder / layout.INFO, info
+        path, self._standing = self.folder / layout.INFO, Standing(info)
         if not path.exists():
             refuse_rounds_without(self.folder, layout.INFO)
             write_arrays(self.folder / layout.POPULATION, population._asdict(), self._stamp("population", 0))
@@ -111,7 +111,7 @@ class RunWriter:
     def tidy(self) -> None:
         """Remove the states of clients that a finished run no longer needs, if a kill has left some."""
         run = read_run(self.folder)
-        self._info, self._rounds = run.info, run.rounds
+        self._standing = Standing.after(run.info, run.rounds)
         trained, chosen = self._read_trained(self._load_server(len(run.rounds)), len(run.rounds)), self._load_chosen()
         self._trained, self._chosen_trained = trained, chosen
 
@@ -133,7 +133,8 @@ class RunWriter:
         held["trained"] = torch.tensor(point.trained)
         tensors.save(self.folder / layout.SERVER, held, self._stamp("server", round))
         self._trained = list(point.trained)
-        self._rounds.append(record)
+        if self._standing:
+            self._standing.add(record)
         for gone in snapshot_rounds(round - 1) - snapshot_rounds(round):
             (self.folder / layout.PROTOTYPES / f"{gone}.safetensors").unlink(missing_ok=True)
         return record
@@ -141,14 +142,16 @@ class RunWriter:
     @property
     def chosen(self) -> int:
         """Give the best round so far by validation; 0 if there is none."""
-        found = choose_round(self._rounds, self._info.headline) if self._info else None
-        return found.record.round if found and found.by == "validation" else 0
+        return self._standing.chosen if self._standing else 0
 
     @property
     def stopped(self) -> bool:
         """Tell whether the run has lost its patience."""
-        info = self._info
-        return info is not None and has_stopped(self._rounds, info.headline, info.early_stopping)
+        return self._standing is not None and self._standing.stopped
+
+    @property
+    def _done(self) -> int:
+        return self._standing.rounds if self._standing else 0
 
     def fail(self, round: int, reason: str) -> None:
         """Note why a run stopped."""
@@ -160,10 +163,10 @@ class RunWriter:
             leftover.unlink(missing_ok=True)
         if self._trained is None:
             return
-        best_is_last = self.chosen in (0, len(self._rounds))  # then what was the best before is no longer needed
+        best_is_last = self.chosen in (0, self._done)  # then what was the best before is no longer needed
         best = self._trained if best_is_last else self._chosen_trained or self._trained
         self.store.tidy([set(pair) for pair in zip(self._trained, best, strict=True)])
-        kept = snapshot_rounds(len(self._rounds))
+        kept = snapshot_rounds(self._done)
         for path in (self.folder / layout.PROTOTYPES).glob("*.safetensors"):
             if path.stem.isdigit() and int(path.stem) not in kept:
                 path.unlink(missing_ok=True)
@@ -189,9 +192,10 @@ class RunWriter:
         size, chosen = 0, None
         if done:
             run = read_run(self.folder)
-            checked = [run.population, *map(run.arrays, run.rounds)]  # damage shows now, not after hours of training
+            # Damage shows now, not after hours of training.
+            checked = [len(run.population), *(len(run.arrays(record)) for record in run.rounds)]
             assert len(checked) == done + 1
-            self._info, self._rounds = run.info, list(run.rounds)
+            self._standing = Standing.after(run.info, run.rounds)
             chosen = self._load_chosen()
             size = run.rounds[-1].arrays.start + run.rounds[-1].arrays.size
         cut(metrics, sum(map(len, lines[:done])))
@@ -203,7 +207,7 @@ class RunWriter:
 
     def _load_chosen(self) -> list[int] | None:
         """Find in which round each client had trained as of the best round; None if that is the last one."""
-        if self.chosen in (0, len(self._rounds)):
+        if self.chosen in (0, self._done):
             return None
         held = tensors.load(self.folder / layout.CHOSEN, self._stamp("server", self.chosen))
         return self._read_trained(held, self.chosen, layout.CHOSEN)

@@ -89,8 +89,11 @@ def refuse_blind(experiment: Experiment) -> Experiment:
     """Refuse an experiment that has no validation accuracy to choose by."""
     if not experiment.validation:
         raise ValueError("validation=0 is refused: settings are chosen by validation accuracy, never by the test part.")
-    if experiment.evaluate != "all":
-        raise ValueError("evaluate=cohort is refused: settings are chosen by rounds in which everybody is evaluated.")
+    if experiment.evaluate != "all" and experiment.evaluate_all_every is None:
+        raise ValueError(
+            "evaluate=cohort is refused: settings are chosen by rounds in which everybody is evaluated; "
+            "evaluate_all_every=… says how often that is."
+        )
     if not experiment.rounds:
         raise ValueError("rounds=0 is refused: there is nothing to choose by.")
     return experiment

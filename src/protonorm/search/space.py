@@ -27,6 +27,7 @@ UNTUNED = (
     "rounds",
     "evaluate",
     "evaluate_every",
+    "evaluate_all_every",
     "tested",
     "control",
 )  # they make another problem of it

@@ -9,8 +9,8 @@ from protonorm.core.task import InputSpec, Task
 from protonorm.core.training import check_augmentation
 from protonorm.data.dataset import Dataset
 from protonorm.data.partitions.given import parts_of
+from protonorm.federation.policy import Policy
 from protonorm.federation.population import SimulatedPopulation, Training, own
-from protonorm.federation.rounds import Policy
 from protonorm.models.choose import Network, Recipe, networks
 
 
@@ -61,10 +61,11 @@ def policy_of(experiment: Experiment) -> Policy:
     return Policy(
         clients=experiment.clients,
         cohort_size=experiment.cohort_size,
-        evaluate=experiment.evaluate,
+        evaluate=experiment.evaluate or "all",
         parts=evaluated_parts(experiment),
         solo=experiment.control == "solo",
         evaluate_every=experiment.evaluate_every,
+        evaluate_all_every=experiment.evaluate_all_every,
         quorum=experiment.quorum,
         retries=experiment.retries,
         deadline=experiment.deadline,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -16,6 +17,7 @@ Watch = Callable[[Round], None]  # told of every round as it is committed
 
 EVERY = 0.2  # seconds between two writings of work inside a round
 LATE = 2.0  # seconds of work before it is worth telling of
+RECENT = 100  # rounds that the time left is judged by
 
 
 def in_notebook() -> bool:
@@ -53,7 +55,7 @@ class ProgressLine:
         self._title, self._rounds, self._headline, self._clock = title, rounds, headline, clock
         self._begun: dict[str, float] = {}
         self._written, self._width = -EVERY, 0
-        self._seconds: list[float] = []  # of the rounds so far
+        self._seconds: deque[float] = deque(maxlen=RECENT)  # of the last rounds
 
     def __call__(self, what: str, done: int, whole: int) -> None:
         """Tell of other long work, such as reading data, once it has taken a while."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from protonorm.config.experiment import Experiment
 from protonorm.core.randomness import one_thread
-from protonorm.core.registry import find
 from protonorm.core.task import Task
 from protonorm.engines import ENGINES
+from protonorm.engines.choice import EngineChoice, read_engine
 from protonorm.engines.processes.engine import cores
 from protonorm.engines.processes.handover import obstacle
 from protonorm.errors import Diverged
@@ -50,13 +51,12 @@ def run(
     far the run is; if it is not given, it does so in a notebook.
     """
     follower = choose(tracker)
-    if engine is not None:
-        find(ENGINES, engine, "engine")
+    wanted = None if engine is None else read_engine(engine)
     with progress_line(experiment, watch, progress) as told:
         folder = runs_root(Path(out) if out else None) / experiment.key
         if not is_finished(folder, experiment.rounds):
             with one_thread():
-                _run(experiment, folder, engine, workers, told, follower)
+                _run(experiment, folder, wanted, workers, told, follower)
         elif follower:
             with RunWriter(folder, experiment.key), tracked(follower, folder):
                 pass  # all rounds are recorded
@@ -74,12 +74,18 @@ def is_finished(folder: Path, rounds: int) -> bool:
 
 
 def _run(
-    experiment: Experiment, folder: Path, engine: str | None, workers: int | None, watch: Watch, tracker: Tracker | None
+    experiment: Experiment,
+    folder: Path,
+    engine: EngineChoice | None,
+    workers: int | None,
+    watch: Watch,
+    tracker: Tracker | None,
 ) -> None:
     """Do the rounds that are left and tell of each; note why, if they end too soon."""
     task, population = build(experiment)
-    chosen = choose_engine(task, population, engine)
-    start = ENGINES[chosen].load()
+    chosen = choose_engine(task, population, engine.name if engine else None)
+    settings = engine.settings if engine and engine.name == chosen else {}
+    start = partial(ENGINES[chosen].load(), **settings)
     with RunWriter(folder, experiment.key) as writer:
         writer.describe(info_of(experiment, task, population.client_names), _counts(population))
         policy = policy_of(experiment)

@@ -53,9 +53,7 @@ class Parts:
 
     def class_counts(self, labels: NDArray[np.int64], num_classes: int) -> tuple[Index, Index]:
         """Count each client's samples of each class: (M, K) to train on, and (M, K) to test with."""
-        owner = np.repeat(np.arange(2 * len(self)), np.diff(self.cuts))  # (N,)
-        cells = np.bincount(owner * num_classes + labels[self.index], minlength=2 * len(self) * num_classes)
-        counts = cells.reshape(len(self), 2, num_classes)
+        counts = count_classes(labels[self.index], self.cuts, num_classes).reshape(len(self), 2, num_classes)
         return counts[:, 0], counts[:, 1]
 
 
@@ -93,6 +91,13 @@ def partition(labels: NDArray[np.int64], clients: int, how: Partition, train: fl
     shares = how.assign(labels, clients)
     _check_shares(shares, len(labels), clients)
     return Parts.of([split_share(share, train, [how.seed, client]) for client, share in enumerate(shares)])
+
+
+def count_classes(labels: NDArray[np.int64], cuts: Index, num_classes: int) -> Index:
+    """Count the labels (N,) of each class in parts that are cut at `cuts` (P + 1,): (P, K)."""
+    parts = len(cuts) - 1
+    owner = np.repeat(np.arange(parts), np.diff(cuts))  # (N,)
+    return np.bincount(owner * num_classes + labels, minlength=parts * num_classes).reshape(parts, num_classes)
 
 
 def group_by_class(labels: NDArray[np.int64]) -> list[Index]:

@@ -5,22 +5,24 @@ from __future__ import annotations
 import os
 import queue
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from protonorm.core.task import ByClient, Counts, Lost, Messages, Order, Reply, Task
-from protonorm.engines.processes.balance import assign, reassign
+from protonorm.engines.processes.balance import Costs, assign, reassign
 from protonorm.engines.processes.handover import hand_over
 from protonorm.engines.processes.pool import Heard, Pool
 from protonorm.engines.processes.wire import raise_error
 from protonorm.errors import Failed
 from protonorm.federation.population import SimulatedPopulation
-from protonorm.runs.states import FolderStore
+from protonorm.runs.states import CACHE, FolderStore
 from protonorm.tensors import Tensors, prefixed
 
 Answer = TypeVar("Answer")
+
+AHEAD = 16  # orders that a worker gets at a time: answers that come out of turn wait in memory
 
 
 class Processes:
@@ -29,19 +31,27 @@ class Processes:
     def __init__(
         self, task: Task, population: SimulatedPopulation, store: FolderStore, workers: int | None = None
     ) -> None:
-        sizes = {id: float(size) for id, size in enumerate(population.parts.sizes().sum(1).tolist())}
+        sizes: list[int] = population.parts.sizes().sum(1).tolist()
         count = min(workers or cores(), len(sizes))
-        self.assigned = assign(sizes, count)  # the clients of each worker
-        self._costs: dict[int, float] = {}  # seconds of each client since the last commit
+        self._workers = [0] * len(sizes)  # of each client
+        self._move(assign(dict(enumerate(map(float, sizes))), count))
+        self._costs = Costs(sizes, len(population.networks))
+        self._seconds: dict[int, float] = {}  # of each client that trained since the last commit
         self._calls = 0
         self._owed: dict[int, dict[int, Order]] = {}  # by worker: orders of this call that are not answered yet
         self._messages: list[Messages | None] = [None] * count  # what each worker was last told
-        self.pool = Pool(count, partial(_tell, task, population, store))
+        self.pool = Pool(count, partial(_tell, task, population, store, CACHE // count))
 
     def train(
         self, orders: Sequence[Order], messages: Messages, deadline: float | None = None
     ) -> Iterator[Reply | Lost]:
-        """Let clients train; give replies in the order of the orders."""
+        """Let clients train; give replies in the order of the orders.
+
+        Clients go to other workers if these would end sooner: states rest on the disk, and few stay in memory.
+        """
+        costs = {order.id: self._costs.of(order.id) for order in orders}
+        self._seconds = dict.fromkeys(costs, 0.0)
+        self._move(reassign(self._parts(costs), costs))
         return self._ask({"verb": "train"}, orders, messages, _reply, deadline)
 
     def evaluate(self, orders: Sequence[Order], messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
@@ -49,12 +59,18 @@ class Processes:
         return self._ask({"verb": "evaluate", "parts": list(parts)}, orders, messages, _counts)
 
     def commit(self, round: int, replied: Collection[int], chosen: int = 0) -> None:
-        """Tell the workers that a round is final, and balance their clients by what they cost."""
+        """Tell the workers that a round is final, and take note of what its clients cost."""
         for number in range(len(self.pool)):
             self.pool.send(number, {"verb": "commit", "round": round, "replied": sorted(replied), "chosen": chosen})
-        if self._costs.keys() == {id for part in self.assigned for id in part}:
-            self.assigned = reassign(self.assigned, self._costs)
-        self._costs = {}
+        for id in replied:
+            if seconds := self._seconds.get(id):
+                self._costs.note(id, seconds)
+        self._seconds = {}
+
+    @property
+    def assigned(self) -> list[list[int]]:
+        """List the clients of each worker."""
+        return self._parts(range(len(self._workers)))
 
     def fetch(self, id: int, trained: int) -> Tensors:
         """Give a client's state."""
@@ -79,15 +95,29 @@ class Processes:
         """Send each worker its orders, and give the answers in the order of the orders."""
         self._calls += 1
         header, end = header | {"call": self._calls}, None if deadline is None else time.monotonic() + deadline
-        self._owed = self._share_out(orders)
-        for number, own in self._owed.items():
-            self._tell_message(number, own.values(), messages)
-            self.pool.send(number, header | {"orders": list(own.values())})
+        self._owed = {}
         early: dict[int, Answer | Lost] = {}
-        for order in orders:
+        size, sent = AHEAD * len(self.pool), 0
+        for place, order in enumerate(orders):
+            while sent < len(orders) and sent <= place + size:
+                some = orders[sent : sent + size]
+                late = end is not None and time.monotonic() >= end
+                early |= self._lose_late(some, deadline) if late else self._send(header, some, messages)
+                sent += len(some)
             while order.id not in early:
                 early |= self._hear(make, end, deadline)
             yield early.pop(order.id)
+
+    def _send(self, header: dict[str, Any], orders: Sequence[Order], messages: Messages) -> dict[int, Lost]:
+        """Send orders to the workers that have their clients; nobody is lost by that."""
+        shares: dict[int, dict[int, Order]] = {}
+        for order in orders:
+            shares.setdefault(self._workers[order.id], {})[order.id] = order
+        for number, own in shares.items():
+            self._owed.setdefault(number, {}).update(own)
+            self._tell_message(number, own.values(), messages)
+            self.pool.send(number, header | {"orders": list(own.values())})
+        return {}
 
     def _hear(
         self, make: Callable[[dict[str, Any], Tensors], Answer], end: float | None, deadline: float | None
@@ -96,9 +126,9 @@ class Processes:
         try:
             heard = self.pool.hear(None if end is None else max(0.0, end - time.monotonic()))
         except queue.Empty:
-            late = [id for own in self._owed.values() for id in own]
+            late = [order for own in self._owed.values() for order in own.values()]
             self._owed = {}
-            return {id: Lost(id, f"it had not replied after {deadline:g} seconds") for id in late}
+            return self._lose_late(late, deadline)
         if heard.gone or "gone" in heard.header:
             return self._lose(heard.number, heard.gone)
         if heard.header.get("call") != self._calls:
@@ -118,8 +148,12 @@ class Processes:
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             return self._lose(heard.number, "sent an answer that lacks something")
         del self._owed[heard.number][id]
-        self._costs[id] = self._costs.get(id, 0.0) + seconds
+        if id in self._seconds:
+            self._seconds[id] += seconds
         return {id: answer}
+
+    def _lose_late(self, orders: Sequence[Order], deadline: float | None) -> dict[int, Any]:
+        return {order.id: Lost(order.id, f"it had not replied after {deadline:g} seconds") for order in orders}
 
     def _lose(self, number: int, reason: str) -> dict[int, Answer | Lost]:
         """Replace a worker; all that it still owed is lost."""
@@ -128,11 +162,18 @@ class Processes:
         told = self.pool.replace(number, reason)
         return {id: Lost(id, told) for id in owed}
 
-    def _share_out(self, orders: Sequence[Order]) -> dict[int, dict[int, Order]]:
-        """Give each order to the worker that has the client."""
-        wanted = {order.id: order for order in orders}
-        parts = ({id: wanted[id] for id in part if id in wanted} for part in self.assigned)
-        return {number: own for number, own in enumerate(parts) if own}
+    def _parts(self, clients: Iterable[int]) -> list[list[int]]:
+        """Say which of some clients are with each worker."""
+        parts: list[list[int]] = [[] for _ in self._messages]
+        for id in clients:
+            parts[self._workers[id]].append(id)
+        return parts
+
+    def _move(self, parts: Sequence[Sequence[int]]) -> None:
+        """Let clients act at these workers from now on."""
+        for number, part in enumerate(parts):
+            for id in part:
+                self._workers[id] = number
 
     def _tell_message(self, number: int, orders: Collection[Order], messages: Messages) -> None:
         """Tell a worker what the server said, unless it was told before."""
@@ -154,9 +195,10 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _tell(task: Task, population: SimulatedPopulation, store: FolderStore, folder: Path) -> dict[str, Any]:
-    """Tell a worker of the simulation, and where states rest."""
-    return hand_over(task, population, folder) | {"states": str(store.folder.resolve()), "key": store.key}
+def _tell(task: Task, population: SimulatedPopulation, store: FolderStore, cache: int, folder: Path) -> dict[str, Any]:
+    """Tell a worker of the simulation, where states rest, and how many bytes of them it may keep in memory."""
+    told = hand_over(task, population, folder)
+    return told | {"states": str(store.folder.resolve()), "key": store.key, "cache": cache}
 
 
 def _reply(header: dict[str, Any], tensors: Tensors) -> Reply:

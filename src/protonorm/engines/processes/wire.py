@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import struct
+import traceback
 from typing import IO, Any
 
 from safetensors import SafetensorError
 
+from protonorm.core.own_failures import runtime_failure
 from protonorm.errors import Diverged, Failed
 from protonorm.tensors import Tensors, decode, encode
 
@@ -50,6 +52,15 @@ def read_frame(stream: IO[bytes]) -> tuple[dict[str, Any], Tensors] | None:
     if not isinstance(found, dict):
         raise BadFrame("a frame has no header")
     return found, tensors
+
+
+def tell_error(error: Exception) -> dict[str, str]:
+    """Say what went wrong in a worker, as far as it has a name; whatever it is, the parent must hear of it."""
+    said = runtime_failure(error)  # of a user's own file
+    for kind, name in NAMED.items():
+        if isinstance(error, kind):
+            return {"error": name, "text": said or str(error)}
+    return {"error": NAMED[Failed] if said else "unexpected", "text": said or traceback.format_exc()}
 
 
 def raise_error(header: dict[str, Any]) -> None:

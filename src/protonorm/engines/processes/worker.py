@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,12 +15,10 @@ from typing import IO, Any
 
 import torch
 
-from protonorm.core.own_failures import runtime_failure
 from protonorm.core.task import ByClient, Messages, Order, message_for
 from protonorm.engines.host import Host
 from protonorm.engines.processes.handover import take_over
-from protonorm.engines.processes.wire import NAMED, read_frame, write_frame
-from protonorm.errors import Failed
+from protonorm.engines.processes.wire import read_frame, tell_error, write_frame
 from protonorm.runs.states import FolderStore
 from protonorm.tensors import Tensors, under
 
@@ -61,7 +58,8 @@ def serve(frames: Frames, answers: IO[bytes]) -> None:
     """Take over the task and the population, then do what the parent asks."""
     told, _ = frames.get()
     task, population = take_over(told)
-    worker = Worker(Host(task, population, FolderStore(Path(told["states"]), told["key"])), answers)
+    store = FolderStore(Path(told["states"]), told["key"], told["cache"])
+    worker = Worker(Host(task, population, store), answers)
     write_frame(answers, {"ready": True})
     while worker.obey(*frames.get()):
         pass
@@ -101,13 +99,8 @@ class Worker:
         start = time.perf_counter()
         try:
             more, tensors = self._act(header, order)
-        except tuple(NAMED) as error:
-            kind = next(kind for kind in NAMED if isinstance(error, kind))
-            write_frame(self._answers, told | {"error": NAMED[kind], "text": runtime_failure(error) or str(error)})
-        except Exception as error:  # whatever it is, the parent must hear of it
-            said = runtime_failure(error)  # of a user's own file
-            kind_of = NAMED[Failed] if said else "unexpected"
-            write_frame(self._answers, told | {"error": kind_of, "text": said or traceback.format_exc()})
+        except Exception as error:
+            write_frame(self._answers, told | tell_error(error))
         else:
             write_frame(self._answers, told | more | {"seconds": time.perf_counter() - start}, tensors)
 

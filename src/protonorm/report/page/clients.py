@@ -20,6 +20,7 @@ from protonorm.runs.schema import RoundRecord
 
 NUMBERS = 200_000  # accuracies of single clients and classes on a page, about 6 bytes each
 ROUNDS = 50  # to choose from at most
+SHOWN = 200  # clients at most, of whom a page tells one by one; of more, evenly chosen ones
 PARTITION = ("alpha", "classes_per_client", "seed")  # settings of a partition that name it
 
 Array = NDArray[np.float64]
@@ -52,27 +53,34 @@ def describe_population(run: Run, method: str) -> dict[str, Any]:
     """Say who holds what, with which networks, and what guessing the majority class gives."""
     info, (train, validation, test) = run.info, run.population
     correct = majority_correct(train, test)  # (M, K)
-    clients = info.experiment.clients
+    clients, shown = info.experiment.clients, shown_clients(run)
     partition = describe_partition(info.experiment.partition, PARTITION)
     return {
         "name": f"{info.experiment.dataset.name}, {partition}, {counted(clients, 'client')}, as in {method}",
         "classes": list(info.classes),
-        "clients": [client_label(run, id) for id in range(clients)],
-        "networks": [info.network_name(id) for id in range(clients)],
-        "train": train.tolist(),
-        "validation": validation.tolist(),
-        "test": test.tolist(),
+        "whole": clients,  # of whom those below are shown
+        "clients": [client_label(run, id) for id in shown],
+        "networks": [info.network_name(id) for id in shown],
+        "train": train[shown].tolist(),
+        "validation": validation[shown].tolist(),
+        "test": test[shown].tolist(),
+        "held": (train + validation + test).sum(0).tolist(),  # by class, of all clients
         "majority": {
-            "clients": _per_cents(_shares(correct.sum(1), test.sum(1))),
+            "clients": _per_cents(_shares(correct.sum(1), test.sum(1))[shown]),
             "classes": _per_cents(_shares(correct.sum(0), test.sum(0))),
         },
     }
 
 
+def shown_clients(run: Run) -> list[int]:
+    """Choose the clients that a page shows one by one."""
+    return thinned(range(run.info.experiment.clients), SHOWN)
+
+
 def details(run: Run, runs: int) -> dict[str, Any]:
     """Give a run's accuracy by client and by class, in rounds to choose from and in the reported one."""
     rules = run.info.rules
-    width = run.info.experiment.clients + len(run.info.classes)
+    width = len(shown_clients(run)) + len(run.info.classes)
     most = min(ROUNDS, NUMBERS // (width * len(rules) * runs))
     reported = run.chosen.record.round if run.chosen else None
     evaluated = [record for record in run.rounds if record.rules]
@@ -87,10 +95,10 @@ def details(run: Run, runs: int) -> dict[str, Any]:
 
 def _accuracies(run: Run, records: list[RoundRecord], rule: str) -> dict[str, Any]:
     """Give a rule's accuracies in some rounds; None for a round in which it does not exist yet."""
-    parts = {"clients": run.by_client, "classes": run.by_class}
+    shown, known = shown_clients(run), [record if record.rules.get(rule) else None for record in records]
     return {
-        name: [_per_cents(part(record, rule)) if record.rules.get(rule) else None for record in records]
-        for name, part in parts.items()
+        "clients": [_per_cents(run.by_client(one, rule)[shown]) if one else None for one in known],
+        "classes": [_per_cents(run.by_class(one, rule)) if one else None for one in known],
     }
 
 

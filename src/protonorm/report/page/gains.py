@@ -120,7 +120,7 @@ def _panel(
         "parts": _parts(cases),
         "mean": rounded(100 * transfer.mean),
         "interval": [rounded(100 * one) for one in transfer.interval] if transfer.interval else None,
-        "clients": {id: name for id, name in _client_names(groups[row.method][0]) if name != f"client {id}"},
+        "clients": _names_of(groups[row.method][0], cases.clients[shown].tolist()),
         "cases": [rows[place] for place in shown.tolist()],
     }
 
@@ -186,8 +186,10 @@ def _contrast(row: Row, kind: str) -> Contrast | None:
     return row.local if kind == "local" else row.solo
 
 
-def _client_names(run: Run) -> list[tuple[int, str]]:
-    return [(id, client_label(run, id)) for id in range(run.info.experiment.clients)]
+def _names_of(run: Run, clients: Sequence[int]) -> dict[int, str]:
+    """Name those of some clients that have more than a number."""
+    found = {id: client_label(run, id) for id in sorted(set(clients))}
+    return {id: name for id, name in found.items() if name != f"client {id}"}
 
 
 def _networks(run: Run) -> list[str]:

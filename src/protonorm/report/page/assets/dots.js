@@ -61,8 +61,8 @@ function lanes(dots, x) {
 
 function dotChart(figure, part, state) {
   const place = figure.querySelector(".plot");
-  const held = (population, i) => [population.train, population.validation, population.test].reduce((sum, counts) =>
-    sum + (part === "clients" ? counts[i].reduce((a, b) => a + b, 0) : counts.reduce((all, row) => all + row[i], 0)), 0);
+  const held = (population, i) => part === "classes" ? population.held[i] :
+    [population.train, population.validation, population.test].reduce((sum, counts) => sum + counts[i].reduce((a, b) => a + b, 0), 0);
   const values = (one, i) => one.run.rules[one.rule][part][one.index][i];
   const name = (population, i) => population[part][i];
   const table = numbers(figure, () => {
@@ -85,7 +85,9 @@ function dotChart(figure, part, state) {
       const mean = known.reduce((sum, [value]) => sum + value, 0) / known.length;
       return `${one.name} (${one.name === one.rule ? "" : `${one.rule}, `}round ${one.run.rounds[one.index]}): mean ${percent(mean)}, lowest ${name(population, i)} with ${percent(low)}`;
     });
-    return lines.length ? `${lines.join("; ")}. Grey bars: guessing the majority class. Dots that would lie on each other stand below each other.` : "There is nothing to show for this choice.";
+    const { clients, whole } = population;
+    const some = part === "clients" && whole > clients.length ? `${clients.length} of ${whole} clients, evenly chosen. ` : "";
+    return lines.length ? `${some}${lines.join("; ")}. Grey bars: guessing the majority class. Dots that would lie on each other stand below each other.` : "There is nothing to show for this choice.";
   };
   const draw = sized(place, (width) => {
     const { population, series, order } = state();

@@ -12,10 +12,11 @@ function heatMap() {
   const count = (client, kind) => (form.part.value === "all" ? Object.keys(names) : [form.part.value]).reduce((sum, part) => sum + population()[part][client][kind], 0);
   const table = numbers(figure, () => [["class", ...population().clients], ...population().classes.map((name, k) => [name, ...population().networks.map((_, i) => count(i, k))])]);
   const told = (most) => {
-    const { classes, networks } = population();
+    const { classes, networks, whole } = population();
+    const some = whole > networks.length ? ` of ${whole}` : "";
     const sizes = networks.map((_, i) => classes.reduce((sum, _, k) => sum + count(i, k), 0));
     const kinds = networks.map((_, i) => classes.filter((_, k) => count(i, k)).length);
-    return `${networks.length} clients hold ${sizes.reduce((a, b) => a + b, 0)} samples of ${classes.length} classes: from ${Math.min(...sizes)} to ${Math.max(...sizes)} samples and from ${Math.min(...kinds)} to ${Math.max(...kinds)} classes a client. The fullest cell holds ${most}.`;
+    return `${networks.length}${some} clients${some && ", evenly chosen,"} hold ${sizes.reduce((a, b) => a + b, 0)} samples of ${classes.length} classes: from ${Math.min(...sizes)} to ${Math.max(...sizes)} samples and from ${Math.min(...kinds)} to ${Math.max(...kinds)} classes a client. The fullest cell holds ${most}.`;
   };
   const draw = sized(place, (width) => {
     const { classes, networks } = population();

@@ -1,0 +1,188 @@
+"""Whether a cluster can run an experiment: versions, data, memory, and a dry step on every node, told in sentences."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from protonorm.core.randomness import one_thread
+from protonorm.core.scratch import Scratch
+from protonorm.core.task import ByClient, Order, Task
+from protonorm.engines.host import Host
+from protonorm.engines.processes.handover import arrays_of, tell
+from protonorm.engines.processes.wire import raise_error
+from protonorm.engines.ray.cluster import Node, connect, describe, nodes, reason
+from protonorm.engines.ray.code import refer
+from protonorm.engines.ray.crew import Crew, Member
+from protonorm.engines.ray.frames import pack, unpack
+from protonorm.engines.ray.settings import ActorSettings
+from protonorm.engines.ray.supply import Supply
+from protonorm.errors import Failed
+from protonorm.federation.policy import Policy
+from protonorm.federation.population import SimulatedPopulation
+from protonorm.federation.rounds import begin
+from protonorm.runs.states import CACHE, FolderStore
+from protonorm.tensors import Tensors, encode
+
+PATIENCE = 120.0  # seconds for an actor to begin
+KEY = "dry-step"
+
+
+class Finding(NamedTuple):
+    """One sentence, and whether it is good news."""
+
+    ok: bool
+    text: str
+
+
+def check_cluster(
+    task: Task, population: SimulatedPopulation, settings: ActorSettings, workers: int | None
+) -> Iterator[Finding]:
+    """Tell what there is to know, one sentence after the other; the last one sums up."""
+    findings: list[Finding] = []
+    for finding in _findings(task, population, settings, workers):
+        findings.append(finding)
+        yield finding
+    bad = sum(not one.ok for one in findings)
+    if bad:
+        yield Finding(False, f"The cluster cannot run this experiment as it is: see {_count(bad, 'problem')} above.")
+    else:
+        yield Finding(True, "The cluster can run this experiment.")
+
+
+def _findings(
+    task: Task, population: SimulatedPopulation, settings: ActorSettings, workers: int | None
+) -> Iterator[Finding]:
+    settings.check_device(population.training.device)
+    sizes = population.parts.sizes().sum(1)
+    order = Order(int(sizes.argmax()), 1, 0)  # whoever has most to do
+    short = replace(population.training, epochs=1)
+    dry = SimulatedPopulation(task, population.dataset, population.parts, population.networks, short)
+    message = begin(task, Policy(len(population), len(population))).message
+    assert not isinstance(message, ByClient)
+    ray = connect((workers or 0) * settings.num_cpus)
+    yield Finding(True, describe())
+    found = nodes(ray)
+    rooms = {node.id: settings.fit(node.cpus, node.gpus) for node in found}
+    for node in found:
+        has = f"Node {node} has {_count(node.cpus, 'core')} and {_count(node.gpus, 'GPU')}"
+        yield Finding(True, f"{has}: room for {_count(rooms[node.id], 'actor')}.")
+    if not any(rooms.values()):
+        wanted = f"{_count(settings.num_cpus, 'core')} and {_count(settings.num_gpus, 'GPU')}"
+        yield Finding(False, f"No node has room for an actor with {wanted}.")
+        return
+    supply = Supply(arrays_of(population))
+    crew = Crew(ray, settings, supply, tell(task, dry, refer) | {"key": KEY, "cache": CACHE})
+    bits = {"this machine": _bits_here(task, dry, order, message)}
+    try:
+        for node in found:
+            if rooms[node.id]:
+                yield from _check_node(crew, node, rooms[node.id], supply, order, message, bits)
+    finally:
+        crew.close(gently=True)
+    yield from _compare(bits)
+
+
+def _check_node(
+    crew: Crew, node: Node, room: int, supply: Supply, order: Order, message: Tensors, bits: dict[str, str]
+) -> Iterator[Finding]:
+    """Start an actor on a node, and tell how it went."""
+    member = crew.hire(node.id)
+    try:
+        for stage in ("look", "open"):
+            _wait(crew, member, node)
+            if stage == "look":
+                yield from _tell_data(member, supply)
+        seconds, peak, bits[f"node {node}"] = _dry_step(crew, member, order, message)
+    except (Failed, ValueError, OSError, RuntimeError) as error:
+        yield Finding(False, f"{str(error).rstrip('.')}.")
+        return
+    free = member.told["memory"] + peak
+    step = f"a dry step, one epoch of client {order.id}"
+    text = f"Node {node} took {seconds:.2g} s and {_size(peak)} of memory for {step}"
+    if not member.told["memory"]:
+        yield Finding(True, f"{text}.")
+    elif room * peak <= free:
+        yield Finding(True, f"{text}, and there is memory for {_count(room, 'such actor')} ({_size(free)}).")
+    else:
+        most = free // peak
+        yield Finding(False, f"{text}, but there is memory for {most} of {room} such actors only ({_size(free)}).")
+
+
+def _wait(crew: Crew, member: Member, node: Node) -> None:
+    """Wait for the next word of an actor that was hired."""
+    ref = next(ref for ref, coming in crew.coming.items() if coming.member is member)
+    done, _ = crew.ray.wait([ref], timeout=PATIENCE)
+    if not done:
+        crew.dismiss(member)
+        raise Failed(f"No actor has begun on node {node} after {PATIENCE:g} seconds: is it busy with something else?")
+    crew.advance(ref)
+
+
+def _tell_data(member: Member, supply: Supply) -> Iterator[Finding]:
+    """Say which versions and data an actor has found."""
+    versions = ", ".join(f"{name} {one}" for name, one in member.told["versions"].items() if name != "source")
+    yield Finding(True, f"Node {member} has the same versions as this machine: {versions}.")
+    lacking = sum(facts.nbytes for facts in supply.lacking(member.told["arrays"]))
+    found = supply.nbytes - lacking
+    text = f"Node {member} has found {_size(found)} of the data at their path, with the right checksum" if found else ""
+    if lacking:
+        disk = member.told["disk"]
+        sent = f"{_size(lacking)} of the data are sent to node {member} once a run, where {_size(disk)} are free"
+        yield Finding(lacking < disk, f"{text}; {sent}." if text else f"{sent}.")
+    else:
+        yield Finding(True, f"{text}; nothing has to be sent.")
+
+
+def _dry_step(crew: Crew, member: Member, order: Order, message: Tensors) -> tuple[float, int, str]:
+    """Let a client train on a node: seconds, bytes of memory at most, and a hash of all that came of it."""
+    header = {"verb": "train", "order": list(order), "message": 1, "own": False}
+    start = time.perf_counter()
+    try:
+        content = crew.ray.get(member.handle.act.remote(pack(header), pack({}, message)), timeout=PATIENCE)
+        peak = json.loads(crew.ray.get(member.handle.facts.remote()))["peak"]
+    except crew.ray.exceptions.RayError as error:
+        raise Failed(f"The dry step on node {member} failed: {reason(error)}.") from error
+    seconds = time.perf_counter() - start
+    told, tensors, file = unpack(content)
+    if "error" in told:
+        raise_error(told | {"text": f"The dry step on node {member} failed: {told.get('text')}"})
+    return seconds, int(peak), hashlib.sha256(encode(tensors) + file).hexdigest()
+
+
+def _bits_here(task: Task, population: SimulatedPopulation, order: Order, message: Tensors) -> str:
+    """Take the same step in this process."""
+    with Scratch() as scratch, one_thread():
+        store = FolderStore(scratch.folder, KEY)
+        reply = Host(task, population, store).train(order, message)
+        return hashlib.sha256(encode(reply.message) + store.copy_out(order.id, order.round)).hexdigest()
+
+
+def _compare(bits: dict[str, str]) -> Iterator[Finding]:
+    """Say whether all machines compute the same."""
+    here, *_ = bits.values()
+    others = [place for place, one in bits.items() if one != here]
+    if others:
+        yield Finding(
+            False,
+            f"The dry step has other bits on {', '.join(others)} than on this machine, perhaps because of another "
+            "processor: results would depend on where a client is.",
+        )
+    elif len(bits) > 1:
+        yield Finding(True, "The dry step has the same bits on all of these nodes and on this machine.")
+
+
+def _count(number: float, what: str) -> str:
+    return f"{number:g} {what}" if number == 1 else f"{number:g} {what}s"
+
+
+def _size(nbytes: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if nbytes < 1000:
+            return f"{nbytes:.3g} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.3g} GB"

@@ -1,0 +1,174 @@
+"""Orders on their way: given to actors with all that is lacking there, heard of, and asked again of others.
+
+The driver knows who holds which state, and sends one along only where it is lacking. What an actor that is lost still
+owed is asked of the others, from the states that the last committed round has left: the round goes on, with the same
+bits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from protonorm.core.task import ByClient, Lost, Messages, Order, message_for
+from protonorm.engines.processes.wire import BadFrame, raise_error
+from protonorm.engines.ray.cluster import reason
+from protonorm.engines.ray.crew import START, Crew, Member
+from protonorm.engines.ray.frames import pack, unpack
+from protonorm.engines.ray.placement import Placement
+from protonorm.errors import Failed
+from protonorm.runs.states import FolderStore
+from protonorm.tensors import Tensors
+
+Answer = TypeVar("Answer")
+Make = Callable[[int, dict[str, Any], Tensors], Answer]  # from a client's number and what came of it to an answer
+
+TRIES = 2  # times that a client may be at work in an actor that is lost, before it counts as lost itself
+
+
+class Owed(NamedTuple):
+    """An order that is not answered yet, and who has it."""
+
+    member: Member
+    order: Order
+
+
+class Call(NamedTuple, Generic[Answer]):
+    """One call of a verb: what is asked, and until when an answer counts."""
+
+    header: dict[str, Any]
+    messages: Messages
+    make: Make[Answer]
+    deadline: float | None
+    end: float | None  # of the clock
+
+
+class Orders:
+    """The orders of one call at a time."""
+
+    def __init__(self, crew: Crew, placement: Placement, store: FolderStore) -> None:
+        self._crew, self._placement, self._store, self._ray = crew, placement, store, crew.ray
+        self.owed: dict[Any, Owed] = {}  # by what Ray is waited for, in the order of asking
+        self._stranded: list[Order] = []  # orders for which there is no actor at the moment
+        self._died: Counter[int] = Counter()  # by client: actors that were lost while it was at work
+        self._said: tuple[Messages | None, int, Any] = None, 0, b""  # the last message, its number, and what Ray has
+
+    def give(self, call: Call[Any], order: Order) -> None:
+        """Give an order to the actor that has the client, with all that is lacking there."""
+        loads = Counter(dict.fromkeys(self._crew.members, 0))
+        loads.update(owed.member.number for owed in self.owed.values())
+        if not loads:
+            self._stranded.append(order)
+            return
+        member = self._crew.members[self._placement.actor_of(order.id, loads)]
+        file = b""
+        if order.trained and order.trained not in member.holds.get(order.id, ()):
+            file = self._store.copy_out(order.id, order.trained)
+            member.holds.setdefault(order.id, set()).add(order.trained)
+        alone = isinstance(call.messages, ByClient)
+        number, message = (0, b"") if alone else self._message(member, call.messages)
+        header = call.header | {"order": list(order), "message": number, "own": alone}
+        own = message_for(call.messages, order.id) if alone else None
+        self.owed[member.handle.act.remote(pack(header, own, file), message)] = Owed(member, order)
+
+    def hear(self, call: Call[Answer]) -> dict[int, Answer | Lost]:
+        """Wait for the next answer; who is late is lost, and an actor that is lost is replaced."""
+        waited = [*self.owed, *self._crew.coming]
+        if not waited:
+            return self._give_up("no actor is left, and none can be started")
+        left = None if self.owed else START  # Ray tells of an actor that is gone
+        if call.end is not None:
+            left = max(0.0, call.end - time.monotonic())
+        done, _ = self._ray.wait(waited, timeout=left)
+        if not done:
+            late = f"it had not replied after {call.deadline:g} seconds" if call.deadline is not None else ""
+            return self._give_up(late or f"no actor has begun after {START:g} seconds")
+        if done[0] in self._crew.coming:
+            self._welcome(call, done[0])
+            return {}
+        return self._take(call, done[0])
+
+    def drop(self) -> None:
+        """Wait for no answer any more; what an actor has not begun, it need not begin."""
+        for ref, owed in self.owed.items():
+            self._ray.cancel(ref)
+            owed.member.message = 0  # the message may have come along with what is cancelled
+        self.owed, self._stranded, self._died = {}, [], Counter()
+
+    def _message(self, member: Member, message: Messages) -> tuple[int, Any]:
+        """Number what the server says, and give it to those actors that have not heard it; a node gets it once."""
+        before, number, ref = self._said
+        if before is not message:
+            assert not isinstance(message, ByClient)
+            number, ref = number + 1, self._ray.put(pack({}, message))
+            self._said = message, number, ref
+        if member.message == number:
+            return number, b""
+        member.message = number
+        return number, ref
+
+    def _take(self, call: Call[Answer], ref: Any) -> dict[int, Answer | Lost]:
+        """Take in what an actor has sent; one whose answer nobody can use is as good as lost."""
+        member, order = self.owed[ref]
+        try:
+            header, tensors, file = unpack(self._ray.get(ref))
+            if "error" not in header and "lacks" not in header:
+                answer = call.make(order.id, header, tensors)
+                self._keep(member, order, file)
+                self._placement.note(order.id, float(header["seconds"]))
+                del self.owed[ref]
+                return {order.id: answer}
+        except self._ray.exceptions.RayTaskError as error:
+            raise Failed(f"An actor on node {member} failed: {error}") from error
+        except self._ray.exceptions.RayError as error:
+            return self._lose(call, member, reason(error))
+        except (BadFrame, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            return self._lose(call, member, f"it sent what nobody can use ({error})")
+        del self.owed[ref]
+        if "error" in header:
+            if header["error"] == "file":
+                header["text"] = f"{header.get('text')} (on node {member})"
+            raise_error(header)
+        member.message = 0  # it has lost something, or a call that brought it was cancelled
+        member.holds.pop(order.id, None)
+        self.give(call, order)
+        return {}
+
+    def _keep(self, member: Member, order: Order, file: bytes) -> None:
+        """Keep a new state in the run's folder, before anybody hears of the reply."""
+        if file:
+            self._store.copy_in(order.id, order.round, file)
+            member.holds.setdefault(order.id, set()).add(order.round)
+        self._crew.losses = 0
+
+    def _lose(self, call: Call[Any], member: Member, why: str) -> dict[int, Any]:
+        """Ask the others for what an actor that is lost still owed, and hire a new one.
+
+        The client that was at work in two such actors counts as lost itself: it may be what ends them.
+        """
+        owed = [one.order for one in self.owed.values() if one.member is member]
+        self.owed = {ref: one for ref, one in self.owed.items() if one.member is not member}
+        self._crew.lose(member)
+        first, lost = owed[0].id, dict[int, Any]()
+        self._died[first] += 1
+        if self._died[first] >= TRIES:
+            lost[first] = Lost(first, f"{TRIES} actors ended while it was at work, the last on node {member}: {why}")
+        for order in owed[len(lost) :]:
+            self.give(call, order)
+        return lost
+
+    def _welcome(self, call: Call[Any], ref: Any) -> None:
+        """Let an actor that was hired begin; one that is of no use is given up, and another one hired."""
+        member = self._crew.try_advance(ref)
+        if member:
+            stranded, self._stranded = self._stranded, []
+            for order in stranded:
+                self.give(call, order)
+
+    def _give_up(self, why: str) -> dict[int, Any]:
+        """Lose all that is still owed."""
+        late = [*(owed.order for owed in self.owed.values()), *self._stranded]
+        self.drop()
+        return {order.id: Lost(order.id, why) for order in late}

@@ -1,0 +1,56 @@
+"""Servers fold replies one by one: however many there are, no more than a few are alive at a time."""
+
+import weakref
+
+import pytest
+
+from protonorm.algorithms import ALGORITHMS
+from protonorm.core import SERVER, seeded
+from protonorm.federation.rounds import Replies, _messages
+from protonorm.session.build import build
+from tests.contract.playing import played, same
+from tests.support import spiral
+
+STACKING = {"fedtgp", "fedgh"}  # their servers train on all prototypes of a round
+MANY = 40
+
+
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+def test_no_server_holds_more_replies_than_its_method_needs(algorithm):
+    """Of forty replies, made as they are asked for, at most the first, the last and the next one are there."""
+    task, population = build(spiral(algorithm=algorithm))
+    seen = played(task, population, 1)
+    said = list(seen["replies"].values())
+    alive, most = [], 0
+
+    def arriving():
+        nonlocal most
+        for number in range(MANY):
+            reply = said[number % len(said)]
+            message = {name: value.clone() for name, value in reply.message.items()}
+            alive.append(weakref.ref(next(iter(message.values()), reply)))
+            most = max(most, sum(one() is not None for one in alive)) if message else 0
+            yield reply._replace(message=message)
+            del message
+
+    replies = Replies()
+    with seeded(task.seed, 2, SERVER):
+        task.algorithm.aggregate(
+            task.server(2), seen["step"].state, (one.message for one in _messages(task, arriving(), replies, 1))
+        )
+    assert len(replies.ids) == MANY or algorithm == "local"
+    assert most <= (MANY if algorithm in STACKING else 3)
+
+
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+def test_replies_are_summed_in_the_order_in_which_they_come(algorithm):
+    """A list and an iterator that is read once give the same bits."""
+    task, population = build(spiral(algorithm=algorithm))
+    seen = played(task, population, 1)
+    messages = [reply.message for reply in seen["replies"].values()]
+    steps = []
+    for replies in (iter(messages), (dict(one) for one in messages)):
+        with seeded(task.seed, 2, SERVER):
+            steps.append(task.algorithm.aggregate(task.server(2), seen["step"].state, replies))
+    assert same(steps[0].state, steps[1].state)
+    assert same(steps[0].message, steps[1].message)

@@ -1,0 +1,114 @@
+"""Which engine is meant, what actors get, and what is refused in a sentence before anything begins."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from protonorm.engines import choice
+from protonorm.engines.choice import read_engine
+from protonorm.engines.ray import cluster
+from protonorm.engines.ray.placement import Placement
+from protonorm.engines.ray.settings import ActorSettings
+from tests.support import run, spiral
+
+
+def test_settings_stand_behind_the_name():
+    assert read_engine("serial") == ("serial", {})
+    assert read_engine("ray") == ("ray", {})
+    assert read_engine("ray:num_gpus=0.5,num_cpus=2") == ("ray", {"num_gpus": 0.5, "num_cpus": 2.0})
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("rey", "Unknown engine 'rey'; did you mean 'ray'"),
+        ("serial:num_cpus=1", "the engine serial has no settings"),
+        ("ray:num_cpus", "'num_cpus' in 'ray:num_cpus' is refused: expected field=value"),
+        ("ray:", "expected field=value"),
+        ("ray:cpus=1", "The engine ray has no setting 'ray:cpus'; did you mean 'num_cpus'"),
+        ("ray:num_cpus=-1", "num_cpus=-1"),
+        ("ray:num_cpus=many", "num_cpus='many'"),
+        ("ray:num_gpus=1.5", "num_gpus=1.5 is refused: above 1 expected a whole number of GPUs"),
+        ("ray:num_cpus=0", "num_cpus=0 is refused where num_gpus is 0 too"),
+    ],
+)
+def test_what_is_no_engine_is_refused_in_a_sentence(word, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        read_engine(word)
+
+
+def test_without_ray_a_sentence_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setattr(choice, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"not installed: pip install 'protonorm\[ray\]'"):
+        run(spiral(), tmp_path, engine="ray")
+    assert not list(tmp_path.iterdir())
+
+
+def test_actors_are_counted_by_what_each_gets():
+    """Of 4 cores and 2 GPUs: 4 with a core each; 2 with 2 cores each; 4 with half a GPU and a core; 1 with 2 GPUs."""
+    assert ActorSettings().fit(4, 2) == 4
+    assert ActorSettings(num_cpus=2).fit(4, 2) == 2
+    assert ActorSettings(num_gpus=0.5).fit(4, 2) == 4
+    assert ActorSettings(num_gpus=0.5, num_cpus=0.1).fit(4, 2) == 4
+    assert ActorSettings(num_gpus=2).fit(4, 2) == 1
+    assert ActorSettings(num_gpus=1).fit(4, 0) == 0
+    with pytest.raises(ValueError, match="device=cuda is refused on Ray where actors have no GPU"):
+        ActorSettings().check_device("cuda")
+    ActorSettings(num_gpus=1).check_device("cuda")
+    ActorSettings().check_device("cpu")
+
+
+def test_clients_are_placed_by_cost_stay_and_leave_an_actor_that_is_gone():
+    """Samples 5, 4, 3, 3: the first goes to actor 7, then 4 to 9, 3 to 9 (4 < 5), 3 to 7 (5 < 7): as told by hand."""
+    found = Placement([3, 5, 4, 3], 1)
+    found.balance(range(4), [7, 9])
+    loads = {7: 0, 9: 0}
+    assert [found.actor_of(id, loads) for id in range(4)] == [9, 7, 9, 7]
+    assert found.actor_of(1, {9: 3, 11: 2}) == 11  # to whom least was given
+    assert found.actor_of(0, {9: 3, 11: 2}) == 9
+    for id, seconds in ((0, 1.0), (1, 8.0), (2, 1.0), (3, 1.0)):
+        found.note(id, seconds)
+    found.commit(range(4))
+    found.balance(range(4), [9, 11])  # 8 seconds on the one; so client 3, whose actor is gone, goes to the other
+    assert [found.actor_of(id, {9: 0, 11: 0}) for id in range(4)] == [9, 11, 9, 9]
+
+
+def test_who_takes_part_later_is_placed_beside_those_who_are_there():
+    """Four clients of 4 samples on two actors; two new ones of 4 go to one each, and nobody moves."""
+    found = Placement([4] * 6, 1)
+    found.balance(range(4), [1, 2])
+    before = [found.actor_of(id, {1: 0, 2: 0}) for id in range(4)]
+    found.balance(range(6), [1, 2])
+    assert [found.actor_of(id, {1: 0, 2: 0}) for id in range(4)] == before
+    assert sorted(found.actor_of(id, {1: 0, 2: 0}) for id in (4, 5)) == [1, 2]
+
+
+def test_an_address_that_is_of_no_use_is_refused(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "ray://head:10001")
+    with pytest.raises(ValueError, match="start the command on a machine of the cluster"):
+        cluster.connect(1)
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(ValueError, match="needs Linux or macOS"):
+        cluster.connect(1)
+
+
+def test_sockets_have_room_in_the_temporary_folder(monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", "/var/folders/" + "x" * 40)
+    assert str(cluster.short_folder()) == "/tmp"
+    monkeypatch.setattr("tempfile.tempdir", "/scratch")
+    assert str(cluster.short_folder()) == "/scratch"
+    assert (
+        cluster.SOCKETS + len("/protonorm-abcdefgh/session_2026-11-16_13-33-36_719088_4194304/sockets/plasma_store")
+        == 107
+    )
+
+
+def test_ray_is_imported_by_nobody_who_does_not_ask_for_it():
+    code = (
+        "import sys, protonorm.engines.choice, protonorm.session.running, protonorm.cli.app; "
+        "import protonorm.engines.ray.engine, protonorm.engines.ray.check; "
+        "protonorm.engines.choice.read_engine('ray'); sys.exit('ray' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
