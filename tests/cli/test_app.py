@@ -156,7 +156,7 @@ def test_compare_shows_a_method_that_diverged(call):
     [
         (["compare", "protonrom"], "did you mean 'protonorm'"),
         (["compare", "rounds=2"], "no method"),
-        (["compare", "protonorm", "algorithm=fedproto"], "words of their own"),
+        (["compare", "protonorm", "algorithm=fedproto"], "Give methods by themselves"),
         (["compare", "protonorm:gamma"], "expected field=value"),
         (["report", "nothing"], "There is no run 'nothing'"),
         (["export", "nothing", "here", "--client", "0"], "There is no run 'nothing'"),

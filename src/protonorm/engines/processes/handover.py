@@ -55,6 +55,7 @@ def hand_over(task: Task, population: SimulatedPopulation, folder: Path) -> dict
         "shared_network": _tell_recipe(task.shared_network) if isinstance(task.shared_network, Recipe) else None,
         "networks": [_tell_recipe(recipe) for recipe in population.networks],
         "training": asdict(population.training),
+        "client_names": population.client_names,
     }
 
 
@@ -76,7 +77,8 @@ def take_over(told: dict[str, Any]) -> tuple[Task, SimulatedPopulation]:
         name: tuple(value) if isinstance(value, list) else value for name, value in told["training"].items()
     }
     training["lr_schedule"] = LrSchedule(**training["lr_schedule"])
-    return task, SimulatedPopulation(task, dataset, Parts(index, cuts), networks, Training(**training))
+    parts, names = Parts(index, cuts), told["client_names"]
+    return task, SimulatedPopulation(task, dataset, parts, networks, Training(**training), names)
 
 
 def place(array: NDArray[Any], path: Path) -> dict[str, Any]:
