@@ -188,12 +188,19 @@ def test_a_round_that_nobody_finishes_in_time_has_code_1(call):
 
 def test_ctrl_c_stops_cleanly_says_how_to_resume_and_has_code_130(tmp_path):
     words = [sys.executable, "-m", "protonorm", "run", *SMALL, "rounds=100000", "--out", str(tmp_path)]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background may have it ignored
+    try:
+        process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("*/server.safetensors")) and time.monotonic() < deadline:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
-    _, text = process.communicate(timeout=60)
+    try:
+        _, text = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "the same command goes on from there" in text
     assert "Traceback" not in text
