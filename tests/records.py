@@ -7,9 +7,10 @@ import numpy as np
 import torch
 
 from protonorm.runs.accuracy import accuracy_of
+from protonorm.runs.checkpoint import Checkpoint
 from protonorm.runs.reader import Population, Run, read_run
 from protonorm.runs.schema import FORMAT, Accuracy, Distances, RunInfo, Traffic
-from protonorm.runs.writer import Checkpoint, RoundOutcome, RunWriter
+from protonorm.runs.writer import RoundOutcome, RunWriter
 
 METHOD = {"name": "protonorm", "lam": 1.0, "gamma": 100.0}
 RULES = ["global", "logits"]

@@ -24,6 +24,7 @@ formulas of papers leave out.
 The *numbers by schema* are those of a round in which everybody takes part and the server knows all K' classes, up and
 down together over all clients. The *numbers measured* were counted from the messages of the second round of
 
+<!-- test: algorithm=fedproto dataset.samples=200 clients=4 -->
 ```bash
 protonorm run algorithm=… dataset=fashion models=plain clients=20 rounds=2
 ```

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from protonorm.geometry.alignment import Alignment, Schedule, align
     from protonorm.inference.loading import load_client
     from protonorm.inference.trained import TrainedClient
+    from protonorm.models.normalise import Normalise
     from protonorm.models.split import split
     from protonorm.runs.reader import Run, read_run
     from protonorm.session.comparing import compare
@@ -50,6 +51,7 @@ _PLACES = {
     "Diverged": "errors",
     "Experiment": "config.experiment",
     "Field": "core",
+    "Normalise": "models.normalise",
     "Result": "session.result",
     "Run": "runs.reader",
     "Schedule": "geometry.alignment",
@@ -91,6 +93,7 @@ __all__ = [
     "Field",
     "LGFedAvg",
     "Local",
+    "Normalise",
     "ProtoNorm",
     "Result",
     "Run",

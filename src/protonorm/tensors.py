@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from protonorm.files import BLANK, damaged, read_sealed, replace, seal
 
-Tensors = dict[str, Tensor]  # names like "model.head.weight"
+Tensors = dict[str, Tensor]  # a state or a message: a flat dict; names are like "model.head.weight"
 
 
 def prefixed(name: str, tensors: Mapping[str, Tensor]) -> Tensors:
@@ -32,12 +33,17 @@ def snapshot(name: str, module: nn.Module) -> Tensors:
     return {f"{name}.{key}": value.detach().cpu().clone() for key, value in module.state_dict().items()}
 
 
-def restore(name: str, module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Put what `snapshot` copied back into a module, or say that it does not fit."""
+def restore(name: str, module: nn.Module, tensors: Mapping[str, Tensor], whose: str | None = None) -> None:
+    """Put what `snapshot` copied back into a module, or say that it does not fit.
+
+    A few layers ask for the version of the weights they get: it is their own.
+    """
+    held = OrderedDict(under(tensors, name))
+    held._metadata = {place: {"version": part._version} for place, part in module.named_modules()}  # type: ignore[attr-defined]
     try:
-        module.load_state_dict(under(tensors, name))
+        module.load_state_dict(held)
     except RuntimeError as error:
-        raise ValueError(f"The weights of the {name} do not fit the network: {error}") from error
+        raise ValueError(f"The weights of {whose or f'the {name}'} do not fit the network: {error}") from error
 
 
 def numbers(tensors: Mapping[str, Tensor]) -> int:

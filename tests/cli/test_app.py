@@ -156,7 +156,7 @@ def test_compare_shows_a_method_that_diverged(call):
     [
         (["compare", "protonrom"], "did you mean 'protonorm'"),
         (["compare", "rounds=2"], "no method"),
-        (["compare", "protonorm", "algorithm=fedproto"], "words of their own"),
+        (["compare", "protonorm", "algorithm=fedproto"], "Give methods by themselves"),
         (["compare", "protonorm:gamma"], "expected field=value"),
         (["report", "nothing"], "There is no run 'nothing'"),
         (["export", "nothing", "here", "--client", "0"], "There is no run 'nothing'"),
@@ -188,12 +188,19 @@ def test_a_round_that_nobody_finishes_in_time_has_code_1(call):
 
 def test_ctrl_c_stops_cleanly_says_how_to_resume_and_has_code_130(tmp_path):
     words = [sys.executable, "-m", "protonorm", "run", *SMALL, "rounds=100000", "--out", str(tmp_path)]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background may have it ignored
+    try:
+        process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("*/server.safetensors")) and time.monotonic() < deadline:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
-    _, text = process.communicate(timeout=60)
+    try:
+        _, text = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "the same command goes on from there" in text
     assert "Traceback" not in text

@@ -9,8 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from protonorm.cli.app import app
-from protonorm.cli.compare import beside_controls
-from protonorm.config.methods import experiments_of
+from protonorm.config.methods import beside_controls, experiments_of
 from protonorm.inference.loading import load_from_run
 from protonorm.runs.reader import read_run
 from protonorm.session import running

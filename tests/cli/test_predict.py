@@ -2,8 +2,6 @@
 
 import csv
 import json
-from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -156,26 +154,6 @@ def test_clients_by_name(trained, album, tmp_path):
     assert "did you mean 'berlin'" in call("predict", trained.run.folder, album, "--client", "berlim", code=2).stderr
     asked = call("predict", trained.run.folder, album, code=2).stderr
     assert "--client takes one of berlin, rome, oslo, paris, or its number" in asked
-
-
-def test_the_commands_of_the_documentation(trained, album, tmp_path, monkeypatch):
-    """As printed, but for the name of the run; ONNX where it is installed."""
-    page = (Path(__file__).parents[2] / "docs" / "predict.md").read_text(encoding="utf-8")
-    lines = page.split("```bash\n")[1].split("```")[0].splitlines()
-    album.rename(tmp_path / "pictures")
-    for name, other in (("1.png", "picture.png"), ("2.png", "another.jpg")):
-        Image.open(tmp_path / "pictures" / name).save(tmp_path / other)
-    monkeypatch.chdir(tmp_path)
-    for line in lines:
-        program, *words = line.replace("RUN", trained.run.folder.name).split()
-        assert program == "protonorm"
-        if find_spec("onnxscript") is None:
-            words = [word for word in words if word != "--onnx"]
-        out = ["--out", str(trained.run.folder.parent)]
-        call(*words, *(out if trained.run.folder.name in words else []))
-    assert len(lines) == 4
-    assert len((tmp_path / "answers.csv").read_text().splitlines()) == 5
-    assert json.loads((tmp_path / "client3" / "client.json").read_text())["name"] == "paris"
 
 
 def test_an_exported_graph(trained, album, tmp_path):

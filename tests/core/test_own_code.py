@@ -5,6 +5,7 @@ from typer.testing import CliRunner
 
 from protonorm.cli.app import app
 from protonorm.core.own_code import VARIABLE, load_file, load_own, without_own_code
+from protonorm.core.own_text import fingerprint
 from tests.support import run, spiral
 
 TRAP = """
@@ -134,3 +135,16 @@ def test_no_command_executes_a_forbidden_file(trap, tmp_path, monkeypatch, words
 def test_without_the_option_the_file_is_executed(trap):
     CliRunner().invoke(app, ["run", f"tracker={trap}:Mine"])
     assert trap.with_suffix(".ran").exists()
+
+
+def test_a_file_that_was_edited_is_imported_anew(tmp_path):
+    """Else a run would have the key of the new text and the results of the old one."""
+    file = tmp_path / "edited.py"
+    file.write_text("def width():\n    return 8\n")
+    before = load_own(f"{file}:width", "network")
+    assert load_own(f"{file}:width", "network") is before
+    seen = fingerprint(before)
+    file.write_text("def width():\n    return 9\n")
+    after = load_own(f"{file}:width", "network")
+    assert (before(), after()) == (8, 9)
+    assert fingerprint(after) != seen

@@ -84,3 +84,22 @@ def test_all_finite_agrees_with_torch(values):
 def test_weights_that_no_mean_can_have_are_refused(weight):
     with pytest.raises(ValueError, match="finite and above zero"):
         tensors.weighted_mean([(1.0, {"w": torch.ones(1)}), (weight, {"w": torch.ones(1)})])
+
+
+class Versioned(torch.nn.Linear):
+    """A layer that asks for the version of its weights, as some of torchvision's do."""
+
+    _version = 2
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *others):
+        if local_metadata.get("version") != 2:
+            raise ValueError("which version?")
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *others)
+
+
+def test_weights_go_back_into_layers_that_ask_for_their_version():
+    network, other = torch.nn.Sequential(Versioned(2, 2)), torch.nn.Sequential(Versioned(2, 2))
+    tensors.restore("model", other, tensors.snapshot("model", network))
+    assert torch.equal(other[0].weight, network[0].weight)
+    with pytest.raises(ValueError, match="The weights of the model do not fit the network"):
+        tensors.restore("model", other, {})

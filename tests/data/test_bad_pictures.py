@@ -43,7 +43,7 @@ def test_all_bad_pictures_are_named_at_once(pets):
     with pytest.raises(ValueError, match="^3 of 9 pictures cannot be used:\n") as refused:
         Folder(pets, size=8).load()
     _, *listed, advice = str(refused.value).split("\n")
-    assert advice == "dataset.skip_bad=true goes on without them."
+    assert advice == "--skip-bad, or dataset.skip_bad=true, goes on without them."
     assert len(listed) == 3
     assert f"{pets / 'cat' / '0.png'} is not a picture" in listed[0]
     assert f"{pets / 'dog' / '2b.png'} cannot be read" in listed[1]
@@ -114,7 +114,7 @@ def test_every_client_must_have_one(tmp_path):
     for owner, kind in (("north", "a"), ("north", "b"), ("south", "a")):
         draw(tmp_path / "set" / owner / kind / "1.png")
     cut(tmp_path / "set" / "north" / "a" / "2.png")
-    with pytest.raises(ValueError, match=r"1 of 4 pictures(.*\n)+dataset\.skip_bad"):
+    with pytest.raises(ValueError, match=r"1 of 4 pictures(.*\n)+--skip-bad, or dataset\.skip_bad"):
         Clients(tmp_path / "set", size=8).load()
     with pytest.warns(UserWarning, match="1 of 4"):
         data = Clients(tmp_path / "set", size=8, skip_bad=True).load()

@@ -12,7 +12,6 @@ import pytest
 from PIL import Image
 
 import protonorm as pn
-from protonorm.core.progress import listening
 from protonorm.data.access import require_file
 from protonorm.data.own.datasets import Clients, Folder, Npz
 from protonorm.data.own.folders import sort_by_name
@@ -32,8 +31,10 @@ def pipe(path):
 
 
 def link_to_pipe(path):
-    os.mkfifo(path.with_name("pipe"))
-    path.symlink_to("pipe")
+    """The pipe itself lies elsewhere, so that it is not counted as something beside the pictures."""
+    place = Path(tempfile.mkdtemp(dir=path.parents[3])) / "pipe"
+    os.mkfifo(place)
+    path.symlink_to(place)
 
 
 def listening_socket(path):
@@ -156,12 +157,14 @@ def test_other_things_beside_pictures_are_never_opened(pets):
     pipe(pets / "cat" / "notes.txt")
     (pets / "dog" / "endless").symlink_to("/dev/zero")
     (pets / "loop").symlink_to("loop")
-    assert len(Folder(pets).load().labels) == 2
+    with pytest.warns(UserWarning, match="left out: 1 .txt, 3 without an ending"):
+        assert len(Folder(pets).load().labels) == 2
     shutil.copytree(pets / "cat", pets.parent / "clients" / "one" / "cat", ignore=lambda *_: ["notes.txt"])
     shutil.copytree(pets / "cat", pets.parent / "clients" / "one" / "dog", ignore=lambda *_: ["notes.txt"])
     pipe(pets.parent / "clients" / "one" / "cat" / "notes.txt")
     (pets.parent / "clients" / "one" / "cat" / "up").symlink_to("..")
-    assert Clients(pets.parent / "clients").load().clients == 1
+    with pytest.warns(UserWarning, match="left out"):
+        assert Clients(pets.parent / "clients").load().clients == 1
 
 
 def test_folders_that_hold_themselves(pets):
@@ -283,9 +286,9 @@ def test_owners_that_no_memory_would_hold():
         pn.Dataset("mine", inputs, labels, ("a", "b"), np.array([0, 1, 10**15]))
 
 
-def test_reading_stops_before_any_pixel_if_a_picture_is_no_file(pets):
+def test_a_picture_that_is_no_file_is_listed_with_the_others_that_are_bad(pets):
+    """All are looked at before anything is refused; the pipe would wait for ever if it were opened."""
     pipe(pets / "dog" / "2.png")
-    events = []
-    with listening(lambda *event: events.append(event)), pytest.raises(ValueError, match="is a pipe"):
+    (pets / "dog" / "3.png").write_bytes(b"no picture")
+    with pytest.raises(ValueError, match=r"(?s)2\.png.* is a pipe.*3\.png"):
         Folder(pets).load()
-    assert events == []

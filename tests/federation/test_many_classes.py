@@ -15,7 +15,8 @@ from protonorm.core import SERVER, seeded
 from protonorm.core.task import Task
 from protonorm.federation.evaluation import prototype_shape
 from protonorm.geometry.alignment import Schedule
-from protonorm.runs.writer import Checkpoint, RunWriter
+from protonorm.runs.checkpoint import Checkpoint
+from protonorm.runs.writer import RunWriter
 from tests.runs.records import describe, outcome
 
 torch.set_num_threads(1)

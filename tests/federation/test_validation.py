@@ -7,7 +7,8 @@ import torch
 import protonorm as pn
 from protonorm.federation.client import count_answers
 from protonorm.runs.accuracy import balanced_accuracy, calibration_error, macro_f1
-from protonorm.runs.reader import choose_round, has_stopped, read_run
+from protonorm.runs.choice import choose_round, has_stopped
+from protonorm.runs.reader import read_run
 from protonorm.runs.states import stray_states
 from protonorm.session.build import build
 from tests.contract.playing import outcome, same

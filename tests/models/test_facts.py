@@ -20,7 +20,7 @@ def narrow(shape, feature_dim, num_classes):
 def test_facts_by_hand():
     """Cut to d = 8 and K = 3: a head of 8 · 3 + 3 parameters; 6 · 4 + 8 · 3 multiplications in all."""
     facts = examine(shifted, (6,), 8, 3)
-    assert facts.network.endswith("test_facts:shifted")
+    assert facts.network.endswith("test_facts.py:shifted")
     assert (facts.layer, facts.width, facts.feature_dim) == ("2", 4, 8)
     assert (facts.base, facts.head, facts.macs) == (28, 27, 48)
     assert -1 <= facts.smallest < 0

@@ -177,6 +177,7 @@ def test_the_keyboard_reads_gains_and_the_legend_hides_networks(visit):
     page.locator('[data-gains="local"] .key', has_text="b").click()
     assert chart.locator(".mark").count() == 3
     chart.locator("summary").click()
+    chart.locator("tbody tr").first.wait_for()  # the table is made a moment after it is opened
     assert chart.locator("tbody tr").count() == 6
 
 

@@ -6,6 +6,7 @@ from protonorm.report.figures import accuracy_curves, heat_map, save_figure
 from protonorm.report.palette import LIGHT
 from protonorm.report.paper_figures import convergence, distance_curves, first_distances, heat_maps, margin_panels
 from protonorm.report.spiral_figures import Star, stars, toy_data
+from protonorm.report.style import save
 from tests.records import hundred, made
 from tests.report.pages import runs_of
 from tests.support import run, spiral
@@ -100,9 +101,36 @@ def test_twenty_methods_are_drawn_in_twenty_ways(tmp_path):
     assert len({(line.get_marker(), line.get_markerfacecolor() == "white") for line in lines}) == 20
     assert len({str(line._dash_pattern) for line in lines[:10]}) == 10
     assert len({line.get_markevery() for line in lines[:8]}) == 8
-    assert margin_panels({"x": {name: found[0] for name, found in runs.items()}}).axes
-    looks = convergence({name: found[0] for name, found in runs.items()}).axes[0].lines
-    assert len({(line.get_color(), line.get_linestyle()) for line in looks}) == 20
+
+
+def test_the_papers_figures_hold_twenty_methods(tmp_path):
+    """Warnings are errors: a legend of twenty names must leave room for the panels, and what lies on each other shows.
+
+    All curves are the same, so that the ring of the seventh method is the seventh round the first one's place.
+    """
+    names = [f"method {n} of twenty" for n in range(20)]
+    runs = dict.fromkeys(names, made(tmp_path / "few", classes=4, rounds=8))
+    many = dict.fromkeys(names, made(tmp_path / "many", classes=25, rounds=1))
+    curves, bars, sorted_ones = convergence(runs), margin_panels({"x": runs}), margin_panels({"x": many})
+    for name, figure in (("curves", curves), ("bars", bars), ("sorted", sorted_ones)):
+        assert len(save(figure, tmp_path / name, name, name)) == 2
+        panel, legend = figure.axes[0].get_window_extent(), figure.legends[0].get_window_extent()
+        assert panel.height > 0.8 * figure.dpi
+        assert 0 <= legend.x0 < legend.x1 <= figure.bbox.width
+    for figure in (curves, sorted_ones):
+        lines = [line for line in figure.axes[0].lines if line.get_label() in runs]
+        assert len({to_rgb(line.get_color()) for line in lines}) == 20
+        assert len({(line.get_marker(), line.get_markerfacecolor() == "white") for line in lines}) == 20
+        assert len({line.get_markevery() for line in lines[:8]}) == 8
+    assert len({to_rgb(bar.patches[0].get_facecolor()) for bar in bars.axes[0].containers}) == 20
+    sizes = [ring.get_markersize() for ring in curves.axes[1].lines[1::2]]
+    assert sizes[:7] == [4, 6, 8, 10, 12, 14, 16]
+
+
+def test_long_names_stand_below_each_other_in_a_legend(tmp_path):
+    short, long = ({f"{n}{name}": made(tmp_path / f"{n}{name}") for n in range(4)} for name in ("a", "b" * 40))
+    columns = [convergence(runs).legends[0]._ncols for runs in (short, long)]
+    assert columns == [2, 1]
 
 
 def test_rings_in_one_place_are_drawn_round_each_other(tmp_path):

@@ -13,10 +13,11 @@ from protonorm.reproduction.protocols import PROTOCOLS
 from protonorm.reproduction.running import Reproduction
 from protonorm.reproduction.selection import select_cells
 from protonorm.reproduction.study import Study
+from protonorm.runs.checkpoint import Checkpoint
 from protonorm.runs.provenance import versions
 from protonorm.runs.reader import Population
 from protonorm.runs.schema import FORMAT, Accuracy, ExperimentInfo, InputInfo, RunInfo, Traffic
-from protonorm.runs.writer import Checkpoint, RoundOutcome, RunWriter
+from protonorm.runs.writer import RoundOutcome, RunWriter
 
 TINY = {
     "dataset": {"name": "spiral", "points": 20},

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from protonorm.runs.checkpoint import Checkpoint
 from protonorm.runs.provenance import versions
 from protonorm.runs.reader import Population
 from protonorm.runs.schema import FORMAT, Accuracy, Distances, ExperimentInfo, InputInfo, RunInfo, Traffic
-from protonorm.runs.writer import Checkpoint, RoundOutcome, RunWriter
+from protonorm.runs.writer import RoundOutcome, RunWriter
 
 CLASSES = ["cat", "dog", "emu"]
 COUNTS = Population(

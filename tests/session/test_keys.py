@@ -52,6 +52,12 @@ ALIKE = {
     "networks with commas": (["models=plain,dense"], {"models": ["plain", "dense"]}),
     "one network": (["models=plain"], {"models": ("plain",)}),
     "a family in a list": (["models=[light]"], {"models": ["light"]}),
+    "the networks of a family": (
+        ["models=light"],
+        {"models": ["plain", "residual", "depthwise", "dense"], "feature_dim": 128},
+    ),
+    "the one network of a family": (["models=cnn"], {"models": "cnn4"}),
+    "a family's networks, wider": (["models=plain,residual,depthwise,dense"], {"models": "light", "feature_dim": 512}),
     "data": (["dataset=spiral", "dataset.points=60"], {"dataset": Spiral(points=60)}),
     "fewer data": (["dataset.samples=100"], {"dataset": Fashion(samples=100)}),
     "a partition": (["partition=iid", "partition.seed=2"], {"partition": IID(seed=2)}),
@@ -74,6 +80,20 @@ def by_words(words):
 @pytest.mark.parametrize(("words", "settings"), ALIKE.values(), ids=ALIKE)
 def test_words_and_objects_give_one_key(words, settings):
     assert by_words(words).key == pn.Experiment(**settings).key
+
+
+def test_networks_of_a_family_in_another_order_are_another_experiment():
+    """Client i takes number i mod n: the order decides who has which network."""
+    names = ["residual", "plain", "depthwise", "dense"]
+    assert pn.Experiment(models=names, feature_dim=128).key != pn.Experiment().key
+
+
+def test_networks_that_are_listed_keep_their_width():
+    """A list has d = 512 whether or not a family is of the same networks; a command that is written down says so."""
+    found = pn.Experiment(models=["plain", "residual", "depthwise", "dense"])
+    assert (found.models, found.feature_dim) == ("light", 512)
+    assert found.changed == {"feature_dim": 512}
+    assert pn.Experiment(**found.changed).key == found.key
 
 
 def test_a_comparison_and_a_run_give_one_key():

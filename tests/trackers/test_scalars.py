@@ -145,3 +145,23 @@ def test_the_majority_has_names_and_nobody_to_test_has_none(tmp_path):
     one = np.ones((4, 3), np.int64)
     nobody = Population(one, one, 0 * one)
     assert scalars.majority(made(tmp_path / "none", done=0, population=nobody)) == {}
+
+
+def test_clients_with_names_have_curves_of_their_own(tmp_path):
+    """Of 100 samples berlin has 40 right and paris 60 in the test part, 30 and 20 in validation; rome tests none."""
+    counts = hundred(3)._replace(test=np.array([[100], [100], [0]]))
+    right = {"tested": [[40, 60, 0]], "validated": [[30, 20, 50]]}
+    more = {"clients": 3, "classes": 1, "rounds": 1, "population": counts, **right}
+    named = made(tmp_path / "a", client_names=["berlin", "paris", "rome"], **more)
+    found = scalars.client_scalars(named, named.rounds[0])
+    tested = {"client/berlin/accuracy": 0.4, "client/paris/accuracy": 0.6}
+    validated = {f"client/{name}/validation": share for name, share in (("berlin", 0.3), ("paris", 0.2), ("rome", 0.5))}
+    assert found == pytest.approx(tested | validated)
+    numbered = made(tmp_path / "b", **more)
+    assert scalars.client_scalars(numbered, numbered.rounds[0]) == {}
+
+
+def test_very_many_clients_have_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(scalars, "MOST_CLIENTS", 1)
+    found = made(tmp_path / "a", clients=2, client_names=["berlin", "paris"])
+    assert scalars.client_scalars(found, found.rounds[-1]) == {}

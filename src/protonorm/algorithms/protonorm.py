@@ -47,7 +47,7 @@ class ProtoNorm(Algorithm):
     lam: NonNegative = 1.0  # λ, Eq. 4; the authors' code has 10
     gamma: Positive | None = None  # γ, Eq. 15; None takes the paper's value for the data set
     upscaling: bool = True  # PU; off is γ = 1
-    alignment: Literal["paper", "exact", "descent", "auto", "normalise", "none"] = "paper"
+    alignment: Literal["paper", "exact", "descent", "auto", "normalise", "none"] = "paper"  # PA: the solver
     # PA: Algorithm 1 or a better solver; "normalise" only brings prototypes to unit length, "none" leaves the average
     s: NonNegative = 0.0  # Riesz exponent; 0 is the paper's logarithmic energy, Eq. 10
     schedule: Schedule = DEFAULT_SCHEDULE  # how Algorithm 1 moves and stops: η, μ, T, ε, …

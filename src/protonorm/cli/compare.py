@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from protonorm.cli.console import page_width, print_json, reporting, say
-from protonorm.cli.options import EngineName, Json, NoOwnCode, Out, Workers, read_path
+from protonorm.cli.options import EngineName, Json, NoOwnCode, Out, SkipBad, Workers, read_path, with_skip_bad
 from protonorm.core.text import visible
 
 if TYPE_CHECKING:
-    from protonorm.config.experiment import Experiment
     from protonorm.runs.reader import Run
 
 Methods = Annotated[
@@ -59,6 +57,7 @@ def compare(
     workers: Workers = None,
     figures: Figures = None,
     solo: Solo = False,
+    skip_bad: SkipBad = False,
     as_json: Json = False,
     as_csv: Csv = False,
     latex: Latex = None,
@@ -73,24 +72,24 @@ def compare(
         from protonorm.analysis.seeds import csv_text
         from protonorm.analysis.summaries import headline, plain_run
         from protonorm.cli.run_tables import comparison_tables
-        from protonorm.cli.running import run_for_table
+        from protonorm.cli.running import check_engine, run_for_table
         from protonorm.cli.table_files import refuse_files, table_text, write_tables
-        from protonorm.config.methods import experiments_of, tracker_of
-        from protonorm.engines.choice import read_engine
+        from protonorm.config.methods import beside_controls, experiments_of, tracker_of
         from protonorm.report.page import write_page
         from protonorm.runs.layout import runs_root
+        from protonorm.session.comparison import comparison_key
         from protonorm.trackers.tracker import choose
 
         if sum(printed) > 1:
             raise ValueError("One of --json, --csv, --latex - and --markdown - can be printed, not several.")
         files = {ending: path for ending, path in ((".tex", latex), (".md", markdown)) if path and path != STDOUT}
         refuse_files(files)
-        if engine is not None:
-            read_engine(engine)
+        check_engine(engine)
+        words = with_skip_bad(words, skip_bad)
         tracker, experiments = choose(tracker_of(words)), experiments_of(words)
         if solo:
             experiments = beside_controls(experiments, experiments_of([*words, "control=solo"]))
-        folder = figures or comparison_folder(experiments, runs_root(out))
+        folder = figures or runs_root(out) / "comparisons" / comparison_key(experiments)
         refuse_to_overwrite(folder)
         found = {
             method: [run_for_table(one, out, engine, workers, tracker, quiet=quiet) for one in some]
@@ -119,28 +118,6 @@ def compare(
             say(visible(f"Report: {page}"))
             for path in written:
                 say(visible(f"Table: {path}"))
-
-
-def beside_controls(
-    experiments: Mapping[str, list[Experiment]], controls: Mapping[str, list[Experiment]]
-) -> dict[str, list[Experiment]]:
-    """Put each method's solo control after it; Local needs none, as nothing is exchanged in it."""
-    from protonorm.algorithms.local import Local  # needs torch
-
-    if any(one.control == "solo" for some in experiments.values() for one in some):
-        raise ValueError("control=solo is refused with --solo, which runs each method both with and without it.")
-    found = {}
-    for method, some in experiments.items():
-        found[method] = some
-        if not isinstance(some[0].algorithm, Local):
-            found[f"{method} (solo)"] = controls[method]
-    return found
-
-
-def comparison_folder(experiments: Mapping[str, Sequence[Experiment]], root: Path) -> Path:
-    """Say where the figures and the report of a comparison go."""
-    keys = "\n".join(one.key for some in experiments.values() for one in some)
-    return root / "comparisons" / hashlib.sha256(keys.encode()).hexdigest()[:10]
 
 
 def refuse_to_overwrite(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +24,11 @@ def read_path(text: str | Path) -> Path:
     return Path(text)
 
 
+def with_skip_bad(words: Sequence[str] | None, wanted: bool) -> list[str]:
+    """Put the setting that --skip-bad stands for after the words of a command."""
+    return [*(words or []), *(["dataset.skip_bad=true"] if wanted else [])]
+
+
 Out = Annotated[
     Path | None,
     typer.Option(parser=read_path, metavar="PATH", help="Folder of all runs; PROTONORM_RUNS or ./runs if not given."),
@@ -35,6 +41,9 @@ NoOwnCode = Annotated[
 ]
 EngineName = Annotated[str | None, typer.Option("--engine", help="Where clients live: see `protonorm list engines`.")]
 Workers = Annotated[int | None, typer.Option(min=1, max=4096, help="Processes to use; all cores if not given.")]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="Go on without pictures that cannot be read: dataset.skip_bad=true.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 CheckpointOf = Annotated[
     Checkpoint,

@@ -70,7 +70,7 @@ def predict(
     out: Out = None,
     network: Own = None,
     algorithm: Method = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out pictures that cannot be read.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on without pictures that cannot be read.")] = False,
     csv: Annotated[
         Path | None, typer.Option("--csv", parser=read_path, metavar="FILE", help="Write the answers as CSV.")
     ] = None,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from protonorm.cli.console import page_width, print_json, reporting, say
-from protonorm.cli.options import EngineName, Json, NoOwnCode, Out, Workers
+from protonorm.cli.options import EngineName, Json, NoOwnCode, Out, SkipBad, Workers, with_skip_bad
 from protonorm.core.text import visible
 
 Words = Annotated[
@@ -24,6 +24,7 @@ def run(
     out: Out = None,
     engine: EngineName = None,
     workers: Workers = None,
+    skip_bad: SkipBad = False,
     as_json: Json = False,
     no_own_code: NoOwnCode = False,
 ) -> None:
@@ -38,7 +39,7 @@ def run(
         from protonorm.session.running import run as run_experiment
         from protonorm.trackers.tracker import choose
 
-        given = read_settings(settings or [])
+        given = read_settings(with_skip_bad(settings, skip_bad))
         tracker = choose(given.pop("tracker", None))  # refused before anything begins
         experiment = Experiment.of(given)
         with RoundDisplay(experiment.key, experiment.rounds, experiment.algorithm.headline, quiet=as_json) as display:

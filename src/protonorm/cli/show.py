@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,22 +26,30 @@ Words = Annotated[
 ]
 
 
-def show(words: Words = None, out: Out = None, as_json: Json = False) -> None:
-    """List runs and say in what they differ, or show one run."""
+Csv = Annotated[bool, typer.Option("--csv", help="Print a line for each client of these runs, as CSV.")]
+
+
+def show(words: Words = None, out: Out = None, as_json: Json = False, as_csv: Csv = False) -> None:
+    """List runs and say in what they differ, or show one run and its clients."""
     with reporting():
         from protonorm.analysis.reading import read_whole
         from protonorm.analysis.summaries import plain_run
+        from protonorm.cli.client_table import clients_csv
         from protonorm.cli.run_tables import runs_table
         from protonorm.cli.selection import sort_words, wanted_runs
         from protonorm.runs.layout import find_run, runs_root
 
+        if as_json and as_csv:
+            raise ValueError("One of --json and --csv can be printed, not both.")
         root = runs_root(out)
         wanted = sort_words(words or [], root)
-        if len(wanted.names) == 1 and not wanted.filters:
+        if len(wanted.names) == 1 and not wanted.filters and not as_csv:
             _show_one(read_whole(find_run(root, wanted.names[0])), as_json=as_json)
             return
         runs = wanted_runs(wanted, root)
-        if as_json:
+        if as_csv:
+            sys.stdout.write(clients_csv(runs))
+        elif as_json:
             print_json({"runs": [plain_run(one) for one in runs]})
         elif runs:
             say(runs_table(runs, page_width()))
@@ -50,15 +59,19 @@ def show(words: Words = None, out: Out = None, as_json: Json = False) -> None:
 
 
 def _show_one(run: Run, *, as_json: bool) -> None:
+    from protonorm.analysis.alone import local_beside
     from protonorm.analysis.comparison import rows
     from protonorm.analysis.summaries import plain_run
+    from protonorm.cli.client_table import clients_table, plain_clients
     from protonorm.cli.run_tables import comparison_tables
 
     if as_json:
-        print_json(plain_run(run) | {"history": [record.model_dump(mode="json") for record in run.rounds]})
+        history = [record.model_dump(mode="json") for record in run.rounds]
+        print_json(plain_run(run) | {"clients": plain_clients(run, local_beside(run)), "history": history})
         return
     table = rows({run.info.experiment.algorithm.name: [run]})
     say(comparison_tables(run.info.key, table, page_width())[0])
+    say(clients_table(run, local_beside(run)))
     say(run_lines(run))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from protonorm.cli.console import complain, print_json, reporting, say
-from protonorm.cli.options import EngineName, Json, NoOwnCode, Out, Workers, read_path
+from protonorm.cli.options import EngineName, Json, NoOwnCode, Out, SkipBad, Workers, read_path, with_skip_bad
 from protonorm.cli.tables import Column, bold, make_table
 from protonorm.core.text import visible
 
@@ -51,21 +51,21 @@ def sweep(
     figures: Figure = None,
     dry_run: Dry = False,
     best: Best = False,
+    skip_bad: SkipBad = False,
     as_json: Json = False,
     no_own_code: NoOwnCode = False,
 ) -> None:
     """Run methods with every combination of settings, and choose the best by validation accuracy."""
     with reporting(quiet=as_json, no_own_code=no_own_code):
-        from protonorm.engines.choice import read_engine
+        from protonorm.cli.running import check_engine
         from protonorm.report.drawing import refuse_foreign
         from protonorm.runs.layout import runs_root
         from protonorm.search.choice import scores_of
         from protonorm.search.grid import read_grid
         from protonorm.search.sweeping import Sweep, how_many
 
-        if engine is not None:
-            read_engine(engine)
-        found = Sweep(read_grid(words), runs_root(out))
+        check_engine(engine)
+        found = Sweep(read_grid(with_skip_bad(words, skip_bad)), runs_root(out))
         left = found.jobs()
         devices = [one.device for _, _, one in found.grid.runs()]
         count = how_many(len(left), jobs, engine, workers, devices)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from protonorm.cli.console import complain, page_width, print_json, reporting, say
-from protonorm.cli.options import EngineName, Json, NoOwnCode, Out, Workers
+from protonorm.cli.options import EngineName, Json, NoOwnCode, Out, SkipBad, Workers, with_skip_bad
 from protonorm.cli.tables import Column, bold, make_table
 from protonorm.core.text import visible
 
@@ -42,6 +42,7 @@ def tune(
     out: Out = None,
     engine: EngineName = None,
     workers: Workers = None,
+    skip_bad: SkipBad = False,
     as_json: Json = False,
     no_own_code: NoOwnCode = False,
 ) -> None:
@@ -50,7 +51,7 @@ def tune(
         from protonorm.analysis.comparison import rows
         from protonorm.analysis.summaries import plain_run
         from protonorm.cli.run_tables import comparison_tables
-        from protonorm.engines.choice import read_engine
+        from protonorm.cli.running import check_engine
         from protonorm.errors import Failed
         from protonorm.runs.layout import runs_root
         from protonorm.search.journal import import_optuna
@@ -58,9 +59,8 @@ def tune(
         from protonorm.search.tuning import Search, best_trial, used_rounds
 
         import_optuna()  # refused before anything begins
-        if engine is not None:
-            read_engine(engine)
-        space = read_space(words)
+        check_engine(engine)
+        space = read_space(with_skip_bad(words, skip_bad))
         search = Search(space, runs_root(out), engine, workers)
         found = search.run(trials, budget, None if as_json else lambda one: complain(trial_line(one)))
         best = best_trial(found)

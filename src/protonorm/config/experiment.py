@@ -26,16 +26,17 @@ from pydantic import (
     model_validator,
 )
 
-from protonorm.config.components import build, changed_fields, describe, known_fields, registered_name, sentences
+from protonorm.config.components import build, describe, known_fields, sentences
 from protonorm.config.devices import check_device
+from protonorm.config.differences import differences, plain_values
 from protonorm.config.elsewhere import hint
 from protonorm.config.evaluating import usual_values, who_is_evaluated
-from protonorm.config.kinds import COMPONENTS, KINDS
+from protonorm.config.fitting import refuse_contradictions, second_network
+from protonorm.config.kinds import KINDS
 from protonorm.config.plain import check_plain
 from protonorm.config.writing import own_words
 from protonorm.core.algorithm import Algorithm
 from protonorm.core.html import html_table
-from protonorm.core.own_text import own_name
 from protonorm.core.training import Augmentation, LrSchedule, Optimiser
 from protonorm.core.types import (
     LARGEST,
@@ -52,8 +53,7 @@ from protonorm.core.types import (
 )
 from protonorm.data import DATASETS
 from protonorm.data.partitions.given import Given
-from protonorm.models import FAMILIES
-from protonorm.models.choose import chosen, describe_choice, described, named, networks
+from protonorm.models.choose import chosen, describe_choice, described, family_of, named, networks, usual_width
 
 Size = Annotated[int, Ge(2), Le(LARGEST)]  # of a batch: batch norm needs two samples
 
@@ -65,7 +65,18 @@ LONGEST = 60  # bytes of a word in a key, which is the name of a folder
 
 
 class Experiment(BaseModel):
-    """Everything that decides a run's numbers, and how it deals with clients that do not answer."""
+    """Everything that decides a run's numbers, and how it deals with clients that do not answer.
+
+    It is frozen and checked: a setting that is unknown or out of range raises a ValueError that says what was expected.
+    `algorithm`, `dataset` and `partition` take a name, a dict of a name and settings, or an object.
+
+    ```python
+    import protonorm as pn
+
+    experiment = pn.Experiment(algorithm=pn.ProtoNorm(gamma=10), dataset={"name": "spiral", "points": 100}, rounds=5)
+    other = pn.Experiment.of({"algorithm": "fedproto", "dataset": "spiral", "lr": [0.01, 0.02]})
+    ```
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
@@ -78,11 +89,11 @@ class Experiment(BaseModel):
     )
     # epochs, batch_size and lr are one value for all, or a list: client i takes number i mod n
     feature_dim: Width | None = Field(None, description="d, the width of the decision layer; the family's if not given")
-    clients: Count = Field(20, description="M")
+    clients: Count = Field(20, description="how many clients there are, M")
     participation: Fraction = Field(1.0, description="share of the clients that train in a round")
-    rounds: Whole = Field(20, description="R")
+    rounds: Whole = Field(20, description="how many rounds, R")
     epochs: Count | Annotated[tuple[Count, ...], MinLen(1)] = Field(1, description="local epochs a round")
-    batch_size: Size | Annotated[tuple[Size, ...], MinLen(1)] = Field(32, description="B")
+    batch_size: Size | Annotated[tuple[Size, ...], MinLen(1)] = Field(32, description="samples of a batch, B")
     lr: Positive | Annotated[tuple[Positive, ...], MinLen(1)] = Field(
         0.01, description="learning rate of the clients' SGD"
     )
@@ -155,6 +166,7 @@ class Experiment(BaseModel):
     def model_dump_json(self, **options: Any) -> str:
         """Write it as JSON."""
         with own_words():
+            super().model_dump(mode="json")  # an error keeps a component's own words, as in JSON it does not
             return super().model_dump_json(**options)
 
     @model_validator(mode="before")
@@ -203,46 +215,19 @@ class Experiment(BaseModel):
         dataset = getattr(self.dataset, "name", None) or describe("dataset", self.dataset)["name"]
         usual = getattr(self.dataset, "models", None)  # the family that data of one's own name
         usual = usual or (DATASETS[dataset].details["models"] if dataset in DATASETS else "light")
-        models = chosen(usual if self.models is None else self.models)
-        width = FAMILIES[models].feature_dim if isinstance(models, str) else 512
+        given = chosen(usual if self.models is None else self.models)
+        models = family_of(given)
         self._take_over_clients()
         found = who_is_evaluated(self.evaluate, self.evaluate_all_every, self.evaluate_every, self.clients)
         self._set(**found._asdict())
-        self._set(models=models, feature_dim=self.feature_dim or width)
+        self._set(models=models, feature_dim=self.feature_dim or usual_width(given))
         self._set(algorithm=self.algorithm.adapted(dataset, [named(item) for item in networks(models)]))
-        self._set(auxiliary=self._second_network())
-        if self.algorithm.needs_shared_network and len(set(networks(models))) > 1:
-            raise ValueError(
-                f"{type(self.algorithm).__name__} averages whole models, so that all clients need the same network, "
-                f"but models={shown(describe_choice(models))} has {len(set(networks(models)))} different ones."
-            )
-        if self.momentum and self.optimiser != "sgd":
-            raise ValueError(
-                f"momentum={self.momentum:g} is refused: {self.optimiser} has moments of its own; it is for sgd alone."
-            )
-        if self.early_stopping and not self.validation:
-            raise ValueError("early_stopping needs a validation part; validation=0 turns it off.")
-        if not self.tested and not self.validation:
-            raise ValueError("tested=false needs a validation part: with validation=0 nothing would be evaluated.")
-        resolved = {"models": chosen(usual), "feature_dim": width}
-        resolved |= usual_values(found, self.evaluate_every, self.clients)
-        self._changed.update(self._differences(dataset, resolved))
+        self._set(auxiliary=second_network(self.auxiliary, self.algorithm, models))
+        refuse_contradictions(self)
+        usual_settings = {"models": chosen(usual), "feature_dim": usual_width(models)}
+        usual_settings |= usual_values(found, self.evaluate_every, self.clients)
+        self._changed.update(differences(self, dataset, usual_settings))
         return self
-
-    def _second_network(self) -> Any:
-        """Choose the second network of a method that has one."""
-        if not self.algorithm.auxiliary:
-            if self.auxiliary is not None:
-                raise ValueError(
-                    f"auxiliary={shown(self.auxiliary)} is refused: "
-                    f"{type(self.algorithm).__name__} has no second network."
-                )
-            return None
-        given = self.auxiliary
-        found = networks(self.models)[:1] if given is None else networks(chosen(given, "auxiliary"))
-        if len(found) > 1:
-            raise ValueError(f"auxiliary={shown(given)} is refused: expected one network, not {len(found)}.")
-        return found[0]
 
     def _take_over_clients(self) -> None:
         """Let data that are assigned to clients already say how many clients there are."""
@@ -259,32 +244,6 @@ class Experiment(BaseModel):
         """Set fields while the experiment is still being made; it is frozen for everybody else."""
         for name, value in values.items():
             object.__setattr__(self, name, value)
-
-    def _differences(self, dataset: str, resolved: Mapping[str, Any]) -> dict[str, Any]:
-        """List the settings that differ from what an experiment on these data has if nothing else is given."""
-        found: dict[str, Any] = {}
-        for name, field in type(self).model_fields.items():
-            value = getattr(self, name)
-            if name in COMPONENTS:
-                found |= self._component_differences(name, value, dataset)
-            elif name == "lr_schedule":
-                found |= {key.removesuffix(".name"): one for key, one in changed_fields(value, name).items()}
-            elif name == "auxiliary":
-                found |= {name: value} if value not in (None, networks(self.models)[0]) else {}
-            elif value != resolved.get(name, field.default):
-                found[name] = value
-        return found
-
-    def _component_differences(self, kind: str, value: Any, dataset: str) -> dict[str, Any]:
-        known = registered_name(kind, value)
-        if isinstance(value, Given):  # the data say so themselves
-            return changed_fields(value, kind)
-        name = getattr(value, "name", None) or known or _place(value)
-        found = {} if name == KINDS[kind].default else {kind: name}
-        if kind != "algorithm":
-            return found | (changed_fields(value, kind) if known else {})
-        usual = type(value)().adapted(dataset, [named(item) for item in networks(self.models)]) if known else None
-        return found | changed_fields(value, kind, usual)
 
     @field_serializer("algorithm", "dataset", "partition")
     def _describe(self, value: Any, info: Any) -> dict[str, Any]:
@@ -309,8 +268,7 @@ class Experiment(BaseModel):
     @property
     def changed(self) -> dict[str, Any]:
         """List the settings that differ from the usual ones, named as on the command line, as plain data."""
-        plain: dict[str, Any] = json.loads(json.dumps(self._changed, default=_plain_name))
-        return plain
+        return plain_values(self._changed)
 
     def _told(self) -> dict[str, str]:
         """Write the method, the data, and all settings that differ from the usual ones."""
@@ -363,12 +321,3 @@ def _complaint(error: ValidationError, settings: Mapping[str, Any]) -> str:
 
 def _short(word: str) -> str:
     return word.encode()[:LONGEST].decode(errors="ignore")
-
-
-def _place(value: Any) -> str:
-    return own_name(type(value))
-
-
-def _plain_name(value: Any) -> str:
-    """Name what JSON has no form for: a network's function, a path."""
-    return named(value) if callable(value) else str(value)

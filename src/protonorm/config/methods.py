@@ -1,35 +1,59 @@
-"""The experiments of a comparison: methods × seeds, from the words of a command line."""
+"""The experiments of a comparison: methods × seeds, from the words of a command line or from Python."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from protonorm.algorithms import ALGORITHMS
+from protonorm.algorithms.local import Local
+from protonorm.config.components import registered_name
 from protonorm.config.experiment import Experiment
 from protonorm.config.parsing import assign, parse_value, read_settings
 from protonorm.core.types import shown
 
+Experiments = dict[str, list[Experiment]]  # of each method, one for each seed
 
-def experiments_of(words: Sequence[str]) -> dict[str, list[Experiment]]:
-    """Make each method's experiments, one for each seed; `local` is always beside them."""
-    methods = [word for word in words if is_method(word)]
-    settings = read_settings([word for word in words if not is_method(word)])
-    if not methods:
+
+def experiments_of(methods: Sequence[Any], given: Mapping[str, Any] | None = None) -> Experiments:
+    """Make each method's experiments, one for each seed; `local` is always beside them.
+
+    Methods are words or objects; words that are no methods are settings, and so are those that are given.
+    """
+    named = [one for one in methods if not isinstance(one, str) or is_method(one)]
+    settings = _settings_in(methods)
+    for name, value in (given or {}).items():
+        if isinstance(value, str | Mapping) or "." in name:
+            assign(settings, name, value)
+        else:
+            settings[name] = value
+    if not named:
         raise ValueError(f"There is no method to compare; known: {', '.join(sorted(ALGORITHMS))}.")
     if "algorithm" in settings:
-        raise ValueError("Name methods as words of their own (protonorm:gamma=50 fedproto), not as algorithm=….")
+        raise ValueError("Give methods by themselves, such as protonorm:gamma=50 and fedproto, not as algorithm=….")
     settings.pop("tracker", None)
     seeds = read_seeds(settings.pop("seeds", settings.pop("seed", 0)))
     return {
-        method: [Experiment.of(settings | {"algorithm": read_method(method), "seed": seed}) for seed in seeds]
-        for method in dict.fromkeys([*methods, "local"])
+        name: [Experiment.of(settings | {"algorithm": method, "seed": seed}) for seed in seeds]
+        for name, method in _by_name([*named, "local"]).items()
     }
 
 
-def tracker_of(words: Sequence[str]) -> Any:
+def beside_controls(experiments: Experiments, controls: Experiments) -> Experiments:
+    """Put each method's solo control after it; Local needs none, as nothing is exchanged in it."""
+    if any(one.control == "solo" for some in experiments.values() for one in some):
+        raise ValueError("control=solo is refused with --solo (solo=True), which runs each method with and without it.")
+    found = {}
+    for method, some in experiments.items():
+        found[method] = some
+        if not isinstance(some[0].algorithm, Local):
+            found[f"{method} (solo)"] = controls[method]
+    return found
+
+
+def tracker_of(words: Sequence[Any]) -> Any:
     """Find the tracker among the words; it decides no number, so that no experiment has it."""
-    return read_settings([word for word in words if not is_method(word)]).get("tracker")
+    return _settings_in(words).get("tracker")
 
 
 def is_method(word: str) -> bool:
@@ -59,3 +83,25 @@ def read_seeds(value: Any) -> list[Any]:
     if value == []:
         raise ValueError("seeds=[] is refused: expected at least one seed, such as seeds=0,1,2.")
     return value if isinstance(value, list) else [value]
+
+
+def _settings_in(words: Sequence[Any]) -> dict[str, Any]:
+    return read_settings([word for word in words if isinstance(word, str) and not is_method(word)])
+
+
+def _by_name(given: Sequence[Any]) -> dict[str, Any]:
+    """Name the methods as a table does; of two objects of one class the second has a number."""
+    found: dict[str, Any] = {}
+    for one in given:
+        if isinstance(one, str):
+            found.setdefault(one, read_method(one))
+            continue
+        try:
+            method = one() if isinstance(one, type) else one
+        except TypeError:
+            raise ValueError(f"{shown(one)} needs settings; give an object of it.") from None
+        name = registered_name("algorithm", method) or type(method).__name__
+        number = sum(key == name or key.startswith(f"{name} no. ") for key in found) + 1
+        if method not in found.values():
+            found[name if number == 1 else f"{name} no. {number}"] = method
+    return found

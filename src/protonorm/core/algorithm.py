@@ -29,7 +29,10 @@ class Step(NamedTuple):
 class Algorithm(ABC):
     """A federated method.
 
-    A method is a frozen dataclass; its fields are the paper's hyper-parameters.
+    A method is a frozen dataclass; its fields are the paper's hyper-parameters. Three methods must be written:
+    `schema`, `local_update` and `aggregate`. They are pure: they change neither `state` nor `message`, return all that
+    is to be remembered, and draw random numbers from torch, numpy or random, which are seeded. States and messages are
+    flat dicts of named tensors.
     """
 
     heterogeneous: ClassVar[bool] = True  # whether clients may have different networks

@@ -8,7 +8,10 @@ from torch import Tensor, nn
 
 
 class SplitModel(nn.Module):
-    """A network cut at its decision layer."""
+    """A network cut at its decision layer: `features` gives (B, d), `head` makes logits (B, K) of that.
+
+    Clients with different networks agree on d alone. `pn.split` makes one of any module.
+    """
 
     def __init__(self, features: nn.Module, head: nn.Module) -> None:
         super().__init__()

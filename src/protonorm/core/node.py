@@ -14,48 +14,55 @@ from protonorm.core.model import SplitModel
 from protonorm.core.samples import Samples
 from protonorm.core.training import Loss, augmentation, make_optimiser
 from protonorm.errors import Diverged
-from protonorm.tensors import Tensors, under
+from protonorm.tensors import Tensors, restore
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
 class Client:
-    """What a client has."""
+    """What a client has in one round: an algorithm's methods are given one.
 
-    id: int
-    round: int
-    rounds: int
+    Samples are asked for in batches: `client.train.sweep()` goes through them in order as (x, y), `batches` as training
+    does. All randomness inside an algorithm's methods is seeded by the run's seed, the round and the client.
+    """
+
+    id: int  # its number, from 0
+    round: int  # this one, from 1; 0 before the first
+    rounds: int  # R, how many there will be
     model: SplitModel  # a workspace: its weights are those last loaded
     auxiliary: SplitModel | None  # the small shared network of the methods that have one
-    train: Samples
+    train: Samples  # to train on
     validation: Samples  # held out of the training samples; rounds and settings are chosen on it
-    test: Samples
+    test: Samples  # to be tested on; an algorithm leaves it alone
     num_classes: int  # K
     feature_dim: int  # d
-    lr: float = 0.01
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    epochs: int = 1
+    lr: float = 0.01  # the learning rate in this round
+    momentum: float = 0.0  # of SGD
+    weight_decay: float = 0.0  # of the optimiser
+    epochs: int = 1  # passes over the training part in a round
     batch_size: int = 32  # B
-    shuffle: bool = True
-    device: str = "cpu"
+    shuffle: bool = True  # whether each pass has another order
+    device: str = "cpu"  # where the networks are
     precision: str = "float32"  # of the networks' products; weights and sums stay float32
-    optimiser: str = "sgd"
-    label_smoothing: float = 0.0
+    optimiser: str = "sgd"  # sgd, adam or adamw
+    label_smoothing: float = 0.0  # share of each label that all classes get alike
     clip: float | None = None  # bound of the norm of all gradients together
     augment: str = "none"  # what is done to pictures in the batches that train
+    name: str = ""  # that of its folder or file; nothing if it has a number alone
+
+    @property
+    def label(self) -> str:
+        """Name the client in a sentence."""
+        return f"client {self.name or self.id}"
 
     def load(self, state: Tensors) -> SplitModel:
-        """Put the remembered weights into the model."""
-        try:
-            self.model.load_state_dict(under(state, "model"))
-        except RuntimeError as error:
-            raise ValueError(f"The weights of client {self.id} do not fit the network: {error}") from error
+        """Put the remembered weights, `model.*` of a state, into the model, and give it."""
+        restore("model", self.model, state, self.label)
         return self.model
 
     def part(self, name: str) -> Samples:
-        """Find a part of the client's samples by its name."""
+        """Find a part of the client's samples by its name: train, validation or test."""
         parts = {"train": self.train, "validation": self.validation, "test": self.test}
         if name not in parts:
             raise ValueError(f"There is no part {name!r} of a client's samples; known: {', '.join(parts)}.")
@@ -111,23 +118,21 @@ class Client:
 
     def _check_finite(self, loss: float, weights: list[nn.Parameter]) -> None:
         if not np.isfinite(loss):
-            raise Diverged(
-                f"The training loss of client {self.id} became {loss} in round {self.round} (lr = {self.lr:g})."
-            )
+            raise Diverged(f"The training loss of {self.label} became {loss} in round {self.round} (lr = {self.lr:g}).")
         if weights and not bool(torch.stack([weight.isfinite().all() for weight in weights]).all()):
-            raise Diverged(f"The weights of client {self.id} are not finite after round {self.round}.")
+            raise Diverged(f"The weights of {self.label} are not finite after round {self.round}.")
 
 
 @dataclass(frozen=True)
 class Server:
-    """What the server has."""
+    """What the server has in one round: no data, and no client's network."""
 
     round: int  # 0 before the first
-    rounds: int
+    rounds: int  # R, how many there will be
     num_classes: int  # K
     feature_dim: int  # d
     model: SplitModel | None = None  # newly initialised before round 1, where all clients have the same network
     auxiliary: SplitModel | None = None  # likewise, where clients share a second network
     head_bias: bool = True  # whether the clients' heads have a bias
-    lr: float = 0.01
-    batch_size: int = 32
+    lr: float = 0.01  # of what a server trains: the first client's
+    batch_size: int = 32  # likewise

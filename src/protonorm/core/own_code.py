@@ -6,9 +6,11 @@ Importing a file executes it. Whoever works with settings of others can forbid t
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import inspect
+import linecache
 import os
 import sys
 from collections.abc import Iterator
@@ -23,6 +25,7 @@ from protonorm.core.registry import nearest
 from protonorm.core.torchvision_import import importable_torchvision
 
 VARIABLE = "PROTONORM_NO_OWN_CODE"  # in the environment; anything but 0 forbids
+TEXT = "__text_digest__"  # of a file that was imported: once it is edited, it is imported anew
 
 _forbidden: ContextVar[bool] = ContextVar("own_code_forbidden", default=False)
 
@@ -70,21 +73,25 @@ def name_missing(text: str, kind: str) -> None:
 
 
 def load_file(path: Path) -> ModuleType:
-    """Import a user's own file, once, unless own code is forbidden."""
+    """Import a user's own file, once for each text that it has, unless own code is forbidden."""
     refuse_own_code(path)
     if not os.path.isfile(path):  # which takes any text, whatever characters it has
         raise ValueError(f"There is no Python file {in_few(str(path))}.")
-    name = f"{PREFIX}{path.stem}"
-    if name in sys.modules and sys.modules[name].__file__ == str(path.resolve()):
-        return sys.modules[name]
+    name, text = _module_name(path.resolve()), path.read_bytes()
+    digest = hashlib.sha256(text).hexdigest()
+    before = sys.modules.get(name)
+    if before is not None and getattr(before, TEXT, digest) == digest:
+        return before
+    linecache.checkcache(str(path.resolve()))  # where lines of source are looked up
     spec = importlib.util.spec_from_file_location(name, path.resolve())
-    if spec is None or spec.loader is None:
+    if spec is None:
         raise ValueError(f"There is no Python file {in_few(str(path))}.")
     module = importlib.util.module_from_spec(spec)
+    setattr(module, TEXT, digest)
     sys.modules[name] = module
     try:
         with importable_torchvision():
-            spec.loader.exec_module(module)
+            exec(compile(text, str(path.resolve()), "exec"), vars(module))
     except BaseException as error:
         del sys.modules[name]  # it is not whole
         if isinstance(error, KeyboardInterrupt | MemoryError):
@@ -92,6 +99,14 @@ def load_file(path: Path) -> ModuleType:
         plain = isinstance(error, SyntaxError | ImportError | SystemExit)  # there is nothing more to know
         raise ValueError(import_failure(error, path)) from (None if plain else error)
     return module
+
+
+def _module_name(path: Path) -> str:
+    """Name the module of a file; of two files of one name in different folders, the second has a mark of its place."""
+    name = f"{PREFIX}{path.stem}"
+    if name not in sys.modules or sys.modules[name].__file__ == str(path):
+        return name
+    return f"{name}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
 
 
 def obstacle(thing: Any) -> str | None:
@@ -105,16 +120,20 @@ def obstacle(thing: Any) -> str | None:
 
 def reference(thing: Any) -> dict[str, str]:
     """Say in plain data where a class or function is."""
-    return {"module": thing.__module__, "name": thing.__qualname__, "file": inspect.getfile(thing)}
+    file = inspect.getfile(inspect.unwrap(thing))
+    return {"module": thing.__module__, "name": thing.__qualname__, "file": file}
 
 
 def resolve(place: dict[str, str]) -> Any:
-    """Find what `reference` told of, in another process."""
+    """Find what `reference` told of, in another process; a module of that name may be another file there."""
+    file = Path(place["file"]).resolve()
     try:
         with importable_torchvision():
             module = importlib.import_module(place["module"])
     except ImportError:
-        module = load_file(Path(place["file"]))
+        module = load_file(file)
+    if module.__file__ and Path(module.__file__).resolve() != file:
+        module = load_file(file)
     found: Any = module
     for name in place["name"].split("."):
         found = getattr(found, name)

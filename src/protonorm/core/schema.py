@@ -21,10 +21,17 @@ Size = int | str  # a number, or a symbol such as "K_i"
 
 
 class Field(NamedTuple):
-    """One named tensor of a message."""
+    """One named tensor of a message: its shape, its type, and bounds of whole numbers.
 
-    shape: tuple[Size, ...]
-    dtype: torch.dtype = torch.float32
+    ```python
+    import protonorm as pn
+
+    prototypes = pn.Field(("K_i", "d"))  # float32; K_i and d stand for the same numbers in the whole message
+    ```
+    """
+
+    shape: tuple[Size, ...]  # numbers, or symbols such as "d"; () for a single number
+    dtype: torch.dtype = torch.float32  # exactly this one
     least: int | None = None  # of integers
     below: Size | None = None  # integers are smaller than this
     distinct: bool = False  # no integer occurs twice
@@ -43,19 +50,23 @@ Slot = tuple[Form, ...]
 
 @dataclass(frozen=True)
 class Schema:
-    """What an algorithm's clients (up) and its server (down) may say."""
+    """What an algorithm's clients (up) and its server (down) may say; `pn.Schema()` where nobody says anything.
 
-    up: tuple[Slot, ...] = ()
-    down: tuple[Slot, ...] = ()
+    A message is a row of slots. A slot is a tuple of forms, and a form maps names to fields; exactly one form of each
+    slot must be there. The form `{}` means that nothing may be said.
+    """
+
+    up: tuple[Slot, ...] = ()  # of a client's reply
+    down: tuple[Slot, ...] = ()  # of the server's message
     exact: Mapping[str, int] = field(default_factory=dict)  # value of each symbol that is known, such as K and d
     bounds: Mapping[str, int] = field(default_factory=dict)  # largest value of each symbol that depends on data
 
     def check_up(self, message: Tensors, owner: str) -> None:
-        """Refuse, with a sentence, what a client may not say."""
+        """Refuse what a client may not say: a ValueError, whose sentence begins with `owner`, says what it is."""
         self._check(self.up, message, owner)
 
     def check_down(self, message: Tensors, owner: str = "The server's message") -> None:
-        """Refuse, with a sentence, what the server may not say."""
+        """Refuse what the server may not say, likewise."""
         self._check(self.down, message, owner)
 
     def numbers(self, slots: Iterable[Slot], values: Mapping[str, int]) -> int:

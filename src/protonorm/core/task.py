@@ -39,18 +39,18 @@ class InputSpec(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """What all parties agree on; it needs no data."""
+    """What all parties agree on; it needs no data. `Algorithm.schema` is given one."""
 
-    algorithm: Algorithm
+    algorithm: Algorithm  # the method and its hyper-parameters
     classes: tuple[str, ...]  # K names
     feature_dim: int  # d
     rounds: int  # R
-    seed: int
-    input: InputSpec | None = None
+    seed: int  # of all that is random in the run
+    input: InputSpec | None = None  # shape and type of a sample
     shared_network: NetworkRecipe | None = None  # everybody's network, or the second one that clients share
     head_bias: bool = True  # whether the clients' heads have a bias; only where a head is shared
-    server_lr: float = 0.01
-    server_batch_size: int = 32
+    server_lr: float = 0.01  # of what a server trains
+    server_batch_size: int = 32  # likewise
 
     @property
     def num_classes(self) -> int:

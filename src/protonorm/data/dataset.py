@@ -19,10 +19,22 @@ MOST_TOKENS = 2**18  # different ones: a network has a row of weights for each
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Labelled samples in two arrays."""
+    """Labelled samples in two arrays, and perhaps to which client each belongs.
 
-    name: str
-    inputs: Inputs = field(repr=False)
+    It goes into an experiment as `dataset`. What no network could train on is refused with a ValueError.
+
+    ```python
+    import numpy as np
+    import protonorm as pn
+
+    points = np.random.default_rng(0).normal(size=(300, 2)).astype(np.float32)
+    labels = (points[:, 0] > 0).astype(np.int64)
+    experiment = pn.Experiment(dataset=pn.Dataset("halves", points, labels, ("left", "right")), clients=5)
+    ```
+    """
+
+    name: str  # in records and tables
+    inputs: Inputs = field(repr=False)  # pictures (N, H, W, C) uint8, vectors (N, D) float32, or tokens (N, L) int64
     labels: NDArray[np.int64] = field(repr=False)  # (N,), from 0 to K − 1
     classes: tuple[str, ...]  # K names
     owner: NDArray[np.int64] | None = field(default=None, repr=False)  # (N,): each sample's client, if that is given
@@ -153,7 +165,9 @@ def _problem_with_owners(data: Dataset) -> str | None:
         return f"the split has shape {split.shape} and type {split.dtype}; expected int8 numbers {size}."
     training = np.bincount(owner[split <= 0], minlength=len(held))
     if not training.all():
-        return f"client {training.argmin()} has no sample to train on."
+        id = int(training.argmin())
+        name = data.client_names[id] if data.client_names and id < len(data.client_names) else id
+        return f"client {name} has no sample to train on."
     return None
 
 

@@ -67,11 +67,11 @@ class Tally:
             found = held.get(name)
             if found is None or found.dtype != dtype or found.shape != shape or not bool((found >= 0).all()):
                 unit = "whole numbers" if dtype is torch.int64 else "numbers"
-                raise ValueError(f"The counts of client {counts.id} have no {self.part}.{name} of {shape} {unit}.")
+                raise ValueError(f"Its counts have no {self.part}.{name} of {shape} {unit}.")
             if name.startswith("correct.") and bool((found > held["support"]).any()):
-                raise ValueError(f"The counts of client {counts.id} have more right answers than samples in {name}.")
+                raise ValueError(f"Its counts have more right answers than samples in {name}.")
             if name.startswith("predicted.") and found.sum() != held["support"].sum():
-                raise ValueError(f"The counts of client {counts.id} do not have an answer for each sample in {name}.")
+                raise ValueError(f"Its counts do not have an answer for each sample in {name}.")
 
     def accuracies(self) -> dict[str, Accuracy | None]:
         """Condense each rule; None for one that does not exist yet. Nothing if nobody was evaluated."""

@@ -25,10 +25,15 @@ class Policy:
     deadline: float | None = None  # seconds that clients have for training in a round
     parts: tuple[str, ...] = ("validation", "test")  # of the clients' samples that are counted
     solo: bool = False  # whether each client federates with itself alone
+    client_names: tuple[str, ...] | None = None  # M, for sentences; None: they have numbers alone
 
     def needed(self, cohort: int) -> int:
         """Count the replies that a round of so many clients needs."""
         return max(1, math.ceil(self.quorum * cohort - 1e-9))
+
+    def label(self, id: int) -> str:
+        """Name a client in a sentence."""
+        return f"client {self.client_names[id] if self.client_names else id}"
 
     def asked(self, round: int, rounds: int) -> Literal["all", "cohort", "nobody"]:
         """Say who is evaluated after a round."""

@@ -52,20 +52,22 @@ class SimulatedPopulation:
     """Clients made when they are asked for."""
 
     def __init__(
-        self, task: Task, dataset: Dataset, parts: Parts, networks: Sequence[Recipe], training: Training
+        self,
+        task: Task,
+        dataset: Dataset,
+        parts: Parts,
+        networks: Sequence[Recipe],
+        training: Training,
+        client_names: Sequence[str] | None = None,  # M; None: they have numbers alone
     ) -> None:
         self.task, self.dataset, self.parts, self.training = task, dataset, parts, training
+        self.client_names = None if client_names is None else tuple(client_names)
         self.networks = tuple(networks)
         self._workspaces: dict[tuple[Recipe, str], SplitModel] = {}
 
     def __len__(self) -> int:
         """Count the clients, M."""
         return len(self.parts)
-
-    @property
-    def client_names(self) -> tuple[str, ...] | None:
-        """Name the clients, M; None if they have numbers alone."""
-        return self.dataset.client_names
 
     def site(self, id: int) -> SimulatedSite:
         """Make the site of a client."""
@@ -171,6 +173,7 @@ class SimulatedSite:
             label_smoothing=training.label_smoothing,
             clip=training.clip,
             augment=training.augment,
+            name=population.client_names[self.id] if population.client_names else "",
         )
 
 

@@ -14,8 +14,9 @@ from protonorm.errors import Diverged, TooFewReplies
 from protonorm.federation.evaluation import Tally, mean_metrics, prototype_shape
 from protonorm.federation.policy import Policy, draw_cohort
 from protonorm.runs.accuracy import digits
+from protonorm.runs.checkpoint import Checkpoint
 from protonorm.runs.schema import RoundRecord, Traffic
-from protonorm.runs.writer import Checkpoint, RoundOutcome
+from protonorm.runs.writer import RoundOutcome
 from protonorm.tensors import Tensors, all_finite, floats, nbytes, numbers
 
 SHOWN = 3  # clients that a sentence names
@@ -118,7 +119,7 @@ def _train(
     for attempt in range(policy.retries + 1):
         replies = Replies()
         answers = engine.train(orders, point.message, policy.deadline)
-        messages = _messages(task, answers, replies, policy.needed(len(cohort)))
+        messages = _messages(task, answers, replies, policy, policy.needed(len(cohort)))
         try:
             step = _aggregate(task, point, messages)
             for _ in messages:  # a method that listens to nobody still waits for everybody
@@ -155,21 +156,24 @@ def _aggregate_alone(task: Task, number: int, before: ByClient, said: ByClient, 
     return ServerStep(states, messages)
 
 
-def _messages(task: Task, answers: Iterator[Reply | Lost], replies: Replies, needed: int) -> Iterator[Reply]:
+def _messages(
+    task: Task, answers: Iterator[Reply | Lost], replies: Replies, policy: Policy, needed: int
+) -> Iterator[Reply]:
     """Pass the clients' replies on one by one; a message that the schema does not allow is as good as none."""
     for answer in answers:
         if isinstance(answer, Lost):
             replies.lost[answer.id] = answer.reason
             continue
         try:
-            task.schema.check_up(answer.message, f"The reply of client {answer.id}")
+            task.schema.check_up(answer.message, f"The reply of {policy.label(answer.id)}")
         except ValueError as error:
             replies.lost[answer.id] = str(error)
             continue
         yield replies.take(answer)
     if len(replies.ids) < needed:
         whole = len(replies.ids) + len(replies.lost)
-        raise TooFewReplies(f"{len(replies.ids)} of {whole} clients replied, {needed} must ({_reasons(replies.lost)}).")
+        reasons = _reasons(replies.lost, policy)
+        raise TooFewReplies(f"{len(replies.ids)} of {whole} clients replied, {needed} must ({reasons}).")
 
 
 def _evaluate(task: Task, engine: Engine, policy: Policy, point: Checkpoint, replied: Sequence[int]) -> list[Tally]:
@@ -198,7 +202,7 @@ def _evaluate(task: Task, engine: Engine, policy: Policy, point: Checkpoint, rep
         due = list(lost)
         if not due or policy.quorum < 1:
             return tallies
-    raise TooFewReplies(f"Round {point.round} cannot be evaluated: {_reasons(lost)}. {_tried(policy)}")
+    raise TooFewReplies(f"Round {point.round} cannot be evaluated: {_reasons(lost, policy)}. {_tried(policy)}")
 
 
 def _ask_in_blocks(engine: Engine, policy: Policy, point: Checkpoint, ids: Sequence[int]) -> Iterator[Counts | Lost]:
@@ -261,8 +265,8 @@ def _check_message(task: Task, message: Tensors, number: int) -> None:
     task.schema.check_down(message, f"What the server would say after round {number}")
 
 
-def _reasons(lost: Mapping[int, str]) -> str:
-    shown = [f"client {id}: {reason.rstrip('.')}" for id, reason in list(lost.items())[:SHOWN]]
+def _reasons(lost: Mapping[int, str], policy: Policy) -> str:
+    shown = [f"{policy.label(id)}: {reason.rstrip('.')}" for id, reason in list(lost.items())[:SHOWN]]
     return "; ".join([*shown, *([f"and {len(lost) - SHOWN} more"] if len(lost) > SHOWN else [])])
 
 

@@ -18,8 +18,10 @@ from protonorm.inference.info import FORMAT, INFO, WEIGHTS, ClientInfo, Facts, p
 from protonorm.inference.trained import STAMP, TrainedClient
 from protonorm.models.choose import Network, Recipe
 from protonorm.runs import layout
-from protonorm.runs.reader import Run, read_run, typed
-from protonorm.runs.states import FolderStore, trained_rounds
+from protonorm.runs.checkpoint import message_to, trained_rounds
+from protonorm.runs.info import typed
+from protonorm.runs.reader import Run, read_run
+from protonorm.runs.states import FolderStore
 from protonorm.tensors import Tensors, under
 
 Method = Algorithm | type[Algorithm]
@@ -29,6 +31,7 @@ def load_client(path: str | Path, *, network: Network | None = None, algorithm: 
     """Read a client that `save` or `protonorm export` wrote.
 
     A network or an algorithm of one's own is given here: the function (shape, d, K) that makes the network, the class.
+    Nothing in the folder is executed, and a file that was changed raises a ValueError.
     """
     folder = Path(path)
     if not (folder / INFO).exists():
@@ -62,10 +65,10 @@ def load_from_run(
     held, path, round = _load_server(run, checkpoint)
     trained = trained_rounds(held, run.info.experiment.clients, round, path)[id]
     if not trained:
-        raise ValueError(f"Client {id} has not trained yet: it was in no round's cohort.")
+        raise ValueError(f"Client {run.client_name(id)} has not trained yet: it was in no round's cohort.")
     state = FolderStore(run.folder / layout.CLIENTS, run.info.key, cache=0).load(id, trained)
     info = client_info(run, id, round, trained)
-    return _assemble(info, run, run.folder / layout.INFO, state, _message(held, id), network, algorithm, test)
+    return _assemble(info, run, run.folder / layout.INFO, state, message_to(held, id), network, algorithm, test)
 
 
 def _load_server(run: Run, checkpoint: str) -> tuple[Tensors, Path, int]:
@@ -79,12 +82,6 @@ def _load_server(run: Run, checkpoint: str) -> tuple[Tensors, Path, int]:
         )
     path = run.folder / (layout.SERVER if round == done else layout.CHOSEN)
     return tensors.load(path, layout.stamp(run.info.key, "server", round)), path, round
-
-
-def _message(held: Tensors, id: int) -> Tensors:
-    """Find what a client was last told: by the server, or in a solo run by its own."""
-    found = under(held, "message")
-    return under(found, str(id)) if "alone" in found else found
 
 
 def client_info(run: Run, id: int, round: int, trained: int) -> ClientInfo:

@@ -40,12 +40,17 @@ STAMP = "protonorm client 0"
 
 @dataclass(frozen=True)
 class TrainedClient:
-    """A client that has trained."""
+    """A client that has trained: its network with the weights of a round, and what the server said in that round.
 
-    info: ClientInfo
-    algorithm: Algorithm = field(repr=False)
+    `result.clients["berlin"]`, `result.clients[3]` and `pn.load_client(folder)` give one. Inputs are arrays as a data
+    set has them: pictures (n, H, W, C) uint8, vectors (n, D) float32, tokens (n, L) int64; others are refused with a
+    ValueError. A rule is a way to predict: `global`, `local`, `logits` or `received`, as far as the method has them.
+    """
+
+    info: ClientInfo  # what the client is, in plain data: names, classes, network, preprocessing, round, rule
+    algorithm: Algorithm = field(repr=False)  # the method
     client: Client = field(repr=False)  # a workspace: its weights are those last loaded
-    state: Tensors = field(repr=False)
+    state: Tensors = field(repr=False)  # what it remembers: weights, local prototypes
     message: Tensors = field(repr=False)  # what the server said last
     source: Run | Facts = field(repr=False)  # the run that it is of, or what its file says of that
 
@@ -81,7 +86,7 @@ class TrainedClient:
             return make_module(self)
 
     def predict(self, x: NDArray[Any], rule: str | None = None) -> NDArray[np.int64]:
-        """Predict the classes (n,) of pictures (n, H, W, C) as uint8, or of vectors (n, D)."""
+        """Predict the numbers (n,) of the classes under a rule, the recommended one if none is given."""
         scores = self.scores(x)
         if (wanted := rule or self.rule) not in scores:
             raise ValueError(f"There is no rule {wanted!r} here; known: {', '.join(scores)}.")
@@ -93,7 +98,11 @@ class TrainedClient:
         return {rule: _softmax(value) for rule, value in self.scores(x).items()}
 
     def answers(self, x: NDArray[Any]) -> Answers:
-        """Give the recommended answers, their probability, and what each rule says."""
+        """Give the recommended answers, their probability, and what each rule says.
+
+        The parts are `classes`, `probability` and `agree`, (n,) each, and `rules`, which has `classes`, `confidence`
+        and `margin` of each rule.
+        """
         scores, wanted = self.scores(x), self.info.recommended
         by_prototypes = type(self.algorithm).scores is prototype_scores
         lengths = np.square(self.features(x)).sum(1) if by_prototypes else None  # ‖z‖², (n,)
@@ -114,7 +123,9 @@ class TrainedClient:
             if lacks_memory(error):
                 raise
             what = f"{type(error).__name__}: {error}"
-            raise ValueError(f"Client {self.id} cannot predict with what it remembers and was told: {what}") from error
+            raise ValueError(
+                f"Client {self.name} cannot predict with what it remembers and was told: {what}"
+            ) from error
         return {rule: value.numpy() for rule, value in found.items()}
 
     @torch.no_grad()

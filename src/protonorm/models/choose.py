@@ -22,6 +22,7 @@ from protonorm.models.memory import lacks_memory
 from protonorm.models.split import split
 
 Network = Callable[[tuple[int, ...], int, int], nn.Module]  # (shape, d, K) -> model, cut or still to be cut
+WIDTH = 512  # d of networks that are listed
 ARGUMENTS = ("shape", "feature_dim", "num_classes")
 Choice = str | tuple[str | Network, ...]  # a family, or networks: client i takes number i mod n
 
@@ -59,6 +60,16 @@ def _known(item: Any) -> str | Network:
         raise ValueError(f"{said} A network is made for the shape of a sample, d and the number of classes.")
     made: Network = item
     return made
+
+
+def family_of(choice: Choice) -> Choice:
+    """Name the family whose networks a choice lists, so that one choice is written in one way; others stay as given."""
+    return next((name for name, family in FAMILIES.items() if family.models == choice), choice)
+
+
+def usual_width(choice: Choice) -> int:
+    """Give the width d that networks have unless an experiment says otherwise: their family's, or that of a list."""
+    return FAMILIES[choice].feature_dim if isinstance(choice, str) else WIDTH
 
 
 def networks(choice: Choice) -> tuple[str | Network, ...]:

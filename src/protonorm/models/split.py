@@ -18,7 +18,17 @@ def split(
 ) -> SplitModel:
     """Cut a network at its last linear layer, or at the one named: what that layer reads becomes d features.
 
-    `shape` is that of one sample. The module is taken over, not copied; one that is refused stays as it was.
+    `feature_dim` is d and `num_classes` K: the head is a new linear layer d → K. `shape` is that of one sample,
+    (C, H, W) for pictures. `layer` is a name as in `module.named_modules()`. The module is taken over, not copied; one
+    that is refused stays as it was.
+
+    ```python
+    import protonorm as pn
+    from torch import nn
+
+    network = nn.Sequential(nn.Flatten(), nn.Linear(3072, 200), nn.ReLU(), nn.Linear(200, 1000))
+    model = pn.split(network, feature_dim=64, num_classes=10, shape=(3, 32, 32))
+    ```
     """
     if not isinstance(module, nn.Module):
         raise ValueError(f"{module!r} is not a network: expected an nn.Module.")

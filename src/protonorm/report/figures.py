@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from protonorm.report.drawing import label_text, write_figure
-from protonorm.report.palette import line_style
+from protonorm.report.palette import line_style, marks_apart, ring_size
 from protonorm.runs.reader import Run
 from protonorm.runs.schema import RoundRecord
 
@@ -23,8 +23,7 @@ DPI = 200
 METHOD = 60  # characters of a method's name in a legend
 FEW_CLASSES = 20  # up to which their names fit beside a heat map
 FEW_CLIENTS = 20  # likewise
-RING, NEAR = 6, 0.5  # points: how large a ring is; rounds and per cent: how near two must be to lie on each other
-MARKS = 8  # on a curve, about
+RING = 6  # points: how large a ring is
 
 STYLE: Any = {  # of matplotlib's settings
     "font.size": 9,
@@ -53,9 +52,7 @@ def accuracy_curves(runs: Mapping[str, Sequence[Run]]) -> Figure:
             seeds = f"{len(done)} seed{'s' if len(done) > 1 else ''}"
             _draw_curve(axes, curves, f"{label_text(method, METHOD)} ({label_text(rule)}, {seeds})", slot, len(drawn))
             points = [(run.chosen.record.round, _percent(run.chosen.record, rule)) for run in done if run.chosen]
-            under = max((sum(np.allclose(point, ring, atol=NEAR) for ring in rings) for point in points), default=0)
-            size = RING + 3 * min(under, 6)  # rings that would lie on each other are drawn round each other
-            colour = line_style(slot)["color"]
+            size, colour = ring_size(points, rings, RING), line_style(slot)["color"]
             axes.plot(*np.reshape(points, (-1, 2)).T, "o", color=colour, mfc="none", ms=size, mew=1.2)
             rings += points
         level = next(iter(runs.values()))[0].majority
@@ -125,8 +122,8 @@ def _draw_curve(axes: Axes, curves: NDArray[np.float64], label: str, slot: int, 
     """Draw the rounds in which every seed was evaluated; markers of several methods are in different rounds."""
     rounds = np.flatnonzero(~np.isnan(curves).any(0))
     mean, style = curves[:, rounds].mean(0), line_style(slot)
-    every = max(1, len(rounds) // MARKS, min(methods, len(rounds)))
-    axes.plot(rounds + 1, mean, label=label, linewidth=1.6, markevery=(slot % every, every), **style)
+    marked = marks_apart(slot, len(rounds), methods)
+    axes.plot(rounds + 1, mean, label=label, linewidth=1.6, markevery=marked, **style)
     if len(curves) > 1:
         spread = curves[:, rounds].std(0, ddof=1)
         axes.fill_between(rounds + 1, mean - spread, mean + spread, color=style["color"], alpha=0.2, linewidth=0)

@@ -1,4 +1,4 @@
-"""Twenty ways to draw a method, so that no two look alike: colours, markers and dashes. Nothing here needs torch.
+"""Twenty ways to draw a method, so that no two look alike, nor hide each other. Nothing here needs torch.
 
 Each list of colours begins with eight that colour-blind readers tell apart plainly. The others were chosen one by one,
 each as far as possible from all before it, as eyes with all cones and eyes without red, green or blue ones see them;
@@ -7,6 +7,7 @@ all have enough contrast with the surface they are drawn on. A test measures bot
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 LIGHT = (  # on white
@@ -18,6 +19,9 @@ DARK = (  # on the page's dark surface
     "#875a78", "#8769e1", "#009669", "#e1d2ff", "#e1ff78", "#d278c3", "#c39600", "#5a780f", "#78e1a5", "#b4b478",
 )  # fmt: skip
 SLOTS = len(LIGHT)
+MARKS = 8  # on a curve, about
+NEAR = 0.5  # rounds and per cent: how near two points must be to lie on each other
+WIDER, MOST_AROUND = 0.5, 6  # how much larger each ring round another is, and how many grow
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "h", "*", "X", "<")  # matplotlib's; full for the first ten, then hollow
 DASHES = (  # points drawn and left out, by turns; none for a whole line
@@ -38,6 +42,18 @@ def line_style(slot: int) -> dict[str, Any]:
         "markerfacecolor": "white" if hollow else colour,
         "markeredgecolor": colour,
     }
+
+
+def marks_apart(slot: int, points: int, methods: int) -> tuple[int, int]:
+    """Say which points of a curve have markers, first and every how many: those of several methods are different."""
+    every = max(1, points // MARKS, min(methods, points))
+    return slot % every, every
+
+
+def ring_size(points: Sequence[tuple[float, float]], before: Sequence[tuple[float, float]], smallest: float) -> float:
+    """Choose how large the rings of some points are: round those before them that they would lie on."""
+    under = [sum(abs(x - a) <= NEAR and abs(y - b) <= NEAR for a, b in before) for x, y in points]
+    return smallest * (1 + WIDER * min(max(under, default=0), MOST_AROUND))
 
 
 def style_rules() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,14 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from protonorm.report.drawing import label_text
-from protonorm.report.style import COLOURS, COLUMN, LINES, colour_and_line, label, paper_style
+from protonorm.report.palette import LIGHT, SLOTS, line_style, marks_apart, ring_size
+from protonorm.report.style import COLOURS, COLUMN, add_legend, label, paper_style
 from protonorm.runs.reader import Run
 
 Numbers = NDArray[np.float64]
 
 NAME = 60  # characters of a run's name
-FEW_ROUNDS = 5  # up to which points are marked: a line needs two
+RING, MARK = 4.0, 2.5  # points: how large rings and markers are
 HATCHES = ("", "////", "....", "xxxx")  # of bars, once the colours are used up
 FEW_CLASSES = 20  # up to which bars can be told apart
 ORTHOGONAL = float(np.sqrt(2))  # the distance that the paper expects
@@ -29,22 +30,22 @@ def convergence(runs: Mapping[str, Run]) -> Figure:
 
     A ring is the round that is reported.
     """
+    rings: list[tuple[float, float]] = []
     with paper_style():
         figure = Figure(figsize=(COLUMN, 1.9), layout="constrained")
         left, right = figure.subplots(1, 2, sharex=True)
         for number, (name, run) in enumerate(runs.items()):
-            colour, line = colour_and_line(number)
-            marker = "." if len(run.rounds) <= FEW_ROUNDS else ""
             steps = {one.round: one.server.get("alignment.steps", np.nan) for one in run.rounds}
             pooled = {
                 one.round: 100 * found.pooled for one in run.rounds if (found := one.rules.get(run.info.headline))
             }
             for axes, curve in ((left, steps), (right, pooled)):
-                look: dict[str, Any] = {"color": colour, "linestyle": line, "marker": marker, "linewidth": 0.9}
-                axes.plot(list(curve), list(curve.values()), label=label_text(name, NAME), **look)
+                look = _look(number, len(curve), len(runs))
+                axes.plot(list(curve), list(curve.values()), label=label_text(name, NAME), linewidth=0.9, **look)
             if run.chosen:
-                at = run.chosen.record.round
-                right.plot(at, pooled[at], "o", color=colour, mfc="none", ms=4, mew=0.8)
+                at = (run.chosen.record.round, pooled[run.chosen.record.round])
+                right.plot(*at, "o", color=look["color"], mfc="none", ms=ring_size([at], rings, RING), mew=0.8)
+                rings.append(at)
         left.set_ylabel("PA iterations")
         right.set_ylabel("test accuracy (%)")
         left.set_ylim(bottom=0)
@@ -52,7 +53,7 @@ def convergence(runs: Mapping[str, Run]) -> Figure:
             axes.set_xlabel("round")
             axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
             axes.set_title(label(number, title))
-        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2, handlelength=2.2)
+        add_legend(figure, left, 2)
         return figure
 
 
@@ -106,7 +107,7 @@ def margin_panels(panels: Mapping[str, Mapping[str, Run]]) -> Figure:
             axes.set_ylim(0, 1.05)
             axes.set_ylabel("normalised margin")
             axes.set_title(label(number, label_text(title, NAME)) if len(panels) > 1 else "")
-        figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+        add_legend(figure, grid[0], 3)
         return figure
 
 
@@ -145,8 +146,8 @@ def _margin_bars(axes: Axes, found: Mapping[str, Numbers]) -> None:
             places,
             values,
             width * 0.92,
-            color=COLOURS[number % len(COLOURS)],
-            hatch=_again(number, HATCHES),
+            color=LIGHT[number % SLOTS],
+            hatch=HATCHES[number // SLOTS % len(HATCHES)],
             label=label_text(name, NAME),
         )
     axes.set_xticks(range(max(map(len, found.values()), default=0)))
@@ -155,18 +156,11 @@ def _margin_bars(axes: Axes, found: Mapping[str, Numbers]) -> None:
 
 def _margin_curves(axes: Axes, found: Mapping[str, Numbers]) -> None:
     for number, (name, values) in enumerate(found.items()):
-        axes.plot(
-            np.sort(values),
-            color=COLOURS[number % len(COLOURS)],
-            linestyle=_again(number, LINES),
-            label=label_text(name, NAME),
-            marker=".",
-            markersize=2,
-            linewidth=0.6,
-        )
+        look = _look(number, len(values), len(found))
+        axes.plot(np.sort(values), label=label_text(name, NAME), linewidth=0.6, **look)
     axes.set_xlabel("classes, sorted by margin")
 
 
-def _again(number: int, ways: Sequence[str]) -> str:
-    """Choose how to draw a run that has the colour of one before it."""
-    return ways[number // len(COLOURS) % len(ways)]
+def _look(slot: int, points: int, methods: int) -> dict[str, Any]:
+    """Say how the curve of a method is drawn."""
+    return line_style(slot) | {"markersize": MARK, "markevery": marks_apart(slot, points, methods)}

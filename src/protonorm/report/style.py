@@ -9,6 +9,7 @@ from typing import Any
 
 import matplotlib
 from cycler import cycler
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from protonorm.core.text import visible
@@ -19,7 +20,9 @@ DPI = 300
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart too.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#B8A800", "#000000")
-LINES = ("-", "--", "-.", ":")
+
+ACROSS, KEY = 80, 12  # characters that a legend holds side by side; those that what is drawn before a name takes
+ROW, FEW_ROWS = 0.15, 2  # inches of a legend's row; rows that a figure has room for as it is
 
 STYLE: Any = {  # of matplotlib's settings
     "font.family": "serif",
@@ -54,10 +57,14 @@ def paper_style(**more: Any) -> Iterator[None]:
         yield
 
 
-def colour_and_line(number: int) -> tuple[str, str]:
-    """Choose how a run is drawn; no two of the first 32 have both the colour and the kind of line in common."""
-    again = number // len(COLOURS)  # once the colours are used up, each comes with another line
-    return COLOURS[number % len(COLOURS)], LINES[(number + again) % len(LINES)]
+def add_legend(figure: Figure, axes: Axes, columns: int) -> None:
+    """Put a legend below a figure, in so many columns if the names are short; a long one makes the figure higher."""
+    handles, labels = axes.get_legend_handles_labels()
+    columns = max(1, min(columns, ACROSS // (KEY + max(map(len, labels), default=0))))
+    rows = -(-len(labels) // columns)
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + ROW * max(0, rows - FEW_ROWS))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=2.2)
 
 
 def label(number: int, text: str) -> str:

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ValidationError
 
-from protonorm.core.registry import nearest
-from protonorm.core.types import shortened
-from protonorm.files import damaged, format_of, read_lines, unsealed
+from protonorm.files import damaged, read_lines, unsealed
 from protonorm.runs import layout
 from protonorm.runs.accuracy import accuracy_of, majority_correct
 from protonorm.runs.arrays import BESIDE, ArrayCache, Arrays, decode_arrays, read_arrays, unfit
+from protonorm.runs.choice import Choice, choose_round, has_stopped
+from protonorm.runs.info import find_client, read_info, typed
 from protonorm.runs.layout import committed, refuse_rounds_without, snapshot_rounds, stamp
-from protonorm.runs.schema import FORMAT, Accuracy, Failure, Provenance, RoundRecord, RunInfo, Seconds
+from protonorm.runs.schema import Accuracy, Failure, Provenance, RoundRecord, RunInfo, Seconds
 from protonorm.runs.standing import counted_rounds
 
-Model = TypeVar("Model", bound=BaseModel)
 Shares = NDArray[np.float64]
 
 
@@ -44,13 +41,6 @@ class Summary(NamedTuple):
     own_best: float
 
 
-class Choice(NamedTuple):
-    """The round that is reported, and how it was chosen."""
-
-    record: RoundRecord
-    by: Literal["validation", "test", "last"]  # the best validation accuracy, the best test accuracy, or the last round
-
-
 class Population(NamedTuple):
     """Samples of each client and class."""
 
@@ -68,12 +58,12 @@ class Prototypes(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """A run as its folder tells it."""
+    """A run as its folder tells it, read without torch; what is damaged raises a ValueError that names the file."""
 
-    folder: Path
-    info: RunInfo
+    folder: Path  # where it is
+    info: RunInfo  # settings, rules, classes, networks, versions: experiment.json
     rounds: list[RoundRecord]  # the committed ones
-    failure: Failure | None
+    failure: Failure | None  # why it stopped, if it did
 
     @property
     def finished(self) -> bool:
@@ -97,7 +87,7 @@ class Run:
 
     @cached_property
     def population(self) -> Population:
-        """Read who holds what."""
+        """Read who holds what: `train`, `validation` and `test`, numbers of samples (M, K) each."""
         path = self.folder / layout.POPULATION
         found = read_arrays(path, stamp(self.info.key, "population", 0))
         shape = (self.info.experiment.clients, len(self.info.classes))
@@ -203,7 +193,7 @@ class Run:
         return [record.round for record in self.rounds if record.round in kept and record.prototypes]
 
     def prototypes(self, round: int) -> Prototypes:
-        """Read the global prototypes after a round."""
+        """Read the global prototypes after a round: their `classes` (K',) and `vectors` (K', d)."""
         path = self.folder / layout.PROTOTYPES / f"{round}.safetensors"
         found = read_arrays(path, stamp(self.info.key, "prototypes", round))
         classes, vectors = (found.get(name, np.zeros(0)) for name in ("classes", "prototypes"))
@@ -244,32 +234,6 @@ class Run:
         return shares
 
 
-def choose_round(rounds: Sequence[RoundRecord], rule: str) -> Choice | None:
-    """Choose the round that is reported under a rule; a run that is not tested has validation accuracies alone."""
-    everybody = [record for record in rounds if record.evaluated == "all"]
-    tested = [record for record in everybody if record.rules.get(rule)]
-    asked = tested or [record for record in everybody if not record.rules]
-    validated = [(record, found.mean) for record in asked if (found := record.validation.get(rule))]
-    if validated:
-        return Choice(max(validated, key=lambda pair: pair[1])[0], "validation")
-    if tested:
-        return Choice(max(tested, key=lambda record: _pooled(record, rule)), "test")
-    known = [record for record in rounds if record.rules.get(rule)]
-    return Choice(known[-1], "last") if known else None
-
-
-def has_stopped(rounds: Sequence[RoundRecord], rule: str, patience: int | None) -> bool:
-    """Tell whether so many evaluations in a row had no better mean validation accuracy than the best before."""
-    everybody = [record for record in rounds if record.evaluated == "all"]  # means over other clients tell nothing
-    known = [found.mean for record in everybody or rounds if (found := record.validation.get(rule))]
-    return patience is not None and bool(known) and len(known) - 1 - int(np.argmax(known)) >= patience
-
-
-def _pooled(record: RoundRecord, rule: str) -> float:
-    found = record.rules[rule]
-    return found.pooled if found else 0.0
-
-
 def read_run(folder: Path, rounds: int | None = None) -> Run:
     """Read a run's folder; of a run that has more rounds than asked for, the first so many.
 
@@ -285,40 +249,6 @@ def read_run(folder: Path, rounds: int | None = None) -> Run:
         info = info.model_copy(update={"experiment": info.experiment.model_copy(update={"rounds": rounds})})
         found, failure = found[:rounds], failure if failure and failure.round <= rounds else None
     return Run(folder, info, found, failure)
-
-
-def read_info(path: Path) -> RunInfo:
-    """Read what a run is; the record of another version is refused."""
-    content = path.read_bytes()
-    if (version := format_of(content, path)) != FORMAT:
-        raise ValueError(
-            f"{path.parent} was written by another version of protonorm (format {version}); this version reads "
-            f"format {FORMAT}. Run the experiment again, or read it with the version that wrote it."
-        )
-    return typed(RunInfo, unsealed(content, path, pretty=True), path)
-
-
-def find_client(info: RunInfo, client: str | int) -> int:
-    """Find a client's number by its name or its number; of a text, a name counts first."""
-    names, clients, text = info.client_names or [], info.experiment.clients, str(client)
-    if isinstance(client, str) and client in names:
-        return names.index(client)
-    if text.isascii() and text.isdecimal() and int(text) < clients:
-        return int(text)
-    known = nearest(shortened(text), names) if names else f"the run has clients 0 to {clients - 1}."
-    raise ValueError(f"There is no client {shortened(text)}; {known}")
-
-
-def typed(model: type[Model], value: dict[str, Any], path: Path) -> Model:
-    """Check plain data against a type of the record, or say what is wrong with the file."""
-    try:
-        return model.model_validate(value)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        reason = first["ctx"]["error"] if first["type"] == "value_error" else first["msg"]
-        told = f"{where}: {str(reason)[0].lower()}{str(reason)[1:]}" if where else str(reason)
-        raise damaged(path, told) from None
 
 
 def _read_rounds(folder: Path, key: str) -> list[RoundRecord]:

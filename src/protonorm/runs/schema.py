@@ -120,9 +120,16 @@ class RunInfo(Part):
         return self.networks[id % len(self.networks)]
 
     def network_name(self, id: int) -> str:
-        """Name a client's network in one word."""
+        """Name a client's network in one word; different ones of one name, of the user's own files, have numbers."""
         network = self.network(id)
-        return str(network["name"]) if isinstance(network, dict) else str(network)
+        if not isinstance(network, dict):
+            return str(network)
+        alike: list[Any] = []
+        for other in self.networks:
+            if isinstance(other, dict) and other["name"] == network["name"] and other not in alike:
+                alike.append(other)
+        number = f" no. {alike.index(network) + 1}" if len(alike) > 1 else ""
+        return f"{network['name']}{number}"
 
 
 class Accuracy(Part):

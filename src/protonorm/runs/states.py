@@ -7,8 +7,6 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-import torch
-
 from protonorm import tensors
 from protonorm.files import check_seal, damaged, read_sealed, replace
 from protonorm.runs.layout import CLIENTS, stamp
@@ -16,16 +14,6 @@ from protonorm.runs.reader import Run
 from protonorm.tensors import Tensors, nbytes
 
 CACHE = 2**29  # bytes of states that all processes of a run together keep in memory
-
-
-def trained_rounds(server: Tensors, clients: int, rounds: int, path: Path) -> list[int]:
-    """Read from the server's file in which round each client trained last, 0 for never; it must be possible."""
-    found = server.get("trained")
-    possible = found is not None and found.dtype == torch.int64 and found.shape == (clients,)
-    if found is None or not possible or bool(((found < 0) | (found > rounds)).any()):
-        raise damaged(path, f"it does not say in which of {rounds} rounds each of {clients} clients trained last")
-    last: list[int] = found.tolist()
-    return last
 
 
 def stray_states(run: Run) -> bool:

@@ -8,30 +8,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-import torch
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from protonorm import tensors
-from protonorm.core.task import ByClient, Messages
+from protonorm.core.task import ByClient
 from protonorm.files import PRIVATE_FILE, append, cut, damaged, make_folder, read_lines, replace, sealed
 from protonorm.runs import layout
 from protonorm.runs.arrays import encode_arrays, write_arrays
+from protonorm.runs.checkpoint import Checkpoint, pack, trained_rounds, unpack
+from protonorm.runs.info import read_info
 from protonorm.runs.layout import committed, refuse_rounds_without, snapshot_rounds, stamp
-from protonorm.runs.reader import Population, read_info, read_run
+from protonorm.runs.reader import Population, read_run
 from protonorm.runs.schema import ArrayRef, Provenance, RoundRecord, RunInfo
 from protonorm.runs.standing import Standing
-from protonorm.runs.states import FolderStore, trained_rounds
-from protonorm.tensors import Tensors, prefixed, under
-
-
-class Checkpoint(NamedTuple):
-    """Where a run stands."""
-
-    round: int  # the last committed one
-    state: Messages  # what the server remembers; in a solo run, by client
-    message: Messages  # what it said last; likewise
-    trained: list[int]  # the last round each client trained in; 0 for never
+from protonorm.runs.states import FolderStore
+from protonorm.tensors import Tensors
 
 
 class RoundOutcome(NamedTuple):
@@ -99,8 +91,7 @@ class RunWriter:
         self._clean_up()
         if self._trained is None:
             return None
-        state, message = (_unpacked(held, name, len(self._trained)) for name in ("state", "message"))
-        return Checkpoint(done, state, message, list(self._trained))
+        return unpack(held, done, self._trained)
 
     def start(self, provenance: Provenance) -> None:
         """Note where the rounds that come now come from."""
@@ -129,9 +120,7 @@ class RunWriter:
         if outcome.figures:
             tensors.save(self.folder / layout.FIGURES, outcome.figures, self._stamp("figures", round))
         record = self._append(round, outcome)
-        held = _packed("state", point.state) | _packed("message", point.message)
-        held["trained"] = torch.tensor(point.trained)
-        tensors.save(self.folder / layout.SERVER, held, self._stamp("server", round))
+        tensors.save(self.folder / layout.SERVER, pack(point), self._stamp("server", round))
         self._trained = list(point.trained)
         if self._standing:
             self._standing.add(record)
@@ -221,22 +210,6 @@ class RunWriter:
 
     def _stamp(self, what: str, round: int) -> str:
         return stamp(self.key, what, round)
-
-
-def _packed(name: str, value: Messages) -> Tensors:
-    """Write what one server has, or what each client's own server has, as flat tensors."""
-    if not isinstance(value, ByClient):
-        return prefixed(name, value)
-    found = {f"{name}.alone": torch.tensor(len(value))}
-    for id, own in value.items():
-        found |= prefixed(f"{name}.{id}", own)
-    return found
-
-
-def _unpacked(held: Tensors, name: str, clients: int) -> Messages:
-    """Read what `_packed` wrote."""
-    found = under(held, name)
-    return ByClient((id, under(found, str(id))) for id in range(clients)) if "alone" in found else found
 
 
 def _tell_of_versions(before: dict[str, str], now: dict[str, str]) -> None:

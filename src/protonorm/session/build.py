@@ -51,12 +51,12 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
         augment=experiment.augment,
     )
     parts = parts_of(data, experiment.clients, experiment.partition, experiment.train)
-    population = SimulatedPopulation(task, data, parts, recipes, training)
+    population = SimulatedPopulation(task, data, parts, recipes, training, data.client_names)
     population.check_networks()
     return task, population
 
 
-def policy_of(experiment: Experiment) -> Policy:
+def policy_of(experiment: Experiment, client_names: tuple[str, ...] | None = None) -> Policy:
     """Say who takes part in a round, who is evaluated, and when a round counts."""
     return Policy(
         clients=experiment.clients,
@@ -69,6 +69,7 @@ def policy_of(experiment: Experiment) -> Policy:
         quorum=experiment.quorum,
         retries=experiment.retries,
         deadline=experiment.deadline,
+        client_names=client_names,
     )
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from protonorm.analysis.alone import matching_local
 from protonorm.analysis.breakdown import check_rule
 from protonorm.analysis.comparison import COLUMNS, Row, Unread, rows, whole
-from protonorm.analysis.pairing import is_local, pair_runs
+from protonorm.analysis.pairing import is_local
 from protonorm.analysis.printed import latex_table, markdown_table, printed_table
 from protonorm.analysis.seeds import csv_text
 from protonorm.analysis.summaries import headline
@@ -31,9 +33,9 @@ NUMBERS = ("mean", "std", "low", "high")  # of a cell over seeds
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Methods side by side, each with one run for each seed."""
+    """Methods side by side, each with one run for each seed; `pn.compare` gives one."""
 
-    experiments: dict[str, list[Experiment]]
+    experiments: dict[str, list[Experiment]]  # of each method, one for each seed
     found: dict[str, list[Run | Unread]]  # in the same order; a run that cannot be read says why
 
     @cached_property
@@ -62,7 +64,8 @@ class Comparison:
         """Give a pandas frame: a row for each method and rule, over seeds; or the rows of all runs by client and so on.
 
         By client and class, what the same client or class has in the run of `local` stands beside, where there is one,
-        and numbers are those under `rule`; of a method that does not have it, those under its headline rule.
+        and numbers are those under `rule`; of a method that does not have it, those under its headline rule. Accuracies
+        are parts of one, in the reported round. Needs pandas, `protonorm[frame]`.
         """
         made = self._method_rows() if by == "method" else self._run_rows(by, rule)
         found: pandas.DataFrame = import_pandas().DataFrame(made)
@@ -87,8 +90,7 @@ class Comparison:
     @property
     def key(self) -> str:
         """Tell this comparison from others, in ten characters."""
-        keys = "\n".join(one.key for some in self.experiments.values() for one in some)
-        return hashlib.sha256(keys.encode()).hexdigest()[:10]
+        return comparison_key(self.experiments)
 
     def __repr__(self) -> str:
         """Say in lines what was compared, and what came out under the headline rules."""
@@ -133,16 +135,15 @@ class Comparison:
         for method, some in self._readable().items():
             for run in some:
                 wanted = rule if rule is None or rule in run.info.rules else None
-                alone = None if is_local(run) else _alone(run, local)
-                made += [one | {"method": method} for one in rows_by(run, by, wanted, alone)]
+                rows = rows_by(run, by, wanted, matching_local(run, local))
+                made += [one | {"method": method} for one in rows]
         return made
 
 
-def _alone(run: Run, local: list[Run]) -> Run | None:
-    """Find the run of Local with the same seed and clients, whose round was chosen in the same way."""
-    ways = {id(one): one.chosen.by if one.chosen else "" for one in (run, *local)}
-    fitting = (one for one in local if ways[id(one)] == ways[id(run)] and not pair_runs([run], [one]).mismatch)
-    return next(fitting, None)
+def comparison_key(experiments: Mapping[str, Sequence[Experiment]]) -> str:
+    """Tell a comparison of experiments from others, in ten characters; nothing needs to have been run."""
+    keys = "\n".join(one.key for some in experiments.values() for one in some)
+    return hashlib.sha256(keys.encode()).hexdigest()[:10]
 
 
 def _numbers(row: Row, column: str) -> tuple[float | None, ...]:

@@ -48,6 +48,20 @@ def progress_line(experiment: Experiment, watch: Watch | None, wanted: bool | No
         line.close()
 
 
+@contextmanager
+def reading_line(wanted: bool | None) -> Iterator[None]:
+    """Tell of long work before the first run, such as reading data, if it is wanted or in a notebook."""
+    if not (in_notebook() if wanted is None else wanted):
+        yield
+        return
+    line = ProgressLine("", 0, "")
+    try:
+        with listening(line):
+            yield
+    finally:
+        line.close()
+
+
 class ProgressLine:
     """One line of text on the answer stream, written over and over."""
 

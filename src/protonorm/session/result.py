@@ -30,10 +30,13 @@ By = Literal["round", "client", "class", "rule"]
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """A run and what it gave; its data are needed for nothing but its population, test parts and confusions."""
+    """A run and what it gave; its data are needed for nothing but its population, test parts and confusions.
+
+    `pn.run` and `pn.load_run` give one, and `pn.compare` one for each method and seed. Accuracies are parts of one.
+    """
 
     given: Experiment | None  # the experiment that was run; None for a run that was loaded
-    run: Run
+    run: Run  # the record
 
     @cached_property
     def experiment(self) -> Experiment:
@@ -61,7 +64,11 @@ class Result:
         return tuple(map(self.run.client_name, range(self.run.info.experiment.clients)))
 
     def accuracy(self, rule: str | None = None, of: str = "pooled") -> NDArray[np.float64]:
-        """Give a rule's accuracy (R,), or (R, M) for of="clients", (R, K) for of="classes"; NaN where there is none."""
+        """Give a rule's accuracy (R,), or (R, M) for of="clients", (R, K) for of="classes"; NaN where there is none.
+
+        `rule` is the method's headline rule if none is given. `of` may also be any measure over clients: `pooled`,
+        `mean`, `worst`, `p10`, `balanced`, `f1`, `log_loss`, `calibration`.
+        """
         rule = rule or self.run.info.headline
         if of in ("clients", "classes"):
             find = self.run.by_client if of == "clients" else self.run.by_class
@@ -71,7 +78,10 @@ class Result:
         return np.array([np.nan if one is None else getattr(one, of) for one in found], dtype=np.float64)
 
     def summary(self, rule: str | None = None) -> Summary | None:
-        """Condense the rounds: best, last, and the mean of each client's own best."""
+        """Condense the rounds: best, last, and the mean of each client's own best; None if the rule never existed.
+
+        The best rounds are chosen by their test accuracy, which is optimistic: `run.chosen` is the one to report.
+        """
         return self.run.summary(rule)
 
     def frame(
@@ -80,7 +90,9 @@ class Result:
         """Give a pandas frame: a row for each round and rule, or for each client, class or rule in the reported round.
 
         By client and class the numbers are those under `rule`, the method's headline if none is given. With `alone`,
-        the run of the same clients without an exchange, the accuracy there and the gain on it stand beside.
+        the run of the same clients without an exchange, the accuracy there and the gain on it stand beside. Every row
+        has the method, seed and round; by client also its name, number, network and numbers of samples. Needs pandas,
+        `protonorm[frame]`.
         """
         rows = rows_by(self.run, by, rule, alone.run if isinstance(alone, Result) else alone)
         found: pandas.DataFrame = import_pandas().DataFrame(rows)

@@ -45,10 +45,21 @@ def run(
 ) -> Result:
     """Run an experiment in its folder under `out`; resume it if it was begun, do nothing if it is done.
 
+    `out` is the folder of all runs, `PROTONORM_RUNS` or `./runs` if none is given; the run's own folder has the name
+    `experiment.key`. `engine` is `serial` or `processes`, `workers` the number of processes.
     Clients live in one process for each core unless `engine` says otherwise; the numbers are the same on every engine.
     `watch` is told of the rounds that are done now; `tracker`, of which `protonorm list trackers` has those by name, is
     told of all rounds from the first on, of a run that is done too. `progress` says whether a line of text tells how
-    far the run is; if it is not given, it does so in a notebook.
+    far the run is; if it is not given, it does so in a notebook. Training that leaves the finite numbers raises
+    `Diverged`, too few replies `TooFewReplies`; Ctrl-C may be pressed at any time, and the same call goes on.
+
+    ```python
+    import protonorm as pn
+
+    experiment = pn.Experiment(dataset={"name": "spiral", "points": 50}, clients=4, rounds=2)
+    result = pn.run(experiment)
+    print(result.accuracy("global"))  # (2,)
+    ```
     """
     follower = choose(tracker)
     wanted = None if engine is None else read_engine(engine)
@@ -88,7 +99,7 @@ def _run(
     start = partial(ENGINES[chosen].load(), **settings)
     with RunWriter(folder, experiment.key) as writer:
         writer.describe(info_of(experiment, task, population.client_names), _counts(population))
-        policy = policy_of(experiment)
+        policy = policy_of(experiment, population.client_names)
         point = writer.resume() or begin(task, policy)
         done = point.round
         writer.start(provenance(done, engine=chosen, device=experiment.device, threads=torch.get_num_threads()))

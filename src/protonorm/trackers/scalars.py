@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Numbers = NDArray[np.float64]
 
+MOST_CLIENTS = 100  # with a curve each
+
 CHOSEN = {  # how a round was chosen
     "validation": "it has the best mean validation accuracy",
     "test": "it is the best test round, as there is no validation part, and so its accuracy is optimistic",
@@ -64,6 +66,23 @@ def distributions(run: Run, record: RoundRecord) -> dict[str, Numbers]:
             if support is not None and correct is not None:
                 found[f"{name}/{rule}/{unit}"] = correct[support > 0] / support[support > 0]
     return found | ({"prototypes/margins": arrays["margins"]} if "margins" in arrays else {})
+
+
+def client_scalars(run: Run, record: RoundRecord) -> dict[str, float]:
+    """Name the accuracies of clients that have names, client/berlin/accuracy, under the method's headline rule.
+
+    Clients that have numbers alone, or that are very many, have no curves of their own.
+    """
+    if run.info.client_names is None or len(run.info.client_names) > MOST_CLIENTS:
+        return {}
+    found: dict[str, float] = {}
+    for name, part, rules in (("accuracy", "test", record.rules), ("validation", "validation", record.validation)):
+        if rules.get(run.info.headline):
+            shares = run.by_client(record, run.info.headline, part)
+            found |= {
+                f"client/{run.client_name(id)}/{name}": float(shares[id]) for id in np.flatnonzero(shares >= 0).tolist()
+            }
+    return found
 
 
 def margin_scalars(lists: Mapping[str, Numbers]) -> dict[str, float]:

@@ -29,6 +29,7 @@ CHARTS: dict[str, dict[str, Any]] = {  # what belongs together: all rules beside
         for name in ("pooled", "mean", "worst")
     },
     "validation": {"mean": ["Multiline", ["^validation/[^/]+/mean$"]]},
+    "client": {name: ["Multiline", [f"^client/.+/{name}$"]] for name in ("accuracy", "validation")},
     "prototypes": {"distance": ["Multiline", ["^prototypes/distance/"]]},
 }
 
@@ -77,7 +78,8 @@ class TensorBoard:
         before = round.number <= len(self._run.rounds)
         self._clock = self._clock + round.seconds.get("round", 0.0) if before else time.time()
         lists = scalars.distributions(self._run, round.record)
-        for name, value in (scalars.scalars(round) | scalars.margin_scalars(lists) | self._majority).items():
+        named = scalars.margin_scalars(lists) | scalars.client_scalars(self._run, round.record) | self._majority
+        for name, value in (scalars.scalars(round) | named).items():
             self._writer.add_scalar(visible(name), value, round.number, self._clock)
         for name, values in lists.items():
             bins: Any = SHARES if name.startswith(("accuracy/", "validation/")) else BINS

@@ -53,7 +53,7 @@ def mean_outputs(client: Client, network: nn.Module, name: str, width: int) -> T
         means.add(outputs, y)
     found = means.result()
     if not all_finite(found[name]):
-        raise Diverged(f"The {name} of client {client.id} are not finite after round {client.round}.")
+        raise Diverged(f"The {name} of {client.label} are not finite after round {client.round}.")
     return found
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count
@@ -12,6 +11,7 @@ from protonorm.data.access import real_path, require_file
 from protonorm.data.dataset import Dataset
 from protonorm.data.mapped import Mapped, file_version, open_mapped, short_hash
 from protonorm.data.own.clients import client_files, client_names, client_paths, read_clients
+from protonorm.data.own.files import OwnFiles, copy_name, safe_name
 from protonorm.data.own.folders import ImageOptions, picture_files
 from protonorm.data.own.reading import read_picture_files
 from protonorm.data.prepared import Arrays, data_root, read_prepared
@@ -21,7 +21,7 @@ Source = tuple[Path, ImageOptions, bool]  # what is read, in which form, and whe
 
 
 @dataclass(frozen=True, config=STRICT)
-class Folder:
+class Folder(OwnFiles):
     """A folder of pictures for each class, named after it."""
 
     path: Path
@@ -29,53 +29,31 @@ class Folder:
     channels: Channels | None = None  # grey or coloured
     skip_bad: bool = False  # leave out pictures that cannot be read, and say which
 
-    @property
-    def name(self) -> str:
-        """Name it after its folder."""
-        return f"folder:{safe_name(self.path)}"
+    kind: ClassVar[str] = "folder"
 
-    def load(self) -> Dataset:
+    def opened(self) -> Mapped:
         """Read or map the pictures."""
-        arrays = self._open().arrays
-        return Dataset(self.name, arrays.images, arrays.labels, arrays.classes)
-
-    def description(self) -> dict[str, Any]:
-        """Describe it by its content, not by its place."""
-        return {"name": self.name, **self._open().about}
-
-    def _open(self) -> Mapped:
         source: Source = (real_path(self.path), ImageOptions(self.size, self.channels), self.skip_bad)
         version = short_hash(*((file, _size_and_time(file.path)) for file in picture_files(source[0])))
         return open_mapped(data_root(), _copy_name(source), version, _read_folder, source)
 
 
 @dataclass(frozen=True, config=STRICT)
-class Npz:
+class Npz(OwnFiles):
     """A file of the prepared form; its training and test pictures are put together."""
 
     path: Path
 
-    @property
-    def name(self) -> str:
-        """Name it after its file."""
-        return f"npz:{safe_name(self.path)}"
+    kind: ClassVar[str] = "npz"
 
-    def load(self) -> Dataset:
+    def opened(self) -> Mapped:
         """Map the pictures."""
-        arrays = self._open().arrays
-        return Dataset(self.name, arrays.images, arrays.labels, arrays.classes)
-
-    def description(self) -> dict[str, Any]:
-        """Describe it by its content, not by its place."""
-        return {"name": self.name, **self._open().about}
-
-    def _open(self) -> Mapped:
         path = real_path(self.path)
-        return open_mapped(data_root(), f"{safe_name(path)}-{short_hash(path)}", file_version(path), _read_file, path)
+        return open_mapped(data_root(), copy_name(path), file_version(path), _read_file, path)
 
 
 @dataclass(frozen=True, config=STRICT)
-class Clients:
+class Clients(OwnFiles):
     """Data that clients own already: a folder of class folders, or a file of the prepared form, for each client."""
 
     path: Path
@@ -83,10 +61,7 @@ class Clients:
     channels: Channels | None = None
     skip_bad: bool = False
 
-    @property
-    def name(self) -> str:
-        """Name it after its folder."""
-        return f"clients:{safe_name(self.path)}"
+    kind: ClassVar[str] = "clients"
 
     @property
     def clients(self) -> int:
@@ -95,7 +70,7 @@ class Clients:
 
     def load(self) -> Dataset:
         """Read or map the pictures of all clients."""
-        arrays, names = self._open().arrays, client_names(real_path(self.path))
+        arrays, names = self.opened().arrays, client_names(real_path(self.path))
         return Dataset(
             self.name,
             arrays.images,
@@ -106,19 +81,11 @@ class Clients:
             client_names=names,
         )
 
-    def description(self) -> dict[str, Any]:
-        """Describe it by its content, not by its place."""
-        return {"name": self.name, **self._open().about}
-
-    def _open(self) -> Mapped:
+    def opened(self) -> Mapped:
+        """Read or map the pictures of all clients."""
         source: Source = (real_path(self.path), ImageOptions(self.size, self.channels), self.skip_bad)
         version = short_hash(*((path, _size_and_time(path)) for path in client_files(source[0])))
         return open_mapped(data_root(), _copy_name(source), version, _read_clients, source)
-
-
-def safe_name(path: Path) -> str:
-    """Make of a path's last part a word that is fit for a file's name."""
-    return re.sub(r"[^\w.-]+", "-", real_path(path).stem).strip("-.") or "data"
 
 
 def _copy_name(source: Source) -> str:

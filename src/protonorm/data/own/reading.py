@@ -100,7 +100,7 @@ def _leave_out(
 
 
 def _refuse(bad: Mapping[int, str], count: int, *, skipped: bool = False) -> NoReturn:
-    advice = "No picture is left." if skipped else "dataset.skip_bad=true goes on without them."
+    advice = "No picture is left." if skipped else "--skip-bad, or dataset.skip_bad=true, goes on without them."
     raise ValueError(f"{describe_bad(bad, count)}\n{advice}")
 
 

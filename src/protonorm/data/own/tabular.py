@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Le
 
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count
 from protonorm.data.access import real_path
-from protonorm.data.dataset import MOST_TOKENS, Dataset, usual_models
-from protonorm.data.mapped import Mapped, file_version, open_mapped, short_hash
+from protonorm.data.dataset import MOST_TOKENS, usual_models
+from protonorm.data.mapped import Mapped, file_version, open_mapped
 from protonorm.data.own.arrays import read_features, read_tokens
 from protonorm.data.own.columns import ColumnOptions, Missing
-from protonorm.data.own.datasets import Channels, safe_name
+from protonorm.data.own.datasets import Channels
+from protonorm.data.own.files import OwnFiles, copy_name
 from protonorm.data.own.folders import ImageOptions
 from protonorm.data.own.hugging import HuggingOptions, folder_version, read_saved
 from protonorm.data.own.tables import Separator, TableOptions, read_table
@@ -25,36 +25,13 @@ from protonorm.data.prepared import data_root
 Vocabulary = Annotated[int, Ge(2), Le(MOST_TOKENS)]
 
 
-class OwnData(ABC):
-    """What all of them do alike; a mapped copy is kept, so that a file is read once."""
-
-    kind: ClassVar[str]
-    path: Path
-
-    @abstractmethod
-    def opened(self) -> Mapped:
-        """Read or map the data."""
-
-    @property
-    def name(self) -> str:
-        """Name it after its file."""
-        return f"{self.kind}:{safe_name(self.path)}"
+class OwnData(OwnFiles):
+    """Data of any kind: which networks are usual for them shows once they are read."""
 
     @property
     def models(self) -> str:
         """Name the family of networks that is usual for such data."""
         return usual_models(self.opened().arrays.images)
-
-    def load(self) -> Dataset:
-        """Read or map the data."""
-        arrays = self.opened().arrays
-        return Dataset(self.name, arrays.images, arrays.labels, arrays.classes, vocabulary=arrays.vocabulary)
-
-    def description(self) -> dict[str, Any]:
-        """Describe it by its content, not by its place."""
-        found = self.opened()
-        known = {} if found.arrays.vocabulary is None else {"vocabulary": found.arrays.vocabulary}
-        return {"name": self.name, **known, **found.about}
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -153,11 +130,6 @@ class HuggingFace(OwnData):
             columns=ColumnOptions(self.missing, self.categories, self.standardise),
             tokens=TokenOptions(self.unit, self.length, self.vocabulary),
         )
-
-
-def copy_name(path: Path, *settings: object) -> str:
-    """Name the mapped copy of a file that was read with some settings."""
-    return f"{safe_name(path)}-{short_hash(path, *settings)}"
 
 
 def listed(names: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -75,6 +75,7 @@ def tell(task: Task, population: SimulatedPopulation, refer: Refer = own_code.re
         "shared_network": _tell_recipe(shared, refer) if isinstance(shared, Recipe) else None,
         "networks": [_tell_recipe(recipe, refer) for recipe in population.networks],
         "training": asdict(population.training),
+        "client_names": population.client_names,
     }
 
 
@@ -97,7 +98,8 @@ def rebuild(
         name: tuple(value) if isinstance(value, list) else value for name, value in told["training"].items()
     }
     training["lr_schedule"] = LrSchedule(**training["lr_schedule"])
-    return task, SimulatedPopulation(task, dataset, Parts(index, cuts), networks, Training(**training))
+    parts, names = Parts(index, cuts), told["client_names"]
+    return task, SimulatedPopulation(task, dataset, parts, networks, Training(**training), names)
 
 
 def place(array: NDArray[Any], path: Path) -> dict[str, Any]:

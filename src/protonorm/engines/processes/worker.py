@@ -8,8 +8,8 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,10 +39,16 @@ def obey_parent(serve: Callable[[Frames, IO[bytes]], None]) -> None:
     os.dup2(2, 1)  # what a user's code prints must not get between the frames
     frames: Frames = queue.SimpleQueue()
     threading.Thread(target=listen, args=(sys.stdin.buffer, frames), daemon=True).start()
-    with suppress(BrokenPipeError):
+    code = 0
+    try:
         serve(frames, answers)
+    except BrokenPipeError:
+        pass  # the parent has gone
+    except Exception:  # whatever it is, it is told on the terminal, and by the code
+        traceback.print_exc()
+        code = 1
     sys.stdout.flush()
-    os._exit(0)  # the thread that listens still reads, and Python would abort if it ended in the usual way
+    os._exit(code)  # the thread that listens still reads, and Python would abort if it ended in the usual way
 
 
 def listen(stream: IO[bytes], frames: Frames) -> None:

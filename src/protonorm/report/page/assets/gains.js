@@ -108,13 +108,6 @@ function gainChart(figure, panel, hidden, beside, alike) {
       if (near < 0 || far(near) > 24) return leave();
       point(near, event.clientX, event.clientY);
     });
-    svg.addEventListener("pointerleave", leave);
-    svg.addEventListener("blur", leave);
-    svg.addEventListener("keydown", (event) => {
-      const moves = { ArrowLeft: chosen - 1, ArrowRight: chosen + 1, Home: 0, End: shown.length - 1 };
-      if (!(event.key in moves)) return;
-      event.preventDefault();
-      point(moves[event.key]);
-    });
+    listen(svg, () => chosen, shown.length - 1, point, leave);
   });
 }

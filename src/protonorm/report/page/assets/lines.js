@@ -118,14 +118,7 @@ function lineChart(figure, chart, hidden, together) {
       rounds.forEach((one, i) => { if (Math.abs(one - round) < Math.abs(rounds[near] - round)) near = i; });
       point(near, event.clientX, event.clientY);
     });
-    svg.addEventListener("pointerleave", leave);
-    svg.addEventListener("blur", leave);
-    svg.addEventListener("keydown", (event) => {
-      const moves = { ArrowLeft: chosen - 1, ArrowRight: chosen + 1, Home: 0, End: rounds.length - 1 };
-      if (!(event.key in moves)) return;
-      event.preventDefault();
-      point(moves[event.key]);
-    });
+    listen(svg, () => chosen, rounds.length - 1, point, leave);
   });
 }
 

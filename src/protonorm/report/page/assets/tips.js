@@ -24,6 +24,18 @@ function hideTip() {
 addEventListener("keydown", (event) => event.key === "Escape" && hideTip());
 addEventListener("scroll", hideTip, { passive: true });
 
+// Let keys move from one point of a chart to the next, and take away what tells of a point when nobody is there any more.
+function listen(svg, chosen, last, point, leave) {
+  svg.addEventListener("pointerleave", leave);
+  svg.addEventListener("blur", leave);
+  svg.addEventListener("keydown", (event) => {
+    const moves = { ArrowLeft: chosen() - 1, ArrowRight: chosen() + 1, Home: 0, End: last };
+    if (!(event.key in moves)) return;
+    event.preventDefault();
+    point(moves[event.key]);
+  });
+}
+
 // A legend whose keys show and hide what they name.
 function legend(place, names, change) {
   const hidden = new Set();

@@ -1,0 +1,49 @@
+"""What all data of the user's own do alike: they are named after their file, and a mapped copy is kept of them."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar
+
+from protonorm.data.access import real_path
+from protonorm.data.dataset import Dataset
+from protonorm.data.mapped import Mapped, short_hash
+
+
+class OwnFiles(ABC):
+    """A file or folder of the user's own, which is read once: afterwards its mapped copy is."""
+
+    kind: ClassVar[str]
+    path: Path
+
+    @abstractmethod
+    def opened(self) -> Mapped:
+        """Read or map the data."""
+
+    @property
+    def name(self) -> str:
+        """Name it after its file or folder."""
+        return f"{self.kind}:{safe_name(self.path)}"
+
+    def load(self) -> Dataset:
+        """Read or map the data."""
+        arrays = self.opened().arrays
+        return Dataset(self.name, arrays.images, arrays.labels, arrays.classes, vocabulary=arrays.vocabulary)
+
+    def description(self) -> dict[str, Any]:
+        """Describe it by its content, not by its place."""
+        found = self.opened()
+        known = {} if found.arrays.vocabulary is None else {"vocabulary": found.arrays.vocabulary}
+        return {"name": self.name, **known, **found.about}
+
+
+def safe_name(path: Path) -> str:
+    """Make of a path's last part a word that is fit for a file's name."""
+    return re.sub(r"[^\w.-]+", "-", real_path(path).stem).strip("-.") or "data"
+
+
+def copy_name(path: Path, *settings: object) -> str:
+    """Name the mapped copy of a file that was read with some settings."""
+    return f"{safe_name(path)}-{short_hash(path, *settings)}"
