@@ -57,6 +57,19 @@ def test_a_listener_hears_how_far_work_is():
     assert heard == [("Reading", 0, 2), ("Reading", 1, 2), ("Reading", 2, 2)]
 
 
+def test_work_inside_rounds_is_shown_by_the_display_of_the_rounds(told):
+    """A terminal can have one live display; what an engine tells of a round is a bar beside that of the rounds."""
+    told.terminal = True
+    with showing_progress(), RoundDisplay("a-run", 5, "global") as rounds:
+        for answered in range(4):
+            report("Training on 2 actors, clients that have answered", answered, 4)
+            told.now += 3
+        assert "Training on 2 actors, clients that have answered" in told.text
+        assert [task.description for task in rounds._display._live.tasks] == [
+            "Training on 2 actors, clients that have answered"
+        ]
+
+
 def test_python_is_not_talked_to(told):
     assert list(work(told, [1, 2, 3], 60)) == [1, 2, 3]
     assert told.text == ""

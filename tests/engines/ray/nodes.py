@@ -56,7 +56,7 @@ class Cluster:
     def __init__(self, folder, count=2):
         self.address = f"127.0.0.1:{free_port()}"
         self.secret = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        self.folder, self.nodes = folder, []
+        self.folder, self.nodes, self.homes = folder, [], []
         try:
             for _ in range(count):
                 self.add()
@@ -71,14 +71,24 @@ class Cluster:
 
     def temporary(self, number):
         """The temporary folder of a node."""
-        return self.folder / f"{number}" / "t"
+        return self.homes[number] / "t"
 
     def add(self):
-        number = len(self.nodes)
-        home = self.folder / f"{number}"
+        """Start a node; a machine that is busy may need several tries, for Ray gives up after thirty seconds."""
+        for attempt in range(3):
+            home = self.folder / f"{len(self.nodes)}"
+            node = self._start(home / f"{attempt}" if attempt else home)
+            if node.poll() is None:
+                self.nodes.append(node)
+                self.homes.append(home / f"{attempt}" if attempt else home)
+                return
+            end(node)
+        raise AssertionError((home / "log").read_text())
+
+    def _start(self, home):
         (home / "t").mkdir(parents=True)
         first = ["--head", f"--port={self.address.rpartition(':')[2]}", "--include-dashboard=false"]
-        words = first if not number else [f"--address={self.address}"]
+        words = [f"--address={self.address}"] if self.nodes else first
         words += ["--node-ip-address=127.0.0.1", "--num-cpus=1", f"--temp-dir={home / 'r'}", "--block"]
         words += ["--object-store-memory=100000000", "--disable-usage-stats", "--log-color=false"]
         quick = {"RAY_health_check_period_ms": "500", "RAY_health_check_initial_delay_ms": "500"}
@@ -88,9 +98,8 @@ class Cluster:
             node = subprocess.Popen(
                 [*RAY, "start", *words], env=environment, cwd=home, stdout=log, stderr=log, start_new_session=True
             )
-        self.nodes.append(node)
         wait_for(lambda: node.poll() is not None or "runtime started" in (home / "log").read_text())
-        assert node.poll() is None, (home / "log").read_text()
+        return node
 
     def kill(self, number):
         """End all processes of a node at once, as a power failure does."""

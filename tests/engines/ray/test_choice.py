@@ -1,6 +1,8 @@
 """Which engine is meant, what actors get, and what is refused in a sentence before anything begins."""
 
+import os
 import re
+import socket
 import subprocess
 import sys
 
@@ -11,6 +13,7 @@ from protonorm.engines.choice import read_engine
 from protonorm.engines.ray import cluster
 from protonorm.engines.ray.placement import Placement
 from protonorm.engines.ray.settings import ActorSettings
+from protonorm.errors import Failed
 from tests.support import run, spiral
 
 
@@ -94,13 +97,33 @@ def test_an_address_that_is_of_no_use_is_refused(monkeypatch):
         cluster.connect(1)
 
 
+def test_an_address_at_which_nobody_answers_is_told_at_once(monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{taken.getsockname()[1]}")  # where nobody listens
+        with pytest.raises(Failed, match="Nothing answers at 127.0.0.1:.*, which RAY_ADDRESS names"):
+            cluster._join(None, os.environ["RAY_ADDRESS"])
+
+
+def test_what_ray_says_in_many_lines_is_told_in_one():
+    said = "The actor died because of an error raised in its creation task, \x1b[36mray::Actor.__init__()\x1b[39m\n"
+    said += (
+        "  File x\n\x1b[31mModuleNotFoundError: No module named 'protonorm'\x1b[39m\nThe actor did so because of this."
+    )
+    assert cluster.reason(RuntimeError(said)) == "ModuleNotFoundError: No module named 'protonorm'"
+    assert cluster.reason(RuntimeError("It died.\n\tpid: 3\nThe actor is dead because it was killed.\n")) == (
+        "The actor is dead because it was killed"
+    )
+    assert cluster.reason(RuntimeError("")) == "RuntimeError"
+
+
 def test_sockets_have_room_in_the_temporary_folder(monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", "/var/folders/" + "x" * 40)
     assert str(cluster.short_folder()) == "/tmp"
     monkeypatch.setattr("tempfile.tempdir", "/scratch")
     assert str(cluster.short_folder()) == "/scratch"
     assert (
-        cluster.SOCKETS + len("/protonorm-abcdefgh/session_2026-11-16_13-33-36_719088_4194304/sockets/plasma_store")
+        cluster.SOCKETS + len("/protonorm-abcdefgh/r/session_2026-11-16_13-33-36_719088_4194304/sockets/plasma_store")
         == 107
     )
 

@@ -99,7 +99,8 @@ def test_nodes_drop_what_the_committed_round_has_replaced(engine):
     held = {path.name for folder in folders for path in folder.glob("*.safetensors")}
     assert held == {f"{id}.{round}.safetensors" for id in range(6) for round in (1, 2)}
     engine.commit(2, [0, 1, 2])
-    list(engine.evaluate(orders(2, 1, 6)[3:], {}, ("test",)))  # after which the actors have obeyed
+    all_of_them = [Order(id, 2, 1 + (id < 3)) for id in range(6)]
+    list(engine.evaluate(all_of_them, {}, ("test",)))  # after which the actors have obeyed
     held = {path.name for folder in folders for path in folder.glob("*.safetensors")}
     assert held == {f"{id}.{1 + (id < 3)}.safetensors" for id in range(6)}
     assert all(folder.stat().st_mode & 0o077 == 0 for folder in folders)
@@ -150,6 +151,10 @@ def test_a_state_is_sent_only_where_it_is_lacking(engine, serial, monkeypatch):
     assert sorted(sent[1:]) == [(id, 2) for id in range(6)]
     engine.commit(3, range(6))
     assert [[id for id in range(6) if id in one.holds] for one in engine.crew.members.values()] == mine[::-1]
+    list(engine.evaluate(orders(3, 3), {}, ("test",)))  # after which the actors have obeyed
+    for one, clients in zip(engine.crew.members.values(), mine[::-1], strict=True):
+        found = (Path(tempfile.gettempdir()) / one.told["folders"][1]).glob("*.safetensors")
+        assert sorted(path.name for path in found) == [f"{id}.3.safetensors" for id in clients]  # nothing of the others
 
 
 @linux
@@ -189,15 +194,14 @@ def test_all_actors_may_be_killed_at_once(engine, serial):
 DEADLY = "import os; client.id == 3 and client.round > 1 and os._exit(7); model = client.load(state)"
 
 
-def test_a_client_that_ends_its_actors_is_lost_and_the_others_are_not(tmp_path):
+def test_a_client_that_ends_its_actors_is_lost_and_the_others_are_not(tmp_path, capfd):
     path = tmp_path / "own_deadly.py"
     path.write_text(OWN.replace("model = client.load(state)", DEADLY))
     experiment = spiral(algorithm=f"{path}:Noisy", quorum=0.5, rounds=2)
     record = run(experiment, tmp_path, engine="ray", workers=2).run.rounds[-1]
     assert list(record.lost) == ["3"]
-    assert "2 actors ended while it was at work" in record.lost["3"]
-    with pytest.raises(pn.TooFewReplies, match="Round 2 .*client 3: 2 actors ended.*It was tried once"):
-        run(spiral(algorithm=f"{path}:Noisy", rounds=2, retries=0), tmp_path, engine="ray", workers=2)
+    assert "3 actors ended while it was at work, the last on node " in record.lost["3"]
+    assert not "".join(capfd.readouterr()).strip()  # Ray does not print what we tell
 
 
 def test_who_is_late_is_lost_and_may_come_back(engine, serial, monkeypatch):
@@ -341,7 +345,7 @@ def test_ctrl_c_leaves_nothing_behind_and_nothing_in_the_current_folder_is_execu
         _, said = driver.communicate(timeout=120)
     finally:
         end(driver)
-    assert driver.returncode == 130
+    assert driver.returncode == 130, said
     assert [line for line in said.splitlines() if "Starting actors" not in line and folder.name not in line] == [
         "protonorm: Stopped. Finished rounds are kept; the same command goes on from there."
     ]

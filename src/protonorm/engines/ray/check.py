@@ -99,7 +99,7 @@ def _check_node(
                 yield from _tell_data(member, supply)
         seconds, peak, bits[f"node {node}"] = _dry_step(crew, member, order, message)
     except (Failed, ValueError, OSError, RuntimeError) as error:
-        yield Finding(False, f"{str(error).rstrip('.')}.")
+        yield Finding(False, str(error) if str(error).endswith((".", "?", ")")) else f"{error}.")
         return
     free = member.told["memory"] + peak
     step = f"a dry step, one epoch of client {order.id}"

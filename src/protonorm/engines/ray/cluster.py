@@ -9,8 +9,10 @@ import atexit
 import logging
 import math
 import os
+import re
 import secrets
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -25,8 +27,10 @@ from protonorm.core.scratch import Scratch
 from protonorm.errors import Failed
 
 ADDRESS = "RAY_ADDRESS"  # in the environment; nothing or `local` for a cluster of one's own
-SOCKETS = 107 - len("/protonorm-12345678/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store")
+SOCKETS = 107 - len("/protonorm-12345678/r/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store")
 STORE = 2**30  # bytes of a local cluster's object store: replies on their way, and data in pieces
+REACH = 10.0  # seconds for a cluster to answer at all; Ray itself would try for minutes
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 MODE, TOKEN = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN"
 
 
@@ -77,6 +81,7 @@ def connect(cpus: float) -> Any:
                     _start(ray, max(cores(), math.ceil(cpus)))
                 else:
                     _join(ray, address)
+            _hush()
     return ray
 
 
@@ -143,8 +148,10 @@ def disconnect() -> None:
 
 def reason(error: BaseException) -> str:
     """Say in a line what Ray says in many."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = next((line for line in lines if "because" in line or "No module named" in line), lines[-1] if lines else "")
+    lines = [COLOUR.sub("", line).strip() for line in str(error).splitlines()]
+    lines = [line for line in lines if line and "in its creation task" not in line]
+    telling = (line for mark in ("No module named", "because") for line in reversed(lines) if mark in line)
+    told = next(telling, lines[-1] if lines else "")
     return in_few(told.rstrip(".") or type(error).__name__)
 
 
@@ -160,7 +167,7 @@ def _start(ray: Any, cpus: int) -> None:
             include_dashboard=False,
             object_store_memory=STORE,
             **_options(),
-            _temp_dir=str(scratch.folder),
+            _temp_dir=str(scratch.folder / "r"),  # Ray opens its folder to everybody, but not the one above
         )
     except Exception as error:
         ray.shutdown()
@@ -174,11 +181,20 @@ def _start(ray: Any, cpus: int) -> None:
 
 def _join(ray: Any, address: str) -> None:
     """Connect to the cluster at an address."""
+    host, _, port = address.rpartition(":")
+    try:
+        if port.isdecimal():
+            socket.create_connection((host.strip("[]"), int(port)), REACH).close()
+    except (OSError, OverflowError) as error:
+        raise Failed(f"Nothing answers at {in_few(address)}, which {ADDRESS} names: {error}.") from error
     try:
         ray.init(address=address, **_options())
     except Exception as error:
         ray.shutdown()
-        raise Failed(f"The Ray cluster at {in_few(address)} cannot be used: {reason(error)}.") from error
+        raise Failed(
+            f"The Ray cluster at {in_few(address)} cannot be used: {reason(error)}. "
+            f"Is it a cluster of the same versions of Ray and Python, and {TOKEN} or ~/.ray/auth_token its token?"
+        ) from error
 
 
 class _NoPaths(list[str]):
@@ -235,6 +251,13 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
+
+
+def _hush() -> None:
+    """Keep what Ray says of actors that have ended out of our answers: it prints that, though it was told not to."""
+    worker: Any = import_module("ray._private.worker")
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = lambda *_, **__: None
 
 
 @contextmanager

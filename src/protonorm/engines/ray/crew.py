@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
 import warnings
@@ -122,7 +123,7 @@ class Crew:
             header, _, _ = unpack(content)
         except self.ray.exceptions.RayError as error:
             if not member.again or stage != "look":
-                raise self._refuse(member, reason(error)) from error
+                raise self._refuse(member, error) from error
             self.hire()  # an actor that has ended while it was idle
             return None
         except Failed:
@@ -228,12 +229,13 @@ class Crew:
             self._supplied.add(member.node)
             self._supply.send(self.ray, member.handle, str(member), lacking)
 
-    def _refuse(self, member: Member, why: str) -> Refused:
+    def _refuse(self, member: Member, error: Exception) -> Refused:
         """Say that an actor did not begin, and on which node, if that is known."""
         self.dismiss(member)
-        place = f" on node {member}" if member.node else ""
-        known = ", ".join(str(node) for node in nodes(self.ray))
-        hint = f" Is protonorm installed on every node ({known})?" if "No module named 'protonorm'" in why else ""
+        found = re.search(r"ip=([\w.:]+)", str(error))
+        place = f" on node {member}" if member.node else f" on the node at {found[1]}" if found else ""
+        why = reason(error)
+        hint = " Is it installed there?" if "No module named" in why else ""
         return Refused(f"An actor did not begin{place}: {why}.{hint}")
 
     def _sweep(self) -> None:

@@ -25,7 +25,7 @@ from protonorm.tensors import Tensors
 Answer = TypeVar("Answer")
 Make = Callable[[int, dict[str, Any], Tensors], Answer]  # from a client's number and what came of it to an answer
 
-TRIES = 2  # times that a client may be at work in an actor that is lost, before it counts as lost itself
+TRIES = 3  # times that a client may be at work in an actor that is lost, before it counts as lost itself
 
 
 class Owed(NamedTuple):
@@ -146,7 +146,7 @@ class Orders:
     def _lose(self, call: Call[Any], member: Member, why: str) -> dict[int, Any]:
         """Ask the others for what an actor that is lost still owed, and hire a new one.
 
-        The client that was at work in two such actors counts as lost itself: it may be what ends them.
+        A client that was at work in several such actors counts as lost itself: it may be what ends them.
         """
         owed = [one.order for one in self.owed.values() if one.member is member]
         self.owed = {ref: one for ref, one in self.owed.items() if one.member is not member}
