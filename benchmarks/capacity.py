@@ -30,7 +30,7 @@ BYTES, FEWEST = 2 * 10**8, 3  # of messages that are taken in to measure one: so
 METHODS = ("paper", "auto")
 LIMIT = 900.0  # seconds that one alignment may take
 SHORT = 1_000  # classes up to which an update takes less than a second
-WHOLE = 10_000  # classes up to which alignment is measured whole; beyond, one update
+WHOLE = 1_000  # classes up to which alignment is measured whole; beyond, one update
 
 
 def measure(
