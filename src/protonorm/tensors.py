@@ -43,7 +43,24 @@ def restore(name: str, module: nn.Module, tensors: Mapping[str, Tensor], whose: 
     try:
         module.load_state_dict(held)
     except RuntimeError as error:
-        raise ValueError(f"The weights of {whose or f'the {name}'} do not fit the network: {error}") from error
+        raise ValueError(
+            f"The weights of {whose or f'the {name}'} do not fit the network: {_misfit(module, held)}."
+        ) from error
+
+
+def _misfit(module: nn.Module, held: Mapping[str, Tensor]) -> str:
+    """Say in which way weights do not fit a network, with an example of each."""
+    wanted, told = module.state_dict(), []
+    lacking, foreign = sorted(wanted.keys() - held.keys()), sorted(held.keys() - wanted.keys())
+    others = [key for key in wanted.keys() & held.keys() if wanted[key].shape != held[key].shape]
+    if lacking:
+        told.append(f"{len(lacking)} that it has are missing, such as {lacking[0]}")
+    if foreign:
+        told.append(f"{len(foreign)} are of another network, such as {foreign[0]}")
+    if others:
+        key = min(others)
+        told.append(f"{key} has the shape {tuple(held[key].shape)} instead of {tuple(wanted[key].shape)}")
+    return "; ".join(told) or "they could not be loaded"
 
 
 def numbers(tensors: Mapping[str, Tensor]) -> int:

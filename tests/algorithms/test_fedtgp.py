@@ -201,5 +201,5 @@ def test_a_memory_that_lacks_weights_is_refused_with_a_sentence():
     state = fed.method.init_server(fed.server()).state
     name = next(name for name in state if name.endswith("weight"))
     lacking = {key: value for key, value in state.items() if key != name}
-    with pytest.raises(ValueError, match="(?s)The weights of the generator do not fit the network: .*Missing"):
+    with pytest.raises(ValueError, match="(?s)The weights of the generator do not fit the network: .*missing"):
         fed.method.aggregate(fed.server(1), lacking, iter([reply([0, 1], [[1.0, 0.0], [0.0, 1.0]])]))

@@ -6,6 +6,7 @@ import pytest
 
 from protonorm.algorithms import ALGORITHMS
 from protonorm.core import SERVER, seeded
+from protonorm.federation.policy import Policy
 from protonorm.federation.rounds import Replies, _messages
 from protonorm.session.build import build
 from tests.contract.playing import played, same
@@ -36,7 +37,9 @@ def test_no_server_holds_more_replies_than_its_method_needs(algorithm):
     replies = Replies()
     with seeded(task.seed, 2, SERVER):
         task.algorithm.aggregate(
-            task.server(2), seen["step"].state, (one.message for one in _messages(task, arriving(), replies, 1))
+            task.server(2),
+            seen["step"].state,
+            (one.message for one in _messages(task, arriving(), replies, Policy(MANY, MANY), 1)),
         )
     assert len(replies.ids) == MANY or algorithm == "local"
     assert most <= (MANY if algorithm in STACKING else 3)

@@ -83,9 +83,9 @@ class OwnMethod(pn.Local):
 def test_networks_and_methods_of_ones_own_are_given_again(tmp_path):
     result = run(spiral(models=[own_network], feature_dim=2, rounds=1, algorithm=OwnMethod()), tmp_path)
     folder = result.clients[0].save(tmp_path / "own")
-    with pytest.raises(ValueError, match=r"OwnMethod is not one of the package; give its class as `algorithm`"):
+    with pytest.raises(ValueError, match=r"OwnMethod is not one of the package: give it by --algorithm"):
         pn.load_client(folder, network=own_network)
-    with pytest.raises(ValueError, match=r"own_network is not one of the package; give the function"):
+    with pytest.raises(ValueError, match=r"own_network is not one of the package: give it by --network"):
         pn.load_client(folder, algorithm=OwnMethod)
     loaded = pn.load_client(folder, network=own_network, algorithm=OwnMethod)
     np.testing.assert_array_equal(loaded.predict(some(result)), result.clients[0].predict(some(result)))

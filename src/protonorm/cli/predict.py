@@ -39,7 +39,7 @@ def export(
     client: Annotated[str, typer.Option(parser=read_client, metavar=NAME, help="The client's name or number.")],
     checkpoint: CheckpointOf = Checkpoint.chosen,
     onnx: Annotated[
-        bool, typer.Option("--onnx", help="Also write model.onnx, which runs without protonorm; needs protonorm[onnx].")
+        bool, typer.Option("--onnx", help="Also write model.onnx, which runs without protonorm; needs the extra onnx.")
     ] = False,
     out: Out = None,
     network: Own = None,

@@ -52,6 +52,9 @@ def refuse_own_code(path: Path) -> None:
 def load_own(place: str, kind: str) -> Any:
     """Import a class or function from a user's own file: path/to/file.py:Name."""
     path, _, name = place.rpartition(":")
+    if not path.endswith(".py"):
+        more = f" Its settings stand beside it, as {kind}.NAME=VALUE." if ".py:" in path else ""
+        raise ValueError(f"{in_few(place)} is no {kind} of your own: expected file.py:NAME.{more}")
     module = load_file(Path(path))
     if not hasattr(module, name):
         there = _offered(module)

@@ -13,6 +13,7 @@ from protonorm.core.algorithm import Algorithm
 from protonorm.core.model import NetworkRecipe, SplitModel
 from protonorm.core.node import Server
 from protonorm.core.randomness import SERVER, seeded
+from protonorm.core.returned import checked_schema
 from protonorm.core.schema import Schema
 from protonorm.tensors import Tensors
 
@@ -83,7 +84,7 @@ class Task:
     @cached_property
     def schema(self) -> Schema:
         """Say what each side may say."""
-        return self.algorithm.schema(self)
+        return checked_schema(self.algorithm, self.algorithm.schema(self))
 
     def describe(self) -> dict[str, Any]:
         """Describe the task in plain data."""

@@ -13,6 +13,7 @@ from protonorm.core.algorithm import Algorithm
 from protonorm.core.node import Client
 from protonorm.core.protocols import Site
 from protonorm.core.randomness import seeded
+from protonorm.core.returned import checked_state, checked_step
 from protonorm.core.samples import Samples
 from protonorm.core.task import Counts, Order, Reply, Task
 from protonorm.geometry.prototypes import vectors_by_class
@@ -28,7 +29,7 @@ def first_state(task: Task, site: Site) -> Tensors:
     """Let a client begin: what it remembers before its first round."""
     client = site.fresh_client()
     with seeded(task.seed, 0, site.id, "state"):
-        return task.algorithm.init_client(client)
+        return checked_state(task.algorithm, "init_client", task.algorithm.init_client(client))
 
 
 def train_step(task: Task, site: Site, order: Order, state: Tensors, message: Tensors) -> tuple[Tensors, Reply]:
@@ -36,7 +37,8 @@ def train_step(task: Task, site: Site, order: Order, state: Tensors, message: Te
     start = time.perf_counter()
     client = site.client(order.round)
     with seeded(task.seed, order.round, order.id):
-        step = task.algorithm.local_update(client, state, message)
+        found = task.algorithm.local_update(client, state, message)
+    step = checked_step(task.algorithm, "local_update", found)
     return step.state, Reply(order.id, step.message, dict(step.metrics), time.perf_counter() - start)
 
 

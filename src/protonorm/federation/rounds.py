@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from protonorm.core.protocols import Engine
 from protonorm.core.randomness import SERVER, seeded
+from protonorm.core.returned import checked_step
 from protonorm.core.task import ByClient, Counts, Lost, Messages, Order, Reply, Task
 from protonorm.errors import Diverged, TooFewReplies
 from protonorm.federation.evaluation import Tally, mean_metrics, prototype_shape
@@ -82,7 +83,7 @@ class Replies:
 def begin(task: Task, policy: Policy) -> Checkpoint:
     """Let the server begin; in a solo run each client's own server does."""
     with seeded(task.seed, 0, SERVER):
-        step = task.algorithm.init_server(task.server(0))
+        step = checked_step(task.algorithm, "init_server", task.algorithm.init_server(task.server(0)))
     if not policy.solo:
         return Checkpoint(0, step.state, step.message, [0] * policy.clients)
     state, message = (ByClient((id, one) for id in range(policy.clients)) for one in (step.state, step.message))
@@ -143,7 +144,7 @@ def _aggregate(task: Task, point: Checkpoint, replies: Iterator[Reply]) -> Serve
     assert not isinstance(point.state, ByClient)
     with seeded(task.seed, number, SERVER):
         step = task.algorithm.aggregate(task.server(number), point.state, (reply.message for reply in replies))
-    return ServerStep(*step)
+    return ServerStep(*checked_step(task.algorithm, "aggregate", step))
 
 
 def _aggregate_alone(task: Task, number: int, before: ByClient, said: ByClient, replies: Iterator[Reply]) -> ServerStep:
@@ -151,7 +152,8 @@ def _aggregate_alone(task: Task, number: int, before: ByClient, said: ByClient, 
     states, messages = ByClient(before), ByClient(said)
     for reply in replies:
         with seeded(task.seed, number, SERVER):  # each is a federation of its own, with the same random numbers
-            step = task.algorithm.aggregate(task.server(number), states[reply.id], iter([reply.message]))
+            found = task.algorithm.aggregate(task.server(number), states[reply.id], iter([reply.message]))
+        step = checked_step(task.algorithm, "aggregate", found)
         states[reply.id], messages[reply.id] = step.state, step.message
     return ServerStep(states, messages)
 

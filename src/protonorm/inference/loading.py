@@ -127,7 +127,7 @@ def _assemble(
         client.load(state)
     except ValueError as error:
         if network is not None:
-            raise
+            raise ValueError(f"{error} The client was trained with {_name(info)}.") from error
         raise damaged(source, str(error).rstrip(".")) from error
     return TrainedClient(info, method, client, state, message, origin)
 
@@ -137,7 +137,10 @@ def _algorithm(info: ClientInfo, source: Path, given: Method | None) -> Algorith
         return given
     name = info.algorithm.name
     if given is None and name not in ALGORITHMS:
-        raise ValueError(f"The algorithm {name} is not one of the package; give its class as `algorithm`.")
+        raise ValueError(
+            f"The algorithm {name} is not one of the package: give it by --algorithm file.py:Class, "
+            "or in Python as algorithm=Class."
+        )
     settings: dict[str, Any] = {key: value for key, value in info.algorithm.settings.items() if key != "source"}
     if given:
         return given(**settings)
@@ -149,12 +152,18 @@ def _algorithm(info: ClientInfo, source: Path, given: Method | None) -> Algorith
     return made
 
 
+def _name(info: ClientInfo) -> str:
+    """Name a client's network."""
+    return info.network if isinstance(info.network, str) else str(info.network["name"])
+
+
 def _client(info: ClientInfo, source: Path, given: Network | None, test: Samples | None) -> Client:
     """Give the client its network, and no data but those to test with."""
     if given is None and not isinstance(info.network, str):
+        name = _name(info)
         raise ValueError(
-            f"The network {info.network['name']} is not one of the package; "
-            "give the function that makes it as `network`."
+            f"The network {name} is not one of the package: give it by --network {name}, "
+            "or in Python as network=FUNCTION."
         )
     recipe = Recipe(given or info.network, info.input.network_shape, info.feature_dim, len(info.classes), info.lowered)
     try:
