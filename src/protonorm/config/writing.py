@@ -20,6 +20,8 @@ def own_words() -> Iterator[None]:
         yield
     except PydanticSerializationError as error:
         cause = error.__cause__
+        while isinstance(cause, PydanticSerializationError) and cause.__cause__:
+            cause = cause.__cause__
         if isinstance(cause, ValueError | OSError | Failed):  # such as data that cannot be read
             raise cause from None
         raise ValueError(LOST + told(cause or error)) from cause
