@@ -17,12 +17,10 @@ from pydantic import (
     ConfigDict,
     Field,
     PrivateAttr,
-    SerializerFunctionWrapHandler,
     TypeAdapter,
     ValidationError,
     field_serializer,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
@@ -159,15 +157,19 @@ class Experiment(BaseModel):
         __init__.__pydantic_base_init__ = True  # what is read from plain data need not pass here
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
-        """Write it as plain data; what is wrong with its data is said as they say it."""
-        with own_words():
-            return super().model_dump(**options)
+        """Write it as plain data; what is wrong with its data is said as they say it.
 
-    def model_dump_json(self, **options: Any) -> str:
-        """Write it as JSON."""
+        A setting that is not in use is left out: records and keys from before there was one stay as they are.
+        """
         with own_words():
-            super().model_dump(mode="json")  # an error keeps a component's own words, as in JSON it does not
-            return super().model_dump_json(**options)
+            plain = super().model_dump(**options)
+        if plain.get("evaluate_all_every", 0) is None:
+            del plain["evaluate_all_every"]
+        return plain
+
+    def model_dump_json(self, *, indent: int | None = None, **options: Any) -> str:
+        """Write it as JSON."""
+        return json.dumps(self.model_dump(mode="json", **options), indent=indent, ensure_ascii=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -256,14 +258,6 @@ class Experiment(BaseModel):
     @field_serializer("auxiliary")
     def _describe_auxiliary(self, value: Any) -> Any:
         return None if value is None else described(value)
-
-    @model_serializer(mode="wrap")
-    def _leave_out_unused(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out a setting that is not in use: records and keys from before there was one stay as they are."""
-        plain: dict[str, Any] = write(self)
-        if plain.get("evaluate_all_every", 0) is None:
-            del plain["evaluate_all_every"]
-        return plain
 
     @property
     def changed(self) -> dict[str, Any]:
