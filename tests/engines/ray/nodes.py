@@ -33,6 +33,13 @@ def processes(session):
     return [pid for pid in pids if session_of(pid) == session]
 
 
+def name_of(pid):
+    """Read what a process calls itself; an agent if it is gone."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
+    return "Agent"
+
+
 def wait_for(condition, seconds=300.0):
     end = time.monotonic() + seconds
     while not condition():

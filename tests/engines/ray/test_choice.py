@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -115,6 +116,37 @@ def test_what_ray_says_in_many_lines_is_told_in_one():
         "The actor is dead because it was killed"
     )
     assert cluster.reason(RuntimeError("")) == "RuntimeError"
+
+
+class Slow:
+    """A Ray that does not start in time, so many times."""
+
+    def __init__(self, times, said="The current node timed out during startup."):
+        self.times, self.said, self.folders = times, said, []
+
+    def init(self, *, _temp_dir, **_):
+        self.folders.append(Path(_temp_dir).parent)
+        if len(self.folders) <= self.times:
+            raise RuntimeError(self.said)
+
+    def shutdown(self):
+        pass
+
+
+@pytest.mark.parametrize(("slow", "tries"), [(Slow(1), 2), (Slow(9), 3), (Slow(9, "There is no memory."), 1)])
+def test_a_cluster_that_does_not_start_in_time_is_started_again(slow, tries, monkeypatch):
+    monkeypatch.setattr(cluster, "_local", [])
+    monkeypatch.setattr(cluster, "_options", dict)
+    before = dict(os.environ)
+    if slow.times == 1:
+        cluster._start(slow, 2)
+        cluster._local.pop().scratch.remove()
+    else:
+        with pytest.raises(Failed, match="No Ray cluster can be started on this machine: "):
+            cluster._start(slow, 2)
+    assert len(slow.folders) == tries
+    assert not any(folder.exists() for folder in slow.folders)
+    assert dict(os.environ) == before
 
 
 def test_sockets_have_room_in_the_temporary_folder(monkeypatch):

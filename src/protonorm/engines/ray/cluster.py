@@ -28,6 +28,7 @@ from protonorm.errors import Failed
 
 ADDRESS = "RAY_ADDRESS"  # in the environment; nothing or `local` for a cluster of one's own
 SOCKETS = 107 - len("/protonorm-12345678/r/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store")
+TRIES = 3  # of starting a cluster
 STORE = 2**30  # bytes of a local cluster's object store: replies on their way, and data in pieces
 REACH = 10.0  # seconds for a cluster to answer at all; Ray itself would try for minutes
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -156,27 +157,39 @@ def reason(error: BaseException) -> str:
 
 
 def _start(ray: Any, cpus: int) -> None:
-    """Start a cluster on this machine, for this process alone."""
-    scratch, before = Scratch(short_folder()), os.environ.get("PYTHONPATH")
+    """Start a cluster on this machine, for this process alone; Ray gives up too soon on a machine that is busy."""
+    before = os.environ.get("PYTHONPATH")
     here = str(Path(__file__).resolve().parents[3])  # where this package is; actors are to find the same one
     os.environ["PYTHONPATH"] = os.pathsep.join([here, before] if before else [here])
     try:
-        ray.init(
-            address="local",
-            num_cpus=cpus,
-            include_dashboard=False,
-            object_store_memory=STORE,
-            **_options(),
-            _temp_dir=str(scratch.folder / "r"),  # Ray opens its folder to everybody, but not the one above
-        )
-    except Exception as error:
-        ray.shutdown()
-        scratch.remove()
-        raise Failed(f"No Ray cluster can be started on this machine: {reason(error)}.") from error
+        for attempt in range(TRIES):
+            scratch = Scratch(short_folder())
+            try:
+                _start_in(ray, cpus, scratch.folder / "r")
+                _local.append(_Local(scratch, cpus, {}))
+                return
+            except BaseException as error:
+                ray.shutdown()
+                scratch.remove()
+                if not isinstance(error, Exception):
+                    raise
+                if attempt == TRIES - 1 or "timed out" not in str(error).lower():
+                    raise Failed(f"No Ray cluster can be started on this machine: {reason(error)}.") from error
     finally:
         os.environ.pop("PYTHONPATH")
         os.environ.update({} if before is None else {"PYTHONPATH": before})
-    _local.append(_Local(scratch, cpus, {}))
+
+
+def _start_in(ray: Any, cpus: int, folder: Path) -> None:
+    """Start a cluster; Ray opens its folder to everybody, but not the one above."""
+    ray.init(
+        address="local",
+        num_cpus=cpus,
+        include_dashboard=False,
+        object_store_memory=STORE,
+        _temp_dir=str(folder),
+        **_options(),
+    )
 
 
 def _join(ray: Any, address: str) -> None:

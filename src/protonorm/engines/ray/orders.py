@@ -8,7 +8,7 @@ bits.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -25,6 +25,7 @@ from protonorm.tensors import Tensors
 Answer = TypeVar("Answer")
 Make = Callable[[int, dict[str, Any], Tensors], Answer]  # from a client's number and what came of it to an answer
 
+DEPTH = 3  # orders that an actor has at once: it need not wait for the next one, and little is done for nobody
 TRIES = 3  # times that a client may be at work in an actor that is lost, before it counts as lost itself
 
 
@@ -51,27 +52,39 @@ class Orders:
     def __init__(self, crew: Crew, placement: Placement, store: FolderStore) -> None:
         self._crew, self._placement, self._store, self._ray = crew, placement, store, crew.ray
         self.owed: dict[Any, Owed] = {}  # by what Ray is waited for, in the order of asking
+        self._queues: dict[int, deque[Order]] = {}  # by actor: orders that it will get
         self._stranded: list[Order] = []  # orders for which there is no actor at the moment
         self._died: Counter[int] = Counter()  # by client: actors that were lost while it was at work
         self._said: tuple[Messages | None, int, Any] = None, 0, b""  # the last message, its number, and what Ray has
 
     def give(self, call: Call[Any], order: Order) -> None:
-        """Give an order to the actor that has the client, with all that is lacking there."""
-        loads = Counter(dict.fromkeys(self._crew.members, 0))
+        """Give an order to the actor that has the client, as soon as that one has little else to do."""
+        loads = Counter({number: len(self._queues.get(number, ())) for number in self._crew.members})
         loads.update(owed.member.number for owed in self.owed.values())
         if not loads:
             self._stranded.append(order)
             return
-        member = self._crew.members[self._placement.actor_of(order.id, loads)]
-        file = b""
-        if order.trained and order.trained not in member.holds.get(order.id, ()):
-            file = self._store.copy_out(order.id, order.trained)
-            member.holds.setdefault(order.id, set()).add(order.trained)
-        alone = isinstance(call.messages, ByClient)
-        number, message = (0, b"") if alone else self._message(member, call.messages)
-        header = call.header | {"order": list(order), "message": number, "own": alone}
-        own = message_for(call.messages, order.id) if alone else None
-        self.owed[member.handle.act.remote(pack(header, own, file), message)] = Owed(member, order)
+        number = self._placement.actor_of(order.id, loads)
+        self._queues.setdefault(number, deque()).append(order)
+        self._send(call, self._crew.members[number])
+
+    def _send(self, call: Call[Any], member: Member) -> None:
+        """Send an actor its next orders, with all that is lacking there.
+
+        What was sent is not taken back: Ray's actors wait in vain for a call that was cancelled on its way.
+        """
+        queue, held = self._queues.get(member.number), sum(owed.member is member for owed in self.owed.values())
+        while queue and held < DEPTH:
+            order, file = queue.popleft(), b""
+            if order.trained and order.trained not in member.holds.get(order.id, ()):
+                file = self._store.copy_out(order.id, order.trained)
+                member.holds.setdefault(order.id, set()).add(order.trained)
+            alone = isinstance(call.messages, ByClient)
+            number, message = (0, b"") if alone else self._message(member, call.messages)
+            header = call.header | {"order": list(order), "message": number, "own": alone}
+            own = message_for(call.messages, order.id) if alone else None
+            self.owed[member.handle.act.remote(pack(header, own, file), message)] = Owed(member, order)
+            held += 1
 
     def hear(self, call: Call[Answer]) -> dict[int, Answer | Lost]:
         """Wait for the next answer; who is late is lost, and an actor that is lost is replaced."""
@@ -91,11 +104,8 @@ class Orders:
         return self._take(call, done[0])
 
     def drop(self) -> None:
-        """Wait for no answer any more; what an actor has not begun, it need not begin."""
-        for ref, owed in self.owed.items():
-            self._ray.cancel(ref)
-            owed.member.message = 0  # the message may have come along with what is cancelled
-        self.owed, self._stranded, self._died = {}, [], Counter()
+        """Wait for no answer any more, and send nothing more."""
+        self.owed, self._queues, self._stranded, self._died = {}, {}, [], Counter()
 
     def _message(self, member: Member, message: Messages) -> tuple[int, Any]:
         """Number what the server says, and give it to those actors that have not heard it; a node gets it once."""
@@ -119,6 +129,7 @@ class Orders:
                 self._keep(member, order, file)
                 self._placement.note(order.id, float(header["seconds"]))
                 del self.owed[ref]
+                self._send(call, member)
                 return {order.id: answer}
         except self._ray.exceptions.RayTaskError as error:
             raise Failed(f"An actor on node {member} failed: {error}") from error
@@ -131,7 +142,7 @@ class Orders:
             if header["error"] == "file":
                 header["text"] = f"{header.get('text')} (on node {member})"
             raise_error(header)
-        member.message = 0  # it has lost something, or a call that brought it was cancelled
+        member.message = 0  # it has lost something
         member.holds.pop(order.id, None)
         self.give(call, order)
         return {}
@@ -149,6 +160,7 @@ class Orders:
         A client that was at work in several such actors counts as lost itself: it may be what ends them.
         """
         owed = [one.order for one in self.owed.values() if one.member is member]
+        owed += self._queues.pop(member.number, ())
         self.owed = {ref: one for ref, one in self.owed.items() if one.member is not member}
         self._crew.lose(member)
         first, lost = owed[0].id, dict[int, Any]()
@@ -169,6 +181,7 @@ class Orders:
 
     def _give_up(self, why: str) -> dict[int, Any]:
         """Lose all that is still owed."""
-        late = [*(owed.order for owed in self.owed.values()), *self._stranded]
+        late = [owed.order for owed in self.owed.values()]
+        late += [order for queue in self._queues.values() for order in queue] + self._stranded
         self.drop()
         return {order.id: Lost(order.id, why) for order in late}
