@@ -54,7 +54,7 @@ class Nudge(Algorithm):
 
     def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
         """Add up."""
-        return Step({}, {"samples": torch.stack([reply["samples"] for reply in replies]).sum()})
+        return Step({}, {"samples": torch.tensor(sum(int(reply["samples"]) for reply in replies))})
 '''
 
 LINE = """    "nudge": Entry(
