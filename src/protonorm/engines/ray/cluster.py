@@ -89,6 +89,7 @@ def connect(cpus: float) -> Any:
 def load_ray() -> Any:
     """Import Ray, or say how to install it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # without it some versions of Ray warn of it
     try:
         return import_module("ray")
     except ImportError as error:
