@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from protonorm.data.own.labels import encode_labels, named_labels
+from protonorm.data.own.labels import encode_labels, named_labels, refuse_one_class
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,7 @@ from protonorm.data.own.labels import encode_labels, named_labels
         ([2.0, -1.0, 2.0, -1.0], [1, 0, 1, 0], ("-1", "2")),
         (["dog", "cat", "dog", "cat"], [1, 0, 1, 0], ("cat", "dog")),
         ([True, False, True, False], [1, 0, 1, 0], ("False", "True")),
+        (["dog", "dog"], [0, 0], ("dog",)),  # one site of several may have one class; experiments refuse it
     ],
 )
 def test_labels_are_numbered_in_their_order(given, labels, classes):
@@ -26,7 +27,6 @@ def test_labels_are_numbered_in_their_order(given, labels, classes):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (np.zeros(4), "one class only (0)"),
         (np.arange(9), "9 different labels for 9 samples"),
         (np.array([0.5, 1.0, 1.0, 0.5]), "the label 0.5; expected classes"),
         (np.array([0.0, np.nan]), "NaN or infinite"),
@@ -45,15 +45,21 @@ def test_what_cannot_be_classes(given, said):
     [
         ([0, 2], ["a", "b"], "labels from 0 to 2, but 2 classes"),
         ([-1, 1], ["a", "b"], "labels from -1 to 1"),
-        ([0, 0], ["a"], "two or more different names"),
-        ([0, 1], ["a", "a"], "two or more different names"),
-        ([0, 1], [1, 2], "two or more different names"),
+        ([0, 0], [], "needs `classes` of different names"),
+        ([0, 1], ["a", "a"], "needs `classes` of different names"),
+        ([0, 1], [1, 2], "needs `classes` of different names"),
         ([0.0, 1.0], ["a", "b"], "type float64; expected numbers"),
     ],
 )
 def test_named_classes_that_do_not_fit(labels, classes, said):
     with pytest.raises(ValueError, match=said):
         named_labels(np.array(labels), np.array(classes), "It")
+
+
+def test_an_experiment_needs_two_classes():
+    with pytest.raises(ValueError, match=re.escape("It has one class only (cat); there is nothing to tell apart.")):
+        refuse_one_class(["cat"], "It")
+    refuse_one_class(["cat", "dog"], "It")
 
 
 def test_named_classes_may_be_absent_from_the_labels():

@@ -44,8 +44,8 @@ def clients_table(run: Run, alone: Run | None) -> Table:
     lines = []
     for row in rows[:MOST]:
         beside = [_percent(row["alone"]), _points(row["gain"])] if alone else []
-        has = [str(sum(row[part] for part in PARTS)), str(row["classes"]), row["network"]]
-        lines.append([row["client"], *has, _percent(row["accuracy"]), *beside])
+        has = [str(sum(row[part] for part in PARTS)), str(row["classes"])] if run.knows_samples else ["–", "–"]
+        lines.append([row["client"], *has, row["network"], _percent(row["accuracy"]), *beside])
     return make_table("Clients", columns, lines, _caption(run, alone, len(rows)))
 
 

@@ -115,6 +115,8 @@ def reported_round(run: Run) -> str:
 
 def samples_line(run: Run) -> str:
     """Say how many samples clients train, validate and test on."""
+    if not run.knows_samples:
+        return "Samples: their number is not on record; each client knows its own."
     train, validation, test = (int(part.sum()) for part in run.population)
     held = f"{validation} to validate on" if validation else "no validation part"
     return f"Samples of all clients: {train} to train on, {held}, {test} to test on."

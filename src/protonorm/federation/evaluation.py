@@ -27,14 +27,18 @@ from protonorm.tensors import Tensors, under
 
 
 class Tally:
-    """Counts of a round over one part of the samples: totals by client and by class, never by both."""
+    """Counts of a round over one part of the samples: totals by client and by class, never by both.
+
+    A client may tell its totals alone, without classes: then it counts among the clients, and not among the classes.
+    """
 
     def __init__(self, part: str, rules: Sequence[str], clients: int, num_classes: int) -> None:
         self.part = part
         self._clients, self._num_classes = clients, num_classes
         self._ids: list[int] = []
         self._support: list[int] = []
-        self._unseen = 0
+        self._unseen = [0, 0]  # samples whose class has no local prototype, of how many
+        self._totals: list[bool] = []  # which clients tell totals alone
         self._by_class = np.zeros(num_classes, np.int64)  # (K,) samples
         self._rules: dict[str, RuleTally | None] = dict.fromkeys(rules)
 
@@ -46,19 +50,24 @@ class Tally:
     def add(self, counts: Counts) -> None:
         """Take in one client's counts, which `check` has found good; under a rule that it lacks it counts as wrong."""
         found = {name: value.numpy() for name, value in under(counts.counts, self.part).items()}
-        self._ids.append(counts.id)
-        self._support.append(int(found["support"].sum()))
-        self._unseen += int(found["unseen"])
-        self._by_class += found["support"]
         for rule, held in self._rules.items():
             if held is None and f"correct.{rule}" in found:
-                held = self._rules[rule] = RuleTally(rule, self._num_classes, len(self._ids) - 1)
+                held = self._rules[rule] = RuleTally(rule, self._num_classes, self._totals)
             if held is not None:
                 held.add(found)
+        self._ids.append(counts.id)
+        self._support.append(int(found["support"].sum()))
+        self._totals.append(not found["support"].ndim)
+        if not self._totals[-1]:
+            self._unseen = [self._unseen[0] + int(found["unseen"]), self._unseen[1] + self._support[-1]]
+            self._by_class += found["support"]
 
     def check(self, counts: Counts) -> None:
         """Refuse, with a sentence, counts that are missing, of another kind, or more than there are samples."""
         held = under(counts.counts, self.part)
+        if "support" in held and not held["support"].ndim:
+            self._check_totals(held)
+            return
         whole, fractions = (torch.int64, (self._num_classes,)), torch.float64
         kinds = {"correct": whole, "predicted": whole, "surprise": (fractions, ()), "bins": (fractions, (3, BINS))}
         wanted = {"support": whole, "unseen": (torch.int64, ())}
@@ -73,6 +82,16 @@ class Tally:
             if name.startswith("predicted.") and found.sum() != held["support"].sum():
                 raise ValueError(f"Its counts do not have an answer for each sample in {name}.")
 
+    def _check_totals(self, held: Tensors) -> None:
+        """Check the counts of a client that tells totals alone: samples and right answers, each a whole number."""
+        for name, found in held.items():
+            if name != "support" and not name.startswith("correct."):
+                raise ValueError(f"Its counts have {self.part}.{name} beside totals.")
+            if found.dtype != torch.int64 or found.ndim or found < 0:
+                raise ValueError(f"Its counts have no {self.part}.{name} that is a whole number.")
+            if found > held["support"]:
+                raise ValueError(f"Its counts have more right answers than samples in {name}.")
+
     def accuracies(self) -> dict[str, Accuracy | None]:
         """Condense each rule; None for one that does not exist yet. Nothing if nobody was evaluated."""
         support, order = np.array(self._support, np.int64), np.argsort(self._ids)
@@ -84,8 +103,8 @@ class Tally:
 
     def unseen(self) -> float | None:
         """Give the share of samples whose class has no local prototype; None without samples."""
-        whole = sum(self._support)
-        return digits(self._unseen / whole) if whole else None
+        unseen, whole = self._unseen
+        return digits(unseen / whole) if whole else None
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Give the totals for the record; `ids` only if not everybody was evaluated."""
@@ -106,26 +125,31 @@ class Tally:
 class RuleTally:
     """Counts of a round under one rule."""
 
-    def __init__(self, rule: str, num_classes: int, before: int) -> None:
-        """Begin after so many clients that do not have the rule, and count as wrong."""
+    def __init__(self, rule: str, num_classes: int, before: Sequence[bool]) -> None:
+        """Begin after clients that do not have the rule, and count as wrong; some of them tell totals alone."""
         self._rule = rule
-        self._correct = [0] * before
-        self._balanced: list[float] = [0.0] * before
-        self._f1: list[float] = [0.0] * before
-        self._surprise: list[float] = [0.0] * before
+        self._correct = [0] * len(before)
+        self._balanced: list[float] = [math.nan if totals else 0.0 for totals in before]
+        self._f1 = list(self._balanced)
+        self._surprise: list[float] = [0.0] * len(before)
         self._by_class = np.zeros((2, num_classes), np.int64)  # right answers, predictions
-        self._bins: list[Numbers | None] = [None] * before
+        self._bins: list[Numbers | None] = [None] * len(before)
 
     def add(self, found: Mapping[str, NDArray[Any]]) -> None:
-        """Take in one client's counts."""
+        """Take in one client's counts; totals alone say nothing of classes and probabilities."""
+        self._surprise.append(float(found.get(f"surprise.{self._rule}", 0.0)))
+        self._bins.append(found.get(f"bins.{self._rule}"))  # a client without samples has none
+        if not found["support"].ndim:
+            self._correct.append(int(found.get(f"correct.{self._rule}", 0)))
+            self._balanced.append(math.nan)
+            self._f1.append(math.nan)
+            return
         none = np.zeros(self._by_class.shape[1], np.int64)
         correct, predicted = (found.get(f"{name}.{self._rule}", none) for name in ("correct", "predicted"))
         self._correct.append(int(correct.sum()))
         self._balanced.append(_or_nan(balanced_accuracy(correct, found["support"])))
         self._f1.append(_or_nan(macro_f1(correct, found["support"], predicted)))
         self._by_class += np.stack([correct, predicted])
-        self._surprise.append(float(found.get(f"surprise.{self._rule}", 0.0)))
-        self._bins.append(found.get(f"bins.{self._rule}"))  # a client without samples has none
 
     def accuracy(self, support: Integers, order: Integers) -> Accuracy | None:
         """Condense the rule; sums of fractions are taken in the order of the clients, so that bits agree."""

@@ -47,6 +47,43 @@ class Training:
     clip: float | None = None
     augment: str = "none"
 
+    def client(
+        self,
+        task: Task,
+        id: int,
+        round: int,
+        networks: tuple[SplitModel, SplitModel | None],  # its own, and the second one that clients share
+        samples: tuple[Samples, ...],  # train, validation, test
+        name: str = "",
+    ) -> Client:
+        """Put together what a client has in a round."""
+        train, validation, test = samples
+        return Client(
+            id=id,
+            round=round,
+            rounds=task.rounds,
+            model=networks[0],
+            auxiliary=networks[1],
+            train=train,
+            validation=validation,
+            test=test,
+            num_classes=task.num_classes,
+            feature_dim=task.feature_dim,
+            lr=own(self.lr, id) * self.lr_schedule.factor(round, task.rounds),
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            epochs=own(self.epochs, id),
+            batch_size=own(self.batch_size, id),
+            shuffle=self.shuffle,
+            device=self.device,
+            precision=self.precision,
+            optimiser=self.optimiser,
+            label_smoothing=self.label_smoothing,
+            clip=self.clip,
+            augment=self.augment,
+            name=name,
+        )
+
 
 class SimulatedPopulation:
     """Clients made when they are asked for."""
@@ -150,31 +187,9 @@ class SimulatedSite:
         population, training = self.population, self.population.training
         part = population.parts[self.id]
         train, validation = hold_out(part.train, training.validation)
-        return Client(
-            id=self.id,
-            round=round,
-            rounds=population.task.rounds,
-            model=model,
-            auxiliary=auxiliary,
-            train=population.samples(train),
-            validation=population.samples(validation),
-            test=population.samples(part.test),
-            num_classes=population.task.num_classes,
-            feature_dim=population.task.feature_dim,
-            lr=own(training.lr, self.id) * training.lr_schedule.factor(round, population.task.rounds),
-            momentum=training.momentum,
-            weight_decay=training.weight_decay,
-            epochs=own(training.epochs, self.id),
-            batch_size=own(training.batch_size, self.id),
-            shuffle=training.shuffle,
-            device=training.device,
-            precision=training.precision,
-            optimiser=training.optimiser,
-            label_smoothing=training.label_smoothing,
-            clip=training.clip,
-            augment=training.augment,
-            name=population.client_names[self.id] if population.client_names else "",
-        )
+        samples = tuple(population.samples(index) for index in (train, validation, part.test))
+        name = population.client_names[self.id] if population.client_names else ""
+        return training.client(population.task, self.id, round, (model, auxiliary), samples, name)
 
 
 def hold_out(train: NDArray[np.int64], share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

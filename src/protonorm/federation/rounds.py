@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from protonorm.core.protocols import Engine
 from protonorm.core.randomness import SERVER, seeded
 from protonorm.core.returned import checked_step
-from protonorm.core.task import ByClient, Counts, Lost, Messages, Order, Reply, Task
+from protonorm.core.task import ByClient, Counts, Lost, Order, Reply, Task
 from protonorm.errors import Diverged, TooFewReplies
-from protonorm.federation.evaluation import Tally, mean_metrics, prototype_shape
+from protonorm.federation.evaluation import Tally
+from protonorm.federation.outcome import Replies, ServerStep, evaluated_part, trained_part, who_was_evaluated
 from protonorm.federation.policy import Policy, draw_cohort
-from protonorm.runs.accuracy import digits
 from protonorm.runs.checkpoint import Checkpoint
-from protonorm.runs.schema import RoundRecord, Traffic
+from protonorm.runs.schema import RoundRecord
 from protonorm.runs.writer import RoundOutcome
-from protonorm.tensors import Tensors, all_finite, floats, nbytes, numbers
+from protonorm.tensors import Tensors, all_finite, floats
 
 SHOWN = 3  # clients that a sentence names
 BLOCK = 1000  # clients that an engine is asked to evaluate at a time
@@ -51,35 +50,6 @@ class Recorder(Protocol):
         """Make a round final."""
 
 
-class ServerStep(NamedTuple):
-    """What the server has after it acted; in a solo run, what each client's own server has."""
-
-    state: Messages
-    message: Messages
-    metrics: Mapping[str, float] = {}
-    figures: Tensors = {}
-
-
-@dataclass
-class Replies:
-    """What arrived of a round's cohort."""
-
-    ids: list[int] = field(default_factory=list)
-    metrics: dict[str, list[float]] = field(default_factory=dict)  # what was reported under each name
-    lost: dict[int, str] = field(default_factory=dict)
-    nbytes: int = 0
-    floats: int = 0
-
-    def take(self, reply: Reply) -> Reply:
-        """Note a reply, and pass it on."""
-        self.ids.append(reply.id)
-        for name, value in reply.metrics.items():
-            self.metrics.setdefault(name, []).append(value)
-        self.nbytes += nbytes(reply.message)
-        self.floats += numbers(reply.message)
-        return reply
-
-
 def begin(task: Task, policy: Policy) -> Checkpoint:
     """Let the server begin; in a solo run each client's own server does."""
     with seeded(task.seed, 0, SERVER):
@@ -103,7 +73,7 @@ def run_rounds(task: Task, engine: Engine, policy: Policy, point: Checkpoint, re
             trained[id] = number
         after = Checkpoint(number, step.state, step.message, trained)
         tallies = _evaluate(task, engine, policy, after, replies.ids)
-        evaluated = _who(policy, policy.asked(number, task.rounds), tallies)
+        evaluated = who_was_evaluated(policy, policy.asked(number, task.rounds), tallies)
         outcome = _outcome(policy, point, cohort, evaluated, replies, step, tallies, time.perf_counter() - start)
         point = after
         record = recorder.commit(point, outcome)
@@ -122,7 +92,7 @@ def _train(
         answers = engine.train(orders, point.message, policy.deadline)
         messages = _messages(task, answers, replies, policy, policy.needed(len(cohort)))
         try:
-            step = _aggregate(task, point, messages)
+            step = aggregate(task, point, messages)
             for _ in messages:  # a method that listens to nobody still waits for everybody
                 pass
         except TooFewReplies as error:
@@ -131,12 +101,12 @@ def _train(
             continue
         said = step.message
         for message in [said[id] for id in replies.ids] if isinstance(said, ByClient) else [said]:
-            _check_message(task, message, number)
+            check_message(task, message, number)
         return replies, step
     raise AssertionError("a round is tried at least once")
 
 
-def _aggregate(task: Task, point: Checkpoint, replies: Iterator[Reply]) -> ServerStep:
+def aggregate(task: Task, point: Checkpoint, replies: Iterator[Reply]) -> ServerStep:
     """Let the server join what all clients said; in a solo run, let each client's own server hear that client alone."""
     number = point.round + 1
     if isinstance(point.state, ByClient) and isinstance(point.message, ByClient):
@@ -224,42 +194,12 @@ def _outcome(
     seconds: float,
 ) -> RoundOutcome:
     """Put a round into the form of the record."""
-    said: Tensors = {} if isinstance(step.message, ByClient) else step.message
-    heard: Tensors = {} if isinstance(point.message, ByClient) else point.message
-    distances, arrays = prototype_shape(said)
-    asked = 0 if policy.solo else len(replies.ids) + len(replies.lost)  # alone, a client sends nothing to nobody
-    for tally in tallies:
-        arrays |= tally.arrays()
-    accuracies = {tally.part: tally.accuracies() for tally in tallies}
-    test = next((tally for tally in tallies if tally.part == "test"), None)
-    record = {
-        "round": point.round + 1,
-        "cohort": "all" if len(cohort) == policy.clients else list(cohort),
-        "lost": {str(id): reason for id, reason in replies.lost.items()},
-        "evaluated": evaluated,
-        "metrics": mean_metrics(replies.metrics),
-        "rules": accuracies.get("test", {}),
-        "validation": accuracies.get("validation", {}),
-        "unseen": test.unseen() if test else None,
-        "bytes": Traffic(up=replies.nbytes if asked else 0, down=asked * nbytes(heard)),
-        "floats": Traffic(up=replies.floats if asked else 0, down=asked * numbers(heard)),
-        "server": {name: digits(value) for name, value in step.metrics.items()},
-        "prototypes": distances,
-    }
-    return RoundOutcome(record, arrays, {"round": seconds}, step.figures)
+    trained = trained_part(policy, point, cohort, replies, step)
+    counted, arrays = evaluated_part(evaluated, tallies, step.message)
+    return RoundOutcome(trained | counted, arrays, {"round": seconds}, step.figures)
 
 
-def _who(policy: Policy, asked: str, tallies: Sequence[Tally]) -> Literal["all", "cohort", "some", "nobody"]:
-    """Say who was evaluated; with a quorum, some of those who were asked may not have answered."""
-    counted = {tally.clients for tally in tallies}
-    if counted <= {0}:
-        return "nobody"
-    if counted == {policy.clients}:
-        return "all"
-    return "cohort" if asked == "cohort" else "some"
-
-
-def _check_message(task: Task, message: Tensors, number: int) -> None:
+def check_message(task: Task, message: Tensors, number: int) -> None:
     """Stop a run whose server would say what is not finite or not allowed."""
     bad = [name for name, value in floats(message).items() if not all_finite(value)]
     if bad:

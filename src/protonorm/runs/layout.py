@@ -10,6 +10,7 @@ chosen.safetensors      the same after the best round so far by validation, if t
 clients/ID.ROUND.safetensors    what a client remembers after the last round it trained in, and as of the best round
 prototypes/ROUND.safetensors    the global prototypes, at up to 50 evenly spaced rounds
 figures.safetensors     arrays for the figures, such as the first alignment's distances
+pending.json            in a real federation, what is known of a committed round whose evaluation is still to come
 failure.json            why and where a run stopped, if it did
 provenance.jsonl        command, commit, versions and machine, each time the run is begun or goes on
 lock                    held by the process that is at work on the run
@@ -37,6 +38,7 @@ CHOSEN = "chosen.safetensors"
 CLIENTS = "clients"
 PROTOTYPES = "prototypes"
 FIGURES = "figures.safetensors"
+PENDING = "pending.json"
 FAILURE = "failure.json"
 PROVENANCE = "provenance.jsonl"
 LOCK = "lock"
@@ -62,7 +64,7 @@ def snapshot_rounds(done: int) -> set[int]:
 
 def leftovers(folder: Path) -> Iterator[Path]:
     """List the files that a killed process was writing beside their places: those of ours, and no others."""
-    names = "|".join(re.escape(name) for name in (INFO, POPULATION, SERVER, CHOSEN, FIGURES, FAILURE))
+    names = "|".join(re.escape(name) for name in (INFO, POPULATION, SERVER, CHOSEN, FIGURES, PENDING, FAILURE))
     places = {folder: names, folder / CLIENTS: r"\d+\.\d+\.safetensors", folder / PROTOTYPES: r"\d+\.safetensors"}
     for place, kinds in places.items():
         for path in place.glob(".*"):

@@ -95,6 +95,11 @@ class Run:
             raise damaged(path, f"it does not hold the samples of {shape[0]} clients and {shape[1]} classes")
         return Population(**found)
 
+    @property
+    def knows_samples(self) -> bool:
+        """Tell whether the record says who holds what; in a real federation each client knows it of itself alone."""
+        return any(part.any() for part in self.population)
+
     @cached_property
     def majority(self) -> Accuracy | None:
         """Say what guessing each client's most frequent training class gives; None if nobody tests."""
@@ -252,11 +257,13 @@ def read_run(folder: Path, rounds: int | None = None) -> Run:
 
 
 def _read_rounds(folder: Path, key: str) -> list[RoundRecord]:
-    path, done = folder / layout.METRICS, committed(folder)  # a run at work adds a line first and then commits it
+    path, before = folder / layout.METRICS, (folder / layout.PENDING).exists()
+    done = committed(folder)  # a run at work adds a line first and then commits it
     if not done:
         refuse_rounds_without(folder, layout.SERVER)
     lines = read_lines(path)
-    if len(lines) < done:
+    waits = before or (folder / layout.PENDING).exists()  # the last committed round, for its evaluation
+    if len(lines) < done - waits:
         raise damaged(path, f"{len(lines)} lines for {done} committed rounds")
     found = [typed(RoundRecord, unsealed(line, path, owner=key), path) for line in lines[:done]]
     for number, record in enumerate(found, 1):

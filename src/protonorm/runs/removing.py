@@ -15,8 +15,8 @@ from protonorm.runs import layout
 
 LAST = (layout.METRICS, layout.INFO)  # what a run is known by goes last: one that is half removed is still a run
 FIRST = (
-    layout.SERVER, layout.CHOSEN, layout.EVALUATIONS, layout.TIMINGS, layout.FIGURES, layout.FAILURE, layout.PROVENANCE,
-    layout.POPULATION,
+    layout.SERVER, layout.CHOSEN, layout.EVALUATIONS, layout.TIMINGS, layout.FIGURES, layout.PENDING, layout.FAILURE,
+    layout.PROVENANCE, layout.POPULATION,
 )  # fmt: skip
 INSIDE = {layout.CLIENTS: r"\d+\.\d+\.safetensors", layout.PROTOTYPES: r"\d+\.safetensors"}
 

@@ -190,6 +190,19 @@ class RoundRecord(Part):
         return self.metrics.get("loss")
 
 
+class PendingRound(Part):
+    """What is known of a round before its evaluation (pending.json)."""
+
+    round: Annotated[int, Ge(1)]
+    cohort: Annotated[list[Whole], MinLen(1)] | Literal["all"]
+    lost: dict[str, str]
+    metrics: dict[str, Number]
+    bytes: Traffic
+    floats: Traffic
+    server: dict[str, Number]
+    seconds: dict[str, Number]  # that it took, by what was done
+
+
 class Failure(Part):
     """Why and where a run stopped (failure.json)."""
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from protonorm import tensors
 from protonorm.core.task import ByClient
-from protonorm.files import PRIVATE_FILE, append, cut, damaged, make_folder, read_lines, replace, sealed
+from protonorm.files import PRIVATE_FILE, append, cut, make_folder, read_lines, replace, sealed
 from protonorm.runs import layout
 from protonorm.runs.arrays import encode_arrays, write_arrays
 from protonorm.runs.checkpoint import Checkpoint, pack, trained_rounds, unpack
@@ -46,6 +46,7 @@ class RunWriter:
         self._chosen_trained: list[int] | None = None  # as of the best round so far, if that is not the last one
         self._lock = FileLock(folder / layout.LOCK, mode=PRIVATE_FILE)
         self._trained: list[int] | None = None  # as of the last commit
+        self._done = 0  # committed rounds
 
     def __enter__(self) -> Self:
         for part in (layout.CLIENTS, layout.PROTOTYPES):
@@ -83,7 +84,7 @@ class RunWriter:
         done = committed(self.folder)
         if not done:
             refuse_rounds_without(self.folder, layout.SERVER)
-        held = self._load_server(done) if done else {}
+        self._done, held = done, self._load_server(done) if done else {}
         trained = self._read_trained(held, done) if done else None
         chosen = self._cut_rounds(done)
         (self.folder / layout.FAILURE).unlink(missing_ok=True)
@@ -102,12 +103,21 @@ class RunWriter:
     def tidy(self) -> None:
         """Remove the states of clients that a finished run no longer needs, if a kill has left some."""
         run = read_run(self.folder)
-        self._standing = Standing.after(run.info, run.rounds)
+        self._done, self._standing = len(run.rounds), Standing.after(run.info, run.rounds)
         trained, chosen = self._read_trained(self._load_server(len(run.rounds)), len(run.rounds)), self._load_chosen()
         self._trained, self._chosen_trained = trained, chosen
 
     def commit(self, point: Checkpoint, outcome: RoundOutcome) -> RoundRecord:
         """Make a round final. Clients have written their states; the rename of the server's file is the commit."""
+        self._prepare(point, outcome.figures)
+        record = self._append(outcome)
+        self._finish(point)
+        if self._standing:
+            self._standing.add(record)
+        return record
+
+    def _prepare(self, point: Checkpoint, figures: Tensors) -> None:
+        """Write what stands beside a round, as long as it can still be taken back."""
         round = point.round
         if self.chosen and self.chosen == round - 1:  # the best round is about to be no longer the last
             replace(self.folder / layout.CHOSEN, (self.folder / layout.SERVER).read_bytes())
@@ -117,16 +127,15 @@ class RunWriter:
             shown = {name: common[name] for name in ("classes", "prototypes")}
             path = self.folder / layout.PROTOTYPES / f"{round}.safetensors"
             tensors.save(path, shown, self._stamp("prototypes", round))
-        if outcome.figures:
-            tensors.save(self.folder / layout.FIGURES, outcome.figures, self._stamp("figures", round))
-        record = self._append(round, outcome)
-        tensors.save(self.folder / layout.SERVER, pack(point), self._stamp("server", round))
-        self._trained = list(point.trained)
-        if self._standing:
-            self._standing.add(record)
-        for gone in snapshot_rounds(round - 1) - snapshot_rounds(round):
+        if figures:
+            tensors.save(self.folder / layout.FIGURES, figures, self._stamp("figures", round))
+
+    def _finish(self, point: Checkpoint) -> None:
+        """Move the server's file to its place: now the round is final."""
+        tensors.save(self.folder / layout.SERVER, pack(point), self._stamp("server", point.round))
+        self._trained, self._done = list(point.trained), point.round
+        for gone in snapshot_rounds(point.round - 1) - snapshot_rounds(point.round):
             (self.folder / layout.PROTOTYPES / f"{gone}.safetensors").unlink(missing_ok=True)
-        return record
 
     @property
     def chosen(self) -> int:
@@ -137,10 +146,6 @@ class RunWriter:
     def stopped(self) -> bool:
         """Tell whether the run has lost its patience."""
         return self._standing is not None and self._standing.stopped
-
-    @property
-    def _done(self) -> int:
-        return self._standing.rounds if self._standing else 0
 
     def fail(self, round: int, reason: str) -> None:
         """Note why a run stopped."""
@@ -160,8 +165,9 @@ class RunWriter:
             if path.stem.isdigit() and int(path.stem) not in kept:
                 path.unlink(missing_ok=True)
 
-    def _append(self, round: int, outcome: RoundOutcome) -> RoundRecord:
+    def _append(self, outcome: RoundOutcome) -> RoundRecord:
         """Add a round to the files that grow."""
+        round = outcome.record["round"]
         place = self.folder / layout.EVALUATIONS
         block = encode_arrays(outcome.arrays, self._stamp("evaluation", round))
         start = place.stat().st_size if place.exists() else 0
@@ -176,21 +182,20 @@ class RunWriter:
         """Take from the files that grow what was not committed; say who had trained when as of the best round."""
         metrics, timings = self.folder / layout.METRICS, self.folder / layout.TIMINGS
         lines = read_lines(metrics)
-        if len(lines) < done:
-            raise damaged(metrics, f"{len(lines)} lines for {done} committed rounds")
-        size, chosen = 0, None
+        size, chosen, kept = 0, None, 0
         if done:
             run = read_run(self.folder)
             # Damage shows now, not after hours of training.
             checked = [len(run.population), *(len(run.arrays(record)) for record in run.rounds)]
-            assert len(checked) == done + 1
+            kept = len(run.rounds)
+            assert len(checked) == kept + 1
             self._standing = Standing.after(run.info, run.rounds)
             chosen = self._load_chosen()
-            size = run.rounds[-1].arrays.start + run.rounds[-1].arrays.size
-        cut(metrics, sum(map(len, lines[:done])))
+            size = max((record.arrays.start + record.arrays.size for record in run.rounds[-1:]), default=0)
+        cut(metrics, sum(map(len, lines[:kept])))
         cut(self.folder / layout.EVALUATIONS, size)
         times = read_lines(timings)
-        last = max((place for place, line in enumerate(times, 1) if 1 <= _round_of(line) <= done), default=0)
+        last = max((place for place, line in enumerate(times, 1) if 1 <= _round_of(line) <= kept), default=0)
         cut(timings, sum(map(len, times[:last])))
         return chosen
 

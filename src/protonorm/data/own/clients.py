@@ -74,8 +74,6 @@ def _join(paths: list[Path], clients: list[Arrays]) -> Arrays:
             raise ValueError(f"The pictures of {path} are {size}, those of {paths[0]} {expected}.")
         if not (one.split <= 0).any():
             raise ValueError(f"{path} has no training pictures.")
-    if len(first.classes) < 2:
-        raise ValueError(f"{paths[0].parent} has one class only; there is nothing to tell apart.")
     return Arrays(
         images=np.concatenate([one.images for one in clients]),
         labels=np.concatenate([one.labels for one in clients]),

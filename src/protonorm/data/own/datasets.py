@@ -49,7 +49,7 @@ class Npz(OwnFiles):
     def opened(self) -> Mapped:
         """Map the pictures."""
         path = real_path(self.path)
-        return open_mapped(data_root(), copy_name(path), file_version(path), _read_file, path)
+        return open_mapped(data_root(), copy_name(path), file_version(path), read_prepared, path)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -68,7 +68,7 @@ class Clients(OwnFiles):
         """Count the clients."""
         return len(client_paths(real_path(self.path)))
 
-    def load(self) -> Dataset:
+    def dataset(self) -> Dataset:
         """Read or map the pictures of all clients."""
         arrays, names = self.opened().arrays, client_names(real_path(self.path))
         return Dataset(
@@ -106,13 +106,6 @@ def _size_and_time(path: Path) -> tuple[int, int] | None:
 def _read_folder(source: Source) -> Arrays:
     path, options, skip_bad = source
     return read_picture_files(picture_files(path), path, options, skip_bad=skip_bad)._replace(owner=None)
-
-
-def _read_file(path: Path) -> Arrays:
-    arrays = read_prepared(path)
-    if len(arrays.classes) < 2:
-        raise ValueError(f"{path} has one class only; there is nothing to tell apart.")
-    return arrays
 
 
 def _read_clients(source: Source) -> Arrays:

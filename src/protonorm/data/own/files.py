@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from protonorm.data.access import real_path
 from protonorm.data.dataset import Dataset
 from protonorm.data.mapped import Mapped, short_hash
+from protonorm.data.own.labels import refuse_one_class
 
 
 class OwnFiles(ABC):
@@ -28,13 +29,20 @@ class OwnFiles(ABC):
         return f"{self.kind}:{safe_name(self.path)}"
 
     def load(self) -> Dataset:
-        """Read or map the data."""
+        """Read or map the data of an experiment, which needs two classes."""
+        found = self.dataset()
+        refuse_one_class(found.classes, str(real_path(self.path)))
+        return found
+
+    def dataset(self) -> Dataset:
+        """Read or map the data, however few classes they have: one site of several may have one class only."""
         arrays = self.opened().arrays
         return Dataset(self.name, arrays.images, arrays.labels, arrays.classes, vocabulary=arrays.vocabulary)
 
     def description(self) -> dict[str, Any]:
         """Describe it by its content, not by its place."""
         found = self.opened()
+        refuse_one_class(found.arrays.classes, str(real_path(self.path)))
         known = {} if found.arrays.vocabulary is None else {"vocabulary": found.arrays.vocabulary}
         return {"name": self.name, **known, **found.about}
 

@@ -24,7 +24,7 @@ from protonorm.data.mapped import short_hash
 from protonorm.data.own.columns import ColumnOptions
 from protonorm.data.own.folders import ImageOptions
 from protonorm.data.own.hugging_pictures import stored_pictures
-from protonorm.data.own.labels import encode_labels, named_labels
+from protonorm.data.own.labels import encode_labels, named_labels, refuse_one_class
 from protonorm.data.own.sequences import number_rows, padded, vectors
 from protonorm.data.own.tables import TableOptions, frame_arrays
 from protonorm.data.own.tokens import TokenOptions, tokenise
@@ -51,6 +51,7 @@ class HuggingOptions(NamedTuple):
 def from_hugging_face(data: Saved, name: str = "datasets", options: HuggingOptions | None = None) -> Dataset:
     """Make a Dataset of an object of `datasets`: one part, or several that are put together."""
     arrays = arrays_of(data, options or HuggingOptions(), name)
+    refuse_one_class(arrays.classes, name)
     return Dataset(name, arrays.images, arrays.labels, arrays.classes, vocabulary=arrays.vocabulary)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,6 @@ def encode_labels(values: NDArray[Any], where: str) -> tuple[NDArray[np.int64], 
         values = values.astype(str)
     found, labels = np.unique(values, return_inverse=True)
     names = tuple(map(str, found.tolist()))
-    if len(names) < 2:
-        raise ValueError(f"{where} has one class only ({names[0]}); there is nothing to tell apart.")
     if len(names) > min(MOST_CLASSES, max(2, len(values) // 2)):
         raise ValueError(
             f"{where} has {len(names)} different labels for {len(values)} samples; expected classes, of which each has "
@@ -34,13 +33,19 @@ def named_labels(values: NDArray[Any], classes: NDArray[Any], where: str) -> tup
     """Check labels that are numbers of named classes."""
     if values.ndim != 1 or not len(values) or values.dtype.kind not in "iu":
         raise ValueError(f"{where} has labels of shape {values.shape} and type {values.dtype}; expected numbers (N,).")
-    if classes.ndim != 1 or classes.dtype.kind != "U" or len(set(classes.tolist())) < max(2, len(classes)):
-        raise ValueError(f"{where} needs `classes` of two or more different names (K,).")
+    if classes.ndim != 1 or classes.dtype.kind != "U" or len(set(classes.tolist())) < max(1, len(classes)):
+        raise ValueError(f"{where} needs `classes` of different names (K,).")
     if values.min() < 0 or values.max() >= len(classes):
         raise ValueError(
             f"{where} has labels from {values.min()} to {values.max()}, but {len(classes)} classes are named."
         )
     return values.astype(np.int64), tuple(classes.tolist())
+
+
+def refuse_one_class(classes: Sequence[str], where: str) -> None:
+    """Refuse data that cannot be an experiment's, as they have one class only."""
+    if len(classes) < 2:
+        raise ValueError(f"{where} has one class only ({classes[0]}); there is nothing to tell apart.")
 
 
 def _whole_numbers(values: NDArray[Any], where: str) -> NDArray[np.int64]:

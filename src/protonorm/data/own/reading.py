@@ -105,11 +105,10 @@ def _refuse(bad: Mapping[int, str], count: int, *, skipped: bool = False) -> NoR
 
 
 def _class_names(files: Sequence[PictureFile], folder: Path) -> tuple[str, ...]:
-    """Name the classes, sorted; refuse one class only, and names that differ in capitals alone."""
+    """Name the classes, sorted; refuse none, and names that differ in capitals alone."""
     names = sorted({file.label for file in files})
-    if len(names) < 2:
-        only = f"one class only ({names[0]})" if names else "no class"
-        raise ValueError(f"{folder} has {only}; there is nothing to tell apart.")
+    if not names:
+        raise ValueError(f"{folder} has no class; there is nothing to tell apart.")
     plain: dict[str, str] = {}
     for name in names:
         if (other := plain.setdefault(name.casefold(), name)) != name:

@@ -34,10 +34,10 @@ def parts_of(data: Dataset, clients: int, how: Partition, train: float) -> Parts
         return partition(data.labels, clients, how, train)
     order = np.argsort(data.owner, kind="stable")
     shares = np.split(order, np.bincount(data.owner).cumsum()[:-1])
-    return Parts.of([_own_part(share, data.split, train, [how.seed, id]) for id, share in enumerate(shares)])
+    return Parts.of([own_part(share, data.split, train, [how.seed, id]) for id, share in enumerate(shares)])
 
 
-def _own_part(share: Index, split: NDArray[np.int8] | None, train: float, seed: list[int]) -> ClientIndex:
+def own_part(share: Index, split: NDArray[np.int8] | None, train: float, seed: list[int]) -> ClientIndex:
     """Split a client's samples as the data say, or at random if they do not say it of all of them."""
     if split is None or (split[share] < 0).any():
         return split_share(share, train, seed)

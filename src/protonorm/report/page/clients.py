@@ -59,6 +59,7 @@ def describe_population(run: Run, method: str) -> dict[str, Any]:
         "name": f"{info.experiment.dataset.name}, {partition}, {counted(clients, 'client')}, as in {method}",
         "classes": list(info.classes),
         "whole": clients,  # of whom those below are shown
+        "known": run.knows_samples,  # whether the numbers below are on record
         "clients": [client_label(run, id) for id in shown],
         "networks": [info.network_name(id) for id in shown],
         "train": train[shown].tolist(),

@@ -68,7 +68,7 @@ function dotChart(figure, part, state) {
   const table = numbers(figure, () => {
     const { population, series } = state();
     return [[part === "clients" ? "client" : "class", ...(part === "clients" ? ["network"] : []), "samples", ...series.map((one) => `${one.name} (${one.name === one.rule ? "" : `${one.rule}, `}round ${one.run.rounds[one.index]})`), "majority"],
-      ...rowsOf(population, series, "number").map((i) => [name(population, i), ...(part === "clients" ? [population.networks[i]] : []), held(population, i), ...series.map((one) => percent(values(one, i))), percent(population.majority[part]?.[i])])];
+      ...rowsOf(population, series, "number").map((i) => [name(population, i), ...(part === "clients" ? [population.networks[i]] : []), population.known ? held(population, i) : "–", ...series.map((one) => percent(values(one, i))), percent(population.majority[part]?.[i])])];
   });
   const rowsOf = (population, series, order) => {
     const rows = [...(part === "clients" ? population.networks : population.classes).keys()];
@@ -122,7 +122,7 @@ function dotChart(figure, part, state) {
       const down = event.clientY - svg.getBoundingClientRect().top;
       const i = rows[tops.findIndex((top, n) => down >= top && down < top + tall[n])];
       if (i === undefined) return hideTip();
-      const title = `${name(population, i)}${part === "clients" ? `, ${population.networks[i]}` : ""}, ${held(population, i)} samples`;
+      const title = `${name(population, i)}${part === "clients" ? `, ${population.networks[i]}` : ""}${population.known ? `, ${held(population, i)} samples` : ""}`;
       showTip(event.clientX, event.clientY, title, [...series.map((one) => [`${one.name}, round ${one.run.rounds[one.index]}`, percent(values(one, i)), one.slot]), ["majority (bar)", percent(population.majority[part]?.[i])]]);
     });
     svg.addEventListener("pointerleave", hideTip);

@@ -12,7 +12,8 @@ function heatMap() {
   const count = (client, kind) => (form.part.value === "all" ? Object.keys(names) : [form.part.value]).reduce((sum, part) => sum + population()[part][client][kind], 0);
   const table = numbers(figure, () => [["class", ...population().clients], ...population().classes.map((name, k) => [name, ...population().networks.map((_, i) => count(i, k))])]);
   const told = (most) => {
-    const { classes, networks, whole } = population();
+    const { classes, networks, whole, known } = population();
+    if (!known) return "Who holds what is not on record: each client knows it of itself alone.";
     const some = whole > networks.length ? ` of ${whole}` : "";
     const sizes = networks.map((_, i) => classes.reduce((sum, _, k) => sum + count(i, k), 0));
     const kinds = networks.map((_, i) => classes.filter((_, k) => count(i, k)).length);
