@@ -11,6 +11,7 @@ import protonorm as pn
 from protonorm.config.experiment import Experiment
 from protonorm.config.kinds import COMPONENTS, KINDS
 from protonorm.core.training import LrSchedule
+from protonorm.deployment.agreement import Agreement
 from tests.docs import commands
 from tests.docs.pages import ROOT, blocks, inline_code, pages
 
@@ -24,7 +25,7 @@ OTHERS = {"--only-a", "--only-b"}  # options of benchmarks/versions.py
 @cache
 def names():
     """All settings there are, those of methods and data sets among them."""
-    found, left = {*Experiment.model_fields, *COMPONENTS, *WORDS}, [LrSchedule]
+    found, left = {*Experiment.model_fields, *Agreement.model_fields, *COMPONENTS, *WORDS}, [LrSchedule]
     left += [entry.load() for kind in COMPONENTS for entry in KINDS[kind].table().values()]
     while left:
         one = left.pop()
@@ -35,11 +36,8 @@ def names():
 
 
 def all_options():
-    known = [
-        commands.PROTONORM,
-        *commands.PROTONORM.commands.values(),
-        *commands.PROTONORM.commands["data"].commands.values(),
-    ]
+    known = [commands.PROTONORM, *commands.PROTONORM.commands.values()]
+    known += [one for group in known[1:] for one in getattr(group, "commands", {}).values()]
     return {name for one in known for name in commands.options(one)} | OTHERS
 
 

@@ -13,6 +13,7 @@ from protonorm.cli import (
     cluster,
     compare,
     data,
+    deploy,
     inspect,
     listing,
     predict,
@@ -50,6 +51,7 @@ app.command(cls=Command)(report.report)
 app.command(cls=Command)(reproduce.reproduce)
 app.add_typer(data.data, name="data")
 app.add_typer(cluster.cluster, name="cluster")
+app.add_typer(deploy.deploy, name="deploy")
 
 
 def show_version(wanted: bool) -> None:

@@ -1,0 +1,216 @@
+"""The commands `deploy join` and `deploy client`, on the machine of an organisation that takes part."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from protonorm.cli.console import reporting, say
+from protonorm.cli.deploy_folders import ClientPath, check_installed
+from protonorm.cli.options import NoOwnCode, read_path
+from protonorm.core.text import visible
+
+if TYPE_CHECKING:
+    from protonorm.deployment.bundle import Bundle
+    from protonorm.deployment.client_folder import ClientFolder
+
+
+class Told(StrEnum):
+    """What the server may know of a client's evaluation."""
+
+    off = "off"
+    accuracy = "accuracy"
+    classes = "classes"
+
+
+TOLD = {
+    "off": "nothing",
+    "accuracy": "how many of its samples are right, in all",
+    "classes": "how many of its samples are right, of each class",
+}
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="What the client is to be called.")]
+BundleFile = Annotated[
+    Path | None,
+    typer.Argument(
+        parser=read_path,
+        metavar="[BUNDLE]",
+        help="The file that the server's owner sent; not needed once it is confirmed, with --folder.",
+    ),
+]
+Data = Annotated[
+    str | None,
+    typer.Option(help="The client's data: a folder of pictures, an npz file, a table; or folder:PATH, array:PATH, …."),
+]
+Label = Annotated[str | None, typer.Option(help="Of a table: the column of classes.")]
+Text = Annotated[str | None, typer.Option(help="Of a table: a column of texts to learn from.")]
+Model = Annotated[
+    str | None,
+    typer.Option(help="The client's network: a name of `protonorm list models`, or file.py:function of this machine."),
+]
+Lr = Annotated[float | None, typer.Option(help="Learning rate.")]
+BatchSize = Annotated[int | None, typer.Option(help="Samples of a batch.")]
+Epochs = Annotated[int | None, typer.Option(help="Local epochs a round.")]
+Momentum = Annotated[float | None, typer.Option(help="Of SGD.")]
+WeightDecay = Annotated[float | None, typer.Option(help="Of SGD.")]
+Validation = Annotated[float | None, typer.Option(help="Share of the training part that is held out.")]
+Device = Annotated[str | None, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")]
+Evaluation = Annotated[
+    Told | None,
+    typer.Option(help="What the server may know of the client's evaluation: nothing (off) unless you say otherwise."),
+]
+Checksum = Annotated[
+    str | None,
+    typer.Option(help="The bundle's checksum as the server's owner read it to you; confirms without asking."),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Confirm the agreement without being asked.")]
+Plaintext = Annotated[bool, typer.Option("--plaintext", help="No TLS; refused but on loopback, for tests.")]
+BeginAnew = Annotated[
+    bool, typer.Option("--begin-anew", help="Where the client's state is lost, go on with a new network.")
+]
+Check = Annotated[bool, typer.Option("--check", help="Confirm and check data and network, and do not take part yet.")]
+
+
+def join(name: Name, folder: ClientPath = None) -> None:
+    """Make a key on this machine; print its public half, which the server's owner needs to let the client in."""
+    with reporting():
+        check_installed()
+        from protonorm.deployment.client_folder import ClientFolder
+        from protonorm.deployment.keys import key_fingerprint
+
+        made = ClientFolder.create(folder or Path(name), name)
+        say(
+            f"The key of {visible(name)} is in {visible(str(made.path))}, and must not leave this machine.\n"
+            f"Its fingerprint is {key_fingerprint(made.public_key)}.\n"
+            "Send this line to the owner of the server; it is no secret:"
+        )
+        typer.echo(made.public_key_file.read_text().strip())
+
+
+def client(
+    bundle: BundleFile = None,
+    data: Data = None,
+    model: Model = None,
+    lr: Lr = None,
+    batch_size: BatchSize = None,
+    epochs: Epochs = None,
+    momentum: Momentum = None,
+    weight_decay: WeightDecay = None,
+    validation: Validation = None,
+    device: Device = None,
+    evaluation: Evaluation = None,
+    label: Label = None,
+    text: Text = None,
+    folder: ClientPath = None,
+    checksum: Checksum = None,
+    yes: Yes = False,
+    plaintext: Plaintext = False,
+    check: Check = False,
+    begin_anew: BeginAnew = False,
+    no_own_code: NoOwnCode = False,
+) -> None:
+    """Take part with this organisation's own data and network, until the rounds are done or it is stopped.
+
+    The agreement is shown first, and must be confirmed. What is given is remembered in the client's folder.
+    """
+    with reporting(quiet=True, no_own_code=no_own_code):
+        check_installed()
+        from protonorm.deployment.attending import attend
+        from protonorm.deployment.holding import Ended, held
+
+        found, got = _open(bundle, folder)
+        given = {
+            "data": _data(data, label, text),
+            "model": model,
+            "lr": lr,
+            "batch_size": batch_size,
+            "epochs": epochs,
+            "momentum": momentum,
+            "weight_decay": weight_decay,
+            "validation": validation,
+            "device": device,
+            "allowed": str(evaluation) if evaluation else None,
+            "plaintext": plaintext or None,
+        }
+        found.begin_anew = begin_anew
+        with held(found.lock, f"The client in {found.path}"):
+            found.change(**{name: value for name, value in given.items() if value is not None})
+            if got is not None:
+                _confirm(found, got, bundle, checksum, yes=yes)
+            if check:
+                found.node()
+                say("The data and the network fit the agreement.")
+                return
+            try:
+                attend(found, typer.echo)
+            except Ended:
+                raise typer.Exit from None
+
+
+def _open(bundle: Path | None, folder: Path | None) -> tuple[ClientFolder, Bundle | None]:
+    """Find the client's folder, by the bundle's name if no other is given."""
+    from protonorm.deployment.bundle import LARGEST_BUNDLE, Bundle
+    from protonorm.deployment.client_folder import VARIABLE, ClientFolder
+
+    if folder is None and os.environ.get(VARIABLE):
+        folder = Path(os.environ[VARIABLE])
+    if bundle is None:
+        if folder is None:
+            raise ValueError("Which client is meant? Give its bundle, or its folder with --folder.")
+        return ClientFolder.open(folder), None
+    if not bundle.is_file():
+        raise ValueError(f"There is no file {bundle}.")
+    with bundle.open("rb") as file:
+        got = Bundle.read(file.read(LARGEST_BUNDLE + 1), str(bundle))
+    return ClientFolder.open(folder or Path(got.name)), got
+
+
+def _data(data: str | None, label: str | None, text: str | None) -> Any:
+    """Put together what is said of the data."""
+    if label is None and text is None:
+        return data
+    if data is None:
+        raise ValueError("--label and --text say more about --data, which is not given.")
+    columns = {name: value for name, value in (("label", label), ("text", text)) if value is not None}
+    return {"name": "table", "path": data.removeprefix("table:"), **columns}
+
+
+def _confirm(found: ClientFolder, got: Bundle, path: Path | None, checksum: str | None, *, yes: bool) -> None:
+    """Show what is to be agreed on, and have it confirmed, unless that was done before."""
+    from protonorm.deployment.terms import address_of, differing, is_loopback
+
+    got.refuse_other_key(found.public_key)
+    if found.settings.plaintext and not is_loopback(got.host):
+        raise ValueError(f"Plaintext is for tests on one machine; {got.host} is another one: leave --plaintext away.")
+    if checksum is not None and "".join(checksum.split()).lower() != got.checksum.replace(" ", ""):
+        raise ValueError(f"The bundle has the checksum {got.checksum}, not the one given: it is not what was sent.")
+    if found.joined and found.bundle.write() == got.write():
+        return
+    from protonorm.cli.tables import Column, make_table
+
+    told = found.settings.allowed
+    rows = [
+        ("server", address_of(got.host, got.port)),
+        ("this client", f"number {got.client}, {got.name}"),
+        *got.terms.lines(),
+        ("in full", str(path)),
+        ("checksum", f"{got.checksum} (all of the bundle)"),
+        ("the server learns", f"the algorithm's messages; of evaluations {TOLD[told]} (--evaluation {told})"),
+    ]
+    say(
+        make_table(f"What {visible(got.federation)} asks you to agree on", [Column("term", no_wrap=True), "what"], rows)
+    )
+    if found.joined:
+        before = found.bundle.model_dump(mode="json")
+        say(f"It is not what you confirmed before: {', '.join(differing(got.model_dump(mode='json'), before))}.")
+    if not (yes or checksum is not None):
+        if not sys.stdin.isatty():
+            raise ValueError("The agreement is not confirmed: give --checksum as it was read to you, or --yes.")
+        if not typer.confirm("Do you agree, and is the checksum the one that was read to you?"):
+            raise ValueError("The agreement was not confirmed; nothing was sent.")
+    found.confirm(got)

@@ -1,0 +1,174 @@
+"""A client at work: one process that connects, waits for requests, answers them, and comes back after every cut."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
+
+from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.client_folder import ClientFolder
+from protonorm.deployment.flower.explain import Refused, Restarted, Taken, Unreachable, Withdrawn
+from protonorm.deployment.flower.fleet import INTERVAL, Fleet, Letter
+from protonorm.deployment.frames import BadFrame, split
+from protonorm.deployment.holding import ended_by_signal
+from protonorm.deployment.messages import RequestHeader, largest_message, read_answer_header
+from protonorm.deployment.node import Node
+from protonorm.deployment.terms import address_of
+from protonorm.errors import Failed
+
+FORGOTTEN = 2 * INTERVAL + 5  # seconds after which the server has forgotten a client that was killed
+SHORTEST, LONGEST = 0.25, 5.0  # seconds between two tries to reach the server
+ENDING = 3.0  # seconds that a sign of life on its way has for coming to its end
+LINGER = 30.0  # seconds that a client stays after the last round, for the server may ask again
+
+Tell = Callable[[str, str], None]  # a word for machines, and a sentence
+Found = TypeVar("Found")
+
+
+class Patience(NamedTuple):
+    """How long a client tries, in seconds."""
+
+    unreachable: float = float("inf")  # while nobody answers
+    taken: float = FORGOTTEN  # while a client with the same key is there
+
+
+PATIENT = Patience()
+
+
+def run_client(
+    folder: ClientFolder,
+    tell: Tell = lambda event, sentence: None,
+    *,
+    patience: Patience = PATIENT,
+    linger: float | None = LINGER,
+) -> None:
+    """Take part until the last round is done, or a signal comes; what is refused is a Refused with a sentence.
+
+    Data and network are read, and compared with the agreement, before anybody is spoken to.
+    """
+    node, bundle = folder.node(), folder.bundle
+    schema = bundle.terms.task.schema
+    authority = None if folder.settings.plaintext else folder.authority
+    largest = largest_message(schema, schema.down) + 2**16
+    fleet = Fleet(address_of(bundle.host, bundle.port), authority, folder.key, largest)
+    with ended_by_signal():
+        Worker(fleet, node, bundle.terms, tell, patience).run(linger)
+
+
+class Worker:
+    """Answer the server's requests until the last round is done, or somebody stops it."""
+
+    def __init__(
+        self, fleet: Fleet, node: Node, agreement: Agreement, tell: Tell, patience: Patience = PATIENT
+    ) -> None:
+        self._fleet, self._node, self._agreement = fleet, node, agreement
+        self._tell, self._patience = tell, patience
+        self._ended = threading.Event()
+        self._leave = float("inf")  # when it goes, after the last round
+
+    def run(self, linger: float | None = LINGER) -> None:
+        """Work; after the last round stay for a while, or for ever if `linger` is None."""
+        beating = threading.Thread(target=self._beat, daemon=True)
+        try:
+            self._connect()
+            beating.start()
+            while time.monotonic() < self._leave:
+                letter = self._ask()
+                if letter is not None and letter.content:
+                    last = self._answer(letter)
+                    self._leave = time.monotonic() + linger if last and linger is not None else float("inf")
+            self._tell("finished", f"All {self._agreement.rounds} rounds are done.")
+        finally:
+            self._ended.set()
+            self._fleet.close()
+            if beating.is_alive():
+                beating.join(ENDING)  # a thread at work while Python ends can take the process down
+
+    def _connect(self, after: int | None = None) -> None:
+        """Tell the server that this client is there; one that was killed is remembered for a while."""
+        end = time.monotonic() + self._patience.taken
+        while True:
+            try:
+                self._persist(lambda: self._fleet.activate(after))
+                break
+            except Taken as error:
+                if time.monotonic() >= end:
+                    raise
+                self._tell("waiting", f"{error} It may have ended just now: trying again for a while.")
+                time.sleep(1.0)
+        self._tell("connected", "The client is connected, and waits for requests.")
+
+    def _ask(self) -> Letter | None:
+        """Ask for work; a server that was started again is told first that this client is there."""
+        before = self._fleet.activated
+        try:
+            try:
+                return self._persist(self._fleet.ask)
+            except Restarted:
+                self._connect(before)
+        except Withdrawn:
+            pass
+        except Unreachable:
+            if time.monotonic() < self._leave:
+                raise  # else the server has ended after the last round
+        return None
+
+    def _answer(self, letter: Letter) -> bool:
+        """Work on a request and send the answer; tell whether it was the last one."""
+        start = time.monotonic()
+        content = self._node.answer(letter.content)
+        seconds = time.monotonic() - start
+        try:
+            self._persist(lambda: self._fleet.answer(letter, content, seconds))
+        except (Restarted, Withdrawn) as error:
+            self._tell("dropped", f"{error} If it asks again, the answer is at hand.")
+        declined = read_answer_header(content)[0].declined
+        asked = _header(letter.content)
+        if declined:
+            self._tell("declined", declined)
+            if asked is not None and asked.agreement != self._agreement.digest:
+                raise Refused(declined)
+            return False
+        assert asked is not None
+        self._tell("answered", f"Round {asked.round}: {asked.kind}, {seconds:.1f} seconds.")
+        ending = "evaluate" if self._agreement.evaluated else "train"
+        return asked.round == self._agreement.rounds and asked.kind == ending
+
+    def _persist(self, step: Callable[[], Found]) -> Found:
+        """Do a step of the conversation again and again while nobody answers."""
+        pause, end, told = SHORTEST, time.monotonic() + self._patience.unreachable, False
+        while True:
+            try:
+                found = step()
+            except Unreachable as error:
+                if time.monotonic() >= min(end, self._leave):
+                    raise
+                if not told:
+                    self._tell("unreachable", f"{error} Trying again until it answers.")
+                told = True
+                time.sleep(pause)
+                pause = min(2 * pause, LONGEST)
+                continue
+            if told:
+                self._tell("reached", "The server answers again.")
+            return found
+
+    def _beat(self) -> None:
+        """Give signs of life, also while the client trains; tell a server that was started again who is there."""
+        while not self._ended.wait(INTERVAL / 2):
+            before = self._fleet.activated
+            with suppress(Failed):  # who asks for work is told as well
+                try:
+                    self._fleet.beat()
+                except Restarted:
+                    self._fleet.activate(before)
+
+
+def _header(content: bytes) -> RequestHeader | None:
+    try:
+        return RequestHeader.read(split(content)[0])
+    except BadFrame:
+        return None

@@ -1,0 +1,224 @@
+"""Keys and certificates of a federation: an authority of its own, the server's certificate, and a key for each client.
+
+All keys are of the curve P-384. Private ones are written for their owner only, never over another file, and nothing
+here ever sends or copies one.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import hashlib
+import ipaddress
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from protonorm.core.types import shown
+from protonorm.files import PRIVATE_FILE
+
+AUTHORITY_YEARS, SERVER_YEARS = 10, 2
+LARGEST = 2**14  # bytes of a key or certificate file
+SKEW = dt.timedelta(hours=1)  # clocks that are behind by less are no problem
+
+Key = ec.EllipticCurvePrivateKey
+
+
+def make_authority(key: Path, certificate: Path, name: str, now: dt.datetime | None = None) -> None:
+    """Make a certificate authority for one federation: its key, and a certificate that everybody may have."""
+    made = ec.generate_private_key(ec.SECP384R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name} authority"[:64])])
+    usage = _usage(key_cert_sign=True, crl_sign=True)
+    built = (
+        _builder(subject, subject, made.public_key(), AUTHORITY_YEARS, now)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(made.public_key()), critical=False)
+    )
+    _write_key(key, made, serialization.PrivateFormat.PKCS8, serialization.Encoding.PEM)
+    _write_new(certificate, built.sign(made, hashes.SHA384()).public_bytes(serialization.Encoding.PEM), 0o644)
+
+
+def make_server_certificate(
+    authority: tuple[Path, Path], key: Path, certificate: Path, hosts: Sequence[str], now: dt.datetime | None = None
+) -> None:
+    """Let an authority (key, certificate) vouch for a server under the names and addresses that clients will use."""
+    if not hosts:
+        raise ValueError("A server needs at least one name or address that clients reach it by.")
+    names = [_general_name(host) for host in hosts]
+    signer, issuer = _read_private(authority[0]), read_certificate(authority[1])
+    made = ec.generate_private_key(ec.SECP384R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
+    issued_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    built = (
+        _builder(subject, issuer.subject, made.public_key(), SERVER_YEARS, now)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(digital_signature=True), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(made.public_key()), critical=False)
+        .add_extension(issued_by, critical=False)
+    )
+    _write_key(key, made, serialization.PrivateFormat.PKCS8, serialization.Encoding.PEM)
+    _write_new(certificate, built.sign(signer, hashes.SHA384()).public_bytes(serialization.Encoding.PEM), 0o644)
+
+
+def make_client_key(path: Path) -> str:
+    """Make a client's key on its own machine; give the public key, a line that may be sent to the server's owner."""
+    made = ec.generate_private_key(ec.SECP384R1())
+    _write_key(path, made, serialization.PrivateFormat.OpenSSH, serialization.Encoding.PEM)
+    return public_line(made.public_key())
+
+
+def public_line(key: ec.EllipticCurvePublicKey) -> str:
+    """Write a public key in OpenSSH's form."""
+    return key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()
+
+
+def check_public_line(line: str) -> str:
+    """Take a public key that somebody sent, without its comment; anything else is refused in a sentence."""
+    if "PRIVATE KEY" in line:
+        raise ValueError("This is a private key, which must never leave its machine: make a new one there.")
+    words = line.split() if len(line) <= LARGEST else []
+    unknown = f"{shown(line)} is no public key; expected a line such as ecdsa-sha2-nistp384 AAAA…."
+    if len(words) < 2 or "\n" in line.strip():
+        raise ValueError(unknown)
+    try:
+        found = serialization.load_ssh_public_key(" ".join(words[:2]).encode())
+    except (ValueError, UnsupportedAlgorithm):
+        raise ValueError(
+            f"{shown(line)} is no public key; expected a line such as ecdsa-sha2-nistp384 AAAA…."
+        ) from None
+    if not isinstance(found, ec.EllipticCurvePublicKey) or not isinstance(found.curve, ec.SECP384R1):
+        raise ValueError(f"The public key is of the kind {shown(words[0])}; expected ecdsa-sha2-nistp384.")
+    return public_line(found)
+
+
+def key_fingerprint(line: str) -> str:
+    """Condense a public key to what `ssh-keygen -l` shows, to be read to each other."""
+    digest = hashlib.sha256(base64.b64decode(line.split()[1])).digest()
+    return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+
+
+def read_certificate(path: Path) -> x509.Certificate:
+    """Read a certificate, or say that it is none."""
+    try:
+        return x509.load_pem_x509_certificate(_read(path))
+    except ValueError as error:
+        raise ValueError(f"{path} is no certificate: {error}") from None
+
+
+def same_key(key: Path, certificate: x509.Certificate) -> bool:
+    """Tell whether a private key belongs to a certificate."""
+    return _read_private(key).public_key() == certificate.public_key()
+
+
+def problems_of(
+    authority: x509.Certificate, server: x509.Certificate, host: str, now: dt.datetime | None = None
+) -> list[str]:
+    """Say in sentences what is wrong with a server's certificate as somebody sees it who trusts the authority."""
+    now = now or dt.datetime.now(dt.UTC)
+    found = []
+    try:
+        server.verify_directly_issued_by(authority)
+    except (InvalidSignature, ValueError, TypeError):
+        found.append("The server's certificate is not from this federation's authority.")
+    for what, one in (("server's", server), ("authority's", authority)):
+        first, last = one.not_valid_before_utc, one.not_valid_after_utc
+        if now > last:
+            found.append(f"The {what} certificate expired on {last:%Y-%m-%d}, and this machine's clock says {now:%F}.")
+        elif now < first:
+            found.append(f"The {what} certificate is valid from {first:%F} on; this machine's clock says {now:%F}.")
+    if host not in (names := hosts_of(server)):
+        found.append(f"The server's certificate is for {', '.join(names) or 'nobody'}, not for {host}.")
+    return found
+
+
+def hosts_of(certificate: x509.Certificate) -> list[str]:
+    """List the names and addresses that a certificate is for."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return [str(one.value) for one in names if isinstance(one, x509.DNSName | x509.IPAddress)]
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, years: int, now: dt.datetime | None
+) -> x509.CertificateBuilder:
+    now = now or dt.datetime.now(dt.UTC)
+    start = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
+    start = start.serial_number(x509.random_serial_number())
+    return start.not_valid_before(now - SKEW).not_valid_after(now + dt.timedelta(days=365 * years))
+
+
+def _usage(*, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=digital_signature,
+        key_cert_sign=key_cert_sign,
+        crl_sign=crl_sign,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    labels = host.rstrip(".").split(".")
+    if len(host) > 253 or not all(0 < len(one) < 64 and one.replace("-", "").isalnum() for one in labels):
+        raise ValueError(f"{shown(host)} is neither a host's name nor an address.")
+    try:
+        return x509.DNSName(host)
+    except ValueError:
+        raise ValueError(f"{shown(host)} is neither a host's name nor an address in ASCII.") from None
+
+
+def _write_key(path: Path, key: Key, form: serialization.PrivateFormat, encoding: serialization.Encoding) -> None:
+    _write_new(path, key.private_bytes(encoding, form, serialization.NoEncryption()), PRIVATE_FILE)
+
+
+def _write_new(path: Path, content: bytes, mode: int) -> None:
+    """Write a file that is not there yet."""
+    try:
+        place = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except FileExistsError:
+        raise ValueError(f"{path} is there already; it is left as it is.") from None
+    with os.fdopen(place, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _read(path: Path) -> bytes:
+    if not path.is_file():
+        raise ValueError(f"There is no file {path}.")
+    if path.stat().st_size > LARGEST:
+        raise ValueError(f"{path} is too large for a key or a certificate.")
+    return path.read_bytes()
+
+
+def _read_private(path: Path) -> Key:
+    """Read a private key, if nobody but its owner can."""
+    content = _read(path)
+    if os.name == "posix" and path.stat().st_mode & 0o077:
+        raise ValueError(f"{path} can be read by others than its owner; chmod 600 it, or make a new one.")
+    try:
+        found = serialization.load_pem_private_key(content, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise ValueError(f"{path} is no private key of a kind that is used here.") from None
+    if not isinstance(found, ec.EllipticCurvePrivateKey):
+        raise ValueError(f"{path} is a key of another kind; expected one of the curve P-384.")
+    return found

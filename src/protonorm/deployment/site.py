@@ -1,0 +1,199 @@
+"""What one organisation has: its own samples and network, and how it trains; nothing here knows of other clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from protonorm.config.components import build
+from protonorm.config.devices import check_device
+from protonorm.core.model import SplitModel
+from protonorm.core.node import Client
+from protonorm.core.protocols import PopulationFacts
+from protonorm.core.randomness import Purpose, seeded
+from protonorm.core.samples import Samples, view
+from protonorm.core.task import InputSpec, Task
+from protonorm.core.training import check_augmentation
+from protonorm.data.dataset import Dataset
+from protonorm.data.own.files import OwnFiles
+from protonorm.data.partitions.base import ClientIndex
+from protonorm.data.partitions.given import own_part
+from protonorm.deployment.agreement import Agreement
+from protonorm.federation.population import Training, hold_out
+from protonorm.files import make_folder
+from protonorm.models.choose import Choice, Recipe, chosen, networks
+from protonorm.runs.states import FolderStore
+
+TRAIN, SEED = 0.75, 1  # the usual share of samples to train on, and seed of the split, as in a simulation
+
+
+@dataclass(frozen=True)
+class OwnSamples:
+    """A client's samples with the agreement's numbers for their classes."""
+
+    dataset: Dataset
+    index: ClientIndex  # which of them train, and which test
+
+    @classmethod
+    def of(cls, data: Any, agreement: Agreement, id: int, train: float = TRAIN, seed: int = SEED) -> OwnSamples:
+        """Read samples: folder:PATH, npz:PATH, table:PATH and so on, or a Dataset.
+
+        A split of their own is kept; otherwise they are split at random, as a simulation's client of this number is.
+        """
+        source = build("dataset", data)
+        found: Dataset = source.dataset() if isinstance(source, OwnFiles) else source.load()
+        split = source.opened().arrays.split if isinstance(source, OwnFiles) else found.split
+        if found.clients not in (None, 1):
+            raise ValueError(f"{found.name} has the samples of {found.clients} clients; a site has those of one.")
+        numbers = agreement.class_numbers(found.classes, f"The data {found.name}")
+        whole = replace(found, labels=numbers[found.labels], classes=tuple(agreement.classes), owner=None, split=None)
+        whole = replace(whole, client_names=None)
+        if split is not None and not split.any():
+            split = None  # all of them train: there is no split
+        _refuse_other_input(agreement, whole)
+        return cls(whole, own_part(np.arange(len(whole.labels)), split, train, [seed, id]))
+
+
+class OwnSite:
+    """One client of a real federation, on its owner's machine; a population of itself alone."""
+
+    def __init__(
+        self,
+        task: Task,
+        id: int,
+        samples: OwnSamples,
+        recipe: Recipe,
+        training: Training,
+        name: str = "",
+    ) -> None:
+        self.task, self.id, self.name = task, id, name
+        self.samples, self.recipe, self.training = samples, recipe, training
+        self._check_network()
+
+    def __len__(self) -> int:
+        """Count the clients: this one."""
+        return 1
+
+    def site(self, id: int) -> OwnSite:
+        """Give itself; there is no other client here."""
+        if id != self.id:
+            raise ValueError(f"Client {id} does not live here; this is client {self.id}.")
+        return self
+
+    def facts(self) -> PopulationFacts:
+        """Count its samples of each class, (1, K)."""
+        train, validation = hold_out(self.samples.index.train, self.training.validation)
+        counts = [self._count(part) for part in (train, validation, self.samples.index.test)]
+        return PopulationFacts(counts[0], counts[1], counts[2], (self.recipe.name,))
+
+    def client(self, round: int) -> Client:
+        """Give what the client has in a round; the weights in its models are those last loaded."""
+        return self._client(round, *self._workspace)
+
+    def fresh_client(self) -> Client:
+        """Give the client with newly initialised networks, drawn from its own stream."""
+        return self._client(0, *self._made("main"))
+
+    def _made(self, purpose: Purpose) -> tuple[SplitModel, SplitModel | None]:
+        with seeded(self.task.seed, 0, self.id, purpose):
+            return self.recipe(), self._second() if self.task.algorithm.auxiliary else None
+
+    @cached_property
+    def _workspace(self) -> tuple[SplitModel, SplitModel | None]:
+        return self._made("workspace")
+
+    def _second(self) -> SplitModel:
+        """Make the network that all clients share, where this client computes."""
+        shared = self.task.shared_network
+        assert isinstance(shared, Recipe)
+        return replace(shared, lowered=self.recipe.lowered, device=self.recipe.device)()
+
+    def _client(self, round: int, model: SplitModel, auxiliary: SplitModel | None) -> Client:
+        train, validation = hold_out(self.samples.index.train, self.training.validation)
+        parts = tuple(self._part(index) for index in (train, validation, self.samples.index.test))
+        return self.training.client(self.task, self.id, round, (model, auxiliary), parts, self.name)
+
+    def _part(self, index: NDArray[np.int64]) -> Samples:
+        inputs, labels = self._arrays
+        return Samples(inputs, labels, view(index).to(inputs.device))
+
+    @cached_property
+    def _arrays(self) -> tuple[torch.Tensor, torch.Tensor]:
+        data, device = self.samples.dataset, self.training.device
+        return view(data.inputs).to(device), view(data.labels).to(device)
+
+    def _count(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
+        found: NDArray[np.int64] = np.bincount(self.samples.dataset.labels[index], minlength=self.task.num_classes)
+        return found[None]
+
+    @torch.no_grad()
+    def _check_network(self) -> None:
+        """Send two training samples through the network: one that does not fit is refused before anything begins."""
+        with seeded(self.task.seed, 0, self.id, "template"):
+            model = self.recipe().eval()
+        batch, _ = self._part(self.samples.index.train[[0, -1]]).batch(torch.arange(2), self.training.device)
+        self.recipe.check(model, batch)
+        self.task.algorithm.check_network(model, self.task)
+
+
+def make_site(
+    agreement: Agreement,
+    id: int,
+    data: Any,
+    model: Any = None,
+    training: Training | None = None,
+    *,
+    lowering: bool = True,
+    train: float = TRAIN,
+    name: str = "",
+) -> OwnSite:
+    """Bring a client's own data and network together; what does not fit the agreement is refused in a sentence.
+
+    `model` is a network's name, or file.py:function on this machine; everybody's own choice unless one is shared.
+    """
+    training, task = training or Training(validation=0.1), agreement.task
+    check_device(training.device)
+    samples = OwnSamples.of(data, agreement, id, train)
+    check_augmentation(training.augment, samples.dataset.inputs.shape[1:])
+    item = _network(agreement, model, samples.dataset)
+    lowered = lowering and training.device == "cpu" and training.precision == "float32"
+    recipe = Recipe(
+        item, samples.dataset.shape, agreement.feature_dim, task.num_classes, lowered, device=training.device
+    )
+    return OwnSite(task, id, samples, recipe, training, name)
+
+
+def open_store(folder: Path, agreement: Agreement) -> FolderStore:
+    """Open the folder in which a client keeps its states under an agreement; others are left alone."""
+    own = folder / agreement.digest[:16]
+    make_folder(own)
+    return FolderStore(own, agreement.digest)
+
+
+def _network(agreement: Agreement, wanted: Any, data: Dataset) -> Any:
+    """Choose the client's network: the shared one where all must have the same, else its own."""
+    shared = agreement.shared_network if agreement.task.algorithm.needs_shared_network else None
+    choice: Choice = chosen(wanted if wanted is not None else shared or networks(chosen(data.models))[0], "model")
+    found = networks(choice)
+    if len(found) != 1:
+        raise ValueError(f"model={wanted} means {len(found)} networks; a client has one: name it.")
+    if shared is not None and found[0] != shared:
+        raise ValueError(f"All clients have the network {shared} by the agreement; this one has {wanted}.")
+    return found[0]
+
+
+def _refuse_other_input(agreement: Agreement, data: Dataset) -> None:
+    """Refuse samples of another shape or type, where a network is shared."""
+    wanted = agreement.task.input
+    found = InputSpec(data.inputs.shape[1:], str(data.inputs.dtype), data.vocabulary)
+    if wanted is not None and found != wanted:
+        raise ValueError(
+            f"The data {data.name} have samples of shape {found.shape} and type {found.dtype}; "
+            f"by the agreement they have {wanted.shape} and {wanted.dtype}."
+        )

@@ -1,0 +1,286 @@
+"""A client of a federation, written from docs/wire.md with NumPy and Flower alone: neither torch nor protonorm.
+
+It takes part in ProtoNorm with a network of two linear layers, on samples in an .npz file: inputs (N, D) and labels
+(N,), numbered as the agreement does. As a program: numpy_client.py BUNDLE KEY DATA FOLDER
+"""
+
+import hashlib
+import json
+import struct
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+TYPES = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8"), "I64": np.dtype("<i8")}
+
+
+def write_frame(header, tensors):
+    index, data = {}, b""
+    for name, value in tensors.items():
+        kind = next(kind for kind, dtype in TYPES.items() if dtype == value.dtype)
+        end = len(data) + value.nbytes
+        index[name] = {"dtype": kind, "shape": list(value.shape), "data_offsets": [len(data), end]}
+        data += np.ascontiguousarray(value).tobytes()
+    text, about = (json.dumps(one).encode() for one in (header, index))
+    body = struct.pack("<Q", len(about)) + about + data if tensors else b""
+    return struct.pack("<4sIQ", b"PNFL", len(text), len(body)) + text + body
+
+
+def read_frame(frame):
+    mark, length, body = struct.unpack_from("<4sIQ", frame)
+    if mark != b"PNFL" or len(frame) != 16 + length + body:
+        raise ValueError("This is no frame.")
+    header, tensors, start = json.loads(frame[16 : 16 + length]), {}, 16 + length
+    if body:
+        (size,) = struct.unpack_from("<Q", frame, start)
+        data = start + 8 + size
+        for name, one in json.loads(frame[start + 8 : data]).items():
+            if name != "__metadata__":
+                first, last = one["data_offsets"]
+                tensors[name] = np.frombuffer(frame[data + first : data + last], TYPES[one["dtype"]])
+                tensors[name] = tensors[name].reshape(one["shape"])
+    return header, tensors
+
+
+def digest_of(agreement):
+    return hashlib.sha256(json.dumps(agreement, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+class Client:
+    """Answer requests: bytes in, bytes out."""
+
+    def __init__(self, agreement, number, inputs, labels, folder, *, lr=0.02, epochs=3, batch=16, seed=0):
+        self.agreement, self.digest, self.number = agreement, digest_of(agreement), number
+        self.classes, self.width = len(agreement["classes"]), agreement["feature_dim"]
+        self.gamma, self.lam = agreement["algorithm"]["gamma"], agreement["algorithm"]["lam"]
+        self.lr, self.epochs, self.batch, self.seed = lr, epochs, batch, seed
+        order = np.random.default_rng(seed).permutation(len(labels))
+        inputs, labels, cut = inputs[order].astype(np.float64), labels[order], 3 * len(labels) // 4
+        self.train, self.test = (inputs[:cut], labels[:cut]), (inputs[cut:], labels[cut:])
+        self.folder = Path(folder)
+        self.folder.mkdir(exist_ok=True)
+
+    def answer(self, frame):
+        about = {"format": 1, "agreement": self.digest, "client": self.number, "round": 0, "kind": "train"}
+        last, key = self.folder / "last.bin", hashlib.sha256(frame).digest()
+        if last.exists() and last.read_bytes()[:32] == key:
+            return last.read_bytes()[32:]
+        try:
+            asked, message = read_frame(frame)
+            about |= {"round": asked["round"], "kind": asked["kind"]}
+            if asked["agreement"] != self.digest or asked["client"] != self.number:
+                raise ValueError("The request is for another client or agreement.")
+            said = write_frame(*self.act(asked, message, about))
+        except (ValueError, KeyError, OSError) as error:
+            return write_frame({**about, "declined": f"It cannot do that ({type(error).__name__})."}, {})
+        last.write_bytes(key + said)
+        return said
+
+    def act(self, asked, message, about):
+        state, start, tensors = self.load(asked["trained"]), time.perf_counter(), {}
+        if "evaluate" in asked["kind"] and "test" in asked["parts"]:
+            counts = self.count(state, message)
+            tensors = {f"counts.test.{name}": np.asarray(value) for name, value in counts.items()}
+        if asked["kind"] != "evaluate":
+            loss = self.fit(state, message, asked["round"])
+            state |= self.means(state)
+            np.savez(self.folder / f"{asked['round']}.npz", **state)
+            tensors |= {f"said.{name}": state[name] for name in ("classes", "prototypes")}
+            about = {**about, "metrics": {"loss": loss}, "seconds": time.perf_counter() - start}
+        return about, tensors
+
+    def load(self, round):
+        if round:
+            with np.load(self.folder / f"{round}.npz") as held:
+                return dict(held)
+        random = np.random.default_rng([self.seed, 1])
+        inputs = self.train[0].shape[1]
+        return {
+            "w": random.normal(size=(inputs, self.width)) / np.sqrt(inputs),
+            "b": np.zeros(self.width),
+            "head": random.normal(size=(self.width, self.classes)) / np.sqrt(self.width),
+            "bias": np.zeros(self.classes),
+        }
+
+    def fit(self, state, message, round):
+        """Descend the mean of cross-entropy + λ‖z − γc‖²/d; give the mean loss."""
+        targets, known = np.zeros((self.classes, self.width)), np.zeros(self.classes, bool)
+        if "classes" in message:
+            targets[message["classes"]] = self.gamma * message["prototypes"].astype(np.float64)
+            known[message["classes"]] = True
+        x, y = self.train
+        random, losses = np.random.default_rng([self.seed, 2, round]), []
+        for _ in range(self.epochs):
+            for rows in np.array_split(random.permutation(len(y)), max(1, len(y) // self.batch)):
+                z = x[rows] @ state["w"] + state["b"]  # (B, d)
+                scores = z @ state["head"] + state["bias"]  # (B, K)
+                shares = np.exp(scores - scores.max(1, keepdims=True))
+                shares /= shares.sum(1, keepdims=True)
+                apart = np.where(known[y[rows], None], z - targets[y[rows]], 0.0)
+                right = np.maximum(shares[np.arange(len(rows)), y[rows]], 1e-12)
+                losses.append(float((-np.log(right) + self.lam * (apart**2).sum(1) / self.width).mean()))
+                shares[np.arange(len(rows)), y[rows]] -= 1
+                by_scores = shares / len(rows)
+                by_z = by_scores @ state["head"].T + 2 * self.lam * apart / (self.width * len(rows))
+                state["head"] = state["head"] - self.lr * z.T @ by_scores
+                state["bias"] = state["bias"] - self.lr * by_scores.sum(0)
+                state["w"] = state["w"] - self.lr * x[rows].T @ by_z
+                state["b"] = state["b"] - self.lr * by_z.sum(0)
+        return float(np.mean(losses))
+
+    def means(self, state):
+        x, y = self.train
+        z, classes = x @ state["w"] + state["b"], np.unique(y)
+        return {
+            "classes": classes.astype("<i8"),
+            "prototypes": np.stack([z[y == one].mean(0) for one in classes]).astype("<f4"),
+        }
+
+    def count(self, state, message):
+        x, y = self.test
+        z = x @ state["w"] + state["b"]
+        answers = {"logits": (z @ state["head"] + state["bias"]).argmax(1)}
+        for rule, held in (("global", message), ("local", state)):
+            if "classes" in held:
+                gaps = ((z[:, None] - held["prototypes"][None].astype(np.float64)) ** 2).sum(2)
+                answers[rule] = np.asarray(held["classes"])[gaps.argmin(1)]
+        own = state.get("classes", [])
+        found = {"support": self.tally(y), "unseen": np.int64((~np.isin(y, own)).sum())}
+        for rule, said in answers.items():
+            found |= {f"correct.{rule}": self.tally(y[said == y]), f"predicted.{rule}": self.tally(said)}
+        return found
+
+    def tally(self, labels):
+        return np.bincount(labels, minlength=self.classes).astype("<i8")
+
+
+class Connection:
+    """Speak with the server by Flower's protocol of nodes."""
+
+    def __init__(self, bundle, key):
+        from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+        from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+        from flwr.supernode.fleet_http_client import FleetHttpClient
+        from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+        private = load_ssh_private_key(Path(key).read_bytes(), None)
+        signing = NodeAuthHttpInterceptor(private, private.public_key())
+        address, authority = f"{bundle['host']}:{bundle['port']}", bundle["authority"].encode()
+        self.http = FleetHttpClient.from_server_address(address, False, authority, [signing])
+        self.key, self.node = public_key_to_bytes(private.public_key()), None
+
+    def activate(self):
+        from flwr.proto.fleet_pb2 import ActivateNodeRequest
+        from flwr.proto.node_pb2 import Node
+
+        request = ActivateNodeRequest(public_key=self.key, heartbeat_interval=10)
+        self.node = Node(node_id=self.http.ActivateNode(request).node_id)
+        threading.Thread(target=self.beat, daemon=True).start()
+
+    def beat(self):
+        from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+
+        while True:
+            time.sleep(5)
+            self.http.SendNodeHeartbeat(SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=10))
+
+    def ask(self):
+        """Wait for a request; give its metadata, its name and its frame."""
+        from flwr.proto.fleet_pb2 import PullMessagesRequest
+        from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest
+        from flwr.proto.recorddict_pb2 import ConfigRecord
+
+        while True:
+            found = self.http.PullMessages(PullMessagesRequest(node=self.node))
+            if found.messages_list:
+                break
+        about, tree = found.messages_list[0].metadata, found.message_object_trees[0]
+        names = [tree.object_id, tree.children[0].object_id, tree.children[0].children[0].object_id]
+        for name in names:
+            asked = PullObjectRequest(node=self.node, run_id=about.run_id, object_id=name)
+            content = self.http.PullObject(asked).object_content
+        done = ConfirmMessageReceivedRequest(node=self.node, run_id=about.run_id, message_object_id=names[0])
+        self.http.ConfirmMessageReceived(done)
+        (item,) = ConfigRecord.FromString(content.partition(b"\0")[2]).items
+        return about, names[0], item.value.bytes
+
+    def reply(self, about, name, frame):
+        """Send a frame as the answer to a request."""
+        from flwr.proto.fleet_pb2 import PushMessagesRequest
+        from flwr.proto.message_pb2 import Message, Metadata, ObjectTree, PushObjectRequest
+        from flwr.proto.recorddict_pb2 import ConfigRecord, ConfigRecordValue, RecordDict
+
+        now = time.time()
+        metadata = Metadata(
+            run_id=about.run_id,
+            src_node_id=self.node.node_id,
+            dst_node_id=about.src_node_id,
+            reply_to_message_id=name,
+            group_id=about.group_id,
+            message_type=about.message_type,
+            created_at=now,
+            ttl=about.created_at + about.ttl - now,
+        )
+        value = ConfigRecord.Item(key="frame", value=ConfigRecordValue(bytes=frame))
+        record = packed("ConfigRecord", "", ConfigRecord(items=[value]).SerializeToString())
+        inner = json.dumps({"protonorm": object_name(record)}).encode()
+        content = packed("RecordDict", object_name(record), inner)
+        whole = packed("Message", object_name(content), Message(metadata=metadata).SerializeToString())
+        parts = {object_name(one): one for one in (record, content, whole)}
+        tree = ObjectTree(object_id=object_name(record))
+        for one in (content, whole):
+            tree = ObjectTree(object_id=object_name(one), children=[tree])
+        metadata.message_id = tree.object_id
+        sent = self.http.PushMessages(
+            PushMessagesRequest(
+                node=self.node,
+                messages_list=[Message(metadata=metadata, content=RecordDict())],
+                message_object_trees=[tree],
+            )
+        )
+        for one in sent.objects_to_push:
+            part = PushObjectRequest(
+                node=self.node,
+                run_id=about.run_id,
+                object_id=one,
+                object_content=parts[one],
+                session_id=sent.session_id,
+            )
+            assert self.http.PushObject(part).stored
+
+    def leave(self):
+        from flwr.proto.fleet_pb2 import DeactivateNodeRequest
+
+        self.http.DeactivateNode(DeactivateNodeRequest(node_id=self.node.node_id))
+
+
+def packed(kind, children, body):
+    return f"{kind} {children} {len(body)}".encode() + b"\0" + body
+
+
+def object_name(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+def main(bundle, key, data, folder):
+    """Take part until the last round has been evaluated."""
+    told = json.loads(Path(bundle).read_text())
+    with np.load(data) as held:
+        client = Client(told["agreement"], told["client"], held["inputs"], held["labels"], folder)
+    connection = Connection(told, key)
+    connection.activate()
+    rounds = told["agreement"]["rounds"]
+    while True:
+        about, name, frame = connection.ask()
+        connection.reply(about, name, client.answer(frame))
+        asked = read_frame(frame)[0]
+        if asked["kind"] == "evaluate" and asked["round"] == rounds:
+            connection.leave()
+            return
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,54 @@
+"""Clients with data of their own, and the simulation that has the same data."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import protonorm as pn
+from protonorm.core import Task
+from protonorm.data.partitions.base import ClientIndex
+from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.node import Node
+from protonorm.deployment.site import OwnSamples, OwnSite, open_store
+from protonorm.federation.population import SimulatedPopulation
+from tests.support import pictures
+
+NAMES = ("berlin", "kyoto", "lima")
+LABELS = ([0, 1, 2] * 8, [0, 1] * 10, [2, 1, 0, 0] * 6)
+
+
+def write_clients(folder: Path) -> Path:
+    """Write a file of pictures for each of three clients; the second has no sample of the last class."""
+    folder.mkdir(exist_ok=True)
+    for seed, (name, labels) in enumerate(zip(NAMES, LABELS, strict=True)):
+        data = pictures(labels, 3, side=16, seed=seed)
+        np.savez(folder / f"{name}.npz", images=data.inputs, labels=data.labels, classes=np.array(data.classes))
+    return folder
+
+
+def simulated(folder: Path, **settings: Any) -> pn.Experiment:
+    """Make the experiment that has all clients' data in one place."""
+    usual = {"dataset": f"clients:{folder}", "clients": 3, "rounds": 3, "batch_size": 4, "feature_dim": 8, "lr": 0.05}
+    return pn.Experiment.of(usual | settings)
+
+
+def own_sites(task: Task, population: SimulatedPopulation) -> list[OwnSite]:
+    """Give each client of a simulation a site of its own, which has a copy of its samples and of no others."""
+    found = []
+    for id in range(len(population)):
+        part, data = population.parts[id], population.dataset
+        rows, cut = np.concatenate(part), len(part.train)
+        own = pn.Dataset(data.name, data.inputs[rows], data.labels[rows], data.classes, vocabulary=data.vocabulary)
+        index = ClientIndex(np.arange(cut), np.arange(cut, len(rows)))
+        found.append(OwnSite(task, id, OwnSamples(own, index), population.recipe(id), population.training))
+    return found
+
+
+def make_nodes(agreement: Agreement, sites: Sequence[OwnSite], folder: Path) -> dict[int, Node]:
+    """Give each site a node with a folder of its own for its states."""
+    found = {}
+    for site in sites:
+        found[site.id] = Node(agreement, site, open_store(folder / str(site.id), agreement), "classes")
+    return found

@@ -1,0 +1,161 @@
+"""The agreement: one text for all parties, one digest, and sentences for whoever does not fit."""
+
+import hashlib
+import json
+import re
+
+import pytest
+
+from protonorm.algorithms import ALGORITHMS
+from protonorm.deployment.agreement import LARGEST_FILE, Agreement
+from protonorm.session.build import build
+from tests.support import spiral
+
+TERMS = {"algorithm": "fedproto", "classes": ["cat", "dog", "fox"], "feature_dim": 16, "rounds": 5, "seed": 7}
+
+
+def agreed(**change):
+    return Agreement.of(TERMS | change)
+
+
+def changed(agreement, **change):
+    """Write an agreement with other terms, as somebody with an editor would."""
+    return json.dumps(agreement.plain() | change).encode()
+
+
+def test_it_is_read_as_it_was_written():
+    made = agreed()
+    found = Agreement.read(made.write())
+    assert found == made
+    assert found.digest == made.digest
+    assert len(made.write().splitlines()) > 10  # for people
+
+
+def test_the_digest_is_that_of_the_canonical_json():
+    """Names sorted, no spaces, ASCII: anybody can compute it with a JSON library and SHA-256."""
+    made = agreed(classes=["Käse", "dog"])
+    plain = json.loads(made.write())
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    assert made.digest == hashlib.sha256(text.encode("ascii")).hexdigest()
+    assert made.fingerprint.replace(" ", "") == made.digest[:20]
+    assert [len(group) for group in made.fingerprint.split()] == [4] * 5
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"classes": ["dog", "cat", "fox"]},
+        {"feature_dim": 17},
+        {"rounds": 6},
+        {"seed": 8},
+        {"algorithm": {"name": "fedproto", "lam": 0.5}},
+        {"algorithm": "local"},
+        {"evaluated": ["validation", "test"]},
+        {"evaluate_every": 2},
+        {"server_lr": 0.02},
+    ],
+    ids=str,
+)
+def test_other_terms_are_another_agreement_and_the_difference_is_named(change):
+    one, two = agreed(), agreed(**change)
+    assert one.digest != two.digest
+    with pytest.raises(ValueError, match=next(iter(change))):
+        one.refuse_other(two)
+    one.refuse_other(agreed())
+
+
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_every_method_s_task_comes_back(name):
+    """The task that is made of the terms says the same, and lets both sides say the same, as the one written down."""
+    task, _ = build(spiral(algorithm=name))
+    terms = Agreement.of_task(task)
+    found = Agreement.read(terms.write()).task
+    assert found.algorithm == task.algorithm
+    assert found.schema == task.schema
+    ours, theirs = found.describe(), task.describe()
+    if task.shared_network is None:
+        theirs["input"] = None  # each client's own business
+    assert ours == theirs
+
+
+def test_what_the_method_is_not_told_takes_its_usual_value():
+    assert agreed(algorithm="protonorm").algorithm["gamma"] == 100.0
+    assert Agreement.of(TERMS | {"algorithm": "protonorm"}, dataset="cifar100").algorithm["gamma"] == 200.0
+    assert agreed(algorithm={"name": "protonorm", "gamma": 3}).algorithm["gamma"] == 3.0
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"algorithm": "fedprot"}, "did you mean 'fedproto'"),
+        ({"algorithm": {"name": "fedproto", "lam": -1}}, "lam=-1 is refused"),
+        ({"algorithm": {"name": "fedproto", "lamda": 1}}, "no setting 'algorithm.lamda'"),
+        ({"algorithm": {"name": "mine.py:Mine"}}, "Unknown algorithm"),
+        ({"algorithm": 3}, "expected the name of a method"),
+        ({"algorithm": "fedavg"}, "fedavg needs a network that all clients share"),
+        ({"classes": ["cat"]}, "classes"),
+        ({"classes": ["cat", "cat"]}, "names 'cat' twice"),
+        ({"classes": ["cat", ""]}, "number 2 of the list"),
+        ({"feature_dim": 0}, "feature_dim=0 is refused"),
+        ({"feature_dim": "16"}, "feature_dim='16' is refused"),
+        ({"rounds": 0}, "rounds=0 is refused"),
+        ({"rounds": 2.5}, "rounds=2.5 is refused"),
+        ({"shared_network": "mine.py:net"}, "Nobody else has the network"),
+        ({"colour": 1}, "no setting 'colour'"),
+        ({"evaluated": ["train"]}, "evaluated"),
+    ],
+    ids=str,
+)
+def test_bad_terms_are_refused_in_a_sentence(change, said, tmp_path, monkeypatch):
+    """Also code in a file that lies here: an agreement comes from others, and nothing of it is run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("raise SystemExit('this was run')")
+    with pytest.raises(ValueError, match=re.escape(said)):
+        agreed(**change)
+    if isinstance(change.get("algorithm"), dict) or "algorithm" not in change:
+        with pytest.raises(ValueError, match=re.escape(said)):
+            Agreement.read(changed(agreed(), **change))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "cannot be read"),
+        (b"\xff\xfe", "cannot be read"),
+        (b"[" * 100_000, "cannot be read"),
+        (b"[1]", "holds a list"),
+        (b'{"rounds": NaN}', "NaN is not a number"),
+        (b'{"rounds": 1, "rounds": 2}', "stands twice"),
+        (b" " * (LARGEST_FILE + 1), "at most are expected"),
+        (b"{}", "needs the setting format"),
+        (changed(agreed(), format=2), "format=2 is refused"),
+        (changed(agreed(), algorithm={"name": "fedproto"}), "algorithm.lam"),
+    ],
+    ids=range(10),
+)
+def test_what_is_no_agreement_is_refused(content, said):
+    with pytest.raises(ValueError, match=re.escape(said)) as refused:
+        Agreement.read(content)
+    assert len(str(refused.value)) < 500
+
+
+def test_a_client_s_classes_are_found_by_name():
+    """A client need not have all, nor have them in this order: dog is number 1, cat number 0."""
+    assert agreed().class_numbers(["dog", "cat"]).tolist() == [1, 0]
+    with pytest.raises(ValueError, match="a class that the agreement does not have: wolf. It has 3: cat, dog, fox."):
+        agreed().class_numbers(["dog", "wolf"])
+
+
+def test_another_width_is_refused():
+    agreed().refuse_width(16)
+    with pytest.raises(ValueError, match="has d = 17; the agreement says d = 16"):
+        agreed().refuse_width(17)
+
+
+def test_all_terms_are_shown():
+    shown = dict(agreed().lines())
+    assert shown["algorithm"] == "fedproto"
+    assert "lam=" in shown["its settings"]
+    assert shown["classes"] == "3: cat, dog, fox"
+    assert shown["rounds"] == "5"
+    assert shown["SHA-256"] == agreed().digest

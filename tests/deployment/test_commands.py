@@ -1,0 +1,529 @@
+"""The commands `protonorm deploy …`: what they make, print and refuse; servers and clients at work have other tests."""
+
+import json
+import os
+import re
+import shutil
+import stat
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from protonorm.cli.app import app
+from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.board import Board
+from protonorm.deployment.client_folder import ClientFolder
+from protonorm.deployment.events import Event
+from protonorm.deployment.flower import client as flower_client
+from protonorm.deployment.flower import server as flower_server
+from protonorm.deployment.folder import FederationFolder
+from protonorm.deployment.holding import Ended, held
+from protonorm.errors import Failed
+from tests.cli.commands import imported
+from tests.support import pictures, run, spiral
+
+TERMS = ["classes=a,b,c", "feature_dim=8", "rounds=3"]
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PROTONORM_FEDERATION", raising=False)
+    monkeypatch.delenv("PROTONORM_CLIENT", raising=False)
+    runner = CliRunner()
+
+    def invoke(*words, code=0, **options):
+        found = runner.invoke(app, ["deploy", *map(str, words)], **options)
+        assert found.exit_code == code, f"{found.output}\n{found.exception!r}"
+        return found.output
+
+    return invoke
+
+
+@pytest.fixture
+def federation(call, tmp_path):
+    call("init", "fed", *TERMS)
+    return FederationFolder.open(tmp_path / "fed")
+
+
+@pytest.fixture
+def joined(call, federation, tmp_path):
+    """Make a federation with a client that has a bundle and data, and has confirmed nothing yet."""
+    call("join", "berlin")
+    call("add-client", "berlin", "berlin/client.pub", "--folder", "fed")
+    data = pictures([0, 1, 2] * 8, 3)
+    np.savez(tmp_path / "data.npz", images=data.inputs, labels=data.labels, classes=np.array(["a", "b", "c"]))
+    return ClientFolder.open(tmp_path / "berlin")
+
+
+@pytest.mark.parametrize("words", [["deploy", "--help"], ["deploy", "init", "--help"], ["deploy", "client", "--help"]])
+def test_help_imports_nothing_heavy(words):
+    heavy = {"torch", "numpy", "pydantic", "flwr", "cryptography", "prometheus_client", "httpx", "uvicorn"}
+    assert not heavy & imported(*words)
+
+
+def test_status_and_stop_do_without_torch_and_flower(federation, monkeypatch):
+    monkeypatch.setenv("PROTONORM_FEDERATION", str(federation.path))
+    for word in ("status", "stop"):
+        assert not {"torch", "flwr"} & imported("deploy", word)
+
+
+def test_the_commands_stand_in_the_order_in_which_they_are_needed(call):
+    said = re.findall(r"^│ ([a-z][a-z-]*) ", call("--help"), re.M)
+    assert said == [
+        "init",
+        "join",
+        "add-client",
+        "server",
+        "client",
+        "run",
+        "status",
+        "stop",
+        "doctor",
+        "renew",
+        "export-app",
+    ]
+
+
+def test_init_makes_a_federation_and_shows_what_is_agreed_on(call, tmp_path):
+    said = call("init", "fed", *TERMS, "--host", "fl.example.org", "--port", "9999", "--quorum", "0.75")
+    made = FederationFolder.open(tmp_path / "fed")
+    assert made.settings.model_dump() == {
+        "format": 1, "name": "fed", "hosts": ["fl.example.org"], "bind": "0.0.0.0", "port": 9999, "quorum": 0.75,
+        "deadline": 600.0, "metrics_port": None, "plaintext": False,
+    }  # fmt: skip
+    assert made.agreement.classes == ["a", "b", "c"]
+    assert (made.agreement.rounds, made.agreement.feature_dim, made.agreement.seed) == (3, 8, 0)
+    assert made.agreement.algorithm["name"] == "protonorm"
+    assert made.agreement.fingerprint in said
+    assert made.agreement.digest in said
+    assert stat.S_IMODE(made.path.stat().st_mode) == 0o700
+
+
+def test_terms_may_stand_in_a_file(call, tmp_path):
+    (tmp_path / "terms.yaml").write_text("classes: [x, 'y, z']\nalgorithm: {name: fedproto, lam: 2}\nrounds: 7\n")
+    found = json.loads(call("init", "fed", "terms.yaml", "rounds=9", "--json"))
+    assert found["agreement"]["classes"] == ["x", "y, z"]
+    assert (found["agreement"]["algorithm"]["name"], found["agreement"]["rounds"]) == ("fedproto", 9)
+    assert found["digest"] == Agreement.of(found["agreement"]).digest
+
+
+def test_a_federation_on_this_machine_alone_says_so(call, tmp_path):
+    assert "from this machine alone" in call("init", "fed", *TERMS)
+    assert FederationFolder.open(tmp_path / "fed").settings.bind == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rounds=3"], "needs the names of the classes"),
+        (["classes=a"], "classes"),
+        (["classes=a,a"], "names 'a' twice"),
+        ([*TERMS, "algorithm=nonsense"], "nonsense"),
+        ([*TERMS, "algorithm=own.py:Mine"], "own.py:Mine"),
+        ([*TERMS, "rund=3"], "no setting 'rund'"),
+        ([*TERMS, "--plaintext", "--host", "fl.example.org"], "Plaintext is for tests on one machine"),
+        ([*TERMS, "--quorum", "2"], "quorum=2.0 is refused"),
+        ([*TERMS, "--host", "a_b"], "hosts="),
+    ],
+)
+def test_what_cannot_be_agreed_on_makes_no_federation(call, tmp_path, words, said):
+    assert said in call("init", "fed", *words, code=2)
+    assert not (tmp_path / "fed" / "federation.json").exists()
+
+
+def test_join_makes_a_key_and_prints_its_public_half_alone(call, tmp_path):
+    said = call("join", "berlin")
+    client = ClientFolder.open(tmp_path / "berlin")
+    assert client.public_key_file.read_text().strip() == said.splitlines()[-1]
+    assert "PRIVATE" not in said
+    assert "not empty" in call("join", "berlin", code=2)
+    assert "name=" in call("join", "a/b", code=2)
+
+
+def test_add_client_writes_a_bundle_and_its_checksum(call, federation, tmp_path):
+    call("join", "berlin")
+    call("join", "kyoto")
+    line = (tmp_path / "berlin" / "client.pub").read_text().strip()
+    said = call("add-client", "berlin", line, "--folder", "fed")
+    first = federation.bundle(federation.roster[0])
+    assert first.checksum in said
+    assert (federation.bundles / "berlin.json").read_bytes() == first.write()
+    found = json.loads(call("add-client", "kyoto", "kyoto/client.pub", "--folder", "fed", "--json"))
+    assert (found["client"], found["checksum"]) == (1, federation.bundle(federation.roster[1]).checksum)
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("nonsense", "is no public key"),
+        ("berlin/client.key", "must never leave its machine"),
+        ("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl", "expected ecdsa"),
+    ],
+)
+def test_what_is_no_public_key_lets_nobody_in(call, federation, key, said):
+    call("join", "berlin")
+    assert said in call("add-client", "berlin", key, "--folder", "fed", code=2)
+    assert federation.roster == []
+
+
+def test_commands_find_the_folder_by_the_current_one_or_by_the_environment(call, federation, tmp_path, monkeypatch):
+    assert "--folder" in call("status", code=2)
+    assert json.loads(call("status", "--folder", "fed", "--json"))["federation"] == "fed"
+    monkeypatch.setenv("PROTONORM_FEDERATION", str(federation.path))
+    assert json.loads(call("status", "--json"))["federation"] == "fed"
+    monkeypatch.delenv("PROTONORM_FEDERATION")
+    monkeypatch.chdir(federation.path)
+    assert json.loads(call("status", "--json"))["federation"] == "fed"
+
+
+def test_status_tells_of_a_federation_and_of_a_client(call, joined, federation):
+    Board(federation)(Event("committed", "Round 1 is done.", 1, numbers={"seconds": 1.0}))
+    said = call("status", "--folder", "fed")
+    assert "the server is not running" in said
+    assert "1 of 3 are done" in said
+    assert "berlin" in said
+    assert "no agreement is confirmed yet" in call("status", "--folder", "berlin")
+    assert json.loads(call("status", "--folder", "berlin", "--json"))["joined"] is False
+
+
+def test_status_can_be_watched_until_ctrl_c(call, federation, monkeypatch):
+    from protonorm.cli import deploy_look
+
+    times = iter([None, KeyboardInterrupt])
+
+    def sleep(seconds):
+        if (error := next(times)) is not None:
+            raise error
+
+    monkeypatch.setattr(deploy_look.time, "sleep", sleep)
+    assert call("status", "--folder", "fed", "--watch").count("the server is not running") == 2
+
+
+def test_doctor_ends_with_an_error_if_something_is_wrong(call, joined, federation):
+    assert "Nothing is wrong." in call("doctor", "--folder", "fed")
+    federation.superlink.key.chmod(0o644)
+    assert "can be read by others than its owner" in call("doctor", "--folder", "fed", code=1)
+    found = json.loads(call("doctor", "--folder", "berlin", "--json", code=1))
+    assert found["ok"] is False
+    assert [one["what"] for one in found["findings"] if not one["ok"]] == ["bundle"]
+
+
+def test_stop_says_what_is_not_running(call, joined):
+    assert "is not running" in call("stop", "--folder", "fed")
+    assert "is not running" in call("stop", "--folder", "berlin")
+
+
+def test_renew_makes_a_certificate_for_the_names_of_now(call, federation):
+    settings = federation.path / "federation.json"
+    settings.write_text(settings.read_text().replace('"localhost"', '"fl.example.org"'))
+    assert "for fl.example.org, 127.0.0.1, until 2" in call("renew", "--folder", "fed")
+    with held(federation.server_lock, "The server"):
+        assert "start it again to use the new one" in call("renew", "--folder", "fed")
+
+
+def test_renew_writes_bundles_anew_if_the_address_has_changed(call, joined, federation):
+    assert "bundle" not in call("renew", "--folder", "fed")
+    settings = federation.path / "federation.json"
+    settings.write_text(settings.read_text().replace("9092", "9093"))
+    said = call("renew", "--folder", "fed")
+    changed = FederationFolder.open(federation.path)
+    assert changed.bundle(changed.roster[0]).checksum in said
+    assert json.loads((changed.bundles / "berlin.json").read_text())["port"] == 9093
+
+
+def take_part(monkeypatch, then=lambda tell: None):
+    """Let clients do nothing but what a test says; give the folders of those that were to take part."""
+    ran = []
+
+    def run_client(folder, tell, **_):
+        ran.append(folder)
+        folder.node()
+        then(tell)
+
+    monkeypatch.setattr(flower_client, "run_client", run_client)
+    return ran
+
+
+def test_a_client_sees_the_agreement_and_confirms_it_once(call, joined, federation, monkeypatch):
+    ran = take_part(monkeypatch, lambda tell: tell("connected", "The client is connected."))
+    own = ["--data", "data.npz", "--model", "cnn", "--lr", "0.5", "--evaluation", "classes"]
+    said = " ".join(call("client", "fed/bundles/berlin.json", *own, "--yes").split())
+    bundle = federation.bundle(federation.roster[0])
+    for one in (
+        bundle.checksum,
+        bundle.terms.digest,
+        bundle.terms.fingerprint,
+        "localhost:9092",
+        "right, of each class",
+    ):
+        assert one in said
+    assert "The client is connected." in said
+    (client,) = ran
+    assert client.path == joined.path
+    assert (client.settings.lr, client.settings.model, client.settings.allowed) == (0.5, "cnn", "classes")
+    assert client.settings.data == f"npz:{joined.path.parent / 'data.npz'}"
+    assert ClientFolder.open(joined.path).bundle == bundle
+    again = call("client", "--folder", "berlin")  # all that was said is remembered
+    assert bundle.checksum not in again
+    assert ran[1].settings == client.settings
+    events = (joined.log_folder / "client.log").read_text()
+    assert events.count("The client is connected.") == 2
+
+
+def test_without_a_confirmation_nothing_is_done(call, joined, monkeypatch):
+    ran = take_part(monkeypatch)
+    words = ["fed/bundles/berlin.json", "--data", "data.npz"]
+    assert "The agreement is not confirmed" in call("client", *words, code=2)
+    assert not joined.joined
+    assert ran == []
+
+
+def test_the_checksum_confirms_if_it_is_right_and_refuses_if_it_is_not(call, joined, federation, monkeypatch):
+    ran = take_part(monkeypatch)
+    words = ["fed/bundles/berlin.json", "--data", "data.npz", "--model", "cnn", "--checksum"]
+    right = federation.bundle(federation.roster[0]).checksum
+    wrong = right[:-1] + ("0" if right[-1] != "0" else "1")
+    assert "not the one given" in call("client", *words, wrong, code=2)
+    assert not joined.joined
+    assert ran == []
+    call("client", *words, right.replace(" ", "").upper())
+    assert joined.joined
+    assert len(ran) == 1
+
+
+def test_another_agreement_than_the_confirmed_one_must_be_confirmed_too(call, joined, federation, monkeypatch):
+    take_part(monkeypatch)
+    words = ["--data", "data.npz", "--model", "cnn"]
+    call("client", "fed/bundles/berlin.json", *words, "--yes")
+    before = (joined.path / "bundle.json").read_bytes()
+    plain = json.loads(before)
+    plain["agreement"]["rounds"] = 5
+    (joined.path.parent / "new.json").write_text(json.dumps(plain))
+    said = call("client", "new.json", *words, code=2)
+    assert "agreement.rounds (5 instead of 3)" in said
+    assert "not confirmed" in said
+    assert (joined.path / "bundle.json").read_bytes() == before
+
+
+def test_a_bundle_for_another_key_is_refused(call, joined, federation):
+    call("join", "kyoto")
+    words = ["fed/bundles/berlin.json", "--folder", "kyoto", "--data", "data.npz", "--yes"]
+    assert "The bundle is for the key SHA256:" in call("client", *words, code=2)
+    assert not ClientFolder.open("kyoto").joined
+
+
+def test_data_or_a_network_that_do_not_fit_end_in_a_sentence(call, joined, tmp_path):
+    data = pictures([0, 1, 2] * 8, 3)
+    np.savez(tmp_path / "other.npz", images=data.inputs, labels=data.labels, classes=np.array(["a", "b", "z"]))
+    words = ["client", "fed/bundles/berlin.json", "--yes", "--check"]
+    assert "has no data yet" in call(*words, code=2)
+    assert "a class that the agreement does not have: z" in call(*words, "--data", "other.npz", code=2)
+    assert "There are no data nowhere" in call(*words, "--data", "nowhere", code=2)
+    assert "Unknown network" in call(*words, "--data", "data.npz", "--model", "nonsense", code=2)
+    assert "batch_size=1 is refused" in call(*words, "--data", "data.npz", "--batch-size", "1", code=2)
+    assert "fit the agreement" in call(*words, "--data", "data.npz", "--model", "cnn")
+
+
+def test_no_own_code_is_run_if_it_is_not_wanted(call, joined, tmp_path):
+    (tmp_path / "mine.py").write_text("raise SystemExit('it ran')\n")
+    words = ["client", "fed/bundles/berlin.json", "--yes", "--check", "--data", "data.npz", "--model", "mine.py:make"]
+    said = call(*words, "--no-own-code", code=2)
+    assert "it ran" not in said
+    assert "mine.py" in said
+
+
+def test_a_table_has_columns(call, joined, tmp_path):
+    (tmp_path / "table.csv").write_text("x,y,kind\n" + "".join(f"{n},{n % 3},{'abc'[n % 3]}\n" for n in range(30)))
+    words = ["client", "fed/bundles/berlin.json", "--yes", "--check", "--model", "mlp"]
+    call(*words, "--data", "table.csv", "--label", "kind")
+    found = ClientFolder.open(joined.path).settings.data
+    assert found == {"name": "table", "path": str(tmp_path / "table.csv"), "label": "kind"}
+    assert "--data, which is not given" in call(*words, "--label", "kind", code=2)
+
+
+def test_plaintext_is_refused_for_another_machine(call, tmp_path):
+    call("init", "fed", *TERMS, "--host", "fl.example.org")
+    call("join", "berlin")
+    call("add-client", "berlin", "berlin/client.pub", "--folder", "fed")
+    words = ["client", "fed/bundles/berlin.json", "--yes", "--plaintext"]
+    assert "Plaintext is for tests on one machine" in call(*words, code=2)
+
+
+def test_an_owner_may_begin_anew_and_must_say_so_each_time(call, joined, monkeypatch):
+    ran = take_part(monkeypatch)
+    words = ["client", "fed/bundles/berlin.json", "--yes", "--data", "data.npz", "--model", "cnn"]
+    call(*words, "--begin-anew")
+    call(*words)
+    assert [one.begin_anew for one in ran] == [True, False]
+
+
+def test_a_client_that_is_refused_says_why_and_ends_with_an_error(call, joined, monkeypatch):
+    def refuse(tell):
+        raise Failed("The server does not know this client's key; its owner must add it first.")
+
+    take_part(monkeypatch, refuse)
+    words = ["client", "fed/bundles/berlin.json", "--yes", "--data", "data.npz", "--model", "cnn"]
+    assert "The server does not know this client's key" in call(*words, code=1)
+    assert "does not know this client's key" in (joined.log_folder / "client.log").read_text()
+
+
+def test_a_client_that_is_asked_to_end_ends_well(call, joined, monkeypatch):
+    def end(tell):
+        raise Ended
+
+    take_part(monkeypatch, end)
+    call("client", "fed/bundles/berlin.json", "--yes", "--data", "data.npz", "--model", "cnn")
+    assert "asked to end" in (joined.log_folder / "client.log").read_text()
+
+
+def test_two_clients_cannot_have_one_folder(call, joined, monkeypatch):
+    monkeypatch.setattr("protonorm.deployment.holding.PATIENCE", 0.01)
+    with held(joined.lock, "The client"):
+        said = call("client", "fed/bundles/berlin.json", "--yes", "--data", "data.npz", code=2)
+    assert f"is running already, as process {os.getpid()}" in said
+
+
+def serve_as(monkeypatch, then):
+    """Let the server do nothing but what a test says."""
+
+    def serve(folder, tell, *, denied, ready, once):
+        then(folder, tell, once)
+
+    monkeypatch.setattr(flower_server, "serve", serve)
+
+
+def test_a_server_tells_what_happens_and_ends_well_if_it_is_asked_to(call, joined, federation, monkeypatch):
+    def then(folder, tell, once):
+        assert not once
+        assert not folder.wanted.exists()
+        tell(Event("round", "Round 1 of 3 begins.", 1, numbers={"needed": 1}))
+        assert json.loads(folder.status_file.read_text())["state"] == "running"
+        raise Ended
+
+    serve_as(monkeypatch, then)
+    assert "Round 1 of 3 begins." in call("server", "--folder", "fed")
+    assert json.loads(call("status", "--folder", "fed", "--json"))["state"] == "stopped"
+
+
+def test_a_page_is_written_at_the_end(call, joined, federation, monkeypatch, tmp_path):
+    made = run(spiral(rounds=1), out=tmp_path / "runs").run
+    shutil.copytree(made.folder, federation.run_folder)
+    serve_as(monkeypatch, lambda folder, tell, once: tell(Event("finished", "All 3 rounds are done.", 3)))
+    assert "Report: " in call("server", "--folder", "fed", "--run")
+    assert "<html" in (federation.run_folder / "report.html").read_text()
+    seen = json.loads(call("status", "--folder", "fed", "--json"))
+    record = made.rounds[0].rules[made.info.headline]
+    assert seen["history"][0]["test"] == record.mean
+    assert seen["history"][0]["pooled"] == record.pooled
+    assert f"{100 * record.pooled:.2f}" in call("status", "--folder", "fed")
+
+
+def test_a_page_that_cannot_be_written_stops_nobody(call, joined, federation, monkeypatch):
+    serve_as(monkeypatch, lambda folder, tell, once: tell(Event("finished", "All 3 rounds are done.", 3)))
+    assert "The report could not be written" in call("server", "--folder", "fed", "--run")
+
+
+def test_a_run_that_failed_is_not_tried_again_and_one_that_was_stopped_is(call, joined, federation, monkeypatch):
+    def fail(folder, tell, once):
+        assert once
+        assert folder.wanted.exists()
+        tell(Event("failed", "Training left the finite numbers.", 2))
+        raise Failed("Training left the finite numbers.")
+
+    def break_off(folder, tell, once):
+        tell(Event("round", "Round 1 of 3 begins.", 1))
+        raise Failed("The server cannot listen at 127.0.0.1:9092: Address already in use.")
+
+    serve_as(monkeypatch, fail)
+    assert "left the finite numbers" in call("server", "--folder", "fed", "--run", code=1)
+    assert not federation.wanted.exists()
+    assert "the run has failed: Training left" in " ".join(call("status", "--folder", "fed").split())
+    serve_as(monkeypatch, break_off)
+    assert "cannot listen" in call("server", "--folder", "fed", "--run", code=1)
+    assert federation.wanted.exists()
+
+
+def test_a_run_needs_clients(call):
+    call("init", "empty", *TERMS)
+    assert "has no client yet" in call("run", "--folder", "empty", code=2)
+    assert "has no client yet" in call("server", "--run", "--folder", "empty", code=2)
+
+
+@pytest.mark.parametrize(("event", "code"), [("finished", 0), ("failed", 1)])
+def test_a_run_is_followed_to_its_end(call, joined, federation, monkeypatch, event, code):
+    from protonorm.cli import deploy_look
+
+    board = Board(federation)
+    board(Event("round", "Round 0 was before.", 1))
+    steps = iter(["round", "committed", event])
+
+    def sleep(seconds):
+        what = next(steps)
+        board(Event(what, f"It is {what}.", 1))
+        if what == event:
+            federation.wanted.unlink()
+
+    monkeypatch.setattr(deploy_look.time, "sleep", sleep)
+    with held(federation.server_lock, "The server"):
+        said = call("run", "--folder", "fed", code=code)
+    assert [line.split("info")[-1].split("error")[-1].strip() for line in said.splitlines()][:3] == [
+        "It is round.", "It is committed.", f"It is {event}.",
+    ]  # fmt: skip
+    assert ("The record is in" in said) == (event == "finished")
+
+
+def test_a_run_whose_server_ends_says_so(call, joined, federation, monkeypatch):
+    from protonorm.cli import deploy_look
+
+    server = held(federation.server_lock, "The server")
+    server.__enter__()
+    monkeypatch.setattr(deploy_look.time, "sleep", lambda seconds: server.__exit__(None, None, None))
+    assert "The server has ended" in call("run", "--folder", "fed", code=1)
+    assert federation.wanted.exists()
+
+
+def test_a_run_can_be_asked_for_without_waiting(call, joined, federation):
+    with held(federation.server_lock, "The server"):
+        assert "deploy status" in call("run", "--folder", "fed", "--no-wait")
+    assert federation.wanted.exists()
+
+
+def test_a_run_can_be_asked_for_before_there_is_a_server(call, joined, federation, monkeypatch):
+    from protonorm.cli import deploy_look
+
+    assert "the rounds begin once `protonorm deploy server`" in call("run", "--folder", "fed", "--no-wait")
+    assert federation.wanted.exists()
+    server, board = held(federation.server_lock, "The server"), Board(federation)
+    steps = iter([server.__enter__, lambda: board(Event("finished", "All rounds.", 3)), federation.wanted.unlink])
+    monkeypatch.setattr(deploy_look.time, "sleep", lambda seconds: next(steps)())
+    said = call("run", "--folder", "fed")
+    server.__exit__(None, None, None)
+    assert "the rounds begin once" in said
+    assert "The record is in" in said
+
+
+def test_an_app_for_flower_is_written_into_a_folder_of_its_own(call, federation, tmp_path):
+    assert "`flwr run app`" in call("export-app", "app", "--folder", "fed")
+    assert (tmp_path / "app" / "pyproject.toml").is_file()
+    assert "not empty" in call("export-app", "app", "--folder", "fed", code=2)
+
+
+def test_a_client_s_folder_may_be_named_by_the_environment(call, joined, monkeypatch):
+    ran = take_part(monkeypatch)
+    assert "Which client is meant?" in call("client", code=2)
+    call("client", "fed/bundles/berlin.json", "--yes", "--data", "data.npz", "--model", "cnn")
+    monkeypatch.setenv("PROTONORM_CLIENT", str(joined.path))
+    call("client")
+    assert [one.path for one in ran] == [joined.path] * 2
+    assert json.loads(call("status", "--json"))["name"] == "berlin"
+
+
+def test_what_is_not_installed_is_told(call, monkeypatch):
+    import importlib.util
+
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "flwr" else real(name))
+    said = call("init", "fed", *TERMS, code=2)
+    assert "`protonorm deploy` needs flwr, not installed here: pip install 'protonorm[flower]'." in said

@@ -1,0 +1,89 @@
+"""Federations of real processes over TLS with keys: the numbers are a simulation's, whoever is killed meanwhile."""
+
+import signal
+
+import numpy as np
+import pytest
+
+from protonorm import tensors
+from protonorm.deployment.flower.server import ask_for_run
+from protonorm.runs.layout import stamp
+from protonorm.runs.reader import read_run
+from tests.contract.playing import same
+from tests.deployment.processes import RealFederation
+
+
+def assert_same_as_serial(federation):
+    """Every round's record and arrays, the server's tensors, and each client's state on its own disk are equal."""
+    found, expected = read_run(federation.server.run_folder), read_run(federation.serial())
+    rounds = federation.experiment.rounds
+    assert len(found.rounds) == rounds
+    for ours, theirs in zip(found.rounds, expected.rounds, strict=True):
+        assert ours.model_dump(exclude={"arrays"}) == theirs.model_dump(exclude={"arrays"})
+        left, right = found.arrays(ours), expected.arrays(theirs)
+        assert left.keys() == right.keys()
+        assert all(np.array_equal(left[name], right[name], equal_nan=True) for name in left)
+    one, two = (
+        tensors.load(run.folder / "server.safetensors", stamp(run.info.key, "server", rounds))
+        for run in (found, expected)
+    )
+    assert same(one, two)
+    for id, client in enumerate(federation.clients):
+        state = next((client.states / federation.agreement.digest[:16]).glob(f"{id}.{rounds}.*"))
+        theirs = expected.folder / "clients" / state.name
+        assert same(tensors.decode(state.read_bytes()), tensors.decode(theirs.read_bytes()))
+
+
+def test_fedkd_of_three_processes_gives_the_bits_of_a_simulation(tmp_path):
+    """Two clients with networks of their own share a second one; everybody ends by itself, with success."""
+    with RealFederation(tmp_path, algorithm="fedkd") as federation:
+        ask_for_run(federation.server)
+        running = [federation.start_server(), *(federation.start_client(id) for id in range(2))]
+        assert [one.wait(300) for one in running] == [0, 0, 0], federation.output("server.out")
+        assert "refused" not in federation.output("server.out")
+        assert_same_as_serial(federation)
+
+
+def test_server_and_client_killed_in_a_round_give_the_bits_of_a_simulation(tmp_path):
+    """In the second of three rounds of ProtoNorm the server and a client are killed, and started again."""
+    with RealFederation(tmp_path, algorithm="protonorm", rounds=3) as federation:
+        ask_for_run(federation.server)
+        server, first, second = federation.start_server(), federation.start_client(0), federation.start_client(1)
+        federation.wait_for("server.out", "asked Round 2", times=1)
+        for one in (server, first):
+            one.send_signal(signal.SIGKILL)
+            assert one.wait(10) == -signal.SIGKILL
+        server, first = federation.start_server(), federation.start_client(0)
+        assert [one.wait(300) for one in (server, first, second)] == [0, 0, 0], federation.output("server.out")
+        assert federation.output("server.out").count("started") == 2
+        assert federation.output("1.out").count("The client is connected") >= 2 or "reached" in federation.output(
+            "1.out"
+        )
+        assert_same_as_serial(federation)
+
+
+@pytest.mark.long
+def test_a_killed_client_comes_back_to_the_same_server(tmp_path):
+    """Flower takes twenty seconds to notice that it is gone; meanwhile its key counts as taken."""
+    with RealFederation(tmp_path, algorithm="protonorm", rounds=3) as federation:
+        ask_for_run(federation.server)
+        server, first, second = federation.start_server(), federation.start_client(0), federation.start_client(1)
+        federation.wait_for("server.out", "asked Round 2", times=1)
+        first.kill()
+        first.wait(10)
+        first = federation.start_client(0)
+        assert [one.wait(300) for one in (server, first, second)] == [0, 0, 0], federation.output("server.out")
+        assert_same_as_serial(federation)
+
+
+def test_a_client_whose_server_has_another_agreement_ends_with_a_sentence(tmp_path):
+    """The server's owner changed the terms after the client had confirmed them."""
+    with RealFederation(tmp_path, algorithm="fedproto") as federation:
+        other = federation.agreement.model_copy(update={"seed": 7})
+        (federation.server.path / "agreement.json").write_bytes(other.write())
+        ask_for_run(federation.server)
+        federation.start_server()
+        client = federation.start_client(0)
+        assert client.wait(300) == 1
+        assert "The server works by another agreement" in federation.output("0.out")
+        federation.wait_for("server.out", "another agreement")

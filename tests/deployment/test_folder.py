@@ -1,0 +1,248 @@
+"""The folders of a federation and of a client: who may read them, what is in them, and what is refused."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.client_folder import ClientFolder, ClientSettings
+from protonorm.deployment.folder import FederationFolder, FederationSettings, Member
+from protonorm.deployment.keys import hosts_of, make_client_key, read_certificate
+from tests.support import pictures
+
+TERMS = {"algorithm": "protonorm", "classes": ["a", "b", "c"], "feature_dim": 8, "rounds": 3, "seed": 0}
+
+
+def terms(**given):
+    return Agreement.of(TERMS | given)
+
+
+def settings(**given):
+    return FederationSettings.of({"name": "hospitals", "hosts": ["localhost"]} | given)
+
+
+@pytest.fixture
+def made(tmp_path):
+    return FederationFolder.create(tmp_path / "federation", settings(), terms())
+
+
+def public_key(folder, name="one"):
+    return make_client_key(folder / f"{name}.key")
+
+
+def modes(folder):
+    """Give all files that others than their owner may read, and all folders that they may enter."""
+    return [path for path in [folder, *folder.rglob("*")] if stat.S_IMODE(path.stat().st_mode) & 0o077]
+
+
+def test_what_is_made_can_be_opened_again(made):
+    again = FederationFolder.open(made.path)
+    assert again.settings == made.settings == settings()
+    assert again.agreement.digest == terms().digest
+    assert again.roster == []
+    assert again.run_folder == made.path / "run"
+
+
+def test_only_certificates_can_be_read_by_others_and_their_folder_cannot_be_entered(made):
+    assert {path.name for path in modes(made.path)} == {"authority.crt", "server.crt"}
+    assert stat.S_IMODE(made.superlink.key.stat().st_mode) == stat.S_IMODE(made.authority_key.stat().st_mode) == 0o600
+
+
+def test_the_server_has_a_certificate_for_all_its_names(tmp_path):
+    made = FederationFolder.create(tmp_path / "f", settings(hosts=["fl.example.org", "192.0.2.7"]), terms())
+    assert hosts_of(read_certificate(made.superlink.certificate)) == ["fl.example.org", "192.0.2.7"]
+    assert made.settings.host == "fl.example.org"
+
+
+def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
+    (tmp_path / "note").write_text("mine")
+    with pytest.raises(ValueError, match="not empty"):
+        FederationFolder.create(tmp_path, settings(), terms())
+    with pytest.raises(ValueError, match="not empty"):
+        ClientFolder.create(tmp_path, "one")
+    assert os.listdir(tmp_path) == ["note"]
+
+
+def test_what_is_no_folder_of_theirs_is_told(tmp_path):
+    with pytest.raises(ValueError, match="deploy init"):
+        FederationFolder.open(tmp_path)
+    with pytest.raises(ValueError, match="deploy join"):
+        ClientFolder.open(tmp_path)
+
+
+def test_clients_get_numbers_in_the_order_in_which_they_are_added(made, tmp_path):
+    keys = [public_key(tmp_path, name) for name in ("x", "y")]
+    assert made.add("berlin", keys[0]) == Member(0, "berlin", keys[0])
+    assert made.add("kyoto", f"{keys[1]} somebody@somewhere\n") == Member(1, "kyoto", keys[1])
+    assert FederationFolder.open(made.path).roster == [Member(0, "berlin", keys[0]), Member(1, "kyoto", keys[1])]
+
+
+def test_a_name_or_a_key_stands_once_on_the_roster(made, tmp_path):
+    key = public_key(tmp_path)
+    made.add("berlin", key)
+    with pytest.raises(ValueError, match="There is a client 'berlin' already"):
+        made.add("Berlin", public_key(tmp_path, "two"))
+    with pytest.raises(ValueError, match="This key is that of client 'berlin'"):
+        made.add("kyoto", key)
+    assert len(made.roster) == 1
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "-x", "a b", "x" * 64, "ü"])
+def test_a_name_that_is_no_word_adds_nobody(made, tmp_path, name):
+    with pytest.raises(ValueError, match="name"):
+        made.add(name, public_key(tmp_path))
+    assert made.roster == []
+    assert list(made.bundles.iterdir()) == []
+
+
+def test_nobody_is_added_once_the_run_has_begun(made, tmp_path):
+    made.run_folder.mkdir()
+    (made.run_folder / "experiment.json").write_text("{}")
+    with pytest.raises(ValueError, match="begun with 0 clients"):
+        made.add("berlin", public_key(tmp_path))
+
+
+def test_a_bundle_holds_no_secret_and_all_that_a_client_needs(made, tmp_path):
+    member = made.add("berlin", public_key(tmp_path))
+    path = made.write_bundle(member)
+    text = path.read_text()
+    assert "PRIVATE" not in text
+    found = json.loads(text)
+    assert (found["client"], found["host"], found["port"]) == (0, "localhost", 9092)
+    assert found["authority"] == made.superlink.authority.read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"quorum": 0.0}, "quorum=0.0 is refused"),
+        ({"quorum": 1.5}, "quorum=1.5 is refused"),
+        ({"deadline": -1.0}, "deadline=-1.0 is refused"),
+        ({"deadline": float("inf")}, "deadline=inf is refused"),
+        ({"port": 0}, "port=0 is refused"),
+        ({"hosts": []}, "hosts="),
+        ({"hosts": ["a b"]}, "hosts="),
+        ({"metrics_port": 9092}, "cannot both have the port 9092"),
+        ({"plaintext": True}, "0.0.0.0 can be reached from others"),
+        ({"plaintext": True, "bind": "127.0.0.1", "hosts": ["fl.example.org"]}, "fl.example.org can be reached"),
+        ({"quorums": 0.5}, "no setting 'quorums'"),
+    ],
+)
+def test_settings_out_of_range_are_refused_in_a_sentence(given, said):
+    with pytest.raises(ValueError, match=said):
+        settings(**given)
+
+
+def test_plaintext_is_allowed_where_nothing_leaves_the_machine():
+    assert settings(plaintext=True, bind="127.0.0.1").plaintext
+    assert settings(plaintext=True, bind="::1", hosts=["::1", "127.0.0.1", "localhost"]).plaintext
+
+
+def test_a_roster_that_was_changed_by_hand_is_refused(made, tmp_path):
+    member = made.add("berlin", public_key(tmp_path))
+    roster = made.path / "roster.json"
+    roster.write_text(json.dumps({"members": [member._asdict() | {"id": 3}]}))
+    with pytest.raises(ValueError, match="not numbered"):
+        made.roster  # noqa: B018
+    roster.write_text(json.dumps({"members": [{"id": 0}]}))
+    with pytest.raises(ValueError, match="damaged"):
+        made.roster  # noqa: B018
+
+
+def test_a_new_certificate_is_of_the_same_authority_and_for_the_names_of_now(made):
+    before = made.superlink.certificate.read_bytes(), made.superlink.key.read_bytes()
+    other = FederationFolder(made.path, settings(hosts=["127.0.0.1"]))
+    other.renew_certificate()
+    found = read_certificate(made.superlink.certificate)
+    found.verify_directly_issued_by(read_certificate(made.superlink.authority))
+    assert hosts_of(found) == ["127.0.0.1"]
+    assert (made.superlink.certificate.read_bytes(), made.superlink.key.read_bytes()) != before
+    assert stat.S_IMODE(made.superlink.key.stat().st_mode) == 0o600
+    assert sorted(path.name for path in made.keys.iterdir()) == [
+        "authority.crt", "authority.key", "server.crt", "server.key",
+    ]  # fmt: skip
+
+
+def test_a_client_has_a_key_for_itself_alone(tmp_path):
+    client = ClientFolder.create(tmp_path / "berlin", "berlin")
+    assert modes(client.path) == []
+    assert stat.S_IMODE(client.key.stat().st_mode) == 0o600
+    assert client.public_key_file.read_text() == f"{client.public_key} berlin\n"
+    assert not client.joined
+    with pytest.raises(ValueError, match="has no bundle yet"):
+        client.bundle  # noqa: B018
+
+
+def write_data(path):
+    data = pictures([0, 1, 2] * 8, 3)
+    np.savez(path, images=data.inputs, labels=data.labels, classes=np.array(["a", "b", "c"]))
+    return path
+
+
+def test_a_client_confirms_the_bundle_that_is_for_its_key_and_can_work(made, tmp_path):
+    client = ClientFolder.create(tmp_path / "berlin", "berlin")
+    other = ClientFolder.create(tmp_path / "kyoto", "kyoto")
+    bundle = made.bundle(made.add("berlin", client.public_key_file.read_text()))
+    with pytest.raises(ValueError, match="The bundle is for the key SHA256:"):
+        other.confirm(bundle)
+    assert not other.joined
+    client.confirm(bundle)
+    assert client.id == 0
+    assert client.agreement.digest == made.agreement.digest
+    assert client.authority.read_text() == made.superlink.authority.read_text()
+    with pytest.raises(ValueError, match="has no data yet"):
+        client.node()
+    client.change(data=str(write_data(tmp_path / "data.npz")), model="cnn", lr=0.05, batch_size=4)
+    again = ClientFolder.open(client.path)
+    assert again.settings == client.settings
+    assert (again.settings.lr, again.settings.batch_size, again.settings.model) == (0.05, 4, "cnn")
+    node = again.node()
+    assert node._site.training.lr == 0.05
+    assert node._site.training.batch_size == 4
+
+
+def test_what_a_client_tells_of_its_evaluation_is_off_until_its_owner_says_otherwise(tmp_path):
+    assert ClientFolder.create(tmp_path / "x", "x").settings.allowed == "off"
+
+
+def test_data_may_be_a_path_alone_and_are_written_whole(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pictures").mkdir()
+    for name in ("a.npz", "a.csv", "a.bin"):
+        (tmp_path / name).write_bytes(b"")
+
+    def data(value):
+        return ClientSettings.of({"name": "x", "data": value}).data
+
+    assert data("pictures") == f"folder:{tmp_path / 'pictures'}"
+    assert data("a.npz") == f"npz:{tmp_path / 'a.npz'}"
+    assert data("a.csv") == f"table:{tmp_path / 'a.csv'}"
+    assert data("array:a.npz") == f"array:{tmp_path / 'a.npz'}"
+    assert data({"name": "table", "path": "a.csv"}) == {"name": "table", "path": str(tmp_path / "a.csv")}
+    with pytest.raises(ValueError, match="several kinds"):
+        data("a.bin")
+    with pytest.raises(ValueError, match=r"There are no data nowhere\.npz"):
+        data("nowhere.npz")
+
+
+def test_a_network_of_ones_own_is_found_wherever_the_client_is_started(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert ClientSettings.of({"name": "x", "model": "nets/mine.py:make"}).model == f"{tmp_path}/nets/mine.py:make"
+    assert ClientSettings.of({"name": "x", "model": "cnn"}).model == "cnn"
+
+
+def test_opening_folders_and_reading_the_roster_needs_no_torch(made, tmp_path):
+    client = ClientFolder.create(tmp_path / "berlin", "berlin")
+    made.add("berlin", client.public_key)
+    code = (
+        "import sys; from protonorm.deployment.folder import FederationFolder as F; "
+        "from protonorm.deployment.client_folder import ClientFolder as C; "
+        f"F.open({str(made.path)!r}).roster; C.open({str(client.path)!r}).joined; "
+        "sys.exit(bool({'torch', 'flwr'} & sys.modules.keys()))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,73 @@
+"""A client goes after the last round, also if the server is gone by then."""
+
+import pytest
+
+from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.frames import join
+
+pytest.importorskip("flwr")
+
+from protonorm.deployment.flower.client import Patience, Worker
+from protonorm.deployment.flower.explain import Unreachable
+from protonorm.deployment.flower.fleet import Letter
+
+AGREEMENT = Agreement.of(
+    {
+        "algorithm": "fedproto",
+        "classes": ["cat", "dog"],
+        "feature_dim": 4,
+        "rounds": 2,
+        "seed": 0,
+        "evaluated": ["test"],
+    }
+)
+
+
+def letter(**change):
+    about = {"format": 1, "agreement": AGREEMENT.digest, "client": 0, "round": 2, "kind": "evaluate", "trained": 2}
+    return Letter(None, join({**about, "parts": ["test"], **change}, b""))
+
+
+class Server:
+    """It has some requests, and is gone then."""
+
+    def __init__(self, *letters):
+        self.letters, self.answers, self.activated = list(letters), [], 0
+
+    def activate(self, after=None):
+        self.activated += 1
+
+    def ask(self):
+        if not self.letters:
+            raise Unreachable("Nobody answers.")
+        return self.letters.pop(0)
+
+    def answer(self, letter, content, seconds):
+        self.answers.append(content)
+
+    def beat(self):
+        pass
+
+    def close(self):
+        pass
+
+
+class Echo:
+    """A client that answers with nothing."""
+
+    def answer(self, content):
+        return join({"format": 1, "agreement": AGREEMENT.digest, "client": 0, "round": 2, "kind": "evaluate"}, b"")
+
+
+def test_it_goes_after_the_last_round_though_the_server_is_gone():
+    server, told = Server(letter()), []
+    Worker(server, Echo(), AGREEMENT, lambda *said: told.append(said[0])).run(linger=0.05)
+    assert len(server.answers) == 1
+    assert told[-1] == "finished"
+
+
+def test_it_waits_for_a_server_that_is_gone_before_the_last_round():
+    server = Server(letter(kind="evaluate+train", trained=1))
+    worker = Worker(server, Echo(), AGREEMENT, lambda *_: None, Patience(unreachable=0.3))
+    with pytest.raises(Unreachable):
+        worker.run(linger=0.0)

@@ -1,0 +1,180 @@
+"""A client that was written from docs/wire.md, with NumPy alone, takes part beside ours, and its classes improve."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tools import wire_tables
+
+import protonorm as pn
+from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.client_folder import ClientFolder
+from protonorm.deployment.folder import FederationFolder, FederationSettings
+from protonorm.deployment.frames import join, split
+from protonorm.deployment.loop import run_federation
+from protonorm.deployment.messages import RequestHeader, read_answer_header, write_request
+from protonorm.deployment.node import Node
+from protonorm.deployment.site import make_site, open_store
+from protonorm.federation.population import Training
+from tests.deployment import numpy_client
+from tests.deployment.federation import Line
+from tests.deployment.processes import free_port
+from tests.docs.pages import blocks
+
+SOURCE = Path(numpy_client.__file__)
+CLASSES = ("ant", "bee", "cow", "dog")
+TERMS = {
+    "algorithm": {"name": "protonorm", "gamma": 10.0},
+    "classes": list(CLASSES),
+    "feature_dim": 8,
+    "rounds": 5,
+    "seed": 3,
+}
+
+
+def samples(seed, classes, count=40):
+    """Draw points around a centre for each class, which is the same for everybody."""
+    centres = np.random.default_rng(9).normal(size=(len(CLASSES), 6))
+    random = np.random.default_rng(seed)
+    labels = np.array(classes).repeat(count)
+    return (centres[labels] + 0.8 * random.normal(size=(len(labels), 6))).astype(np.float32), labels
+
+
+def our_nodes(agreement, folder):
+    found = {}
+    for id, classes in enumerate([(0, 1, 2, 3), (1, 2, 3)]):
+        points, labels = samples(id, classes)
+        data = pn.Dataset("points", points, labels, CLASSES)
+        site = make_site(agreement, id, data, "mlp", Training(validation=0.1, lr=0.05, batch_size=8))
+        found[id] = Node(agreement, site, open_store(folder / str(id), agreement), "classes")
+    return found
+
+
+def told(lines, what):
+    return [event for event in lines if event.what == what]
+
+
+def test_it_imports_neither_torch_nor_protonorm():
+    tree = ast.parse(SOURCE.read_text(encoding="utf-8"))
+    names = {one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names}
+    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    others = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names)
+    assert others == {"numpy", "flwr", "cryptography"}  # the last comes with Flower
+
+
+def test_it_has_the_frames_of_the_page():
+    (page,) = [block.text for block in blocks("docs/wire.md") if block.kind == "python"]
+    scope = {}
+    exec(page.partition("frame = write_frame")[0], scope)
+    header, tensors = {"a": [1, "ü"]}, {"x": np.arange(6.0).reshape(2, 3), "n": np.array(7)}
+    assert scope["write_frame"](header, tensors) == numpy_client.write_frame(header, tensors)
+    found, held = scope["read_frame"](numpy_client.write_frame(header, tensors))
+    assert found == header
+    assert held["x"].tolist() == tensors["x"].tolist()
+
+
+def test_it_reads_and_writes_what_we_do(tmp_path):
+    agreement = Agreement.of(TERMS)
+    plain = json.loads(agreement.write())
+    assert numpy_client.digest_of(plain) == agreement.digest
+    client = numpy_client.Client(plain, 2, *samples(2, (0, 1, 2)), tmp_path / "own")
+    asked = {"format": 1, "agreement": agreement.digest, "client": 2, "round": 1, "kind": "train", "trained": 0}
+    request = write_request(RequestHeader.model_validate(asked), b"")
+    first = client.answer(request)
+    assert client.answer(request) == first
+    assert not read_answer_header(first)[0].declined
+    for change in ({"client": 1}, {"agreement": "0" * 64}, {"trained": 3}):
+        header = read_answer_header(client.answer(join({**split(request)[0], **change}, b"")))[0]
+        assert header.declined
+    assert read_answer_header(client.answer(b"nonsense is shorter"))[0].declined
+
+
+def test_it_takes_part_and_its_classes_improve(tmp_path):
+    """It has ants, bees and cows; after the first round nobody has trained towards the published prototypes yet."""
+    agreement = Agreement.of(TERMS)
+    client = numpy_client.Client(json.loads(agreement.write()), 2, *samples(2, (0, 1, 2)), tmp_path / "own")
+    line, events = Line({**our_nodes(agreement, tmp_path), 2: client}), []
+    run = run_federation(
+        agreement,
+        line,
+        tmp_path / "run",
+        clients=["north", "south", "numpy"],
+        deadline=60.0,
+        tell=events.append,
+        clock=lambda: line.now,
+    )
+    assert [len(one.lost) for one in run.rounds] == [0] * 5
+    assert not told(events, "refused")
+    check_improvement(run)
+
+
+def check_improvement(run):
+    """Compare its right answers of 30 in the last round and the first, by published prototypes and by its own layer."""
+    for rule in ("global", "logits"):
+        right = [int(run.arrays(record)[f"test.correct.clients.{rule}"][2]) for record in run.rounds]
+        assert run.arrays(run.rounds[0])["test.support.clients"][2] == 30
+        assert right[-1] >= 26
+        assert right[-1] >= right[0] + 3
+
+
+WITHOUT = "import runpy, sys; sys.modules.update(torch=None, protonorm=None); sys.argv = sys.argv[1:]; "
+
+
+def test_it_takes_part_over_flower_with_tls_and_its_own_key(tmp_path):
+    """The server and two clients of ours are in this process; it has one of its own, where torch cannot be imported."""
+    pytest.importorskip("flwr")
+    from protonorm.deployment.flower.client import Worker
+    from protonorm.deployment.flower.fleet import Fleet
+    from protonorm.deployment.flower.server import open_link, run
+
+    agreement, events = Agreement.of(TERMS), []
+    plain = {"name": "points", "hosts": ["127.0.0.1"], "bind": "127.0.0.1", "port": free_port(), "quorum": 1.0}
+    folder = FederationFolder.create(tmp_path / "server", FederationSettings.of(plain), agreement)
+    homes = [ClientFolder.create(tmp_path / name, name) for name in ("north", "south", "numpy")]
+    members = [folder.add(home.settings.name, home.public_key) for home in homes]
+    bundle = folder.write_bundle(members[2])
+    points, labels = samples(2, (0, 1, 2))
+    np.savez(tmp_path / "points.npz", inputs=points, labels=labels)
+    command = [sys.executable, "-c", f"{WITHOUT} runpy.run_path(sys.argv[0], run_name='__main__')", str(SOURCE)]
+    command += map(str, [bundle, homes[2].key, tmp_path / "points.npz", tmp_path / "own"])
+    with open_link(folder) as link:
+        threads = []
+        for id, node in our_nodes(agreement, tmp_path / "ours").items():
+            fleet = Fleet(f"127.0.0.1:{link.port}", folder.superlink.authority, homes[id].key, 2**20)
+            worker = Worker(fleet, node, agreement, lambda *said: None)
+            threads.append(threading.Thread(target=worker.run, kwargs={"linger": 0.0}))
+            threads[-1].start()
+        other = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        try:
+            found = run(folder, link, events.append)
+            assert other.wait(60) == 0, other.stderr.read()
+        finally:
+            other.kill()
+            other.communicate()
+            for thread in threads:
+                thread.join(60)
+    assert [len(one.lost) for one in found.rounds] == [0] * 5
+    assert not told(events, "refused")
+    check_improvement(found)
+
+
+def test_the_tables_of_the_page_are_up_to_date():
+    page = wire_tables.PAGE.read_text(encoding="utf-8")
+    assert wire_tables.written(page) == page
+    assert {match["name"] for match in wire_tables.PLACE.finditer(page)} == wire_tables.PARTS.keys()
+
+
+def test_the_page_names_all_calls_and_headers():
+    flower = pytest.importorskip("protonorm.deployment.flower.gate")
+    page = wire_tables.PAGE.read_text(encoding="utf-8")
+    calls = set(re.findall(r"^\| `([a-z-]+)` \| `\w+Request` →", page, re.MULTILINE))
+    assert calls == {*flower.CALLS, flower.ASK, flower.BRING}
+    for name in (flower.FLEET_HTTP_PUBLIC_KEY_HEADER, flower.FLEET_HTTP_SIGNATURE_HEADER, flower.TIMESTAMP_HEADER):
+        assert f"| `{name}` |" in page
+    assert f"at most {flower.SMALL:,}" in page

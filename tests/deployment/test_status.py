@@ -1,0 +1,352 @@
+"""How a federation stands: what the server writes down as things happen, and what others read of it."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from protonorm.cli.deploy_tables import client_lines, federation_tables
+from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.board import Board
+from protonorm.deployment.client_folder import ClientFolder
+from protonorm.deployment.events import Event
+from protonorm.deployment.folder import FederationFolder, FederationSettings
+from protonorm.deployment.holding import end_holder, held, holder, is_alive, is_held, process_began
+from protonorm.deployment.keys import make_client_key
+from protonorm.deployment.log import Log, read_events
+from protonorm.deployment.status import Status, seconds_since
+from protonorm.deployment.view import view_client, view_federation
+from protonorm.errors import Failed
+
+TERMS = {"algorithm": "protonorm", "classes": ["a", "b"], "feature_dim": 8, "rounds": 3, "seed": 0}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    settings = FederationSettings.of({"name": "hospitals", "hosts": ["localhost"], "bind": "127.0.0.1"})
+    made = FederationFolder.create(tmp_path / "federation", settings, Agreement.of(TERMS))
+    for name in ("berlin", "kyoto"):
+        made.add(name, make_client_key(tmp_path / f"{name}.key"))
+    return made
+
+
+def told(board):
+    """Let one round pass in which berlin answers, and kyoto is refused, late and away."""
+    board(Event("started", "0 of 3 rounds are done.", numbers={"rounds": 3, "done": 0, "clients": 2}))
+    board(Event("round", "Round 1 of 3 begins.", 1, numbers={"clients": 2, "needed": 1}))
+    for client in (0, 1):
+        board(Event("asked", "asked", 1, client, numbers={"bytes": 10}))
+    board(Event("answered", "answered", 1, 0, numbers={"bytes": 5, "seconds": 0.1}))
+    board(Event("refused", "The answer of client 1 is refused: NaN.", 1, 1, "content"))
+    board(Event("late", "Client kyoto is late.", 1, 1))
+    numbers = {"replied": 1, "lost": 1, "seconds": 2.5, "bytes_up": 5, "bytes_down": 20}
+    board(Event("committed", "Round 1 is done.", 1, numbers=numbers))
+    board(Event("evaluated", "Round 1, evaluated", 1, numbers={"clients": 1, "test.global": 0.75}))
+
+
+def test_a_round_shows_in_the_status_file(folder):
+    board = Board(folder)
+    told(board)
+    found = Status.read(folder.status_file)
+    assert found == board.status
+    assert (found.state, found.round, found.done, found.needed, found.rounds) == ("running", 1, 1, 1, 3)
+    assert (found.last_seconds, found.bytes_up, found.bytes_down) == (2.5, 5, 20)
+    assert (found.evaluated, found.accuracies) == (1, {"test.global": 0.75})
+    berlin, kyoto = found.clients
+    assert (berlin.state, berlin.answered, berlin.answers, berlin.late, berlin.refused) == ("answered", 1, 1, 0, 0)
+    assert (kyoto.state, kyoto.answered, kyoto.answers, kyoto.late, kyoto.refused) == ("late", 0, 0, 1, 1)
+    assert found.refused["content"] == 1
+    assert sum(found.refused.values()) == 1
+    assert kyoto.said == "Client kyoto is late."
+    assert stat.S_IMODE(folder.status_file.stat().st_mode) == 0o600
+
+
+def test_what_was_wrong_with_a_client_is_shown_until_it_answers_again(folder):
+    board = Board(folder)
+    told(board)
+    board(Event("away", "Client kyoto is away.", 2, 1))
+    assert (board.status.clients[1].state, board.status.clients[1].said) == ("absent", "Client kyoto is away.")
+    board(Event("answered", "answered", 2, 1))
+    kyoto = board.status.clients[1]
+    assert (kyoto.state, kyoto.said, kyoto.late, kyoto.refused) == ("answered", "", 1, 1)
+
+
+def test_figures_go_on_when_the_server_is_started_again(folder):
+    told(Board(folder))
+    board = Board(folder)
+    board(Event("committed", "Round 2 is done.", 2, numbers={"seconds": 1.5, "bytes_up": 1, "bytes_down": 2}))
+    assert (board.status.done, board.status.seconds) == (2, 4.0)
+    assert (board.status.bytes_up, board.status.bytes_down) == (6, 22)
+    assert board.status.refused["content"] == 1
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"format": 1}', b'{"format": 2}'])
+def test_a_status_that_cannot_be_read_is_begun_anew(folder, content):
+    folder.status_file.write_bytes(content)
+    with pytest.raises(ValueError, match="damaged"):
+        Status.read(folder.status_file)
+    assert Board(folder).status.done == 0
+
+
+def test_figures_of_another_agreement_are_not_taken_over(folder):
+    told(Board(folder))
+    other = folder.status_file.read_text().replace(folder.agreement.digest, "0" * 64)
+    folder.status_file.write_text(other)
+    assert Board(folder).status.bytes_up == 0
+
+
+@pytest.mark.parametrize(
+    ("event", "state"),
+    [("waiting", "waiting"), ("finished", "done"), ("failed", "failed"), ("round", "running")],
+)
+def test_the_state_is_that_of_the_last_event(folder, event, state):
+    board = Board(folder)
+    told(board)
+    board(Event(event, "A sentence.", 2))
+    assert (Status.read(folder.status_file).state, board.status.text) == (state, "A sentence.")
+    assert (board.status.done == 3) == (event == "finished")
+
+
+def test_who_is_connected_is_told_once_until_it_changes(folder):
+    board = Board(folder)
+    board.open()
+    board.attend({0})
+    board.attend({0})
+    assert [one.here for one in Status.read(folder.status_file).clients] == [True, False]
+    board.attend({1})
+    events = [(one["event"], one["name"]) for one in read_events(folder.log_folder / "server.jsonl")]
+    assert events == [("connected", "berlin"), ("disconnected", "berlin"), ("connected", "kyoto")]
+    board.close()
+    assert not any(one.here for one in Status.read(folder.status_file).clients)
+
+
+def test_a_client_that_is_added_while_the_server_runs_is_met(folder, tmp_path):
+    board = Board(folder)
+    board.open()
+    folder.add("lima", make_client_key(tmp_path / "lima.key"))
+    board.attend({2})
+    assert [(one.name, one.here) for one in board.status.clients][2] == ("lima", True)
+
+
+def test_an_event_of_a_number_that_nobody_has_changes_no_client(folder):
+    board = Board(folder)
+    board.open()
+    board(Event("refused", "Somebody.", 1, 7, "unknown client"))
+    assert board.status.refused["unknown client"] == 1
+    assert [one.refused for one in board.status.clients] == [0, 0]
+
+
+def test_the_same_denial_is_counted_each_time_and_logged_once(folder):
+    board = Board(folder)
+    for _ in range(5):
+        board.deny("The key is not known.")
+    board.deny("The request is too large.")
+    assert board.status.denied == 6
+    texts = [one["text"] for one in read_events(folder.log_folder / "server.jsonl")]
+    assert texts == [
+        f"Somebody was not let in: {said}" for said in ("The key is not known.", "The request is too large.")
+    ]
+    board.attend(())
+    assert Status.read(folder.status_file).denied == 6
+
+
+def test_every_event_is_a_line_for_machines_and_one_for_people(folder, tmp_path):
+    shown = []
+    board = Board(folder, Log(tmp_path / "logs", "server", shown.append))
+    told(board)
+    lines = [json.loads(line) for line in (tmp_path / "logs" / "server.jsonl").read_text().splitlines()]
+    texts = (tmp_path / "logs" / "server.log").read_text().splitlines()
+    assert len(lines) == len(texts) == 9
+    assert texts == shown
+    refused = next(one for one in lines if one["event"] == "refused")
+    assert {name: refused[name] for name in ("level", "round", "client", "name", "why")} == {
+        "level": "warning", "round": 1, "client": 1, "name": "kyoto", "why": "content",
+    }  # fmt: skip
+    assert lines[-2]["numbers"] == {"replied": 1, "lost": 1, "seconds": 2.5, "bytes_up": 5, "bytes_down": 20}
+    assert seconds_since(refused["time"]) < 3600
+
+
+def test_what_a_client_says_cannot_write_lines_of_its_own_into_a_log(tmp_path):
+    log = Log(tmp_path, "server")
+    log.write("refused", 'It declines: x\n2026-01-01 error   All is lost.\x1b[2J"}' + "y" * 5000)
+    (line,) = (tmp_path / "server.log").read_bytes().splitlines()
+    assert b"\x1b" not in line
+    assert len(line) < 1100
+    (event,) = read_events(tmp_path / "server.jsonl")
+    assert event["event"] == "refused"
+    assert "\n" not in event["text"]
+    assert stat.S_IMODE((tmp_path / "server.log").stat().st_mode) == 0o600
+
+
+def test_a_log_that_has_grown_large_is_moved_aside(tmp_path, monkeypatch):
+    monkeypatch.setattr("protonorm.deployment.log.LARGEST", 1000)
+    log = Log(tmp_path, "server")
+    for number in range(100):
+        log.write("round", f"Round {number}.")
+    names = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
+    assert names.keys() == {"server.log", "server.log.1", "server.jsonl", "server.jsonl.1"}
+    assert max(names.values()) < 1200
+    assert read_events(tmp_path / "server.jsonl", 1)[0]["text"] == "Round 99."
+
+
+def test_lines_that_a_kill_has_cut_short_are_left_out(tmp_path):
+    log = Log(tmp_path, "server")
+    log.write("one", "One.")
+    with log.machine.open("ab") as file:
+        file.write(b'{"time": "20')
+    assert [one["event"] for one in read_events(log.machine)] == ["one"]
+    assert read_events(tmp_path / "nothing.jsonl") == []
+
+
+def test_a_second_server_is_refused_and_told_who_is_first(tmp_path):
+    path = tmp_path / "server.lock"
+    with held(path, "The server"):
+        assert holder(path) == os.getpid()
+        said = []
+
+        def second():
+            try:
+                with held(path, "The server"):
+                    pass
+            except BlockingIOError as error:
+                said.append(str(error))
+
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join()
+        assert said == [f"The server is running already, as process {os.getpid()}."]
+    assert not is_held(path)
+    assert holder(path) is None
+    with held(path, "The server"):
+        pass
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from protonorm.deployment.holding import Ended, ended_by_signal, held
+try:
+    with held(Path(sys.argv[1]), "It"), ended_by_signal():
+        print("ready", flush=True)
+        time.sleep(600)
+except Ended:
+    sys.exit(7)
+"""
+
+
+def start_holder(path, code=HOLDER):
+    made = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True)
+    assert made.stdout.readline() == "ready\n"
+    return made
+
+
+def test_who_holds_a_folder_can_be_asked_to_end(tmp_path):
+    path = tmp_path / "server.lock"
+    with start_holder(path) as process:
+        assert holder(path) == process.pid
+        assert end_holder(path, "The server")
+        assert process.wait() == 7
+    assert not end_holder(path, "The server")
+
+
+def test_who_was_killed_holds_nothing_and_nobody_else_is_taken_for_it(tmp_path):
+    path = tmp_path / "server.lock"
+    with start_holder(path) as process:
+        process.kill()
+        process.wait()
+    assert path.with_suffix(".process").exists()
+    assert not is_held(path)
+    assert not end_holder(path, "The server")
+    with held(path, "The server"):
+        note = path.with_suffix(".process")
+        note.write_text(json.dumps({"process": os.getpid(), "began": "0"}))
+        assert holder(path) is None
+        with pytest.raises(Failed, match="does not say as which process"):
+            end_holder(path, "The server")
+
+
+def test_one_that_does_not_end_is_told(tmp_path):
+    stubborn = HOLDER.replace("import sys, time", "import sys, time, signal").replace(
+        "        time.sleep", "        signal.signal(signal.SIGTERM, signal.SIG_IGN)\n        time.sleep"
+    )
+    stubborn = stubborn.replace('        print("ready", flush=True)\n', "").replace(
+        "        time.sleep", '        print("ready", flush=True)\n        time.sleep'
+    )
+    path = tmp_path / "server.lock"
+    with start_holder(path, stubborn) as process:
+        with pytest.raises(Failed, match=r"has not ended after 0\.3 seconds"):
+            end_holder(path, "The server", 0.3)
+        process.kill()
+
+
+def test_a_server_that_was_killed_is_not_shown_as_running(folder):
+    told(Board(folder))
+    found = Status.read(folder.status_file)
+    board = Board(folder)
+    board.open()
+    assert Status.read(folder.status_file).state_now == "running"
+    found.process, found.process_began = os.getpid(), "0"
+    assert found.state_now == "stopped"
+    board.close()
+    assert Status.read(folder.status_file).state == "stopped"
+    assert is_alive(os.getpid(), process_began(os.getpid()))
+    assert not is_alive(1, process_began(1))
+
+
+def test_a_view_before_anything_has_begun(folder):
+    seen = view_federation(folder)
+    assert (seen["state"], seen["rounds"], seen["done"], seen["history"]) == ("ready", 3, 0, [])
+    assert [(one["name"], one["here"]) for one in seen["clients"]] == [("berlin", False), ("kyoto", False)]
+    assert seen["server"]["running"] is False
+
+
+def text_of(seen):
+    from io import StringIO
+
+    from rich.console import Console
+
+    console = Console(file=StringIO(), width=200)
+    for part in federation_tables(seen):
+        console.print(part)
+    return console.file.getvalue()
+
+
+def test_a_view_tells_rounds_clients_and_problems(folder):
+    board = Board(folder)
+    with held(folder.server_lock, "The server"):
+        board.open()
+        told(board)
+        board.attend({0})
+        seen = view_federation(folder)
+    assert seen["server"] == {"running": True, "process": os.getpid(), "address": "localhost"}
+    assert [one["here"] for one in seen["clients"]] == [True, False]
+    assert [one["event"] for one in seen["problems"]] == ["refused", "late"]
+    text = text_of(seen)
+    for said in ("hospitals: the server is running", "round 1 of 3, 1 of 2 must answer", "1 of 3 are done", "kyoto"):
+        assert said in text
+    assert "1 content" in text
+    assert json.dumps(seen)
+    assert not view_federation(folder)["clients"][0]["here"]  # the server is gone, and with it who was connected
+
+
+def test_accuracy_so_far_is_read_from_the_record(folder):
+    history = [{"round": 1, "test": 0.5, "pooled": 0.25, "validation": None}]
+    text = text_of(view_federation(folder) | {"done": 1, "rule": "global", "history": history})
+    assert "50.00" in text
+    assert "25.00" in text
+    assert "Rule global" in text
+    assert "No accuracy yet" in text_of(view_federation(folder) | {"done": 1})
+
+
+def test_a_client_sees_itself(tmp_path):
+    client = ClientFolder.create(tmp_path / "berlin", "berlin")
+    Log(client.log_folder, "client").write("connected", "The client is connected.")
+    seen = view_client(client)
+    assert (seen["joined"], seen["running"], seen["allowed"]) == (False, False, "off")
+    text = client_lines(seen)
+    assert "not running; no agreement is confirmed yet" in text
+    assert "The client is connected." in text
