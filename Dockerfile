@@ -7,6 +7,8 @@ FROM python:3.11-slim AS build
 ARG VERSION=0.1.dev0
 # The address of an index with builds of torch for CPUs may be given: they are much smaller than those with CUDA.
 ARG PIP_EXTRA_INDEX_URL
+# [flower] or [ray,timm], say: what else is to be installed.
+ARG EXTRAS
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/protonorm
 ENV PATH=/opt/protonorm/bin:$PATH
@@ -14,7 +16,7 @@ WORKDIR /source
 COPY constraints.txt ./
 RUN pip install -c constraints.txt torch torchvision
 COPY . .
-RUN SETUPTOOLS_SCM_PRETEND_VERSION="${VERSION}" pip install -c constraints.txt .
+RUN SETUPTOOLS_SCM_PRETEND_VERSION="${VERSION}" pip install -c constraints.txt ".${EXTRAS}"
 
 FROM python:3.11-slim
 RUN useradd --create-home --uid 1000 protonorm

@@ -14,5 +14,6 @@ BENCHMARKS = {
     "fold": "the messages of a thousand to a million clients through ProtoNorm's aggregate",
     "capacity": "what one server can take in, and align, from ten to 100,000 classes",
     "sweep": "a sweep of twelve small runs, side by side and one after the other",
+    "deployment": "a round over the network with four clients, against Flower's own processes",
     "tune": "a search for γ against a grid of twelve values with twice the rounds",
 }

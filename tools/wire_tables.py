@@ -1,0 +1,341 @@
+"""Write the tables of docs/wire.md from the schemas, headers and limits in the code."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel
+
+from protonorm.algorithms import ALGORITHMS
+from protonorm.config.components import build
+from protonorm.core.schema import Field, Form, Size, Slot
+from protonorm.deployment import frames, guard, messages
+from protonorm.deployment.agreement import LARGEST_FILE, Agreement
+from protonorm.deployment.bundle import Bundle
+from protonorm.federation.client import BINS
+from protonorm.models.choose import Recipe
+from protonorm.tensors import floats, snapshot
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "wire.md"
+PLACE = re.compile(r"(<!-- (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+CLASSES, WIDTH, NETWORK, SHAPE = 7, 24, "plain", (28, 28, 1)  # of the tables' example
+NETWORKS = ("model", "student", "meme")  # before the names of a shared network's tensors
+
+HEADER = {
+    "format": "of the messages",
+    "agreement": "SHA-256 of the agreement, in hexadecimal digits",
+    "client": "number of the client, as its bundle says",
+    "round": "in which to train; of which to evaluate, if `kind` is `evaluate`",
+    "kind": "what is asked for; an answer repeats it",
+    "trained": "the round whose state the client is to take; 0: the one it begins with",
+    "chosen": "the best round so far; a client that wants to keep one more state keeps the one after it",
+    "parts": "of the client's samples, on which it is to count right answers",
+    "declined": "a sentence, if the client does not do what it is asked; then there are no tensors",
+    "metrics": "numbers for the record, usually `loss`, the mean loss of training",
+    "seconds": "that training took",
+}
+TERMS = {
+    "format": "of the agreement",
+    "algorithm": "`name` of the method, and all of its settings",
+    "classes": "names; their places are the numbers of the classes",
+    "feature_dim": "d",
+    "rounds": "R",
+    "seed": "of all that is random and protects nobody",
+    "input": "`shape`, `type` and `vocabulary` of a sample, where a network is shared",
+    "shared_network": "name of the network that is shared, where one is",
+    "head_bias": "whether heads have a bias, where heads are shared",
+    "server_lr": "of what the server trains",
+    "server_batch_size": "likewise",
+    "evaluated": "parts on which clients may be asked to count right answers",
+    "evaluate_every": "rounds",
+}
+
+BUNDLE = {
+    "format": "of the bundle",
+    "federation": "its name",
+    "client": "the client's number",
+    "name": "the client's name",
+    "public_key": "the client's own key, as OpenSSH writes it, so that it can see that it is meant",
+    "host": "name or address of the server",
+    "port": "likewise",
+    "authority": "certificate by which the server is known, PEM",
+    "agreement": "as below",
+}
+
+
+def written(page: str) -> str:
+    """Put every table between its marks."""
+
+    def fill(match: re.Match[str]) -> str:
+        return f"{match[1]}\n{PARTS[match['name']]()}\n{match[3]}"
+
+    return PLACE.sub(fill, page)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write a table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def header_table(model: type[BaseModel], meanings: Mapping[str, str]) -> str:
+    """Describe the members of a JSON object by the model that reads it."""
+    schema = model.model_json_schema()
+    rows = []
+    for name, told in schema["properties"].items():
+        default = "needed" if name in schema.get("required", ()) else f"`{_json(told.get('default'))}`"
+        rows.append([f"`{name}`", _kind(told, schema), default, meanings[name]])
+    return table(["name", "type", "if left out", "what it is"], rows)
+
+
+def _kind(told: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    """Say in words which values a member may have."""
+    if "$ref" in told:
+        return "object"
+    if "const" in told:
+        return f"`{_json(told['const'])}`"
+    if "enum" in told:
+        return ", ".join(f"`{_json(one)}`" for one in told["enum"])
+    if "anyOf" in told:
+        return " or ".join(_kind(one, schema) for one in told["anyOf"])
+    kind = {
+        "integer": "whole number",
+        "number": "number",
+        "string": "text",
+        "array": "list",
+        "boolean": "true or false",
+    }
+    words = {**kind, "object": "object", "null": "null"}[told["type"]]
+    if told["type"] == "array":
+        words += f" of {_kind(told['items'], schema)}"
+    least, most = told.get("minimum", told.get("minLength", told.get("minItems"))), told.get("maximum")
+    least = told.get("exclusiveMinimum") if least is None else least
+    most = told.get("maxLength", told.get("maxItems", told.get("maxProperties"))) if most is None else most
+    unit = " characters" if told["type"] == "string" else " members" if told["type"] in ("array", "object") else ""
+    above = "above" if "exclusiveMinimum" in told else "from"
+    if least is not None and most is not None:
+        return f"{words}, {least} to {most}{unit}"
+    if most is not None:
+        return f"{words}, {most}{unit} at most"
+    return words if least is None else f"{words} {above} {least}{unit}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def limits() -> str:
+    """List what may not be exceeded."""
+    rows = [
+        ["JSON header", f"{frames.LARGEST_HEADER:,} bytes"],
+        ["tensors of a message, all together", f"what its schema allows, and at most {frames.LARGEST_BODY:,} bytes"],
+        ["index of the tensors", f"{frames.LARGEST_INDEX:,} bytes"],
+        ["tensors of a message", f"{frames.MOST_TENSORS:,}"],
+        ["axes of a tensor", str(frames.MOST_AXES)],
+        ["name of a tensor", f"{frames.LONGEST_NAME} characters"],
+        ["room for names and shapes in the bound by schema", f"{messages.PER_TENSOR} bytes a tensor, and once more"],
+        ["numbers of a reply", f"finite, and the root mean square of each tensor at most {guard.LARGEST_SCALE:,.0f}"],
+        ["an agreement", f"{LARGEST_FILE:,} bytes"],
+    ]
+    return table(["what", "limit"], rows)
+
+
+def types() -> str:
+    """List the types of tensors."""
+    words = {
+        "F": "floating number of IEEE 754",
+        "B": "bfloat16",
+        "I": "whole number, two's complement",
+        "U": "whole number",
+    }
+    rows = []
+    for name, size in frames.BYTES.items():
+        told = "0 or 1" if name == "BOOL" else words[name[0]]
+        rows.append([f"`{name}`", str(size), told])
+    return table(["dtype", "bytes", "what it is"], rows)
+
+
+def refusals() -> str:
+    """List why the server refuses an answer."""
+    told = {
+        "malformed": "its bytes are no frame, or its header or index is not as described here",
+        "unknown client": "nobody asked this client in this round",
+        "identity": "`client` is not the number that belongs to the key it came with",
+        "agreement": "`agreement` is another one",
+        "late": "it is for an earlier round, or for what was asked before",
+        "round": "it is for a round that has not begun",
+        "repeated": "the client has answered in this round already",
+        "declined": "the client declined",
+        "content": "names, types, shapes or numbers are not what the schema allows, or counts cannot be right",
+        "scale": "numbers are finite, and larger than training makes them",
+    }
+    rows = [[why, told[why], "no" if why in ("late", "repeated") else "yes"] for why in guard.Why.__args__]  # type: ignore[attr-defined]
+    return table(["why", "what is wrong", "the client is lost for the round"], rows)
+
+
+def agreement(name: str, **settings: Any) -> Agreement:
+    """Make the agreement of the tables' example, with a method's usual settings or others."""
+    method = build("algorithm", {"name": name, **settings})
+    needs_network = method.auxiliary or method.needs_shared_network
+    shared = {"shared_network": NETWORK, "input": {"shape": list(SHAPE), "type": "uint8"}} if needs_network else {}
+    terms = {"classes": [f"class {k}" for k in range(CLASSES)], "feature_dim": WIDTH, "rounds": 5, "seed": 0}
+    return Agreement.of({"algorithm": {"name": name, **settings}, **terms, **shared})
+
+
+def methods() -> str:
+    """Describe what the two sides of each method say, with its usual settings and with those that change it."""
+    return "\n\n".join(method(name).strip() for name in ALGORITHMS) + "\n"
+
+
+def method(name: str) -> str:
+    """Describe one method."""
+    usual = says(name)
+    told = [f"### {name}", f"[{ALGORITHMS[name].summary}](algorithms/{name}.md)", message_table(usual)]
+    for setting, value in choices(name):
+        other = says(name, **{setting: value})
+        if other != usual:
+            told.append(f"With `{setting}` = `{_json(value)}`:")
+            told.append(message_table([row for row in other if row not in usual] or other))
+    return "\n\n".join(one.strip() for one in told)
+
+
+def message_table(rows: Sequence[Sequence[str]]) -> str:
+    """Write a table of tensors."""
+    return table(["who says it", "tensor", "type", "shape", "what holds"], rows)
+
+
+def says(name: str, **settings: Any) -> list[list[str]]:
+    """List the tensors that both sides of a method say."""
+    schema = agreement(name, **settings).task.schema
+    rows = []
+    for side, slots in (("server", schema.down), ("client", schema.up)):
+        told = [line for slot in gathered(slots) for line in described(slot, schema.bounds)]
+        rows += [[side, *line] for line in told or [["nothing", "", "", ""]]]
+    return rows
+
+
+def choices(name: str) -> list[tuple[str, Any]]:
+    """List the values of those settings of a method that have few."""
+    kind = type(build("algorithm", name))
+    found = []
+    for setting, hint in get_type_hints(kind).items():
+        if setting in {one.name for one in fields(kind)}:
+            values = [True, False] if hint is bool else get_args(hint) if get_origin(hint) is Literal else ()
+            found += [(setting, value) for value in values]
+    return found
+
+
+def gathered(slots: tuple[Slot, ...]) -> list[Slot]:
+    """Put the tensors of a shared network together: their names and shapes are the network's."""
+    found: list[Slot] = []
+    networks: dict[str, list[Slot]] = {}
+    for slot in slots:
+        first = next(iter(slot[0])).split(".")[0]
+        (networks.setdefault(first, []) if first in NETWORKS else found).append(slot)
+    return [_network(name, parts) for name, parts in networks.items()] + found
+
+
+def _network(name: str, slots: Sequence[Slot]) -> Slot:
+    """Describe the tensors of a network as one, with the number of them."""
+    names = [one for slot in slots for one in slot[0]]
+    start = f"{name}.features" if all(one.startswith(f"{name}.features.") for one in names) else name
+    whole: Form = {f"{start}.*": Field((f"{len(names)} tensors, those of the shared network",))}
+    others = [form for slot in slots for form in slot[1:]]
+    return (whole, {}) if {} in others else (whole, {"factors": Field(())}) if others else (whole,)
+
+
+def described(slot: Slot, bounds: Mapping[str, int]) -> list[list[str]]:
+    """Describe the tensors of a slot's first form, and whether there may be others or none."""
+    other = ""
+    if {} in slot:
+        other = "all or none"
+    elif len(slot) > 1:
+        other = "or in factors, see below"
+    lines = []
+    for name, one in slot[0].items():
+        shape = str(one.shape[0]) if name.endswith("*") else _shape(one.shape)
+        holds = "; ".join(filter(None, [_bounds(one), _symbols(one.shape, bounds), other]))
+        lines.append([f"`{name}`", str(one.dtype).removeprefix("torch."), shape, holds])
+    return lines
+
+
+def _shape(shape: tuple[Size, ...]) -> str:
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+def _bounds(one: Field) -> str:
+    told = []
+    if one.least is not None:
+        told.append(f"{one.least} to {one.below} − 1" if one.below is not None else f"from {one.least}")
+    return ", ".join(told + ["no two alike"] * one.distinct + ["not all 0"] * one.some)
+
+
+def _symbols(shape: tuple[Size, ...], bounds: Mapping[str, int]) -> str:
+    found = [size for size in shape if isinstance(size, str) and bounds.get(size) == CLASSES]
+    return ", ".join(f"{size} ≤ K" for size in dict.fromkeys(found))
+
+
+def network() -> str:
+    """List the tensors of the example's shared network."""
+    height, width, channels = SHAPE
+    made = Recipe(NETWORK, (channels, height, width), WIDTH, CLASSES, lowered=False)()
+    rows = [
+        [f"`{name}`", "float32", _shape(tuple(value.shape))] for name, value in floats(snapshot("model", made)).items()
+    ]
+    return table(["tensor", "type", "shape"], rows)
+
+
+def counts() -> str:
+    """List what is counted in an evaluation."""
+    rows = [
+        ["`support`", "int64", "(K,)", "samples of each class"],
+        ["`unseen`", "int64", "()", "samples whose class has no prototype of the client's own; 0 if there are no such"],
+        ["`correct.RULE`", "int64", "(K,)", "right answers by true class; at most `support`"],
+        ["`predicted.RULE`", "int64", "(K,)", "answers by the class that was answered; their sum is that of `support`"],
+        ["`surprise.RULE`", "float64", "()", "sum of −log p of the true class, p at least 10⁻¹²; may be left out"],
+        [
+            "`bins.RULE`",
+            "float64",
+            f"(3, {BINS})",
+            "samples, summed confidence and right answers, by confidence; likewise",
+        ],
+    ]
+    return table(["tensor, after `counts.PART.`", "type", "shape", "what it is"], rows)
+
+
+def rules() -> str:
+    """List the rules by which the clients of each method answer."""
+    rows = []
+    for name in ALGORITHMS:
+        method = agreement(name).task.algorithm
+        rows.append([name, ", ".join(f"`{rule}`" for rule in method.rules), f"`{method.headline}`"])
+    return table(["method", "rules", "headline"], rows)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "limits": limits,
+    "types": types,
+    "refusals": refusals,
+    "request": lambda: header_table(messages.RequestHeader, HEADER),
+    "answer": lambda: header_table(messages.AnswerHeader, HEADER),
+    "agreement": lambda: header_table(Agreement, TERMS),
+    "bundle": lambda: header_table(Bundle, BUNDLE),
+    "methods": methods,
+    "network": network,
+    "counts": counts,
+    "rules": rules,
+}
+
+
+def main() -> None:
+    """Bring the page up to date."""
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
