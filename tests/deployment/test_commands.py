@@ -351,6 +351,27 @@ def test_plaintext_is_refused_for_another_machine(call, tmp_path):
     assert "Plaintext is for tests on one machine" in call(*words, code=2)
 
 
+def test_plaintext_holds_for_one_start_alone(call, joined, monkeypatch):
+    ran = take_part(monkeypatch)
+    words = ["client", "fed/bundles/berlin.json", "--yes", "--data", "data.npz", "--model", "cnn"]
+    seen = []
+    for more in (["--plaintext"], []):
+        call(*words, *more)
+        seen.append(ran[-1].settings.plaintext)
+    assert seen == [True, False]
+
+
+def test_plaintext_is_refused_with_a_bundle_that_was_confirmed_before(call, tmp_path):
+    """Nothing is patched: the client itself refuses before it speaks to anybody."""
+    call("init", "fed", *TERMS, "--host", "192.0.2.1")
+    call("join", "berlin")
+    call("add-client", "berlin", "berlin/client.pub", "--folder", "fed")
+    data = pictures([0, 1, 2] * 8, 3)
+    np.savez(tmp_path / "data.npz", images=data.inputs, labels=data.labels, classes=np.array(["a", "b", "c"]))
+    call("client", "fed/bundles/berlin.json", "--yes", "--data", "data.npz", "--model", "plain", "--check")
+    assert "Plaintext is for tests on one machine" in call("client", "--folder", "berlin", "--plaintext", code=2)
+
+
 def test_an_owner_may_begin_anew_and_must_say_so_each_time(call, joined, monkeypatch):
     ran = take_part(monkeypatch)
     words = ["client", "fed/bundles/berlin.json", "--yes", "--data", "data.npz", "--model", "cnn"]

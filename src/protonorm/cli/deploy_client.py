@@ -135,7 +135,7 @@ def client(
             "validation": validation,
             "device": device,
             "allowed": str(evaluation) if evaluation else None,
-            "plaintext": plaintext or None,
+            "plaintext": plaintext,  # of this start alone
         }
         found.begin_anew = begin_anew
         with held(found.lock, f"The client in {found.path}"):
@@ -182,11 +182,11 @@ def _data(data: str | None, label: str | None, text: str | None) -> Any:
 
 def _confirm(found: ClientFolder, got: Bundle, path: Path | None, checksum: str | None, *, yes: bool) -> None:
     """Show what is to be agreed on, and have it confirmed, unless that was done before."""
-    from protonorm.deployment.terms import address_of, differing, is_loopback
+    from protonorm.deployment.terms import address_of, differing, refuse_plaintext
 
     got.refuse_other_key(found.public_key)
-    if found.settings.plaintext and not is_loopback(got.host):
-        raise ValueError(f"Plaintext is for tests on one machine; {got.host} is another one: leave --plaintext away.")
+    if found.settings.plaintext:
+        refuse_plaintext(got.host)
     if checksum is not None and "".join(checksum.split()).lower() != got.checksum.replace(" ", ""):
         raise ValueError(f"The bundle has the checksum {got.checksum}, not the one given: it is not what was sent.")
     if found.joined and found.bundle.write() == got.write():

@@ -71,6 +71,12 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def refuse_plaintext(host: str) -> None:
+    """Refuse to speak to a host without TLS, unless it is this machine."""
+    if not is_loopback(host):
+        raise ValueError(f"Plaintext is for tests on one machine; {host} is another one: leave --plaintext away.")
+
+
 def address_of(host: str, port: int) -> str:
     """Write host and port as one address; an address of IPv6 stands in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -16,7 +16,7 @@ from protonorm.deployment.frames import BadFrame, split
 from protonorm.deployment.holding import ended_by_signal
 from protonorm.deployment.messages import RequestHeader, largest_message, read_answer_header
 from protonorm.deployment.node import Node
-from protonorm.deployment.terms import address_of
+from protonorm.deployment.terms import address_of, refuse_plaintext
 from protonorm.errors import Failed
 
 FORGOTTEN = 2 * INTERVAL + 5  # seconds after which the server has forgotten a client that was killed
@@ -51,6 +51,8 @@ def run_client(
     """
     node, bundle = folder.node(), folder.bundle
     schema = bundle.terms.task.schema
+    if folder.settings.plaintext:
+        refuse_plaintext(bundle.host)
     authority = None if folder.settings.plaintext else folder.authority
     largest = largest_message(schema, schema.down) + 2**16
     fleet = Fleet(address_of(bundle.host, bundle.port), authority, folder.key, largest)
