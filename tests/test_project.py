@@ -248,7 +248,8 @@ def test_the_notebook_of_first_steps_runs(tmp_path):
     assert len(list((tmp_path / "runs").iterdir())) == 2
     printed = "".join(output.text for cell in code for output in cell.outputs if output.output_type == "stream")
     shares = {name: float(share) for name, share in re.findall(r"^(\w[\w, ]*?) +([\d.]+) %$", printed, re.MULTILINE)}
-    rules = ("protonorm, global", "protonorm, local", "protonorm, logits", "local, logits", "majority")
+    own = tuple(f"protonorm, {rule}" for rule in ("global", "local", "logits", "joint"))
+    rules = (*own, "local, logits", "majority")
     assert tuple(shares) == rules
     assert np.isfinite(list(shares.values())).all()
     drawn = [output for cell in code for output in cell.outputs if "image/png" in output.get("data", {})]

@@ -46,6 +46,10 @@ shorter, with ranks that depend on training, so that what FedKD sends is measure
 down in the next one. It says nothing about the clients' uploads: their r is `floats.up`, divided by the numbers of the
 whole student and by the number of clients that replied.
 
+HeteroFL, FedRolex and FjORD send parameters alone, the smaller |model|: batch norm's statistics stay with the client.
+Narrower clients, as with `models=plain@1,0.5`, send less up, and the numbers by schema are a bound. FedMRL's small
+network has 128 features. With `gamma=auto` ProtoNorm's server sends one number more to each client.
+
 With participation below one, only the round's cohort counts. A client that did not reply has been sent the server's
 message, and has sent nothing.
 """

@@ -12,15 +12,26 @@ if TYPE_CHECKING:
     from protonorm.algorithms.feddistill import FedDistill
     from protonorm.algorithms.fedgen import FedGen
     from protonorm.algorithms.fedgh import FedGH
+    from protonorm.algorithms.fedhp import FedHP
     from protonorm.algorithms.fedkd import FedKD
+    from protonorm.algorithms.fedmd import FedMD
+    from protonorm.algorithms.fedmrl import FedMRL
     from protonorm.algorithms.fednh import FedNH
+    from protonorm.algorithms.fedorgp import FedORGP
     from protonorm.algorithms.fedproto import FedProto
+    from protonorm.algorithms.fedre import FedRE
+    from protonorm.algorithms.fedrolex import FedRolex
+    from protonorm.algorithms.fedsa import FedSA
+    from protonorm.algorithms.fedsaf import FedSAF
     from protonorm.algorithms.fedtgp import FedTGP
     from protonorm.algorithms.feduv import FedUV
+    from protonorm.algorithms.fjord import FjORD
     from protonorm.algorithms.fml import FML
+    from protonorm.algorithms.heterofl import HeteroFL
     from protonorm.algorithms.lgfedavg import LGFedAvg
     from protonorm.algorithms.local import Local
     from protonorm.algorithms.protonorm import ProtoNorm
+    from protonorm.algorithms.targets import FixedTargets
     from protonorm.config.experiment import Experiment
     from protonorm.core import Algorithm, Client, Field, Schema, Server, SplitModel, Step, Task
     from protonorm.data.dataset import Dataset
@@ -85,12 +96,23 @@ __all__ = [
     "FedDistill",
     "FedGH",
     "FedGen",
+    "FedHP",
     "FedKD",
+    "FedMD",
+    "FedMRL",
     "FedNH",
+    "FedORGP",
     "FedProto",
+    "FedRE",
+    "FedRolex",
+    "FedSA",
+    "FedSAF",
     "FedTGP",
     "FedUV",
     "Field",
+    "FixedTargets",
+    "FjORD",
+    "HeteroFL",
     "LGFedAvg",
     "Local",
     "Normalise",

@@ -44,7 +44,7 @@ def test_batch_norm_statistics_stay_at_home_if_asked():
 
 def test_both_the_received_and_the_trained_model_are_evaluated(tmp_path):
     history = run(spiral(algorithm="fedavg"), out=tmp_path).history
-    assert set(history[0].rules) == {"received", "logits"}
+    assert set(history[0].rules) == {"joint", "logits", "received"}
     assert history[0].rules["received"] is not None
 
 

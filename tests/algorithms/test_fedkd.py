@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -257,3 +258,19 @@ def test_settings_outside_their_range_are_refused():
     for wrong in ({"t_start": 0}, {"t_end": 1.01}, {"reduction": "sum"}, {"floor": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             pn.Experiment.of({"algorithm": {"name": "fedkd", **wrong}})
+
+
+def test_the_average_student_answers_beside_the_own_model():
+    """`shared` is the student that the server's factors give back, and no longer the one that the client trained."""
+    method = FedKD(t_start=0.5, t_end=0.5)
+    client, state, message = federation(method).started(1)
+    step = method.local_update(client, state, message)
+    x, _ = client.test.batch(torch.arange(3))
+    client.load(step.state).eval()
+    with torch.no_grad():
+        found = method.scores(client, step.state, message, x)
+        client.auxiliary.load_state_dict(under(decompress(message, names_of(client)), "student"))
+        torch.testing.assert_close(found["shared"], client.auxiliary.eval()(x))
+        torch.testing.assert_close(found["logits"], client.model(x))
+    assert method.rules == ("logits", "shared", "joint")
+    assert method.scores(replace(client, auxiliary=None), state, message, x).keys() == {"logits"}

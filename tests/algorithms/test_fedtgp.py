@@ -3,8 +3,9 @@ import math
 import pytest
 import torch
 
-from protonorm.algorithms.fedtgp import FedTGP, adaptive_margin, margin_loss
+from protonorm.algorithms.fedtgp import FedTGP, adaptive_margin
 from protonorm.algorithms.parts.prototypes import class_means
+from protonorm.geometry.losses import margin_loss
 from protonorm.tensors import floats, under
 from tests.algorithms.tasks import all_classes, federation, first_batch_loss, server, task_of
 from tests.algorithms.tasks import vectors as reply

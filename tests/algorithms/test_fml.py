@@ -7,6 +7,7 @@ from torch.nn.functional import cross_entropy
 
 import protonorm as pn
 from protonorm.algorithms.fml import FML
+from protonorm.core import Client
 from protonorm.geometry.losses import divergence
 from protonorm.session.build import build
 from protonorm.tensors import under
@@ -144,3 +145,21 @@ def test_settings_outside_their_range_are_refused():
     for wrong in ({"alpha": 1.1}, {"beta": -0.1}, {"reduction": "sum"}, {"clip": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             pn.Experiment.of({"algorithm": {"name": "fml", **wrong}})
+
+
+def test_the_average_meme_answers_beside_the_own_model():
+    """`shared` is the server's meme, not the one that the client trained; both answer together under `joint`."""
+    method = FML()
+    client, state, message = federation(method).started(1)
+    step = method.local_update(client, state, message)
+    said = {name: value + 1 for name, value in message.items()}
+    x, _ = client.test.batch(torch.arange(3))
+    client.load(step.state).eval()
+    with torch.no_grad():
+        found = method.scores(client, step.state, said, x)
+        client.auxiliary.load_state_dict(under(step.state | said, "meme"))
+        torch.testing.assert_close(found["shared"], client.auxiliary.eval()(x))
+        torch.testing.assert_close(found["logits"], client.model(x))
+    assert method.rules == ("logits", "shared", "joint")
+    assert method.headline == "logits"
+    assert method.scores(Client(**{**vars(client), "auxiliary": None}), state, said, x).keys() == {"logits"}

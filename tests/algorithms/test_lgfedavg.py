@@ -142,7 +142,7 @@ def test_what_is_not_a_head_is_refused_with_a_sentence(reply, sentence):
 def test_the_received_head_is_what_is_reported(tmp_path):
     """Personal features under the shared head; beside it the model after training."""
     history = run(spiral(algorithm="lgfedavg"), out=tmp_path).history
-    assert set(history[0].rules) == {"received", "logits"}
+    assert set(history[0].rules) == {"joint", "logits", "received"}
     assert history[0].rules["received"] is not None
 
 

@@ -7,6 +7,7 @@ from protonorm.algorithms.parts.prototypes import class_means
 from protonorm.geometry.sphere.algorithm1 import Schedule
 from tests.algorithms.tasks import all_classes, federation, first_batch_loss, server, task_of
 from tests.algorithms.tasks import vectors as reply
+from tests.support import run, spiral
 
 
 def test_two_classes_become_antipodal():
@@ -197,3 +198,75 @@ def test_numbers_of_a_round_by_hand():
     schema = task_of(pn.ProtoNorm()).schema
     assert schema.numbers(schema.up, {"K_i": 2}) == 4
     assert schema.numbers(schema.down, {"K'": 3}) == 6
+
+
+# ---- γ from the features' own scale ---------------------------------------------------------------------------------
+
+
+def test_a_measured_gamma_by_hand():
+    """Prototypes of lengths 5, 1 and 3, 3 on average; d = 2, λ = ½: 2λγ·3/d = 10 gives γ = 10·2/(2·½·3) = 20/3."""
+    method = pn.ProtoNorm(gamma="auto", lam=0.5)
+    replies = [reply([0, 1], [[3, 4], [0, 1]]), reply([1], [[0, -3]])]
+    step = method.aggregate(server(), {}, iter(replies))
+    assert float(step.message["gamma"]) == float(step.state["gamma"]) == step.metrics["gamma"] == pytest.approx(20 / 3)
+    fixed = pn.ProtoNorm(gamma=7.0, lam=0.5).aggregate(server(), {}, iter(replies))
+    assert torch.equal(step.message["prototypes"], fixed.message["prototypes"])
+
+
+def test_gamma_is_measured_once():
+    """In the second round prototypes are ten times as long, as they have been pulled; γ stays."""
+    method = pn.ProtoNorm(gamma="auto")
+    first = method.aggregate(server(), {}, iter([reply([0, 1], [[3, 4], [0, 5]])]))
+    second = method.aggregate(server(2), first.state, iter([reply([0, 1], [[30, 40], [0, 50]])]))
+    assert second.message["gamma"] == first.message["gamma"] == pytest.approx(10 * 2 / (2 * 5))
+    assert second.metrics["gamma"] == first.metrics["gamma"]
+
+
+def test_if_nobody_answers_nothing_is_said_and_the_next_round_measures():
+    method = pn.ProtoNorm(gamma="auto")
+    nothing = method.aggregate(server(), {}, iter([]))
+    assert (nothing.state, nothing.message) == ({}, {})
+    later = method.aggregate(server(2), nothing.state, iter([reply([0], [[0, 2]])]))
+    assert float(later.message["gamma"]) == pytest.approx(10 * 2 / (2 * 2))
+
+
+def test_features_are_pulled_to_the_measured_gamma():
+    message = all_classes() | {"gamma": torch.tensor(4.0)}
+    loss, ce, z, _ = first_batch_loss(pn.ProtoNorm(lam=3.0, gamma="auto"), message)
+    assert loss == pytest.approx(ce + 3.0 * float(((z - 4.0 * 0.5) ** 2).mean()), rel=1e-5)
+    alone, ce, *_ = first_batch_loss(pn.ProtoNorm(lam=3.0, gamma="auto"), {})
+    assert alone == pytest.approx(ce, rel=1e-5)
+
+
+def test_a_measured_gamma_is_one_number_more():
+    """K_i·d up and K'·d + 1 down; it has to be finite, and comes with prototypes alone."""
+    schema = task_of(pn.ProtoNorm(gamma="auto")).schema
+    assert schema.numbers(schema.up, {"K_i": 2}) == 4
+    assert schema.numbers(schema.down, {"K'": 3}) == 7
+    schema.check_down({})
+    schema.check_down(reply([1], [[0, 1]]) | {"gamma": torch.tensor(3.0)})
+    for wrong in (reply([1], [[0, 1]]), reply([1], [[0, 1]]) | {"gamma": torch.tensor(torch.nan)}):
+        with pytest.raises(ValueError, match="The server's message"):
+            schema.check_down(wrong)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"lam": 0.0}, {"upscaling": False}, {"distance": "classes"}, {"alignment": "none"}, {"initial": "random"}],
+)
+def test_what_cannot_be_measured_is_refused_with_a_sentence(setting):
+    with pytest.raises(ValueError, match=f"gamma=auto is refused with {next(iter(setting))}=.*; give a number"):
+        pn.ProtoNorm(gamma="auto", **setting)
+    with pytest.raises(ValueError, match="gamma"):
+        spiral(algorithm={"name": "protonorm", "gamma": "automatic"})
+
+
+def test_a_run_with_a_measured_gamma_tells_it(tmp_path):
+    """d = 2, λ = 1: γ = 10/(mean length), on all engines the same bits."""
+    experiment = spiral(algorithm={"name": "protonorm", "gamma": "auto"}, rounds=3)
+    serial, apart = (run(experiment, tmp_path / one, engine=one) for one in ("serial", "processes"))
+    gammas = [record.server["gamma"] for record in serial.history]
+    assert gammas[0] == gammas[1] == gammas[2] > 0
+    assert [record.server for record in apart.history] == [record.server for record in serial.history]
+    assert serial.history[1].floats.down == 6 * (6 * 2 + 1)
+    assert experiment.changed["algorithm.gamma"] == "auto"

@@ -35,10 +35,22 @@ def counts(clients, classes, held):
 
 @pytest.mark.parametrize(
     ("algorithm", "numbers"),
-    [("protonorm", 1_495_552), ("fedproto", 1_495_552), ("fedtgp", 1_495_552), ("feddistill", 292_100)],
+    [
+        *((name, 1_495_552) for name in ("protonorm", "fedproto", "fedtgp", "fedorgp", "fedsaf")),
+        ("feddistill", 292_100),
+        ("fedsa", 2_519_552),
+        ("fedhp", 2_048_000),
+        ("fedre", 1_037_161),
+        ("fedmd", 4_000_000),
+        ("targets", 0),
+    ],
 )
 def test_the_example_of_the_paper_by_hand(algorithm, numbers):
-    """M = 20, K = 100, d = 512, Σ K_i = 921: prototypes (921 + 20 · 100)·512 = 1,495,552, logits (921 + 2000)·100."""
+    """M = 20, K = 100, d = 512, Σ K_i = 921: prototypes (921 + 20 · 100)·512 = 1,495,552, logits (921 + 2000)·100.
+
+    FedSA adds anchors down, 20 · 100 · 512; FedHP sends all rows both ways, 2 · 20 · 100 · 512; FedRE one vector and
+    K_i weights up, 20 · 512 + 921, and a head down, 20 · (100 · 512 + 100); FedMD 2 · 20 · 1000 · 100 logits.
+    """
     found = round_floats(task(algorithm), counts(20, 100, 921))
     assert found.up + found.down == numbers
 
@@ -62,7 +74,7 @@ def test_whole_models_are_counted_with_the_statistics_of_batch_norm():
     weights = sum(value.numel() for value in network.state_dict().values() if value.is_floating_point())
     features = sum(value.numel() for value in network.features.state_dict().values() if value.is_floating_point())
     train = np.eye(3, 4, dtype=np.int64)
-    for name in ("fedavg", "feduv", "fml", "fedkd"):
+    for name in ("fedavg", "feduv", "fml", "fedkd", "fedmrl"):
         assert round_floats(task(name, 4, 5), train) == Traffic(up=3 * weights, down=3 * weights)
     up, down = 3 * (features + 1) + 3 * 5, 3 * (features + 1 + 4 * 5)
     assert round_floats(task("fednh", 4, 5), train) == Traffic(up=up, down=down)
@@ -84,6 +96,9 @@ def test_formulas_are_written_in_the_symbols_of_the_schema():
     assert found["fednh"] == ("|model.features| + 1 + K_i·d", "|model.features| + 1 + K·d")
     assert found["fedgen"] == ("K·d + K", "|generator| + K·d + K")
     assert found["fedgh"] == ("K_i·d", "K·d + K")
+    assert found["fedre"] == ("K_i + d", "K·d + K")
+    assert found["fedsa"] == ("K_i·d", "K·d + K'·d")
+    assert found["fedmrl"] == ("|small|", "|small|")
     assert found["local"] == ("0", "0")
     assert group_sizes(task("fedgen", 4, 5)) == {"|generator|": 36 * 512 + 5 * 512 + 513 * 5}
 
@@ -100,7 +115,7 @@ def test_equal_terms_are_counted_and_whole_numbers_are_left_out():
 
 
 def test_a_recorded_run_has_the_task_that_it_was_made_with(tmp_path):
-    for name in ("fednh", "fedgen", "fml"):
+    for name in ("fednh", "fedgen", "fml", "fedmrl"):
         experiment = spiral(algorithm=name, rounds=0)
         found, wanted = task_of(run(experiment, out=tmp_path).run), build(experiment)[0]
         assert found.schema == wanted.schema

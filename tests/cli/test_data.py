@@ -119,7 +119,7 @@ def test_a_folder_of_pictures_trains_and_its_clients_predict(call, tmp_path):
     assert answer.exit_code == 0, answer.output
     told = json.loads(answer.stdout)
     assert [one["class"] for one in told["pictures"]] == ["bar"] * 3 + ["disc"] * 3 + ["bar"]
-    assert set(told["pictures"][0]["rules"]) == {"global", "local", "logits"}
+    assert set(told["pictures"][0]["rules"]) == {"global", "local", "logits", "joint"}
     assert 0.5 < told["pictures"][0]["rules"]["logits"]["confidence"] <= 1
     shown = call("predict", found["key"], pictures[0], "--client", 0)
     assert "bar" in shown.output

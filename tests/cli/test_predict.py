@@ -58,7 +58,7 @@ def test_a_folder_as_json(trained, album):
         assert one["class"] == client.classes[answers.classes[row]]
         assert one["probability"] == pytest.approx(answers.probability[row], rel=1e-5)
         assert one["agree"] == answers.agree[row]
-        assert set(one["rules"]) == {"global", "local", "logits"}
+        assert set(one["rules"]) == {"global", "local", "logits", "joint"}
         assert one["rules"]["global"]["margin"] == pytest.approx(answers.rules["global"].margin[row], abs=1e-5)
         assert "margin" not in one["rules"]["logits"]
     assert told["skipped"] == []
@@ -80,6 +80,7 @@ def test_a_folder_as_csv(trained, album, tmp_path):
         "global class", "global confidence", "global margin",
         "local class", "local confidence", "local margin",
         "logits class", "logits confidence",
+        "joint class", "joint confidence",
     ]  # fmt: skip
     call("predict", trained.run.folder, album / "1.png", "--client", 0, "--csv", target)  # over predictions: fine
     assert len(target.read_text().splitlines()) == 2

@@ -151,10 +151,14 @@ def test_a_client_with_one_class_in_a_cohort_of_one(tmp_path, algorithm):
     assert not np.isnan(result.accuracy("logits", "clients")).any()
 
 
+# Six classes cannot be orthogonal in the plane, where the spiral's features are: FedORGP would chase a moving target.
+ROOM = {"fedorgp": {"feature_dim": 8}}
+
+
 def test_training_lowers_the_loss(tmp_path, algorithm):
     """From the second round on, when the server's word is part of the loss."""
     settings = {"partition": "iid", "rounds": 20, "dataset": {"name": "spiral", "points": 300}, "lr": 0.005}
-    experiment = spiral(algorithm=algorithm, **settings)
+    experiment = spiral(algorithm=algorithm, **settings, **ROOM.get(algorithm, {}))
     losses = [record.loss for record in run(experiment, out=tmp_path).history]
     assert losses[-1] < 0.98 * losses[1]
 

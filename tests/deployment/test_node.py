@@ -69,7 +69,7 @@ def test_an_owner_may_allow_accuracy_alone(tmp_path, site, kind):
     round = 1 if kind == "evaluate" else 2
     _, _, by_class = answered(whole, kind=kind, round=round, trained=1, **parts)
     _, _, alone = answered(told, kind=kind, round=round, trained=1, **parts)
-    rules = ("local", "logits")  # nothing was published yet
+    rules = ("local", "logits", "joint")  # nothing was published yet
     assert alone.keys() == {
         f"{part}.{name}" for part in parts["parts"] for name in ("support", *(f"correct.{rule}" for rule in rules))
     }

@@ -83,6 +83,9 @@ def test_without_validation_it_is_the_headline(tmp_path):
     assert (advice.rule, advice.by, advice.validation, advice.calibration) == ("global", "headline", None, None)
 
 
+RULES = ("global", "local", "logits", "joint")
+
+
 @pytest.fixture(scope="module")
 def result(tmp_path_factory):
     return run(spiral(rounds=3, validation=0.3), tmp_path_factory.mktemp("runs"))
@@ -93,11 +96,11 @@ def test_facts_are_those_of_the_record(result):
     facts = client.facts
     assert client.info.round == record.round
     measured = {(one.part, one.rule): one for one in facts.metrics}
-    assert set(measured) == {(part, rule) for part in ("validation", "test") for rule in ("global", "local", "logits")}
+    assert set(measured) == {(part, rule) for part in ("validation", "test") for rule in RULES}
     for (part, rule), one in measured.items():
         assert one.accuracy == pytest.approx(result.run.by_client(record, rule, part)[2], rel=1e-5)
         assert one.samples == getattr(result.run.population, part)[2].sum()
-        assert (one.log_loss is None) == (rule != "logits")
+        assert (one.log_loss is None) == (rule in ("global", "local"))
     assert facts.train == result.run.population.train[2].sum()
     assert facts.data == "spiral"
     assert f"round {record.round} of 3: it has the best validation accuracy" in facts.chosen
@@ -115,7 +118,7 @@ def test_the_recommended_rule_is_the_usual_one(result):
     answers = client.answers(x)
     np.testing.assert_array_equal(client.predict(x), answers.classes)
     np.testing.assert_array_equal(client.predict(x, client.rule), answers.classes)
-    shares = client.confidence(x)["logits"]
+    shares = client.confidence(x)[client.rule if client.rule == "joint" else "logits"]
     np.testing.assert_allclose(answers.probability, shares[np.arange(len(x)), answers.classes])
     centres = client.message["prototypes"].double().numpy()  # (K', d)
     far = np.sort(np.linalg.norm(client.features(x)[:, None] - centres, axis=2), axis=1)

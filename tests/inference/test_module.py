@@ -12,7 +12,7 @@ from protonorm.inference.module import ClientModule, Nearest
 from protonorm.models.lowering.convolutions import DenseConv2d
 from tests.support import pictures, run, spiral
 
-METHODS = ["protonorm", "fedproto", "fedtgp", "fedavg", "fednh", "lgfedavg", "fedkd", "local"]
+METHODS = ["protonorm", "fedproto", "fedtgp", "fedavg", "fednh", "lgfedavg", "fedkd", "fml", "fedmrl", "fedhp", "local"]
 
 
 def trained(folder, **settings):
@@ -33,6 +33,7 @@ def test_the_module_scores_as_the_client_does(algorithm, tmp_path):
     wanted = client.scores(x)
     assert tuple(found) == module.rules
     assert set(found) == set(wanted)
+    assert ("joint" in found) == (len(found) > 1)
     for rule, value in wanted.items():
         np.testing.assert_allclose(found[rule].numpy(), value, rtol=1e-4, atol=1e-4 * np.abs(value).max())
 
@@ -57,7 +58,8 @@ def test_parts_of_the_module(tmp_path):
     with torch.no_grad():
         np.testing.assert_allclose(module.features(torch.from_numpy(x)).numpy(), client.features(x), rtol=1e-5)
     assert list(module.scores) == ["by_global", "by_local", "by_logits"]
-    assert module.received is None
+    assert module.received is module.second is None
+    assert module.rules == ("global", "local", "logits", "joint")
     assert isinstance(module, ClientModule)
 
 

@@ -44,7 +44,7 @@ def same(found, wanted):
         np.testing.assert_allclose(found[rule], value, rtol=0, atol=1e-4 * max(1.0, finite))
 
 
-@pytest.mark.parametrize("algorithm", ["protonorm", "fednh", "fedavg"])
+@pytest.mark.parametrize("algorithm", ["protonorm", "fednh", "fedavg", "fml"])
 def test_pictures(algorithm, tmp_path):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
@@ -56,6 +56,7 @@ def test_pictures(algorithm, tmp_path):
     folder = client.save(tmp_path / "one", onnx=True)
     found, about = alone(folder, data.inputs[:7], tmp_path)
     same(found, client.scores(data.inputs[:7]))
+    assert "joint" in found
     assert json.loads(about["classes"]) == list(data.classes)
     assert about["rule"] == client.rule
     assert json.loads(about["preprocessing"])["size"] == [16, 16]

@@ -44,7 +44,7 @@ def test_the_page_of_one_run_says_all_there_is(tmp_path):
     assert found.info.key in read
     held = data(text)
     names = [line["name"] for line in held["charts"]["accuracy"][0]["lines"]]
-    assert names == ["global", "local", "logits"]
+    assert names == ["global", "local", "logits", "joint"]
     np.testing.assert_allclose(
         held["charts"]["accuracy"][0]["lines"][2]["y"],
         [100 * record.rules["logits"].pooled for record in found.rounds],
@@ -87,7 +87,7 @@ def test_a_comparison_has_a_chart_for_each_rule_and_the_mean_and_spread_over_see
     ]
     text = page(runs, tmp_path)
     charts = {chart["id"]: chart for chart in data(text)["charts"]["accuracy"]}
-    assert list(charts) == ["accuracy-global", "accuracy-local", "accuracy-logits"]
+    assert list(charts) == ["accuracy-global", "accuracy-local", "accuracy-logits", "accuracy-joint"]
     line = charts["accuracy-logits"]["lines"][1]
     both = [[100 * one.rules["logits"].pooled for one in found.rounds] for found in runs[2:]]
     np.testing.assert_allclose(line["y"], np.mean(both, 0), rtol=1e-3)

@@ -42,8 +42,8 @@ def test_a_frame_by_client_has_what_each_has_and_gains(pair):
 def test_frames_by_class_rule_and_round(pair):
     result = pair[0]
     assert list(result.frame(by="class")["class"]) == list(result.classes)
-    assert list(result.frame(by="rule")["rule"]) == ["global", "local", "logits"]
-    assert len(result.frame()) == len(result.frame(by="round")) == 2 * 3
+    assert list(result.frame(by="rule")["rule"]) == ["global", "local", "logits", "joint"]
+    assert len(result.frame()) == len(result.frame(by="round")) == 2 * 4
     with pytest.raises(ValueError, match="by='clients' is refused: expected round, client, class, rule"):
         result.frame(by="clients")
 

@@ -27,7 +27,7 @@ def test_a_run_leaves_a_complete_record(tmp_path):
     assert result.history == record.rounds
     first, last = record.rounds[0], record.rounds[-1]
     assert first.rules["global"] is not None  # the prototypes that the server has just published
-    assert set(last.rules) == {"global", "local", "logits"}
+    assert set(last.rules) == {"global", "local", "logits", "joint"}
     assert record.by_client(last, "global").shape == (6,)
     assert last.server["alignment.steps"] >= 1
     assert last.prototypes.min > 0
@@ -138,7 +138,7 @@ def test_trained_clients_predict(tmp_path):
     result = run(experiment, out=tmp_path)
     client, data = result.clients[3], result.population.dataset
     part = result.population.parts[3].test
-    for rule in ("global", "local", "logits"):
+    for rule in ("global", "local", "logits", "joint"):
         right = float((client.predict(data.inputs[part], rule) == data.labels[part]).mean())
         assert right == result.accuracy(rule, "clients")[-1, 3]
     with pytest.raises(ValueError, match="no rule 'nearest'"):
@@ -150,5 +150,5 @@ def test_history_as_arrays_and_as_a_frame(tmp_path):
     assert result.accuracy("logits").shape == (3,)
     assert result.accuracy("global", "clients").shape == (3, 6)
     frame = result.frame()
-    assert len(frame) == 9
-    assert set(frame["rule"]) == {"global", "local", "logits"}
+    assert len(frame) == 3 * 4
+    assert set(frame["rule"]) == {"global", "local", "logits", "joint"}

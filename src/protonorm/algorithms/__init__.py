@@ -18,6 +18,21 @@ ALGORITHMS: dict[str, Entry] = {
         "whole models, averaged by the server",
         {"models": "one for all", "shares": "model", "paper": "McMahan et al., AISTATS 2017"},
     ),
+    "heterofl": Entry(
+        "protonorm.algorithms.heterofl:HeteroFL",
+        "one model at several widths: each client trains the first channels, the server averages what overlaps",
+        {"models": "one at several widths", "shares": "model", "paper": "Diao et al., ICLR 2021"},
+    ),
+    "fedrolex": Entry(
+        "protonorm.algorithms.fedrolex:FedRolex",
+        "one model at several widths: the channels that narrow clients train move on in every round",
+        {"models": "one at several widths", "shares": "model", "paper": "Alam et al., NeurIPS 2022"},
+    ),
+    "fjord": Entry(
+        "protonorm.algorithms.fjord:FjORD",
+        "one model at several widths: clients train random widths up to their own, batch by batch",
+        {"models": "one at several widths", "shares": "model", "paper": "Horváth et al., NeurIPS 2021"},
+    ),
     "fednh": Entry(
         "protonorm.algorithms.fednh:FedNH",
         "feature extractors, averaged, and one direction a class, moved by the server",
@@ -33,15 +48,45 @@ ALGORITHMS: dict[str, Entry] = {
         "prototypes, trained by the server to keep a margin",
         {"models": "any", "shares": "prototypes", "paper": "Zhang et al., AAAI 2024"},
     ),
+    "fedorgp": Entry(
+        "protonorm.algorithms.fedorgp:FedORGP",
+        "prototypes, trained by the server to be orthogonal to those of other classes",
+        {"models": "any", "shares": "prototypes", "paper": "Guo et al., arXiv 2025"},
+    ),
+    "fedsa": Entry(
+        "protonorm.algorithms.fedsa:FedSA",
+        "prototypes, averaged by the server, and random anchors that hardly move",
+        {"models": "any", "shares": "prototypes", "paper": "Zhou et al., AAAI 2025"},
+    ),
+    "fedsaf": Entry(
+        "protonorm.algorithms.fedsaf:FedSAF",
+        "prototypes, averaged by the server; clients follow how these lie to each other, not where",
+        {"models": "any", "shares": "prototypes", "paper": "arXiv 2605.05959, 2026"},
+    ),
+    "fedhp": Entry(
+        "protonorm.algorithms.fedhp:FedHP",
+        "prototypes that the clients train in the place of a head, averaged by the server",
+        {"models": "any", "shares": "prototypes", "paper": "Fonio et al., ESANN 2024"},
+    ),
     "feddistill": Entry(
         "protonorm.algorithms.feddistill:FedDistill",
         "mean logits of each class, averaged by the server and taught to the clients",
         {"models": "any", "shares": "logits", "paper": "Jeong et al., NeurIPS workshop 2018"},
     ),
+    "fedmd": Entry(
+        "protonorm.algorithms.fedmd:FedMD",
+        "logits on public inputs, averaged by the server and digested by the clients",
+        {"models": "any", "shares": "logits on public inputs", "paper": "Li and Wang, NeurIPS workshop 2019"},
+    ),
     "fedgh": Entry(
         "protonorm.algorithms.fedgh:FedGH",
         "prototypes, on which the server trains one head for all",
         {"models": "any", "shares": "prototypes, head", "paper": "Yi et al., ACM MM 2023"},
+    ),
+    "fedre": Entry(
+        "protonorm.algorithms.fedre:FedRE",
+        "one random mixture of each client's prototypes, on which the server trains one head for all",
+        {"models": "any", "shares": "mixed prototypes, head", "paper": "arXiv 2511.22265, 2025"},
     ),
     "fedgen": Entry(
         "protonorm.algorithms.fedgen:FedGen",
@@ -62,6 +107,16 @@ ALGORITHMS: dict[str, Entry] = {
         "protonorm.algorithms.fedkd:FedKD",
         "a second network that travels in factors; it and the client's own teach each other",
         {"models": "any", "shares": "second network", "paper": "Wu et al., Nature Communications 2022"},
+    ),
+    "fedmrl": Entry(
+        "protonorm.algorithms.fedmrl:FedMRL",
+        "a small second network that travels; a projector joins its features with those of the client's own",
+        {"models": "any", "shares": "second network", "paper": "Yi et al., NeurIPS 2024"},
+    ),
+    "targets": Entry(
+        "protonorm.algorithms.targets:FixedTargets",
+        "nothing: features go towards directions that all know; what an exchange of prototypes has to beat",
+        {"models": "any", "shares": "nothing", "paper": "Li et al., ICCV 2023, and others"},
     ),
     "local": Entry(
         "protonorm.algorithms.local:Local",

@@ -30,7 +30,7 @@ class FedAvg(Algorithm):
     buffers: Buffers = "averaged"  # batch norm's statistics; "local" as in PFLlib
 
     heterogeneous: ClassVar[bool] = False
-    rules: ClassVar[tuple[str, ...]] = ("received", "logits")
+    rules: ClassVar[tuple[str, ...]] = ("received", "logits", "joint")
     headline: ClassVar[str] = "received"
 
     def schema(self, task: Task) -> Schema:

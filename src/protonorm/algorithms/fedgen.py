@@ -36,7 +36,7 @@ class FedGen(Algorithm):
     server_steps: Count = 100  # steps of the generator in a round, a batch each
     server_lr: Positive = 0.005  # of its Adam
 
-    rules: ClassVar[tuple[str, ...]] = ("received", "logits")
+    rules: ClassVar[tuple[str, ...]] = ("received", "logits", "joint")
     headline: ClassVar[str] = "received"
 
     def schema(self, task: Task) -> Schema:

@@ -33,7 +33,7 @@ class FedGH(Algorithm):
 
     server_epochs: Count = 1  # passes over what the clients sent
 
-    rules: ClassVar[tuple[str, ...]] = ("received", "logits")
+    rules: ClassVar[tuple[str, ...]] = ("received", "logits", "joint")
     headline: ClassVar[str] = "received"
 
     def schema(self, task: Task) -> Schema:

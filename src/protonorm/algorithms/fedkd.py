@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from protonorm.core import Algorithm, Client, Field, Schema, Server, Slot, Step, Task, slots_like
+from protonorm.core import Algorithm, Client, Field, Schema, Server, Slot, SplitModel, Step, Task, slots_like
 from protonorm.core.settings import dataclass
 from protonorm.core.training import Loss
 from protonorm.core.types import STRICT, Fraction, Positive
@@ -38,6 +38,7 @@ class FedKD(Algorithm):
     clip: Positive = 10.0  # bound of the gradient norm of each network and of the projection
 
     auxiliary: ClassVar[bool] = True
+    rules: ClassVar[tuple[str, ...]] = ("logits", "shared", "joint")
     depends_on_rounds: ClassVar[bool] = True  # the energy rises from the first round to the last
 
     def schema(self, task: Task) -> Schema:
@@ -63,8 +64,7 @@ class FedKD(Algorithm):
         """Train mentor, student and projection on the sum of the losses, then compress the student."""
         model, student, projection = client.load(state), client.auxiliary, _projection(client)
         assert student is not None
-        received = decompress(message, floats(prefixed("student", student.state_dict())))
-        restore("student", student, state | received)
+        received = _unpack(student, state, message)
         restore("projection", projection, state)
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
@@ -87,6 +87,17 @@ class FedKD(Algorithm):
         if self.compressed == "updates":
             mean = {name: state[name] + change for name, change in mean.items()}
         return self._publish(mean, server)
+
+    def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
+        """Score by the own model, and by the average student where that network is at hand."""
+        own = {"logits": client.model(x)}
+        return own if client.auxiliary is None else own | {"shared": self.second(client, state, message)(x)}
+
+    def second(self, client: Client, state: Tensors, message: Tensors) -> SplitModel:
+        """Load the average student, to predict with."""
+        assert client.auxiliary is not None
+        _unpack(client.auxiliary, state, message)
+        return client.auxiliary.eval()
 
     def losses(
         self, z: Tensor, z_s: Tensor, o: Tensor, o_s: Tensor, y: Tensor, entropy: Loss = cross_entropy
@@ -112,6 +123,13 @@ class FedKD(Algorithm):
         energy = self.energy(server.round, server.rounds)
         said = compress(student, energy) if self.compressed == "weights" else student
         return Step(student, said, {"energy": energy, "ratio": numbers(said) / numbers(student)})
+
+
+def _unpack(student: SplitModel, state: Tensors, message: Tensors) -> Tensors:
+    """Put what the server said, and what never travels, into the student; return its floating tensors."""
+    received = decompress(message, floats(prefixed("student", student.state_dict())))
+    restore("student", student, state | received)
+    return received
 
 
 def _projection(client: Client) -> nn.Linear:

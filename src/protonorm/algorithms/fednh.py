@@ -46,7 +46,7 @@ class FedNH(Algorithm):
     buffers: Buffers = "averaged"  # batch norm's statistics
 
     heterogeneous: ClassVar[bool] = False
-    rules: ClassVar[tuple[str, ...]] = ("received", "logits")
+    rules: ClassVar[tuple[str, ...]] = ("received", "logits", "joint")
     headline: ClassVar[str] = "received"
 
     def adapted(self, dataset: str, networks: Sequence[str]) -> Self:

@@ -39,7 +39,7 @@ class FedProto(Algorithm):
     measured: Literal["after", "during"] = "after"  # prototypes of the trained model, or running means of its training
     weighting: Literal["clients", "samples"] = "clients"  # Eq. 7, or by n_ij as Eq. 3 means
 
-    rules: ClassVar[tuple[str, ...]] = ("global", "local", "logits")
+    rules: ClassVar[tuple[str, ...]] = ("global", "local", "logits", "joint")
     headline: ClassVar[str] = "global"
 
     def schema(self, task: Task) -> Schema:

@@ -15,20 +15,17 @@ from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, one_hot
+from torch import Tensor
 
 from protonorm.algorithms.parts.messages import class_vectors, make_schema
 from protonorm.algorithms.parts.prototypes import class_means, prototype_scores, stack_prototypes, targets
-from protonorm.algorithms.parts.server_training import descend, shuffled
+from protonorm.algorithms.parts.server_training import descend, prototype_generator, shuffled
 from protonorm.core import Algorithm, Client, Schema, Server, Step, Task, optional
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count, NonNegative, Positive
 from protonorm.geometry import prototypes as geometry
-from protonorm.geometry.losses import prototype_loss
+from protonorm.geometry.losses import margin_loss, prototype_loss
 from protonorm.tensors import Tensors, restore, snapshot
-
-NARROWEST = 64  # of fewer ReLU, all may be silent for several classes, whose prototypes then coincide for ever
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -42,7 +39,7 @@ class FedTGP(Algorithm):
     hidden: Count | None = None  # units of the generator's hidden layer; None is d, as published, but 64 at least
     measured: Literal["after", "before"] = "after"  # "before" training repeats the authors' stale prototypes
 
-    rules: ClassVar[tuple[str, ...]] = ("global", "local", "logits")
+    rules: ClassVar[tuple[str, ...]] = ("global", "local", "logits", "joint")
     headline: ClassVar[str] = "global"
 
     def schema(self, task: Task) -> Schema:
@@ -51,7 +48,7 @@ class FedTGP(Algorithm):
 
     def init_server(self, server: Server) -> Step:
         """Draw the generator; send nothing before it is trained."""
-        return Step(snapshot("generator", self._generator(server)), {})
+        return Step(snapshot("generator", prototype_generator(server, self.hidden)), {})
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train with CE + λR towards γ·ĉ_j, as FedProto does, then measure the local prototypes."""
@@ -72,7 +69,7 @@ class FedTGP(Algorithm):
         """Train the generator to be near the prototypes of its class and far from others; send its prototypes."""
         vectors, labels = stack_prototypes(replies, server)  # (N, d), (N,)
         margin = adaptive_margin(vectors, labels, server.num_classes, self.tau)
-        generator, classes = self._generator(server), torch.arange(server.num_classes)
+        generator, classes = prototype_generator(server, self.hidden), torch.arange(server.num_classes)
         restore("generator", generator, state)
 
         def loss(points: Tensor, y: Tensor) -> Tensor:
@@ -83,13 +80,6 @@ class FedTGP(Algorithm):
         said = {"classes": classes, "prototypes": generator(classes).detach()}
         return Step(snapshot("generator", generator), said, {"generator.loss": mean, "generator.margin": margin})
 
-    def _generator(self, server: Server) -> nn.Sequential:
-        """Build what turns class numbers into prototypes, j -> ĉ_j."""
-        width = server.feature_dim
-        hidden = self.hidden or max(width, NARROWEST)
-        into, out = nn.Linear(width, hidden), nn.Linear(hidden, width)
-        return nn.Sequential(nn.Embedding(server.num_classes, width), into, nn.ReLU(), out)
-
     scores = prototype_scores
 
 
@@ -97,12 +87,3 @@ def adaptive_margin(vectors: Tensor, labels: Tensor, num_classes: int, tau: floa
     """Find δ, the largest distance of a class mean to its nearest neighbour, but τ at most; τ with less than two."""
     classes, means = geometry.class_means(vectors, labels, num_classes)
     return min(float(geometry.margins(means).max()), tau) if len(classes) > 1 else tau
-
-
-def margin_loss(points: Tensor, labels: Tensor, prototypes: Tensor, margin: float) -> Tensor:
-    """Average −log of exp(−d_y − δ) over itself plus Σ_{j≠y} exp(−d_j), d_j = ‖c − ĉ_j‖: points (B, d), labels (B,).
-
-    Distances come from differences, not from the expanded square: it loses small ones, and their gradients with them.
-    """
-    apart = torch.cdist(points, prototypes, compute_mode="donot_use_mm_for_euclid_dist")  # (B, K)
-    return cross_entropy(-(apart + margin * one_hot(labels, len(prototypes))), labels)

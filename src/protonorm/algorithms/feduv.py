@@ -38,7 +38,7 @@ class FedUV(Algorithm):
     buffers: Buffers = "averaged"  # batch norm's statistics
 
     heterogeneous: ClassVar[bool] = False
-    rules: ClassVar[tuple[str, ...]] = ("received", "logits")
+    rules: ClassVar[tuple[str, ...]] = ("received", "logits", "joint")
     headline: ClassVar[str] = "received"
 
     def schema(self, task: Task) -> Schema:

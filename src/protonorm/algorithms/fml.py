@@ -17,7 +17,7 @@ from annotated_types import Ge, Le
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from protonorm.core import Algorithm, Client, Schema, Server, Step, Task, slots_like
+from protonorm.core import Algorithm, Client, Schema, Server, SplitModel, Step, Task, slots_like
 from protonorm.core.settings import dataclass
 from protonorm.core.training import Loss
 from protonorm.core.types import STRICT, Positive
@@ -36,6 +36,7 @@ class FML(Algorithm):
     clip: Positive = 10.0  # bound of each network's gradient norm
 
     auxiliary: ClassVar[bool] = True
+    rules: ClassVar[tuple[str, ...]] = ("logits", "shared", "joint")
 
     def schema(self, task: Task) -> Schema:
         """Both sides send the meme."""
@@ -71,6 +72,17 @@ class FML(Algorithm):
         """Average the memes, all alike."""
         meme = weighted_mean((1.0, reply) for reply in replies)
         return Step(meme, meme)
+
+    def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
+        """Score by the own model, and by the average meme where that network is at hand."""
+        own = {"logits": client.model(x)}
+        return own if client.auxiliary is None else own | {"shared": self.second(client, state, message)(x)}
+
+    def second(self, client: Client, state: Tensors, message: Tensors) -> SplitModel:
+        """Load the average meme, to predict with."""
+        assert client.auxiliary is not None
+        restore("meme", client.auxiliary, state | message)
+        return client.auxiliary.eval()
 
     def losses(self, o: Tensor, o_g: Tensor, y: Tensor, ce: Loss = cross_entropy) -> tuple[Tensor, Tensor]:
         """Give α CE + (1 − α) KL(p_g‖p) of the own logits, β CE + (1 − β) KL(p‖p_g) of the meme's, both (B, K)."""

@@ -30,7 +30,7 @@ class LGFedAvg(Algorithm):
 
     weighting: Literal["samples", "clients"] = "samples"  # by n_i, or all alike as in the authors' code
 
-    rules: ClassVar[tuple[str, ...]] = ("received", "logits")
+    rules: ClassVar[tuple[str, ...]] = ("received", "logits", "joint")
     headline: ClassVar[str] = "received"
 
     def schema(self, task: Task) -> Schema:

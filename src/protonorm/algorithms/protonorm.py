@@ -2,7 +2,7 @@
 
 Lee et al., "Heterogeneous Federated Learning with Prototype Alignment and Upscaling", ICCV 2025.
 
-server remembers: classes (K',), prototypes (K', d) of the classes seen so far, unit vectors
+server remembers: classes (K',), prototypes (K', d) of the classes seen so far, unit vectors; gamma () if it is measured
 server says:      the same
 client remembers: model.*, classes (K_i,), prototypes (K_i, d)
 client says:      classes (K_i,), prototypes (K_i, d)
@@ -15,12 +15,13 @@ from dataclasses import replace
 from typing import ClassVar, Literal, Self
 
 import torch
+from pydantic import model_validator
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from protonorm.algorithms.parts.messages import class_vectors, make_schema
 from protonorm.algorithms.parts.prototypes import average_prototypes, class_means, prototype_scores, targets
-from protonorm.core import Algorithm, Client, Schema, Server, Step, Task, optional
+from protonorm.core import Algorithm, Client, Field, Schema, Server, Step, Task, optional
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative, Positive
 from protonorm.geometry.alignment import align
@@ -38,6 +39,16 @@ GAMMA = {
     "fashion": 300.0,
 }
 GAMMA_ELSEWHERE = 100.0
+AUTO = "auto"
+SHORTEST = 1e-3  # prototypes are taken to be this long at least
+UNMEASURED = {
+    "lam=0": "nothing is pulled",
+    "upscaling=false": "γ is not used",
+    "distance=classes": "the pull of that distance does not depend on γ",
+    "alignment=none": "prototypes are not of unit length",
+    "initial=random": "features are pulled before they have been measured",
+}
+PULL = 10.0  # weight of cos(z, ĉ) in the loss that a measured γ gives; docs/algorithms/protonorm.md says why
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -45,7 +56,8 @@ class ProtoNorm(Algorithm):
     """Train towards well separated prototypes."""
 
     lam: NonNegative = 1.0  # λ, Eq. 4; the authors' code has 10
-    gamma: Positive | None = None  # γ, Eq. 15; None takes the paper's value for the data set
+    gamma: Positive | Literal["auto"] | None = None  # γ, Eq. 15; None takes the paper's value for the data set, auto
+    # measures it once, by how long the prototypes of the first round are
     upscaling: bool = True  # PU; off is γ = 1
     alignment: Literal["paper", "exact", "descent", "auto", "normalise", "none"] = "paper"  # PA: the solver
     # PA: Algorithm 1 or a better solver; "normalise" only brings prototypes to unit length, "none" leaves the average
@@ -55,8 +67,22 @@ class ProtoNorm(Algorithm):
     measured: Literal["after", "before"] = "after"  # "before" training repeats the authors' stale prototypes
     initial: Literal["none", "random"] = "none"  # prototypes before round 1
 
-    rules: ClassVar[tuple[str, ...]] = ("global", "local", "logits")
+    rules: ClassVar[tuple[str, ...]] = ("global", "local", "logits", "joint")
     headline: ClassVar[str] = "global"
+
+    @model_validator(mode="after")
+    def _refuse_what_cannot_be_measured(self) -> Self:
+        used = {
+            "lam=0": self.lam > 0,
+            "upscaling=false": self.upscaling,
+            "distance=classes": self.distance == "samples",
+            "alignment=none": self.alignment != "none",
+            "initial=random": self.initial == "none",
+        }
+        for setting, fits in used.items():
+            if self.gamma == AUTO and not fits:
+                raise ValueError(f"gamma=auto is refused with {setting}: {UNMEASURED[setting]}; give a number.")
+        return self
 
     def adapted(self, dataset: str, networks: Sequence[str]) -> Self:
         """Take the γ of the data set where none is given."""
@@ -64,7 +90,8 @@ class ProtoNorm(Algorithm):
 
     def schema(self, task: Task) -> Schema:
         """Both sides send prototypes; the server from round 1 on, or of all classes from the beginning."""
-        down = optional(class_vectors("K'")) if self.initial == "none" else (class_vectors("K"),)
+        scale = {"gamma": Field(())} if self.gamma == AUTO else {}
+        down = optional(class_vectors("K'") | scale) if self.initial == "none" else (class_vectors("K"),)
         return make_schema(task, up=((class_vectors("K_i"),),), down=(down,))
 
     def init_server(self, server: Server) -> Step:
@@ -78,7 +105,7 @@ class ProtoNorm(Algorithm):
         """Train with CE + λR towards γ·ĉ_j (Eqs. 4, 15), then measure the local prototypes (Eq. 2)."""
         model = client.load(state)
         prototypes, known = targets(message, client)  # (K, d), (K,)
-        upscaled = self._upscaling_factor() * prototypes if self.upscaling else prototypes
+        upscaled = self._upscaling_factor(message) * prototypes if self.upscaling else prototypes
         regulariser = prototype_loss if self.distance == "samples" else class_euclidean
         before = class_means(client, model) if self.measured == "before" else None
 
@@ -92,7 +119,22 @@ class ProtoNorm(Algorithm):
 
     def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
         """Average per class (Eq. 7), then align (Algorithm 1)."""
-        return self._publish(average_prototypes(state, replies, server), server)
+        norms = Norms()
+        prototypes = average_prototypes(state, norms.heard(replies) if self.gamma == AUTO else replies, server)
+        step = self._publish(prototypes, server)
+        if self.gamma != AUTO:
+            return step
+        if "gamma" not in state and not norms.count:
+            return Step({}, {})  # nobody has told yet how long prototypes are
+        gamma = (
+            state["gamma"] if "gamma" in state else torch.tensor(self.measured_gamma(norms.mean(), server.feature_dim))
+        )
+        known = {"gamma": gamma}
+        return Step(step.state | known, step.message | known, {**step.metrics, "gamma": float(gamma)}, step.figures)
+
+    def measured_gamma(self, length: float, width: int) -> float:
+        """Give the γ with which cos(z, ĉ) weighs 2λγ‖z‖/d = 10 in the loss, for features z that are so long."""
+        return PULL * width / (2 * self.lam * max(length, SHORTEST))
 
     def _publish(self, prototypes: Tensors, server: Server) -> Step:
         vectors = prototypes["prototypes"]  # (K', d)
@@ -107,12 +149,32 @@ class ProtoNorm(Algorithm):
         traced = {} if aligned.distances is None else {"alignment.distances": aligned.distances}
         return Step(said, said, metrics, traced)
 
-    def _upscaling_factor(self) -> float:
-        """Give γ, which must be known by now."""
-        if self.gamma is None:
+    def _upscaling_factor(self, message: Tensors) -> float:
+        """Give γ, which must be known by now; one that is measured comes with the prototypes."""
+        if self.gamma == AUTO:
+            return float(message["gamma"]) if "gamma" in message else 1.0  # nothing is pulled yet
+        if not isinstance(self.gamma, float):
             raise ValueError(
                 "ProtoNorm has no gamma: give one, or let adapted(dataset, networks) take the paper's for the data set."
             )
         return self.gamma
 
     scores = prototype_scores
+
+
+class Norms:
+    """How long the prototypes are that the server hears, all alike."""
+
+    def __init__(self) -> None:
+        self.total, self.count = 0.0, 0
+
+    def heard(self, replies: Iterator[Tensors]) -> Iterator[Tensors]:
+        """Pass replies on, and add up the lengths of their prototypes."""
+        for reply in replies:
+            self.total += float(reply["prototypes"].double().norm(dim=1).sum())
+            self.count += len(reply["prototypes"])
+            yield reply
+
+    def mean(self) -> float:
+        """Give the mean length."""
+        return self.total / self.count

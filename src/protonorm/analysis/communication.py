@@ -21,6 +21,7 @@ from protonorm.core.randomness import seeded
 from protonorm.core.schema import Size, Slot
 from protonorm.core.task import InputSpec, Task
 from protonorm.models.choose import Recipe
+from protonorm.models.widths import widest
 from protonorm.runs.reader import Run
 from protonorm.runs.schema import Traffic
 
@@ -66,8 +67,9 @@ def task_of(run: Run) -> Task:
     if "source" in settings.algorithm.settings:
         raise ValueError(f"The method of {info.key} is the user's own, {settings.algorithm.name}: no record holds it.")
     algorithm = build("algorithm", settings.algorithm.model_dump())
-    first = _recipe(run, info.networks[0])
-    second = _recipe(run, (settings.model_extra or {}).get("auxiliary")) if algorithm.auxiliary else None
+    first = _recipe(run, widest(info.networks), settings.feature_dim)
+    width = algorithm.auxiliary_dim(settings.feature_dim)
+    second = _recipe(run, (settings.model_extra or {}).get("auxiliary"), width) if algorithm.auxiliary else None
     with seeded(settings.seed, 0, 0, "template"):
         head = first().head
     return Task(
@@ -82,11 +84,11 @@ def task_of(run: Run) -> Task:
     )
 
 
-def _recipe(run: Run, network: Any) -> Recipe:
+def _recipe(run: Run, network: Any, width: int) -> Recipe:
     if not isinstance(network, str):
         raise ValueError(f"A network of {run.info.key} is the user's own, {network['name']}: no record holds it.")
     info = run.info
-    return Recipe(network, info.input.network_shape, info.experiment.feature_dim, len(info.classes))
+    return Recipe(network, info.input.network_shape, width, len(info.classes))
 
 
 def _written(slots: Iterable[Slot]) -> str:

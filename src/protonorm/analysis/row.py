@@ -37,6 +37,9 @@ RULES = {  # what the prediction rules mean
     "local": "nearest local prototype",
     "logits": "the model's own logits",
     "received": "logits of the model as received",
+    "shared": "logits of the second network, as received",
+    "coarse": "logits of the second network's head on the first joint features",
+    "joint": "sum of all rules' log-probabilities, at temperatures fitted on the validation part (1 without one)",
 }
 
 MAJORITY = "-"  # in place of a rule, in the rows that tell of the majority class

@@ -83,7 +83,7 @@ class Experiment(BaseModel):
     partition: Any = Field("dirichlet", description="how the samples are assigned to the clients")
     models: Any = Field(None, description="a family, or networks: client i takes number i mod n")
     auxiliary: Any = Field(
-        None, description="the second network of FML and FedKD; the first of the models if not given"
+        None, description="the second network of FML, FedKD and FedMRL; the first of the models if not given"
     )
     # epochs, batch_size and lr are one value for all, or a list: client i takes number i mod n
     feature_dim: Width | None = Field(None, description="d, the width of the decision layer; the family's if not given")

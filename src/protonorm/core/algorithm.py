@@ -36,15 +36,34 @@ class Algorithm(ABC):
     """
 
     heterogeneous: ClassVar[bool] = True  # whether clients may have different networks
+    widths: ClassVar[bool] = False  # whether clients may have one network at different widths
     auxiliary: ClassVar[bool] = False  # whether clients share a second network beside their own
-    rules: ClassVar[tuple[str, ...]] = ("logits",)  # prediction rules it reports
-    headline: ClassVar[str] = "logits"  # the rule of its single number
-    depends_on_rounds: ClassVar[bool] = False  # whether what it does in a round depends on how many there will be
+
+    # What follows is a class variable of most methods, and depends on the settings of a few.
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Name the prediction rules that it reports; `joint` adds up all others, and `scores` does not give it."""
+        return ("logits",)
+
+    @property
+    def headline(self) -> str:
+        """Name the rule of its single number."""
+        return "logits"
+
+    @property
+    def depends_on_rounds(self) -> bool:
+        """Tell whether what it does in a round depends on how many there will be."""
+        return False
 
     @property
     def needs_shared_network(self) -> bool:
         """Tell whether all clients need the same network."""
         return not self.heterogeneous
+
+    def auxiliary_dim(self, feature_dim: int) -> int:
+        """Give the width of the second network's features, given d."""
+        return feature_dim
 
     def adapted(self, dataset: str, networks: Sequence[str]) -> Self:
         """Fill in defaults that depend on the data set or the networks, both given by name."""

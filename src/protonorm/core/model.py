@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -17,6 +18,8 @@ class SplitModel(nn.Module):
         super().__init__()
         self.features = features  # f_i: x -> (B, d)
         self.head = head  # g_i: (B, d) -> (B, K)
+        self.width = 1.0  # r, the share of the channels that its kind has at most
+        self.at_width: Callable[[float], SplitModel] | None = None  # makes one at another width, if there are any
 
     def forward(self, x: Tensor) -> Tensor:
         """Map a batch to its logits (B, K)."""

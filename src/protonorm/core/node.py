@@ -79,10 +79,17 @@ class Client:
                 if len(positions) == self.batch_size or size < self.batch_size:
                     yield self.train.batch(positions, self.device, change)
 
-    def fit(self, loss: Loss, *modules: nn.Module, clip: float | None = None) -> float:
+    def fit(
+        self,
+        loss: Loss,
+        *modules: nn.Module,
+        clip: float | None = None,
+        second: torch.optim.Optimizer | None = None,
+    ) -> float:
         """Train the modules on the loss of each batch with a new optimiser; return the mean loss.
 
         `clip` bounds the gradient norm of each module; after that the client's own bounds that of all together.
+        A `second` optimiser, which has parameters of its own, takes its step after each of the first.
         """
         groups = [[weight for weight in module.parameters() if weight.requires_grad] for module in modules]
         weights = [weight for group in groups for weight in group]
@@ -92,6 +99,8 @@ class Client:
         total, count = torch.zeros((), device=self.device), 0
         for x, y in self.batches():
             optimiser.zero_grad()
+            if second is not None:
+                second.zero_grad()
             with self.autocast():
                 value = loss(x, y)
             value.backward()
@@ -101,6 +110,8 @@ class Client:
             if self.clip is not None:
                 nn.utils.clip_grad_norm_(weights, self.clip)
             optimiser.step()
+            if second is not None:
+                second.step()
             total += value.detach()
             count += 1
         mean = float(total) / count  # the first wait for the device

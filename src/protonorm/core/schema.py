@@ -36,11 +36,13 @@ class Field(NamedTuple):
     below: Size | None = None  # integers are smaller than this
     distinct: bool = False  # no integer occurs twice
     some: bool = False  # not all integers are zero
+    up_to: bool = False  # axes may be shorter than the shape says
 
     def describe(self) -> dict[str, Any]:
         """Describe it in plain data."""
         plain: dict[str, Any] = {"type": str(self.dtype).removeprefix("torch."), "shape": list(self.shape)}
         rest = {"least": self.least, "below": self.below, "distinct": self.distinct or None, "some": self.some or None}
+        rest |= {"up_to": self.up_to or None}
         return plain | {name: value for name, value in rest.items() if value is not None}
 
 
@@ -95,7 +97,8 @@ class Schema:
             raise ValueError(f"{where} as {value.dtype} of shape {shape}; expected {wanted.dtype} of {_text(wanted)}.")
         for found, size in zip(shape, wanted.shape, strict=True):
             known = values.setdefault(size, found) if isinstance(size, str) else size
-            if found != known or found > self.bounds.get(str(size), found):
+            fits = 0 < found <= known if wanted.up_to else found == known
+            if not fits or found > self.bounds.get(str(size), found):
                 limit = f" with {size} at most {self.bounds[str(size)]}" if str(size) in self.bounds else ""
                 raise ValueError(f"{where} of shape {shape}; expected {_text(wanted)}{limit}.")
         if not value.numel():
@@ -139,4 +142,4 @@ def _chosen(slot: Slot, message: Tensors, owner: str) -> Form:
 
 def _text(wanted: Field) -> str:
     inside = ", ".join(map(str, wanted.shape)) + ("," if len(wanted.shape) == 1 else "")
-    return f"({inside})"
+    return f"({inside}) at most" if wanted.up_to else f"({inside})"

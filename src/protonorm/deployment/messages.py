@@ -128,7 +128,7 @@ def largest_message(schema: Schema, slots: tuple[Slot, ...]) -> int:
 def largest_counts(task: Task, parts: int = 2) -> int:
     """Bound the bytes of a client's counts: whole numbers by class and rule, and those of its probabilities."""
     rules = len(task.algorithm.rules) + 1
-    of_rule = 2 * 8 * task.num_classes + 8 + 3 * BINS * 8 + 4 * PER_TENSOR
+    of_rule = 2 * 8 * task.num_classes + 2 * 8 + 3 * BINS * 8 + 5 * PER_TENSOR
     return parts * (8 * task.num_classes + 8 + 2 * PER_TENSOR + rules * of_rule)
 
 

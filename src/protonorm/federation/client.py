@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -16,13 +16,17 @@ from protonorm.core.randomness import seeded
 from protonorm.core.returned import checked_state, checked_step
 from protonorm.core.samples import Samples
 from protonorm.core.task import Counts, Order, Reply, Task
+from protonorm.federation.experts import JOINT, Sharpness, fit_experts, joint_scores
 from protonorm.geometry.prototypes import vectors_by_class
 from protonorm.tensors import Tensors, prefixed
 
-ANSWERS = ("correct", "predicted", "surprise", "bins")  # what is counted for each rule
-PROBABLE = ("logits", "received")  # rules whose scores are made to be probabilities
+PROBABLE = ("logits", "received", "shared", "coarse", JOINT)  # rules whose scores are made to be probabilities
+ANSWERS = ("correct", "predicted", "surprise", "bins", "sharpness")  # what may be counted under a rule
+VALIDATION = "validation"
 BINS = 15  # of confidence, for the calibration error
 LEAST_LOG = math.log(1e-12)  # a probability below is counted as this
+
+Batch = tuple[dict[str, Tensor], Tensor]  # scores (B, K) by rule, labels (B,)
 
 
 def first_state(task: Task, site: Site) -> Tensors:
@@ -47,19 +51,25 @@ def evaluate_step(
 ) -> Counts:
     """Let a client count its right answers over parts of its samples, with the server's newest message.
 
-    Where model parts are shared, the model is measured as trained (`logits`) and as received (`received`). The counts
-    of a part have its name before theirs.
+    Where model parts are shared, the model is measured as trained (`logits`) and as received (`received`); where there
+    are several rules, also by all of them (`joint`), fitted on the validation part. The counts of a part have its name
+    before theirs.
     """
     algorithm, client = task.algorithm, site.client(order.round)
     found: Tensors = {}
-    with seeded(task.seed, order.round, order.id, "evaluate"):
+    sharpness: Sharpness = {}
+    with seeded(task.seed, order.round, order.id, "evaluate"), torch.no_grad():
         received = algorithm.receive(client, state, message)
-        for part in parts:
+        for part in sorted(parts, key=lambda one: one != VALIDATION):  # it says how the others are answered
             samples = client.part(part)
-            counts = count_answers(algorithm, client, samples, state, message)
-            if received is not None:
-                arrived = count_answers(algorithm, client, samples, received, message)
-                counts |= {f"{one}.received": arrived[f"{one}.logits"] for one in ANSWERS if f"{one}.logits" in arrived}
+            batches: Iterable[Batch] = score_samples(algorithm, client, samples, state, message, received)
+            if JOINT in algorithm.rules and part == VALIDATION:
+                batches, sharpness = _fitted(algorithm, batches)
+            elif JOINT in algorithm.rules:
+                batches = _joined(algorithm, batches, sharpness)
+            counts = _count(batches, client)
+            if part == VALIDATION:
+                counts |= {f"sharpness.{rule}": torch.tensor(x, dtype=torch.float64) for rule, x in sharpness.items()}
             counts["unseen"] = torch.tensor(count_unseen(client, samples, state))
             found |= prefixed(part, counts)
     return Counts(order.id, found)
@@ -73,13 +83,53 @@ def count_answers(algorithm: Algorithm, client: Client, samples: Samples, state:
     surprise.<rule> (), the sum of −log p of the true class, and bins.<rule> (3, 15): samples, their confidence and
     their right answers, by confidence.
     """
+    return _count(score_samples(algorithm, client, samples, state, message, None), client)
+
+
+def score_samples(
+    algorithm: Algorithm, client: Client, samples: Samples, state: Tensors, message: Tensors, received: Tensors | None
+) -> Iterator[Batch]:
+    """Score samples, batch by batch: (B, K) by rule, and their labels (B,)."""
     client.load(state).eval()
-    device, classes = client.device, client.num_classes
-    counts: Tensors = {"support": torch.zeros(classes, dtype=torch.int64, device=device)}
-    for x, y in samples.sweep(device=device):
+    for x, y in samples.sweep(device=client.device):
         with client.autocast():
-            scores = algorithm.scores(client, state, message, x)
-        counts["support"].index_add_(0, y, torch.ones_like(y))
+            scores = dict(algorithm.scores(client, state, message, x))
+        if received is not None:
+            client.load(received).eval()
+            with client.autocast():
+                arrived = algorithm.scores(client, received, message, x)
+            scores |= {"received": arrived["logits"]} if "logits" in arrived else {}
+            client.load(state).eval()
+        yield scores, y
+
+
+def experts_of(algorithm: Algorithm, scores: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Choose the scores of the rules that `joint` adds up: all that the method reports, as far as they exist yet."""
+    return {rule: scores[rule] for rule in algorithm.rules if rule in scores and rule != JOINT}
+
+
+def _fitted(algorithm: Algorithm, batches: Iterable[Batch]) -> tuple[list[Batch], Sharpness]:
+    """Fit `joint` to scores of validation samples; they come back as one batch that has it, and how sharp rules are."""
+    held = [({rule: one.cpu() for rule, one in scores.items()}, y.cpu()) for scores, y in batches]
+    if not held:
+        return [], {}
+    scores = {rule: torch.cat([one[rule] for one, _ in held]) for rule in held[0][0]}  # (n, K)
+    y = torch.cat([labels for _, labels in held])
+    sharpness, crossed = fit_experts(experts_of(algorithm, scores), y)
+    return [(scores | {JOINT: crossed}, y)], sharpness
+
+
+def _joined(algorithm: Algorithm, batches: Iterable[Batch], sharpness: Sharpness) -> Iterator[Batch]:
+    """Add the scores of `joint` to batches."""
+    for scores, y in batches:
+        yield scores | {JOINT: joint_scores(experts_of(algorithm, scores), sharpness)}, y
+
+
+def _count(batches: Iterable[Batch], client: Client) -> Tensors:
+    classes = client.num_classes
+    counts: Tensors = {"support": torch.zeros(classes, dtype=torch.int64)}
+    for scores, y in batches:
+        counts["support"] = counts["support"].to(y.device).index_add(0, y, torch.ones_like(y))
         for rule, score in scores.items():
             answers = score.argmax(1)
             right = (answers == y).long()

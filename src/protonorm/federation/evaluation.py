@@ -70,6 +70,7 @@ class Tally:
             return
         whole, fractions = (torch.int64, (self._num_classes,)), torch.float64
         kinds = {"correct": whole, "predicted": whole, "surprise": (fractions, ()), "bins": (fractions, (3, BINS))}
+        kinds["sharpness"] = (fractions, ())
         wanted = {"support": whole, "unseen": (torch.int64, ())}
         wanted |= {name: kinds[kind] for name in held if (kind := name.partition(".")[0]) in kinds}
         for name, (dtype, shape) in wanted.items():
@@ -134,11 +135,13 @@ class RuleTally:
         self._surprise: list[float] = [0.0] * len(before)
         self._by_class = np.zeros((2, num_classes), np.int64)  # right answers, predictions
         self._bins: list[Numbers | None] = [None] * len(before)
+        self._sharpness: list[float] = [math.nan] * len(before)
 
     def add(self, found: Mapping[str, NDArray[Any]]) -> None:
         """Take in one client's counts; totals alone say nothing of classes and probabilities."""
         self._surprise.append(float(found.get(f"surprise.{self._rule}", 0.0)))
         self._bins.append(found.get(f"bins.{self._rule}"))  # a client without samples has none
+        self._sharpness.append(float(found.get(f"sharpness.{self._rule}", math.nan)))
         if not found["support"].ndim:
             self._correct.append(int(found.get(f"correct.{self._rule}", 0)))
             self._balanced.append(math.nan)
@@ -179,6 +182,8 @@ class RuleTally:
             error = [math.nan if bins is None else _or_nan(calibration_error(bins)) for _, bins in pairs]
             found[f"log_loss.clients.{self._rule}"] = np.array(loss, np.float32)
             found[f"calibration.clients.{self._rule}"] = np.array(error, np.float32)
+        if not np.isnan(sharpness := np.array(self._sharpness, np.float32)[order]).all():
+            found[f"sharpness.clients.{self._rule}"] = sharpness
         return found
 
 

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from protonorm.geometry.alignment import align
 from protonorm.geometry.points import to_float64, unit
 
 
@@ -39,3 +40,9 @@ def smoothed(directions: Tensor, sums: Tensor, rho: float) -> Tensor:
     moved = rho * to_float64(directions) + (1 - rho) * towards
     stays = (towards == 0).all(dim=1) | (moved == 0).all(dim=1)
     return torch.where(stays.unsqueeze(1), directions, unit(moved).to(directions))
+
+
+def equally_spread(num_classes: int, feature_dim: int, seed: int) -> Tensor:
+    """Spread unit vectors (K, d) out from a random start: the vertices of a simplex if K ≤ d + 1."""
+    start = torch.randn(num_classes, feature_dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return align(start).prototypes.float()

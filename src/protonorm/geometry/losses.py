@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import log_softmax
+from torch.nn.functional import cross_entropy, log_softmax, normalize
 
 Reduction = Literal["mean", "batchmean"]  # divide by B·K, as PyTorch's "mean" does, or by B, which is the mean KL
 
@@ -38,3 +38,29 @@ def divergence(teacher: Tensor, logits: Tensor, reduction: Reduction) -> Tensor:
     log_q, log_p = log_softmax(teacher, dim=1), log_softmax(logits, dim=1)
     total = (log_q.exp() * (log_q - log_p)).sum()
     return total / (logits.numel() if reduction == "mean" else len(logits))
+
+
+def cosines(z: Tensor, directions: Tensor) -> Tensor:
+    """Give cos(z_b, t_k), (B, K), of features z (B, d) and directions t (K, d) of any length; 0 with a zero vector."""
+    return normalize(z) @ normalize(directions).T
+
+
+def batch_alignment_loss(z: Tensor, y: Tensor, directions: Tensor) -> Tensor:
+    """Average over all K classes, and over the samples of each, −log of e^ℓ_by / Σ_b' e^ℓ_b'y, ℓ_bj = cos(z_b, t_j).
+
+    The softmax runs over the batch, not over the classes: each direction chooses among the features z (B, d). Classes
+    that no sample has add nothing but count.
+    """
+    chosen = log_softmax(cosines(z, directions), dim=0).gather(1, y.unsqueeze(1)).squeeze(1)  # (B,)
+    counts = chosen.new_zeros(len(directions)).index_add(0, y, torch.ones_like(chosen))  # (K,)
+    return -(chosen / counts[y]).sum() / len(directions)
+
+
+def margin_loss(points: Tensor, labels: Tensor, prototypes: Tensor, margin: float) -> Tensor:
+    """Average −log of exp(−d_y − δ) over itself plus Σ_{j≠y} exp(−d_j), d_j = ‖c − ĉ_j‖: points (B, d), labels (B,).
+
+    Distances come from differences, not from the expanded square: it loses small ones, and their gradients with them.
+    """
+    apart = torch.cdist(points, prototypes, compute_mode="donot_use_mm_for_euclid_dist")  # (B, K)
+    own = labels.unsqueeze(1) == torch.arange(len(prototypes), device=labels.device)  # (B, K)
+    return cross_entropy(-(apart + margin * own), labels)

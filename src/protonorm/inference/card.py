@@ -14,6 +14,10 @@ MEANING = {
     "local": "the nearest of this client's own prototypes; a class that it has none of is never the answer",
     "logits": "the largest output of this client's own network",
     "received": "the largest output of the network as the server sent it",
+    "shared": "the largest output of the second network, which all clients share",
+    "coarse": "the largest output of the second network's head, on the first of the joint features",
+    "joint": "the largest sum of the log-probabilities of all its rules, each at a temperature that was fitted on this "
+    "client's validation samples, or 1 if it had none",
 }
 
 

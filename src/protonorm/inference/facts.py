@@ -8,10 +8,11 @@ from typing import Literal
 import numpy as np
 
 from protonorm.federation.client import PROBABLE
+from protonorm.federation.experts import JOINT
 from protonorm.inference.info import Facts, Measured, Recommendation
 from protonorm.runs import layout
 from protonorm.runs.accuracy import digits
-from protonorm.runs.arrays import BESIDE
+from protonorm.runs.arrays import BESIDE, SHARPNESS
 from protonorm.runs.reader import Run
 from protonorm.runs.schema import RoundRecord
 
@@ -29,12 +30,15 @@ CHOSEN = {
 }
 
 
-def recommend(run: Run, round: int) -> Recommendation:
-    """Recommend the rule with the best mean validation accuracy in a round; the headline wins among equals."""
+def recommend(run: Run, round: int, fitted: bool = True) -> Recommendation:
+    """Recommend the rule with the best mean validation accuracy in a round; the headline wins among equals.
+
+    A client whose temperatures are not known, not `fitted`, has no `joint`.
+    """
     info = run.info
     validated = run.rounds[round - 1].validation
     order = dict.fromkeys([info.headline, *info.rules])
-    known = {rule: found for rule in order if (found := validated.get(rule))}
+    known = {rule: found for rule in order if (found := validated.get(rule)) and (fitted or rule != JOINT)}
     if known:
         rule = max(known, key=lambda one: known[one].mean)  # the first of equals
     else:
@@ -48,6 +52,16 @@ def recommend(run: Run, round: int) -> Recommendation:
         probability=probability,
         calibration=calibrated.calibration if calibrated else None,
     )
+
+
+def sharpness_of(run: Run, id: int, round: int) -> dict[str, float] | None:
+    """Find 1/T of a client's rules in `joint`, {} where all are 1; None for a client that was not evaluated."""
+    arrays, start = run.arrays(run.rounds[round - 1]), f"validation.{SHARPNESS}.clients."
+    place = arrays["ids"] == id if "ids" in arrays else np.arange(run.info.experiment.clients) == id
+    if JOINT not in run.info.rules or not (place.any() and run.rounds[round - 1].evaluated != "nobody"):
+        return None
+    found = {name.removeprefix(start): float(one[place][0]) for name, one in arrays.items() if name.startswith(start)}
+    return {rule: found[rule] for rule in run.info.rules if not np.isnan(found.get(rule, np.nan))}  # in one order
 
 
 def facts_of(run: Run, id: int, round: int) -> Facts:

@@ -76,12 +76,14 @@ class ClientInfo(Part):
     headline: str
     recommended: Recommendation
     network: Network
+    auxiliary: Network | None = None  # the second network of a method that has one
     feature_dim: Annotated[int, Ge(1)]
     input: InputInfo
     preprocessing: Preprocessing
     classes: Annotated[list[str], MinLen(1)]
     lowered: bool  # whether layers take their CPU forms: their last bits differ
     precision: Literal["float32", "bfloat16"]
+    sharpness: dict[Name, Number] | None = None  # 1/T of its rules in `joint`, 1 where none is given; None: not known
 
 
 def preprocessing(inputs: InputInfo) -> Preprocessing:

@@ -13,7 +13,7 @@ from protonorm.core.node import Client
 from protonorm.core.randomness import seeded
 from protonorm.core.samples import Samples
 from protonorm.files import checksum, damaged, format_of, unsealed
-from protonorm.inference.facts import recommend
+from protonorm.inference.facts import recommend, sharpness_of
 from protonorm.inference.info import FORMAT, INFO, WEIGHTS, ClientInfo, Facts, preprocessing
 from protonorm.inference.trained import STAMP, TrainedClient
 from protonorm.models.choose import Network, Recipe
@@ -89,6 +89,7 @@ def client_info(run: Run, id: int, round: int, trained: int) -> ClientInfo:
     info = run.info
     settings = info.experiment.plain()
     precision = settings.get("precision", "float32")
+    sharpness = sharpness_of(run, id, round)
     plain = {
         "format": FORMAT,
         "client": id,
@@ -98,14 +99,16 @@ def client_info(run: Run, id: int, round: int, trained: int) -> ClientInfo:
         "trained": trained,
         "algorithm": info.experiment.algorithm,
         "headline": info.headline,
-        "recommended": recommend(run, round),
+        "recommended": recommend(run, round, fitted=sharpness is not None),
         "network": info.network(id),
+        "auxiliary": settings.get("auxiliary"),
         "feature_dim": info.experiment.feature_dim,
         "input": info.input,
         "preprocessing": preprocessing(info.input),
         "classes": info.classes,
         "lowered": bool(settings.get("lowering", True)) and settings.get("device") == "cpu" and precision == "float32",
         "precision": precision,
+        "sharpness": sharpness,
     }
     return typed(ClientInfo, plain, run.folder / layout.INFO)
 
@@ -122,7 +125,7 @@ def _assemble(
 ) -> TrainedClient:
     """Make a trained client of plain data and tensors."""
     method = _algorithm(info, source, algorithm)
-    client = _client(info, source, network, test)
+    client = _client(info, source, network, test, method)
     try:
         client.load(state)
     except ValueError as error:
@@ -157,18 +160,22 @@ def _name(info: ClientInfo) -> str:
     return info.network if isinstance(info.network, str) else str(info.network["name"])
 
 
-def _client(info: ClientInfo, source: Path, given: Network | None, test: Samples | None) -> Client:
-    """Give the client its network, and no data but those to test with."""
+def _client(info: ClientInfo, source: Path, given: Network | None, test: Samples | None, method: Algorithm) -> Client:
+    """Give the client its network, a second one if it has it and it is ours, and no data but those to test with."""
     if given is None and not isinstance(info.network, str):
         name = _name(info)
         raise ValueError(
             f"The network {name} is not one of the package: give it by --network {name}, "
             "or in Python as network=FUNCTION."
         )
-    recipe = Recipe(given or info.network, info.input.network_shape, info.feature_dim, len(info.classes), info.lowered)
+    shape, classes = info.input.network_shape, len(info.classes)
+    recipe = Recipe(given or info.network, shape, info.feature_dim, classes, info.lowered)
+    second = info.auxiliary if method.auxiliary and isinstance(info.auxiliary, str) else None
     try:
         with seeded(0, 0, info.client, "template"):  # weights that are replaced at once
             model = recipe()
+            width = method.auxiliary_dim(info.feature_dim)
+            auxiliary = None if second is None else Recipe(second, shape, width, classes, info.lowered)()
     except (ValueError, TypeError, OverflowError) as error:
         if given is not None:
             raise
@@ -179,7 +186,7 @@ def _client(info: ClientInfo, source: Path, given: Network | None, test: Samples
         round=info.trained,
         rounds=info.trained,
         model=model,
-        auxiliary=None,
+        auxiliary=auxiliary,
         train=none,
         validation=none,
         test=none if test is None else test,

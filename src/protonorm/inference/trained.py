@@ -9,6 +9,7 @@ model.onnx             the same for other programs, if it is asked for
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,7 @@ from protonorm.core.algorithm import Algorithm
 from protonorm.core.node import Client
 from protonorm.core.randomness import one_thread
 from protonorm.core.samples import as_input, evaluation_batch, view
+from protonorm.federation.experts import JOINT, joint_scores
 from protonorm.files import BLANK, checksum, make_folder, parse_json, replace, seal, sealed
 from protonorm.inference.answers import Answers, answers_of
 from protonorm.inference.card import model_card
@@ -44,7 +46,8 @@ class TrainedClient:
 
     `result.clients["berlin"]`, `result.clients[3]` and `pn.load_client(folder)` give one. Inputs are arrays as a data
     set has them: pictures (n, H, W, C) uint8, vectors (n, D) float32, tokens (n, L) int64; others are refused with a
-    ValueError. A rule is a way to predict: `global`, `local`, `logits` or `received`, as far as the method has them.
+    ValueError. A rule is a way to predict: `global`, `local`, `logits`, `received`, `shared`, `coarse` or `joint`, as
+    far as the method has them.
     """
 
     info: ClientInfo  # what the client is, in plain data: names, classes, network, preprocessing, round, rule
@@ -119,6 +122,8 @@ class TrainedClient:
                 received = self.algorithm.receive(self.client, self.state, self.message)
                 if received is not None:
                     found["received"] = self._scores(received, inputs)["logits"]
+                if (sharpness := self.known_sharpness(found)) is not None:
+                    found[JOINT] = joint_scores({rule: found[rule] for rule in self.experts(found)}, sharpness)
         except (LookupError, TypeError, RuntimeError) as error:
             if lacks_memory(error):
                 raise
@@ -127,6 +132,18 @@ class TrainedClient:
                 f"Client {self.name} cannot predict with what it remembers and was told: {what}"
             ) from error
         return {rule: value.numpy() for rule, value in found.items()}
+
+    def experts(self, rules: Iterable[str]) -> list[str]:
+        """Choose those of the rules that `joint` adds up: all that the method reports."""
+        known = set(rules)
+        return [rule for rule in self.algorithm.rules if rule in known and rule != JOINT]
+
+    def known_sharpness(self, rules: Iterable[str]) -> dict[str, float] | None:
+        """Give 1/T of the rules that there are; None if they cannot be joined as they were when the run tested them."""
+        sharpness = self.info.sharpness
+        if JOINT not in self.algorithm.rules or sharpness is None:
+            return None
+        return None if sharpness.keys() - {*self.experts(rules), JOINT} else sharpness
 
     @torch.no_grad()
     def features(self, x: NDArray[Any] | None = None) -> NDArray[np.float64]:

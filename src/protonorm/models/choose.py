@@ -20,6 +20,7 @@ from protonorm.models.libraries import LibraryNetwork
 from protonorm.models.lowering import laid_out
 from protonorm.models.memory import lacks_memory
 from protonorm.models.split import split
+from protonorm.models.widths import SCALABLE, base_and_width, spelled_out
 
 Network = Callable[[tuple[int, ...], int, int], nn.Module]  # (shape, d, K) -> model, cut or still to be cut
 WIDTH = 512  # d of networks that are listed
@@ -28,10 +29,14 @@ Choice = str | tuple[str | Network, ...]  # a family, or networks: client i take
 
 
 def chosen(value: Any, setting: str = "models") -> Choice:
-    """Check a setting: a family, a network, several with commas between, file.py:function, timm:NAME, or a list."""
+    """Check a setting: a family, a network, several with commas between, file.py:function, timm:NAME, or a list.
+
+    A network may be had at several widths: plain@1,0.5,0.25.
+    """
     if isinstance(value, str) and value in FAMILIES:
         return value
     items = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+    items = spelled_out(items) if isinstance(items, list | tuple) else items
     if callable(items):
         items = [items]
     if not isinstance(items, list | tuple) or not items:
@@ -49,7 +54,7 @@ def _known(item: Any) -> str | Network:
     if isinstance(item, str):
         if library := LibraryNetwork.of(item):
             library.check()
-        elif item not in MODELS:
+        elif base_and_width(item)[0] not in MODELS:
             name_missing(item, "network")
             known = {*FAMILIES, *MODELS}
             raise ValueError(f"Unknown network or family {shown(item)}; {nearest(shortened(item), known)}")
@@ -84,7 +89,9 @@ def network(
     if isinstance(item, str) and (library := LibraryNetwork.of(item)):
         return library._replace(layer=layer or library.layer).build(shape, feature_dim, num_classes)
     if isinstance(item, str):
-        model = find(MODELS, item, "network").load()(shape, feature_dim, num_classes)
+        base, width = base_and_width(item)
+        make = find(MODELS, base, "network").load()
+        model = make(shape, feature_dim, num_classes, *(() if width == 1 else (width,)))
     else:
         model = _make_own(item, shape, feature_dim, num_classes)
     if not isinstance(model, nn.Module):
@@ -93,6 +100,9 @@ def network(
         return split(model, feature_dim, num_classes, shape=shape, layer=layer)
     if layer is not None:
         raise ValueError(f"The network {named(item)} comes cut into base and head; a layer cannot be named for it.")
+    if isinstance(item, str) and (kind := base_and_width(item))[0] in SCALABLE:
+        base, model.width = kind
+        model.at_width = lambda width: network(f"{base}@{width!r}", shape, feature_dim, num_classes)
     return model
 
 

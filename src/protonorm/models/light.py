@@ -13,30 +13,33 @@ from torch.nn.functional import linear, relu
 
 from protonorm.core import SplitModel
 from protonorm.models.pictures import count_channels
+from protonorm.models.widths import scaled
 
 MOMENTUM = 0.2  # of the running statistics: a client may have few batches a round, and 0.1 lags behind for many rounds
 
 
-def plain(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
+def plain(shape: tuple[int, ...], feature_dim: int, num_classes: int, width: float = 1.0) -> SplitModel:
     """Build a chain of 3×3 convolutions."""
+    first, second, third, last = (scaled(channels, width) for channels in (24, 32, 64, 128))
     layers = [
-        _convolution(count_channels(shape, "plain"), 24, stride=2),  # 14×14 from 28×28
-        _convolution(24, 32),
+        _convolution(count_channels(shape, "plain"), first, stride=2),  # 14×14 from 28×28
+        _convolution(first, second),
         nn.MaxPool2d(2),
-        _convolution(32, 64),  # 7×7
-        _convolution(64, 128, stride=2),  # 4×4
+        _convolution(second, third),  # 7×7
+        _convolution(third, last, stride=2),  # 4×4
     ]
-    return _split(layers, 128, feature_dim, num_classes)
+    return _split(layers, last, feature_dim, num_classes)
 
 
-def residual(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
+def residual(shape: tuple[int, ...], feature_dim: int, num_classes: int, width: float = 1.0) -> SplitModel:
     """Build two residual blocks of two convolutions each."""
+    first, second, last = (scaled(channels, width) for channels in (24, 48, 96))
     layers = [
-        _convolution(count_channels(shape, "residual"), 24, stride=2),
-        Residual(24, 48),  # 7×7
-        Residual(48, 96),  # 4×4
+        _convolution(count_channels(shape, "residual"), first, stride=2),
+        Residual(first, second),  # 7×7
+        Residual(second, last),  # 4×4
     ]
-    return _split(layers, 96, feature_dim, num_classes)
+    return _split(layers, last, feature_dim, num_classes)
 
 
 def depthwise(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:

@@ -11,6 +11,7 @@ from protonorm.core import SplitModel
 from protonorm.models.libraries import torchvision
 from protonorm.models.pictures import count_channels, set_channels
 from protonorm.models.split import cut
+from protonorm.models.widths import scaled
 
 KERNEL, POOL = 5, 2  # of the 4-layer CNN
 DROPOUT = 0.2  # of EfficientNet-B0's decision layer
@@ -52,12 +53,13 @@ class Block(nn.Module):
         return relu(self.residual(x) + self.shortcut(x))
 
 
-def cnn4(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
+def cnn4(shape: tuple[int, ...], feature_dim: int, num_classes: int, width: float = 1.0) -> SplitModel:
     """Build the 4-layer CNN: two 5×5 convolutions with ReLU and pooling, and 512 features, none negative."""
+    first, second = scaled(32, width), scaled(64, width)
     base = nn.Sequential(
-        *(nn.Conv2d(count_channels(shape, "cnn4"), 32, KERNEL), nn.ReLU(), nn.MaxPool2d(POOL)),
-        *(nn.Conv2d(32, 64, KERNEL), nn.ReLU(), nn.MaxPool2d(POOL)),
-        *(nn.Flatten(), nn.Linear(64 * _side(shape[1]) * _side(shape[2]), 512), nn.ReLU()),
+        *(nn.Conv2d(count_channels(shape, "cnn4"), first, KERNEL), nn.ReLU(), nn.MaxPool2d(POOL)),
+        *(nn.Conv2d(first, second, KERNEL), nn.ReLU(), nn.MaxPool2d(POOL)),
+        *(nn.Flatten(), nn.Linear(second * _side(shape[1]) * _side(shape[2]), 512), nn.ReLU()),
     )
     return cut(base, "head", 512, feature_dim, num_classes)
 

@@ -25,7 +25,8 @@ PARTS = ("validation", "test")  # of the samples, that are evaluated
 SHARES = ("balanced", "f1", "calibration")  # measures from 0 to 1; NaN for a client without samples
 BESIDE = (*SHARES, "log_loss")  # measures of a client beside its accuracy
 CACHE = 2**26  # bytes of rounds' arrays that a run that is read keeps in memory
-MEASURES = ("support", "correct", "predicted", *BESIDE)
+SHARPNESS = "sharpness"  # 1/T of a client's rules in `joint`; NaN for a client that had nothing to fit it to
+MEASURES = ("support", "correct", "predicted", *BESIDE, SHARPNESS)
 
 
 class ArrayCache:
@@ -88,7 +89,7 @@ def unfit(evaluation: Arrays, clients: int, classes: int) -> list[str]:
         size, support = sizes.get(unit, -1), evaluation.get(f"{part}.support.{unit}", np.zeros(0))
         if part not in PARTS or kind not in MEASURES:
             return False
-        if kind in BESIDE:
+        if kind in (*BESIDE, SHARPNESS):
             most = 1 if kind in SHARES else np.finfo(np.float32).max
             return array.shape == (size,) and array.dtype.kind == "f" and not bool(((array < 0) | (array > most)).any())
         below = kind != "correct" or (support.shape == array.shape and bool((array <= support).all()))

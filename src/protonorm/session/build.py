@@ -12,6 +12,7 @@ from protonorm.data.partitions.given import parts_of
 from protonorm.federation.policy import Policy
 from protonorm.federation.population import SimulatedPopulation, Training, own
 from protonorm.models.choose import Network, Recipe, networks
+from protonorm.models.widths import widest
 
 
 def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task, SimulatedPopulation]:
@@ -29,7 +30,7 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
         rounds=experiment.rounds,
         seed=experiment.seed,
         input=InputSpec(data.inputs.shape[1:], str(data.inputs.dtype), data.vocabulary),
-        shared_network=_shared(experiment, data, recipes),
+        shared_network=_shared(experiment, data),
         head_bias=_has_bias(recipes[0]),
         server_lr=own(experiment.lr, 0),
         server_batch_size=own(experiment.batch_size, 0),
@@ -79,14 +80,18 @@ def evaluated_parts(experiment: Experiment) -> tuple[str, ...]:
     return tuple(part for part, wanted in parts.items() if wanted)
 
 
-def _recipe(experiment: Experiment, data: Dataset, item: str | Network) -> Recipe:
-    return Recipe(item, data.shape, _feature_dim(experiment), data.num_classes, experiment.lowered, experiment.device)
+def _recipe(experiment: Experiment, data: Dataset, item: str | Network, width: int | None = None) -> Recipe:
+    width = _feature_dim(experiment) if width is None else width
+    return Recipe(item, data.shape, width, data.num_classes, experiment.lowered, experiment.device)
 
 
-def _shared(experiment: Experiment, data: Dataset, recipes: list[Recipe]) -> Recipe | None:
+def _shared(experiment: Experiment, data: Dataset) -> Recipe | None:
     if experiment.algorithm.auxiliary:
-        return _recipe(experiment, data, experiment.auxiliary)
-    return recipes[0] if experiment.algorithm.needs_shared_network else None
+        width = experiment.algorithm.auxiliary_dim(_feature_dim(experiment))
+        return _recipe(experiment, data, experiment.auxiliary, width)
+    if not experiment.algorithm.needs_shared_network:
+        return None
+    return _recipe(experiment, data, widest(networks(experiment.models)))
 
 
 def _has_bias(recipe: Recipe) -> bool:

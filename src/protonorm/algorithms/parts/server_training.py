@@ -1,4 +1,4 @@
-"""Training on the server: batches of what clients sent, and plain steps on the loss of each."""
+"""Training on the server: what is trained, batches of what clients sent, and plain steps on the loss of each."""
 
 from __future__ import annotations
 
@@ -6,10 +6,20 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from protonorm.core import Server
 from protonorm.errors import Diverged
+
+NARROWEST = 64  # of fewer ReLU, all may be silent for several classes, whose prototypes then coincide for ever
+
+
+def prototype_generator(server: Server, hidden: int | None) -> nn.Sequential:
+    """Build what turns class numbers into prototypes, j -> ĉ_j; its hidden layer has d units, but 64 at least."""
+    width = server.feature_dim
+    hidden = hidden or max(width, NARROWEST)
+    into, out = nn.Linear(width, hidden), nn.Linear(hidden, width)
+    return nn.Sequential(nn.Embedding(server.num_classes, width), into, nn.ReLU(), out)
 
 
 def shuffled(vectors: Tensor, labels: Tensor, epochs: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -1,0 +1,105 @@
+"""FedORGP: the server trains prototypes that are orthogonal to what clients send of other classes.
+
+Guo et al., "FedORGP: Guiding Heterogeneous Federated Learning with Orthogonality Regularization on Global
+Prototypes", arXiv 2502.16119, 2025.
+
+server remembers: generator.*: an embedding (K, d), and two layers d -> h -> d
+server says:      classes (K,), prototypes (K, d) unit vectors of all classes; nothing before the first round
+client remembers: model.*, classes (K_i,), prototypes (K_i, d)
+client says:      classes (K_i,), prototypes (K_i, d)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize, one_hot
+
+from protonorm.algorithms.parts.messages import class_vectors, make_schema
+from protonorm.algorithms.parts.prototypes import class_means, prototype_scores, stack_prototypes, targets
+from protonorm.algorithms.parts.server_training import descend, prototype_generator, shuffled
+from protonorm.core import Algorithm, Client, Schema, Server, Step, Task, optional
+from protonorm.core.settings import dataclass
+from protonorm.core.types import STRICT, Count, NonNegative
+from protonorm.geometry.losses import cosines
+from protonorm.tensors import Tensors, restore, snapshot
+
+MIDDLE, SOFTNESS = 0.3, 0.5  # of the weights of the program's adaptive form
+
+
+@dataclass(frozen=True, config=STRICT)
+class FedORGP(Algorithm):
+    """Train towards the directions of prototypes that the server trains to be orthogonal."""
+
+    lam: NonNegative = 10.0  # λ_c of the clients' loss
+    server_lam: NonNegative = 1.0  # λ_s, weight of the angle to prototypes of the same class in the server's loss …
+    gamma: NonNegative = 10.0  # γ, … and of that to prototypes of others
+    server_epochs: Count = 1  # S_e, passes over what the clients sent
+    adaptive: bool = False  # whether pairs that are less orthogonal weigh more, as in later versions of the program
+    hidden: Count | None = None  # units of the generator's hidden layer; None is d, as published, but 64 at least
+
+    rules: ClassVar[tuple[str, ...]] = ("global", "local", "logits", "joint")
+
+    def schema(self, task: Task) -> Schema:
+        """Clients send prototypes of their classes, the server from round 1 on those of all classes."""
+        return make_schema(task, up=((class_vectors("K_i"),),), down=(optional(class_vectors("K")),))
+
+    def init_server(self, server: Server) -> Step:
+        """Draw the generator; send nothing before it is trained."""
+        return Step(snapshot("generator", prototype_generator(server, self.hidden)), {})
+
+    def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
+        """Train with CE + λ_c·mean(1 − cos(z, ĉ_y)), then measure the local prototypes."""
+        model = client.load(state)
+        prototypes, known = targets(message, client)  # (K, d), (K,)
+
+        def loss(x: Tensor, y: Tensor) -> Tensor:
+            z = model.features(x)
+            return client.cross_entropy(model.head(z), y) + self.lam * angle_loss(z, y, prototypes, known)
+
+        mean = client.fit(loss, model)
+        own = class_means(client, model)
+        return Step(snapshot("model", model) | own, own, {"loss": mean})
+
+    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
+        """Train the generator towards λ_s·intra + γ·inter of what the clients sent; send the directions it gives."""
+        generator, classes = prototype_generator(server, self.hidden), torch.arange(server.num_classes)
+        restore("generator", generator, state)
+
+        def loss(points: Tensor, y: Tensor) -> Tensor:
+            intra, inter = orthogonality(points, y, generator(classes), self.adaptive)
+            return self.server_lam * intra + self.gamma * inter
+
+        batches = shuffled(*stack_prototypes(replies, server), self.server_epochs, server.batch_size)
+        mean = descend(loss, batches, torch.optim.SGD(generator.parameters(), server.lr), server)
+        said = {"classes": classes, "prototypes": normalize(generator(classes).detach())}
+        return Step(snapshot("generator", generator), said, {"generator.loss": mean})
+
+    scores = prototype_scores
+
+
+def angle_loss(z: Tensor, y: Tensor, prototypes: Tensor, known: Tensor) -> Tensor:
+    """Average 1 − cos(z_b, ĉ_y) over a batch: z (B, d), y (B,), ĉ (K, d); of classes not known (K,) it is 0."""
+    along = (normalize(z) * normalize(prototypes)[y]).sum(dim=1)  # (B,)
+    return torch.where(known[y], 1 - along, 0.0).sum() / len(y)
+
+
+def orthogonality(points: Tensor, labels: Tensor, prototypes: Tensor, adaptive: bool) -> tuple[Tensor, Tensor]:
+    """Average 1 − cos(c, ĉ_y), and |cos(c, ĉ_k)| over the classes k ≠ y: points c (B, d), labels y (B,), ĉ (K, d).
+
+    If adaptive, a term is weighed by 1 + σ((a − 0.3)/0.5), a being |cos|, or its mean over k ≠ y in the first average.
+    """
+    along, own = cosines(points, prototypes), one_hot(labels, len(prototypes)).bool()  # (B, K)
+    others = max(len(prototypes) - 1, 1)
+    away, across = 1 - along[own], along.abs().masked_fill(own, 0.0)  # (B,), (B, K)
+    if adaptive:
+        away = away * _weight(across.sum(dim=1) / others)
+        across = across * _weight(across)
+    return away.mean(), across.sum(dim=1).mean() / others
+
+
+def _weight(cosine: Tensor) -> Tensor:
+    return 1 + ((cosine - MIDDLE) / SOFTNESS).sigmoid()

@@ -1,0 +1,102 @@
+"""FedSA: features and heads are drawn to random anchors, one a class, which follow the average prototypes very slowly.
+
+Zhou et al., "FedSA: A Unified Representation Learning via Semantic Anchors for Prototype-based Federated Learning",
+AAAI 2025.
+
+server remembers: anchors (K, d); classes (K',), prototypes (K', d) of the classes seen so far
+server says:      the same; before the first round the anchors alone
+client remembers: model.*, classes (K_i,), prototypes (K_i, d)
+client says:      classes (K_i,), prototypes (K_i, d)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from annotated_types import Ge, Le
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
+
+from protonorm.algorithms.parts.messages import class_vectors, make_schema
+from protonorm.algorithms.parts.prototypes import RunningMeans, average_prototypes, class_means, prototype_scores
+from protonorm.core import Algorithm, Client, Field, Schema, Server, Step, Task, optional
+from protonorm.core.settings import dataclass
+from protonorm.core.types import STRICT, NonNegative
+from protonorm.geometry.losses import margin_loss
+from protonorm.geometry.prototypes import margins
+from protonorm.tensors import Tensors, snapshot
+
+
+@dataclass(frozen=True, config=STRICT)
+class FedSA(Algorithm):
+    """Train features towards anchors with a margin, and heads to know the anchors."""
+
+    lam: NonNegative = 1.0  # λ, weight of the squared error to the anchor; the authors' scripts have 10
+    contrast: NonNegative = 1.0  # weight of the margin-enhanced contrast between anchors
+    calibration: NonNegative = 1.0  # weight of the head's cross-entropy on the anchors
+    decay: Annotated[float, Ge(0), Le(1)] = 0.9999  # share of an anchor that stays; 1 never moves it
+    measured: Literal["after", "during"] = "after"  # prototypes of the trained model, or running means of its training
+
+    rules: ClassVar[tuple[str, ...]] = ("global", "local", "logits", "joint")
+    headline: ClassVar[str] = "global"
+
+    def schema(self, task: Task) -> Schema:
+        """Clients send prototypes; the server anchors, and from round 1 on prototypes."""
+        down = (({"anchors": Field(("K", "d"))},), optional(class_vectors("K'")))
+        return make_schema(task, up=((class_vectors("K_i"),),), down=down)
+
+    def init_server(self, server: Server) -> Step:
+        """Draw the anchors."""
+        said = {"anchors": draw_anchors(server.num_classes, server.feature_dim)}
+        return Step(said, said)
+
+    def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
+        """Train with CE + λ·MSE(z, a_y) + contrast·margin loss + calibration·CE(g(a), all classes)."""
+        model, anchors = client.load(state), message["anchors"].to(client.device)  # (K, d)
+        classes, delta = torch.arange(len(anchors), device=client.device), margin(anchors, state.get("prototypes"))
+        running = RunningMeans(client, "prototypes", client.feature_dim)
+
+        def loss(x: Tensor, y: Tensor) -> Tensor:
+            z = model.features(x)
+            if self.measured == "during":
+                running.add(z.detach(), y)
+            value = client.cross_entropy(model.head(z), y) + self.lam * mse_loss(z, anchors[y])
+            value = value + self.contrast * margin_loss(z, y, anchors, delta)
+            return value + self.calibration * client.cross_entropy(model.head(anchors), classes)
+
+        mean = client.fit(loss, model)
+        own = running.result() if self.measured == "during" else class_means(client, model)
+        return Step(snapshot("model", model) | own, own, {"loss": mean})
+
+    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
+        """Average per class, and move each anchor a_j whose class was sent to decay·a_j + (1 − decay)·c_j."""
+        sent = average_prototypes({}, replies, server)
+        anchors, classes = state["anchors"].clone(), sent["classes"]
+        anchors[classes] = torch.lerp(anchors[classes], sent["prototypes"], 1 - self.decay)
+        said = average_prototypes(state, [sent], server) | {"anchors": anchors}  # what was not sent stays
+        return Step(said, said)
+
+    scores = prototype_scores
+
+
+def draw_anchors(num_classes: int, feature_dim: int) -> Tensor:
+    """Draw anchors (K, d) that are not negative: normal numbers through two layers, normalised over the classes."""
+    layers = [layer for _ in range(2) for layer in _layers(feature_dim)]
+    with torch.no_grad():
+        anchors: Tensor = nn.Sequential(*layers)(torch.randn(num_classes, feature_dim))
+    return anchors
+
+
+def _layers(width: int) -> tuple[nn.Module, ...]:
+    return nn.Linear(width, width), nn.BatchNorm1d(width), nn.ReLU()
+
+
+def margin(anchors: Tensor, own: Tensor | None) -> float:
+    """Find δ: the mean distance to the nearest neighbour among anchors (K, d) or own prototypes (K_i, d), the larger.
+
+    Fewer than two vectors have no neighbours, and no say.
+    """
+    groups = [group for group in (anchors, own) if group is not None and len(group) > 1]
+    return max((float(margins(group).mean()) for group in groups), default=0.0)

@@ -1,0 +1,130 @@
+"""What everybody has before the first round: targets and public inputs, from files or data sets, or noise.
+
+Files are known by their content, and read without unpickling anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from protonorm.core.registry import Entry
+from protonorm.core.samples import view
+from protonorm.core.task import InputSpec
+from protonorm.tensors import all_finite
+
+TARGETS, PUBLIC = "targets", "public inputs"  # what a file may hold
+DIGEST = Entry("protonorm.data.public:public_digest", "what a data set holds")
+INPUTS = Entry("protonorm.data.public:public_inputs", "its inputs")
+ROUNDS = 2**20  # more than any run has: each seed's rounds have seeds of their own
+
+
+def digest_of(file: str, what: str) -> str:
+    """Condense a file to the SHA-256 of its bytes."""
+    path = existing(file, what)
+    found = path.stat()
+    return _hashed(path.resolve(), found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=16)  # every client of a process asks
+def _hashed(path: Path, size: int, time: int) -> str:
+    del size, time  # a file that has changed is another entry
+    with path.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def digest_of_public(public: str) -> str:
+    """Condense what public inputs hold, a .npy file or a data set, to a SHA-256."""
+    return digest_of(public, PUBLIC) if is_file(public) else str(DIGEST.load()(public))
+
+
+def is_file(public: str) -> bool:
+    """Tell the path of a .npy file from a data set."""
+    return public.endswith(".npy")
+
+
+def existing(file: str, what: str) -> Path:
+    """Find a file, or say that there is none."""
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise ValueError(f"There is no file of {what} {path}; expected the path of a .npy file.")
+    return path
+
+
+def read_array(file: str, what: str, wanted: str, digest: str | None) -> NDArray[Any]:
+    """Map the array in a .npy file, if its content is that of the digest; `wanted` says what is expected."""
+    path = existing(file, what)
+    if digest is not None and digest_of(file, what) != digest:
+        raise ValueError(f"{path} is not the file of {what} that the run began with: its content has changed.")
+    try:
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(f"{path} cannot be used as {what} ({error}); {wanted}.") from error
+    if not isinstance(found, np.ndarray):
+        raise ValueError(f"{path} cannot be used as {what}: it holds several arrays; {wanted}.")
+    array: NDArray[Any] = found
+    return array
+
+
+def read_targets(file: str, num_classes: int, feature_dim: int, digest: str | None = None) -> Tensor:
+    """Read the unit vectors (K, d) of all classes from a .npy file with K rows of d numbers of any length."""
+    wanted = f"expected a .npy file of {num_classes} rows, the classes, of {feature_dim} numbers"
+    found = read_array(file, TARGETS, wanted, digest)
+    if found.dtype.kind != "f":
+        raise ValueError(f"{file} cannot be used as targets: it holds {found.dtype}; {wanted} of a floating type.")
+    if found.shape != (num_classes, feature_dim):
+        raise ValueError(f"{file} cannot be used as targets: its shape is {found.shape}; {wanted}.")
+    vectors = torch.from_numpy(np.array(found, dtype=np.float64))  # (K, d)
+    if not all_finite(vectors) or not bool((vectors != 0).any(dim=1).all()):
+        raise ValueError(f"{file} cannot be used as targets: a row is zero or not finite, and has no direction.")
+    return normalize(vectors).float()
+
+
+def read_public(public: str, wanted: InputSpec, least: int, digest: str | None = None) -> Tensor:
+    """Map public inputs (P, …) from a .npy file or a data set, if they are of the kind that networks are made for."""
+    source = "a .npy file" if is_file(public) else "a data set"
+    told = f"expected {source} of at least {least} inputs of shape {wanted.shape} and type {wanted.dtype}"
+    found = read_array(public, PUBLIC, told, digest) if is_file(public) else _from_data_set(public, digest)
+    if found.shape[1:] != wanted.shape or str(found.dtype) != wanted.dtype or len(found) < least:
+        raise ValueError(f"{public} cannot be used as {PUBLIC}: it holds {found.shape} of {found.dtype}; {told}.")
+    if (
+        wanted.vocabulary is not None
+        and found.size
+        and not 0 <= int(found.min()) <= int(found.max()) < wanted.vocabulary
+    ):
+        raise ValueError(
+            f"{public} cannot be used as {PUBLIC}: it holds tokens from {found.min()} to {found.max()}; "
+            f"expected tokens from 0 to {wanted.vocabulary - 1}."
+        )
+    return view(found)
+
+
+def _from_data_set(public: str, digest: str | None) -> NDArray[Any]:
+    if digest is not None and digest_of_public(public) != digest:
+        raise ValueError(f"{public} is not the data set that the run began with: its content has changed.")
+    inputs: NDArray[Any] = INPUTS.load()(public)
+    return inputs
+
+
+def noise(like: Tensor, count: int, seed: int) -> Tensor:
+    """Draw inputs (count, …) of the shape and type of samples (n, …): bytes, or normal numbers."""
+    generator, shape = torch.Generator().manual_seed(seed), (count, *like.shape[1:])
+    if like.dtype == torch.uint8:
+        return torch.randint(256, shape, generator=generator, dtype=torch.uint8)
+    if not like.is_floating_point():
+        raise ValueError("Noise is no text: expected public=text:PATH, or a .npy file of tokens.")
+    return torch.randn(shape, generator=generator, dtype=like.dtype)
+
+
+def draw_positions(size: int, count: int, seed: int, round: int) -> Tensor:
+    """Draw the positions (count,) of a round's public inputs among so many: everybody draws the same."""
+    generator = torch.Generator().manual_seed((seed * ROUNDS + round) % 2**63)
+    return torch.randperm(size, generator=generator)[:count]

@@ -1,0 +1,161 @@
+"""Networks cut out of a wider one: which channels a narrower network has, cutting them out, averaging what overlaps.
+
+Both have the same layers. A layer of C channels gives ⌈rC⌉ of them that lie side by side, the last being followed by
+the first; the next layer has the columns of these. d and K are the same at every width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from protonorm.core import Client, Field, Schema, Slot, Task, slots_like
+from protonorm.tensors import Tensors, snapshot
+
+HEAD = "model.head."
+Place = tuple[Tensor, ...]  # rows, or rows and columns, of a tensor
+
+
+class Part(NamedTuple):
+    """What a client says of the whole model."""
+
+    weight: float
+    weights: Tensors  # model.* of its width
+    classes: Tensor | None = None  # (K_i,) of which it trained the head's rows; None for all
+
+
+def part_of(reply: Tensors) -> Part:
+    """Read what a client says of the whole model; without a number of samples it weighs one."""
+    weights = {name: value for name, value in reply.items() if name.startswith("model.")}
+    return Part(float(reply.get("num_examples", 1)), weights, reply.get("classes"))
+
+
+def own_classes(client: Client) -> Tensor:
+    """List the classes (K_i,) that a client has samples of."""
+    return client.train.class_counts(client.num_classes).nonzero().flatten()
+
+
+CLASSES: Slot = ({"classes": Field(("K_i",), torch.int64, least=0, below="K", distinct=True)},)  # that a client has
+
+
+def width_schema(task: Task, *own: Slot) -> Schema:
+    """The server sends the whole model, a client a part of it, and perhaps more."""
+    whole = parameters(task.template)
+    part = tuple(({name: Field(tuple(value.shape), value.dtype, up_to=True)},) for name, value in whole.items())
+    return Schema((*part, *own), slots_like(whole), {"K": task.num_classes}, {"K_i": task.num_classes})
+
+
+def parameters(model: nn.Module) -> Tensors:
+    """Copy a model's parameters under `model.`; the statistics of batch norm stay with the client."""
+    whole = snapshot("model", model)
+    return {name: whole[name] for name, _ in model.named_parameters(prefix="model", remove_duplicate=False)}
+
+
+def cut(whole: Tensors, like: Mapping[str, Tensor], turn: int) -> Tensors:
+    """Cut tensors of the shapes of `like` out of a whole model."""
+    found = {}
+    for name, place in places(whole, like, turn).items():
+        value = whole[name]
+        for axis, index in enumerate(place):
+            value = value.index_select(axis, index)
+        found[name] = value
+    return found
+
+
+def places(whole: Mapping[str, Tensor], like: Mapping[str, Tensor], turn: int) -> dict[str, Place]:
+    """Find the rows, and columns, of each tensor of a whole model that a narrower one has.
+
+    Behind a flattening a layer has as many columns for each channel before it as there are pixels.
+    """
+    found: dict[str, Place] = {}
+    before = 0  # channels of the layer before
+    for name, value in whole.items():
+        size, part = value.shape, like[name].shape
+        rows = window(size[0], part[0], 1, turn)
+        if len(size) == 1:
+            found[name] = (rows,)
+            continue
+        flattened = len(size) == 2 and 0 < before < size[1] and size[1] % before == 0
+        found[name] = rows, window(size[1], part[1], size[1] // before if flattened else 1, turn)
+        before = size[0]
+    return found
+
+
+def window(size: int, part: int, pixels: int, turn: int) -> Tensor:
+    """List the positions of a part's channels, of some pixels each, among all: the first ones, moved down by `turn`."""
+    if size == part:
+        return torch.arange(size)
+    channels = size // pixels
+    kept = (torch.arange(part // pixels) - turn) % channels
+    return (kept.unsqueeze(1) * pixels + torch.arange(pixels)).flatten()
+
+
+def average_parts(whole: Tensors, parts: Iterable[Part], turn: int) -> Tensors:
+    """Average each number over the clients that have it, a head's rows over those that have the class.
+
+    What nobody has stays as it is.
+    """
+    sums = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in whole.items()}
+    totals = {name: torch.zeros(value.shape[:2], dtype=torch.float64) for name, value in whole.items()}
+    for weight, weights, classes in parts:
+        for name, place in places(whole, weights, turn).items():
+            value = weights[name].double()
+            if classes is not None and name.startswith(HEAD):
+                place, value = (classes, *place[1:]), value[classes]
+            at = place if len(place) == 1 else (place[0].unsqueeze(1), place[1])
+            sums[name][at] += weight * value
+            totals[name][at] += weight
+    return {name: _mean(value, sums[name], totals[name]) for name, value in whole.items()}
+
+
+def _mean(before: Tensor, sums: Tensor, totals: Tensor) -> Tensor:
+    held = totals.reshape(totals.shape + (1,) * (sums.ndim - totals.ndim))
+    return torch.where(held > 0, sums / torch.where(held > 0, held, 1.0), before).to(before.dtype)
+
+
+class OwnClasses(nn.Module):
+    """A head whose logits of classes that the client lacks are 0 while it trains, and −∞ when it predicts."""
+
+    absent: Tensor  # (K,)
+
+    def __init__(self, head: nn.Module, classes: Tensor, num_classes: int) -> None:
+        super().__init__()
+        self.head = head
+        self.register_buffer("absent", torch.ones(num_classes, dtype=torch.bool).index_fill(0, classes, False))
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Map features (B, d) to logits (B, K)."""
+        logits: Tensor = self.head(z)
+        return logits.masked_fill(self.absent, 0.0 if self.training else -torch.inf)
+
+
+@contextmanager
+def new_statistics(model: nn.Module) -> Iterator[None]:
+    """Let batch norm forget its statistics, and average those of all batches inside: its channels may be others now."""
+    layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
+    before, hooks = [layer.momentum for layer in layers], []
+    for layer in layers:
+        layer.reset_running_stats()
+        hooks.append(layer.register_forward_pre_hook(_plain_average()))
+    try:
+        yield
+    finally:
+        for layer, momentum, hook in zip(layers, before, hooks, strict=True):
+            layer.momentum = momentum
+            hook.remove()
+
+
+def _plain_average() -> Callable[[_BatchNorm, object], None]:
+    """Count batches in Python, where nobody waits for a device: the n-th has weight 1/n."""
+    numbers = count(1)
+
+    def weigh(layer: _BatchNorm, _: object) -> None:
+        layer.momentum = 1 / next(numbers)
+
+    return weigh

@@ -1,0 +1,168 @@
+"""Fixed targets: features are pulled towards one direction a class that everybody knows and nobody exchanges.
+
+The control that says how much of a prototype method is the exchange. With its options it is, but for the exchange,
+ProtoNorm (Lee et al., ICCV 2025); FedETF (Li et al., "No Fear of Classifier Biases", ICCV 2023); FedTSP without its
+language model (arXiv 2503.13543, CVPR 2026); AlignFed (Zhu et al., ICDCS 2022).
+
+server remembers: nothing; head.* (weight (K, d), and bias (K,) if there is one) if that is shared
+server says:      the same
+client remembers: model.*, classes (K,) all, prototypes (K, d) unit vectors: the targets
+client says:      nothing; head.* and num_examples () if the head is shared
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Literal, Self
+
+import torch
+from pydantic import model_validator
+from torch import Tensor
+
+from protonorm.algorithms.parts.common_inputs import TARGETS, digest_of, read_targets
+from protonorm.algorithms.parts.heads import check_one_layer, first_head, said_head, take_head
+from protonorm.algorithms.parts.messages import EXAMPLES, head_slots, make_schema
+from protonorm.algorithms.parts.prototypes import prototype_scores
+from protonorm.algorithms.parts.weights import average_by_examples
+from protonorm.algorithms.protonorm import GAMMA, GAMMA_ELSEWHERE
+from protonorm.core import Algorithm, Client, Schema, Server, SplitModel, Step, Task
+from protonorm.core.settings import dataclass
+from protonorm.core.types import STRICT, NonNegative, Positive, Seed
+from protonorm.geometry.directions import equally_spread
+from protonorm.geometry.losses import batch_alignment_loss, cosines, prototype_loss
+from protonorm.tensors import Tensors, snapshot
+
+SPREAD = "spread"
+SCALE = 16.0
+
+
+@dataclass(frozen=True, config=STRICT)
+class FixedTargets(Algorithm):
+    """Train towards directions that were there before the first round."""
+
+    targets: str = SPREAD  # t_j: unit vectors spread out from a seed, or the path of a .npy file, K rows of d numbers
+    sha256: str | None = None  # of that file; None takes what is there
+    seed: Seed = 0  # of the spread targets
+    loss: Literal["cosine", "squared", "batch"] = "cosine"  # R: cosine-softmax over the classes, or over the batch as
+    # AlignFed has it, or the squared error to γ·t_y, Eq. 15 of the ProtoNorm paper
+    lam: NonNegative = 1.0  # λ, weight of R …
+    lam_end: Positive | None = None  # λ_R, … towards which it falls by λ(λ_R/λ)^(r/R), AlignFed; None is constant
+    scale: Positive = SCALE  # s of `cosine`, one over its temperature; FedTSP has 100
+    balanced: bool = False  # `cosine` with log n_ij added to its logits, FedETF's balanced softmax
+    gamma: Positive | None = None  # γ of `squared`; None takes ProtoNorm's value for the data set
+    head: Literal["own", "shared", "probe"] = "own"  # shared: averaged as by AlignFed; probe: features ignore its loss
+
+    @model_validator(mode="after")
+    def _refuse_what_is_not_used(self) -> Self:
+        given = {
+            "gamma": ("squared", self.gamma is not None),
+            "scale": ("cosine", self.scale != SCALE),
+            "balanced": ("cosine", self.balanced),
+        }
+        for name, (user, changed) in given.items():
+            if changed and self.loss != user:
+                raise ValueError(f"{name} is refused: loss={self.loss} does not use it; it is for loss={user}.")
+        if self.targets != SPREAD and self.seed:
+            raise ValueError(f"seed={self.seed} is refused: the targets come from a file; it is for targets={SPREAD}.")
+        if self.targets == SPREAD and self.sha256:
+            raise ValueError("sha256 is refused: the targets come from a seed; it is for targets from a file.")
+        if self.lam_end is not None and not self.lam:
+            raise ValueError("lam_end is refused: lam is 0, and cannot fall.")
+        return self
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The nearest target, which every client has itself, the head as trained and as received, and all together."""
+        return ("local", "received", "logits", "joint") if self.head == "shared" else ("local", "logits", "joint")
+
+    @property
+    def headline(self) -> str:
+        """The nearest target; with the loss over the batch, which does not tell classes apart, the head."""
+        return "local" if self.loss != "batch" else "received" if self.head == "shared" else "logits"
+
+    @property
+    def depends_on_rounds(self) -> bool:
+        """A falling λ depends on how many rounds there will be."""
+        return self.lam_end is not None
+
+    def adapted(self, dataset: str, networks: Sequence[str]) -> Self:
+        """Take the γ of the data set where none is given, and look at the file of targets."""
+        found = self
+        if self.loss == "squared" and self.gamma is None:
+            found = replace(found, gamma=GAMMA.get(dataset, GAMMA_ELSEWHERE))
+        if self.targets != SPREAD and self.sha256 is None:
+            found = replace(found, sha256=digest_of(self.targets, TARGETS))
+        return found
+
+    def schema(self, task: Task) -> Schema:
+        """Nothing is sent, or heads and the clients' numbers of samples."""
+        if self.head != "shared":
+            return Schema()
+        head = head_slots(task)
+        return make_schema(task, up=(*head, EXAMPLES), down=head)
+
+    def check_network(self, model: SplitModel, task: Task) -> None:
+        """Refuse a shared head that has other parameters than one linear layer."""
+        if self.head == "shared":
+            check_one_layer(model, task)
+
+    def init_server(self, server: Server) -> Step:
+        """Say nothing, or one head for all."""
+        head = first_head(server) if self.head == "shared" else {}
+        return Step(head, head)
+
+    def init_client(self, client: Client) -> Tensors:
+        """Begin with the client's own model, and with everybody's targets."""
+        size = client.num_classes, client.feature_dim
+        vectors = equally_spread(*size, self.seed) if self.targets == SPREAD else self._read(*size)
+        return snapshot("model", client.model) | {"classes": torch.arange(len(vectors)), "prototypes": vectors}
+
+    def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors | None:
+        """Put the shared head on the client's own features."""
+        return take_head(state, message) if self.head == "shared" else None
+
+    def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
+        """Train with CE + λR towards the targets."""
+        model = client.load(self.receive(client, state, message) or state)
+        regulariser, lam = self._regulariser(client, state["prototypes"].to(client.device)), self.weight(client)
+
+        def loss(x: Tensor, y: Tensor) -> Tensor:
+            z = model.features(x)
+            logits = model.head(z.detach() if self.head == "probe" else z)
+            return client.cross_entropy(logits, y) + lam * regulariser(z, y)
+
+        mean = client.fit(loss, model)
+        trained = snapshot("model", model)
+        said = said_head(trained) | {"num_examples": torch.tensor(len(client.train))} if self.head == "shared" else {}
+        return Step(state | trained, said, {"loss": mean})
+
+    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
+        """Ignore all replies, or average the heads by the clients' numbers of samples: φ = Σ n_i φ_i / Σ n_i."""
+        head = average_by_examples(replies) if self.head == "shared" else {}
+        return Step(head, head)
+
+    def weight(self, client: Client) -> float:
+        """Give λ of the client's round: the rounds before it, r, lead from λ towards λ_R."""
+        if self.lam_end is None:
+            return self.lam
+        share: float = (self.lam_end / self.lam) ** ((client.round - 1) / max(client.rounds, 1))
+        return self.lam * share
+
+    def _regulariser(self, client: Client, targets: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+        """Make R of features z (B, d) and labels y (B,), given the targets (K, d)."""
+        if self.loss == "batch":
+            return lambda z, y: batch_alignment_loss(z, y, targets)
+        if self.loss == "squared":
+            if self.gamma is None:
+                raise ValueError("FixedTargets has no gamma: give one, or let adapted(dataset, networks) take it.")
+            scaled, known = self.gamma * targets, torch.ones(len(targets), dtype=torch.bool, device=targets.device)
+            return lambda z, y: prototype_loss(z, y, scaled, known)
+        counts = client.train.class_counts(client.num_classes).to(targets.device)
+        prior = counts.clamp(min=1).log() if self.balanced else targets.new_zeros(())  # (K,) log n_ij, at least 0
+        return lambda z, y: client.cross_entropy(self.scale * cosines(z, targets) + prior, y)
+
+    def _read(self, num_classes: int, feature_dim: int) -> Tensor:
+        return read_targets(self.targets, num_classes, feature_dim, self.sha256)
+
+    scores = prototype_scores

@@ -1,0 +1,240 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import protonorm as pn
+from protonorm.algorithms.fedmd import FedMD, tell
+from protonorm.algorithms.parts.common_inputs import draw_positions, noise, read_public
+from protonorm.core import Client, Samples
+from protonorm.core.task import InputSpec
+from protonorm.session.build import build
+from tests.algorithms.tasks import federation, server, task_of
+from tests.contract.playing import outcome, same
+from tests.support import pictures, run, spiral
+
+
+def example(tmp_path, rows=((1.0, 0.0), (0.0, 1.0)), **settings):
+    """K = d = 2, both layers the identity: logits are the inputs; two public inputs, one private sample of class 0."""
+    model = pn.SplitModel(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
+    for layer in (model.features, model.head):
+        layer.weight.data = torch.eye(2)
+    np.save(tmp_path / "public.npy", np.array(rows, np.float32))
+    samples = Samples(torch.tensor([[1.0, 1.0]]), torch.tensor([0]), torch.tensor([0]))
+    client = Client(0, 2, 5, model, None, samples, samples, samples, num_classes=2, feature_dim=2, lr=1e-12)
+    method = FedMD(public=str(tmp_path / "public.npy"), samples=len(rows), **settings)
+    return method, client, method.init_client(client)
+
+
+def test_logits_are_told_of_the_rounds_inputs_in_their_order(tmp_path):
+    method, client, state = example(tmp_path, rows=((1.0, 5.0), (2.0, 6.0), (3.0, 7.0)))
+    order = draw_positions(3, 3, 0, 2)  # of round 2
+    said = method.local_update(client, state, {}).message["logits"]
+    assert said.tolist() == [[float(one) + 1, float(one) + 5] for one in order]
+
+
+def test_an_average_that_one_agrees_with_changes_nothing(tmp_path):
+    """Of identical clients loss and gradient are 0."""
+    method, client, state = example(tmp_path)
+    consensus = tell(client, client.load(state), method._chosen(method.inputs(client), 1))
+    after = method.local_update(client, state, {"logits": consensus}).state
+    torch.testing.assert_close(after, state)
+
+
+def test_the_error_is_absolute_and_a_mean_over_samples_and_classes(tmp_path):
+    """Public inputs e1 and e2, logits the same; consensus 1 lower everywhere: every error is 1, its gradient +1/(2·2).
+
+    ∂/∂W of the head: ¼·(Σ_b z_b) for each row, all above zero. Adam's first step is its rate against the sign.
+    """
+    method, client, state = example(tmp_path, digest_lr=0.125)
+    logits = tell(client, client.load(state), method._chosen(method.inputs(client), 1))
+    after = method.local_update(client, state, {"logits": logits - 1}).state
+    torch.testing.assert_close(after["model.head.weight"], torch.eye(2) - 0.125)
+
+
+def test_a_consensus_is_of_the_round_before(tmp_path):
+    """Digested with the order of another round, the same logits would be wrong."""
+    rows = tuple((float(one), 0.0) for one in range(8))
+    method, client, state = example(tmp_path, rows=rows)
+    before, now = (method._chosen(method.inputs(client), round) for round in (1, 2))
+    assert before.index.tolist() != now.index.tolist()
+    told = tell(client, client.load(state), before)
+    torch.testing.assert_close(method.local_update(client, state, {"logits": told}).state, state)
+    wrong = tell(client, client.load(state), now)
+    moved = method.local_update(client, state, {"logits": wrong}).state["model.head.weight"]
+    assert not torch.allclose(moved, state["model.head.weight"])
+
+
+def test_private_samples_are_revisited(tmp_path):
+    """x = (1, 1) of class 0 with equal logits: p = ½, the gradient of the head's first row −½·(1, 1); lr = 1."""
+    method, client, state = example(tmp_path)
+    step = method.local_update(Client(**{**vars(client), "lr": 1.0}), state, {})
+    assert step.metrics["loss"] == pytest.approx(np.log(2), rel=1e-5)
+    torch.testing.assert_close(step.state["model.head.weight"], torch.tensor([[1.5, 0.5], [-0.5, 0.5]]))
+
+
+def test_logits_are_averaged_all_alike():
+    """+a and −a: 0."""
+    a = torch.tensor([[1.0, -2.0]])
+    step = FedMD(samples=1).aggregate(server(classes=2), {}, iter([{"logits": a}, {"logits": -a}]))
+    assert step.message["logits"].tolist() == [[0.0, 0.0]]
+    assert step.state == {}
+    assert FedMD().aggregate(server(), {}, iter([])).message == {}
+
+
+def test_everybody_draws_the_same_inputs_and_others_in_every_round():
+    first, again, other = (draw_positions(50, 10, 3, round) for round in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert len(set(first.tolist())) == 10
+    assert not torch.equal(first, draw_positions(50, 10, 4, 1))
+
+
+def test_noise_is_of_the_form_of_the_samples():
+    drawn = noise(torch.zeros(1, 4, 4, 3, dtype=torch.uint8), 5, 0)
+    assert (drawn.shape, drawn.dtype) == ((5, 4, 4, 3), torch.uint8)
+    assert int(drawn.max()) > 200
+    assert noise(torch.zeros(1, 7), 5, 0).shape == (5, 7)
+    with pytest.raises(ValueError, match="Noise is no text"):
+        noise(torch.zeros(1, 7, dtype=torch.int64), 5, 0)
+
+
+@pytest.mark.parametrize(
+    ("array", "sentence"),
+    [
+        (np.zeros((3, 2), np.float32), r"it holds \(3, 2\) of float32; expected a .npy file of at least 4 inputs"),
+        (np.zeros((9, 3), np.float32), r"of shape \(2,\) and type float32"),
+        (np.zeros((9, 2), np.float64), "of float64"),
+    ],
+)
+def test_public_inputs_that_do_not_fit_are_refused_with_a_sentence(tmp_path, array, sentence):
+    np.save(tmp_path / "public.npy", array)
+    with pytest.raises(ValueError, match=sentence):
+        read_public(str(tmp_path / "public.npy"), InputSpec((2,), "float32"), 4)
+
+
+def test_a_run_is_known_by_the_content_of_its_public_inputs(tmp_path):
+    path = tmp_path / "public.npy"
+    keys = set()
+    for seed in (0, 1):
+        np.save(path, np.random.default_rng(seed).normal(size=(20, 2)).astype(np.float32))
+        keys.add(spiral(algorithm={"name": "fedmd", "public": str(path), "samples": 10}).key)
+    assert len(keys) == 2
+    experiment = spiral(algorithm={"name": "fedmd", "public": str(path), "samples": 10})
+    last = run(experiment, out=tmp_path / "runs").history[-1]
+    assert last.floats.up == last.floats.down == 6 * 10 * 6  # M·N·K
+    with pytest.raises(ValueError, match="There is no file of public inputs"):
+        spiral(algorithm={"name": "fedmd", "public": str(tmp_path / "none.npy")})
+    with pytest.raises(ValueError, match="sha256 is refused"):
+        FedMD(sha256="00")
+
+
+def test_bad_words_are_refused():
+    schema = task_of(FedMD(samples=4), classes=2).schema
+    schema.check_down({})
+    schema.check_up({"logits": torch.zeros(4, 2)}, "It")
+    with pytest.raises(ValueError, match=r"holds logits of shape \(3, 2\); expected \(4, K\)"):
+        schema.check_up({"logits": torch.zeros(3, 2)}, "It")
+
+
+def test_different_networks_on_pictures(tmp_path):
+    settings = {"dataset": pictures([0, 1, 2] * 24, 3), "models": "light", "feature_dim": 4}
+    last = run(spiral(algorithm=FedMD(samples=20), **settings, clients=4, rounds=2), out=tmp_path).history[-1]
+    assert last.floats.up == 4 * 20 * 3
+    assert federation(FedMD(samples=20)).started()[2] == {}
+
+
+# ---- public inputs from a data set ----------------------------------------------------------------------------------
+
+
+def fedmd(public, **settings):
+    return {"name": "fedmd", "public": public, "samples": 10, **settings}
+
+
+def written(path, images, classes=2):
+    """A prepared file of pictures."""
+    np.savez(path, images=images, labels=np.arange(len(images)) % classes)
+    return f"npz:{path}"
+
+
+def public_pictures(count=30, seed=5):
+    return np.random.default_rng(seed).integers(0, 256, (count, 16, 16, 1), dtype=np.uint8)
+
+
+def on_pictures(public, **settings):
+    usual = {"dataset": pictures([0, 1, 2] * 12, 3), "models": "plain", "feature_dim": 4, "clients": 2, "rounds": 2}
+    return spiral(algorithm=fedmd(public), **usual | settings)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder whose data sets are mapped inside it."""
+    monkeypatch.setenv("PROTONORM_DATA", str(tmp_path / "data"))
+    return tmp_path
+
+
+def test_a_data_set_that_all_clients_hold(folder):
+    """Its inputs are told of as those of a file are, bit for bit; its labels are not looked at."""
+    images = public_pictures()
+    np.save(folder / "rows.npy", images)
+    words = [str(folder / "rows.npy"), written(folder / "a.npz", images), written(folder / "b.npz", images, classes=3)]
+    found = [outcome(*build(on_pictures(word))) for word in words]
+    assert same(found[0], found[1])
+    assert same(found[0], found[2])
+    assert not same(found[0], outcome(*build(on_pictures(written(folder / "c.npz", 255 - images)))))
+
+
+def test_a_run_is_known_by_the_content_of_its_public_data_set(folder):
+    keys = {on_pictures(written(folder / f"{k}.npz", public_pictures(seed=k))).key for k in (0, 1)}
+    assert len(keys) == 2
+    before = on_pictures(written(folder / "0.npz", public_pictures(seed=7)))
+    assert before.key not in keys
+    written(folder / "0.npz", public_pictures(seed=8))
+    with pytest.raises(ValueError, match="is not the data set that the run began with: its content has changed"):
+        build(before)
+
+
+@pytest.mark.parametrize(
+    ("public", "sentence"),
+    [
+        (
+            "fashion",
+            r"fashion cannot be used as public inputs: it holds \(6000, 28, 28, 1\) of uint8; expected a data set "
+            r"of at least 10 inputs of shape \(2,\) and type float32",
+        ),
+        ("fashon", "Unknown data set of public inputs 'fashon'; did you mean 'fashion'"),
+        ("spiral", "public=spiral is refused: these are the clients' own samples"),
+        ("npz", "public='npz' is refused: expected npz:PATH, where it is"),
+        ("fashion:here", "public='fashion:here' is refused: expected fashion, without a path"),
+        ("array:/nowhere/none.npz", "There is no file"),
+    ],
+)
+def test_public_data_that_do_not_fit_are_refused_before_anything_begins(public, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        build(spiral(algorithm=fedmd(public)))
+
+
+def test_too_few_public_samples_are_refused(folder):
+    with pytest.raises(ValueError, match=r"it holds \(9, 16, 16, 1\) of uint8; expected a data set of at least 10"):
+        build(on_pictures(written(folder / "few.npz", public_pictures(9))))
+
+
+def test_public_tokens_have_to_be_words_that_networks_know(tmp_path):
+    np.save(tmp_path / "tokens.npy", np.array([[0, 1, 5]] * 4))
+    kind = InputSpec((3,), "int64", vocabulary=5)
+    with pytest.raises(ValueError, match="it holds tokens from 0 to 5; expected tokens from 0 to 4"):
+        read_public(str(tmp_path / "tokens.npy"), kind, 2)
+    assert read_public(str(tmp_path / "tokens.npy"), kind._replace(vocabulary=6), 2).shape == (4, 3)
+
+
+def test_noise_for_texts_is_refused_before_anything_begins():
+    task = task_of(FedMD(), input=InputSpec((3,), "int64", vocabulary=5))
+    with pytest.raises(ValueError, match="Noise is no text"):
+        FedMD().check_network(None, task)
+
+
+def test_worker_processes_hold_the_public_data_too(folder):
+    experiment = on_pictures(written(folder / "a.npz", public_pictures()))
+    serial, apart = (run(experiment, folder / one, engine=one).history[-1] for one in ("serial", "processes"))
+    assert serial.metrics == apart.metrics
+    assert serial.rules == apart.rules
