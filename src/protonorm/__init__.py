@@ -8,6 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from protonorm.algorithms.duet import Duet
     from protonorm.algorithms.fedavg import FedAvg
     from protonorm.algorithms.feddistill import FedDistill
     from protonorm.algorithms.fedgen import FedGen
@@ -91,6 +92,7 @@ __all__ = [
     "Comparison",
     "Dataset",
     "Diverged",
+    "Duet",
     "Experiment",
     "FedAvg",
     "FedDistill",

@@ -113,6 +113,11 @@ ALGORITHMS: dict[str, Entry] = {
         "a small second network that travels; a projector joins its features with those of the client's own",
         {"models": "any", "shares": "second network", "paper": "Yi et al., NeurIPS 2024"},
     ),
+    "duet": Entry(
+        "protonorm.algorithms.duet:Duet",
+        "a small second network that travels; it and the client's own learn one feature space, and both answer",
+        {"models": "any", "shares": "second network", "paper": "this project"},
+    ),
     "targets": Entry(
         "protonorm.algorithms.targets:FixedTargets",
         "nothing: features go towards directions that all know; what an exchange of prototypes has to beat",

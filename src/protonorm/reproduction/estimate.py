@@ -11,7 +11,7 @@ from protonorm.reproduction.cells import Settings
 # Seconds for a training picture of 32×32, with its share of testing and prototypes, on two cores nobody else uses.
 COST = {"light": 0.0004, "plain": 0.0004, "residual": 0.0005, "cnn": 0.0007, "paper": 0.0015, "resnet18": 0.0016}
 COST_OF_POINTS = 0.00004
-TWO_NETWORKS = ("fml", "fedkd", "fedmrl")  # train a second one beside their own
+TWO_NETWORKS = ("fml", "fedkd", "fedmrl", "duet")  # train a second one beside their own
 
 
 class Work(NamedTuple):
