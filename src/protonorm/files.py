@@ -100,7 +100,11 @@ def format_of(content: bytes, path: Path) -> Any:
 
 def read_lines(path: Path) -> list[bytes]:
     """Read the complete lines of a file; a file that is not there has none."""
-    text = path.read_bytes() if path.exists() else b""
+    return complete_lines(path.read_bytes() if path.exists() else b"")
+
+
+def complete_lines(text: bytes) -> list[bytes]:
+    """Split text into its lines; what stands behind the last line break is none yet."""
     return [line + b"\n" for line in text.split(b"\n")[:-1]]
 
 

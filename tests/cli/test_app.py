@@ -49,9 +49,20 @@ def test_listing_imports_nothing_heavy(words):
     assert not {"torch", "numpy", "scipy", "matplotlib", "torchvision"} & imported(*words)
 
 
-@pytest.mark.parametrize("words", [["data", "list"], ["show"], ["show", "protonorm"], ["report", "protonorm"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["data", "list"],
+        ["show"],
+        ["show", "protonorm"],
+        ["report", "protonorm"],
+        ["archive", "protonorm", "--to", "kept"],
+    ],
+    ids=" ".join,
+)
 def test_looking_at_data_and_runs_does_without_torch(words, tmp_path):
     run(spiral(rounds=1), out=tmp_path / "runs")
+    words = [str(tmp_path / word) if word == "kept" else word for word in words]
     assert not {"torch", "torchvision"} & imported(*words)
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from protonorm.cli import (
+    archive,
     bench,
     cluster,
     compare,
@@ -43,6 +44,7 @@ app.command(cls=Command)(tune.tune)
 app.command("list", cls=Command)(listing.list_)
 app.command(cls=Command)(show.show)
 app.command(cls=Command)(remove.remove)
+app.command(cls=Command)(archive.archive)
 app.command(cls=Command)(bench.bench)
 app.command(cls=Command)(inspect.inspect)
 app.command(cls=Command)(predict.export)

@@ -62,6 +62,7 @@ def load_from_run(
         raise ValueError(f"There is no client {id}; the run has clients 0 to {run.info.experiment.clients - 1}.")
     if not run.rounds:
         raise ValueError(f"No round of {run.folder} is done: its clients have not trained yet.")
+    layout.refuse_without_networks(run.folder)
     held, path, round = _load_server(run, checkpoint)
     trained = trained_rounds(held, run.info.experiment.clients, round, path)[id]
     if not trained:

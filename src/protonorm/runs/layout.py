@@ -15,6 +15,11 @@ failure.json            why and where a run stopped, if it did
 provenance.jsonl        command, commit, versions and machine, each time the run is begun or goes on
 lock                    held by the process that is at work on the run
 
+The record of a run that was archived has no lock, and no networks and prototypes unless they were asked for, but
+
+archived.json           how many rounds it has
+metrics.jsonl.xz, evaluations.bin.xz    in place of the files without .xz
+
 Every file has a checksum inside, every line and every block of arrays one of its own.
 """
 
@@ -26,7 +31,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from protonorm.files import HEADER, damaged, read_lines
+from protonorm.files import HEADER, damaged, read_json, unsealed
+from protonorm.runs.packed import is_packed, packed_path, read_either_lines
 
 INFO = "experiment.json"
 POPULATION = "population.safetensors"
@@ -41,6 +47,7 @@ FIGURES = "figures.safetensors"
 PENDING = "pending.json"
 FAILURE = "failure.json"
 PROVENANCE = "provenance.jsonl"
+ARCHIVED = "archived.json"
 LOCK = "lock"
 
 SNAPSHOTS = 50  # rounds at most whose prototypes are kept
@@ -73,10 +80,10 @@ def leftovers(folder: Path) -> Iterator[Path]:
 
 
 def committed(folder: Path) -> int:
-    """Tell how many rounds of a run are committed: the stamp of the server's file says it."""
+    """Tell how many rounds of a run are committed: the stamp of the server's file says it, or what was archived."""
     path = folder / SERVER
     if not path.exists():
-        return 0
+        return archived_rounds(folder)
     try:
         with path.open("rb") as file:
             size = min(int.from_bytes(file.read(HEADER), "little"), path.stat().st_size)
@@ -86,9 +93,47 @@ def committed(folder: Path) -> int:
         raise damaged(path, "it is not a whole state file of protonorm") from error
 
 
+def is_archived(folder: Path) -> bool:
+    """Tell whether a folder is the archived record of a run, also one that has lost a file."""
+    return (folder / ARCHIVED).exists() or any(is_packed(folder / name) for name in (METRICS, EVALUATIONS))
+
+
+def archived_rounds(folder: Path) -> int:
+    """Tell how many rounds of a run were archived; 0 if it was not. What belongs to another run is refused."""
+    path = folder / ARCHIVED
+    if not is_archived(folder):
+        return 0
+    if not path.exists():
+        raise ValueError(f"{path} is missing, but files of the record are packed.")
+    owner = str(read_json(folder / INFO).get("key"))
+    rounds = unsealed(path.read_bytes(), path, pretty=True, owner=owner).get("rounds")
+    if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 0:
+        raise damaged(path, "it does not say how many rounds were archived")
+    return rounds
+
+
+def refuse_archived(folder: Path) -> None:
+    """Refuse to write into the archived record of a run."""
+    if is_archived(folder):
+        without = "" if (folder / SERVER).exists() else " without its networks"
+        raise ValueError(
+            f"{folder} was archived{without}, and nothing more is written there: the run cannot go on in it. Give "
+            "another folder of runs by --out, or by PROTONORM_RUNS; the archived record is left as it is."
+        )
+
+
+def refuse_without_networks(folder: Path) -> None:
+    """Refuse the archived record of a run whose networks were left out."""
+    if is_archived(folder) and not (folder / SERVER).exists():
+        raise ValueError(
+            f"{folder} was archived without its networks: there are no trained clients in it. They are in the folder "
+            "in which the run was done, which --out gives; `protonorm archive --with-clients` takes them along."
+        )
+
+
 def refuse_rounds_without(folder: Path, name: str) -> None:
     """Refuse a folder that lacks a file although rounds are on record, which would be lost if the run began anew."""
-    rounds = len(read_lines(folder / METRICS))
+    rounds = len(read_either_lines(folder / METRICS))
     if rounds > 1:  # one may stand there of a round that was not committed
         raise ValueError(
             f"{folder / name} is missing, but {METRICS} has {rounds} rounds on record. Restore the file, or move the "
@@ -103,7 +148,8 @@ def runs_root(out: Path | None = None) -> Path:
 
 def find_runs(root: Path) -> list[Path]:
     """List the run folders under a root, also damaged ones that have rounds but do not say of what."""
-    return sorted({path.parent for name in (INFO, METRICS) for path in root.glob(f"*/{name}")})
+    known_by = (INFO, METRICS, packed_path(Path(METRICS)).name)
+    return sorted({path.parent for name in known_by for path in root.glob(f"*/{name}")})
 
 
 def find_run(root: Path, name: str) -> Path:

@@ -17,7 +17,8 @@ from protonorm.runs.accuracy import accuracy_of, majority_correct
 from protonorm.runs.arrays import BESIDE, ArrayCache, Arrays, decode_arrays, read_arrays, unfit
 from protonorm.runs.choice import Choice, choose_round, has_stopped
 from protonorm.runs.info import find_client, read_info, typed
-from protonorm.runs.layout import committed, refuse_rounds_without, snapshot_rounds, stamp
+from protonorm.runs.layout import committed, is_archived, refuse_rounds_without, snapshot_rounds, stamp
+from protonorm.runs.packed import Blocks, found_path, read_either_lines
 from protonorm.runs.schema import Accuracy, Failure, Provenance, RoundRecord, RunInfo, Seconds
 from protonorm.runs.standing import counted_rounds
 
@@ -193,7 +194,9 @@ class Run:
         return f"{layout.PROVENANCE} is missing or damaged: it does not tell where all rounds come from."
 
     def snapshots(self) -> list[int]:
-        """List the committed rounds whose prototypes should be in the record."""
+        """List the committed rounds whose prototypes should be in the record; none if it was archived without them."""
+        if is_archived(self.folder) and not (self.folder / layout.PROTOTYPES).exists():
+            return []
         kept = snapshot_rounds(len(self.rounds))
         return [record.round for record in self.rounds if record.round in kept and record.prototypes]
 
@@ -216,13 +219,12 @@ class Run:
     def _arrays(self) -> ArrayCache:
         return ArrayCache()
 
+    @cached_property
+    def _evaluations(self) -> Blocks:
+        return Blocks(self.folder / layout.EVALUATIONS)
+
     def _read_arrays(self, record: RoundRecord) -> Arrays:
-        path = self.folder / layout.EVALUATIONS
-        if not path.exists():
-            raise ValueError(f"{path} is missing.")
-        with path.open("rb") as file:
-            file.seek(record.arrays.start)
-            block = file.read(record.arrays.size)
+        path, block = self._evaluations.path, self._evaluations.read(record.arrays.start, record.arrays.size)
         found = decode_arrays(block, path, stamp(self.info.key, "evaluation", record.round))
         if wrong := unfit(found, self.info.experiment.clients, len(self.info.classes)):
             raise damaged(path, f"{', '.join(wrong)} of round {record.round} cannot be")
@@ -257,11 +259,11 @@ def read_run(folder: Path, rounds: int | None = None) -> Run:
 
 
 def _read_rounds(folder: Path, key: str) -> list[RoundRecord]:
-    path, before = folder / layout.METRICS, (folder / layout.PENDING).exists()
+    path, before = found_path(folder / layout.METRICS), (folder / layout.PENDING).exists()
     done = committed(folder)  # a run at work adds a line first and then commits it
     if not done:
         refuse_rounds_without(folder, layout.SERVER)
-    lines = read_lines(path)
+    lines = read_either_lines(folder / layout.METRICS)
     waits = before or (folder / layout.PENDING).exists()  # the last committed round, for its evaluation
     if len(lines) < done - waits:
         raise damaged(path, f"{len(lines)} lines for {done} committed rounds")

@@ -10,13 +10,16 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from protonorm.files import CHECKSUM, PRIVATE_FILE, parse_json, read_lines
+from protonorm.files import CHECKSUM, PRIVATE_FILE, parse_json
 from protonorm.runs import layout
+from protonorm.runs.packed import packed_path, read_either_lines
 
-LAST = (layout.METRICS, layout.INFO)  # what a run is known by goes last: one that is half removed is still a run
+PACKED = {name: packed_path(Path(name)).name for name in (layout.METRICS, layout.EVALUATIONS)}  # of an archived run
+# What a run is known by goes last: one that is half removed is still a run.
+LAST = (layout.METRICS, PACKED[layout.METRICS], layout.INFO)
 FIRST = (
-    layout.SERVER, layout.CHOSEN, layout.EVALUATIONS, layout.TIMINGS, layout.FIGURES, layout.PENDING, layout.FAILURE,
-    layout.PROVENANCE, layout.POPULATION,
+    layout.SERVER, layout.CHOSEN, layout.EVALUATIONS, PACKED[layout.EVALUATIONS], layout.TIMINGS, layout.FIGURES,
+    layout.PENDING, layout.FAILURE, layout.PROVENANCE, layout.POPULATION, layout.ARCHIVED,
 )  # fmt: skip
 INSIDE = {layout.CLIENTS: r"\d+\.\d+\.safetensors", layout.PROTOTYPES: r"\d+\.safetensors"}
 
@@ -27,7 +30,7 @@ def is_run(folder: Path) -> bool:
         if CHECKSUM in parse_json((folder / layout.INFO).read_bytes(), folder / layout.INFO):
             return True
     with suppress(ValueError, OSError):
-        if any(CHECKSUM in parse_json(line, folder) for line in read_lines(folder / layout.METRICS)[:1]):
+        if any(CHECKSUM in parse_json(line, folder) for line in read_either_lines(folder / layout.METRICS)[:1]):
             return True
     with suppress(ValueError, OSError):
         return layout.committed(folder) > 0
@@ -45,11 +48,16 @@ def refuse_others(folder: Path) -> None:
 def own_files(folder: Path) -> Iterator[Path]:
     """List the files of a run that we write, in the order in which they may go; the lock is not among them."""
     yield from (path for path in layout.leftovers(folder) if not path.parent.is_symlink() or path.parent == folder)
+    yield from inner_files(folder)
+    yield from (path for name in (*FIRST, *LAST) if _is_file(path := folder / name))
+
+
+def inner_files(folder: Path) -> Iterator[Path]:
+    """List the states of clients and the prototypes of a run."""
     for part, names in INSIDE.items():
         place = folder / part
         if place.is_dir() and not place.is_symlink():  # a link leads to what is not the run's
             yield from (path for path in sorted(place.iterdir()) if re.fullmatch(names, path.name) and _is_file(path))
-    yield from (path for name in (*FIRST, *LAST) if _is_file(path := folder / name))
 
 
 def other_files(folder: Path, ours: Sequence[Path]) -> list[Path]:
@@ -77,7 +85,7 @@ def remove_runs(
     kept, emptied = {}, set()
     with ExitStack() as held:
         for folder in folders:
-            held.callback(_locked(folder).release)
+            held.callback(locked(folder, "nothing was removed").release)
         for folder in folders:
             ours = [*more(folder), *own_files(folder)]
             kept[folder] = other_files(folder, ours)
@@ -93,13 +101,13 @@ def remove_runs(
     return kept
 
 
-def _locked(folder: Path) -> FileLock:
-    """Take the lock of a run's folder, or say that another process has it."""
+def locked(folder: Path, still: str) -> FileLock:
+    """Take the lock of a run's folder, or say that another process has it, and what is still so."""
     lock = FileLock(folder / layout.LOCK, mode=PRIVATE_FILE)
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise BlockingIOError(f"Another process is at work on {folder}; nothing was removed.") from None
+        raise BlockingIOError(f"Another process is at work on {folder}; {still}.") from None
     return lock
 
 

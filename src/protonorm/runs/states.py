@@ -9,7 +9,7 @@ from pathlib import Path
 
 from protonorm import tensors
 from protonorm.files import check_seal, damaged, read_sealed, replace
-from protonorm.runs.layout import CLIENTS, stamp
+from protonorm.runs.layout import CLIENTS, is_archived, stamp
 from protonorm.runs.reader import Run
 from protonorm.tensors import Tensors, nbytes
 
@@ -17,7 +17,12 @@ CACHE = 2**29  # bytes of states that all processes of a run together keep in me
 
 
 def stray_states(run: Run) -> bool:
-    """Tell whether states lie in a run's folder that nobody needs: neither those of the last round nor of the best."""
+    """Tell whether states lie in a run's folder that nobody needs: neither those of the last round nor of the best.
+
+    An archived record is left as it is.
+    """
+    if is_archived(run.folder):
+        return False
     best = run.chosen.record.round if run.chosen and run.chosen.by == "validation" else 0
     kept = [_last_trained(run, done) for done in (len(run.rounds), best)]
     files = FolderStore(run.folder / CLIENTS, run.info.key).files()

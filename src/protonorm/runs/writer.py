@@ -18,7 +18,7 @@ from protonorm.runs import layout
 from protonorm.runs.arrays import encode_arrays, write_arrays
 from protonorm.runs.checkpoint import Checkpoint, pack, trained_rounds, unpack
 from protonorm.runs.info import read_info
-from protonorm.runs.layout import committed, refuse_rounds_without, snapshot_rounds, stamp
+from protonorm.runs.layout import committed, refuse_archived, refuse_rounds_without, snapshot_rounds, stamp
 from protonorm.runs.reader import Population, read_run
 from protonorm.runs.schema import ArrayRef, Provenance, RoundRecord, RunInfo
 from protonorm.runs.standing import Standing
@@ -49,6 +49,7 @@ class RunWriter:
         self._done = 0  # committed rounds
 
     def __enter__(self) -> Self:
+        refuse_archived(self.folder)
         for part in (layout.CLIENTS, layout.PROTOTYPES):
             make_folder(self.folder / part)
         try:

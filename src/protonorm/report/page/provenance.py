@@ -10,6 +10,7 @@ from typing import Any
 from protonorm.report.page.groups import Groups
 from protonorm.report.page.text import counted
 from protonorm.runs import layout
+from protonorm.runs.packed import TEXT, read_either
 from protonorm.runs.reader import Run
 from protonorm.runs.schema import Provenance
 
@@ -92,7 +93,8 @@ def _commit(commit: str | None, dirty: bool | None) -> str:
 
 
 def _fingerprint(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.exists() else "no file"
+    content = read_either(path, TEXT)  # the same, packed or not
+    return "no file" if content is None else hashlib.sha256(content).hexdigest()[:16]
 
 
 def _versions(versions: Mapping[str, str]) -> str:
