@@ -1,5 +1,7 @@
 """The paper's tables and figures, one file each, in the paper's order: `protonorm reproduce NAME` makes them again.
 
+The last two are not in the paper: they say what explains its numbers.
+
 Lee, Shin and Choi, "Heterogeneous Federated Learning with Prototype Alignment and Upscaling", ICCV 2025.
 """
 
@@ -17,4 +19,6 @@ NAMES = (
     "hyperparameters",
     "partitions",
     "communication",
+    "controls",
+    "ablation",
 )

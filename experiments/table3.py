@@ -14,12 +14,12 @@ NETWORKS = {"4-layer CNN": "cnn", "ResNet-18": "resnet18"}
 COLUMNS = tuple(Column(name, network) for network in NETWORKS for name in ("CIFAR-100", "Flowers-102", "Tiny ImageNet"))
 METHODS = {"FedNH": "fednh", "FedUV": "feduv", "ProtoNorm": "protonorm"}
 ROWS = tuple(METHODS)
-BESIDE = ("Local",)
+BESIDE = ("Local", "FedAvg")
 
 CELLS = [
     cell(row, column, practical(DATASETS[column.name], models=NETWORKS[column.group]), algorithm)
     for column in COLUMNS
-    for row, algorithm in (METHODS | {"Local": "local"}).items()
+    for row, algorithm in (METHODS | {"Local": "local", "FedAvg": "fedavg"}).items()
 ]
 
 PAPER = printed(

@@ -76,6 +76,21 @@ def test_check_fails_where_a_cell_is_outside_the_tolerance(tmp_path):
     assert "1 of 1 checks differ" in done.stderr
 
 
+def test_fewer_rounds_have_a_folder_of_their_own_and_can_go_on(mine, tmp_path):
+    runs = tmp_path / "runs"
+    short = call(mine, "--out", runs, "--rounds", "1")
+    assert short.exit_code == 0, short.output
+    folder = runs / "reproduction" / "cpu-1-rounds"
+    assert "Training stops after round 1" in (folder / "mine.md").read_text(encoding="utf-8")
+    whole = call(mine, "--out", runs, "--render-only")
+    assert "1 of 2 rounds" in whole.output
+    assert call(mine, "--out", runs).exit_code == 0
+    again = call(mine, "--out", runs, "--rounds", "1", "--render-only")
+    assert again.exit_code == 0
+    assert "1 of 2 rounds" not in again.output
+    assert call(mine, "--rounds", "0").exit_code == 2
+
+
 def test_check_with_nothing_to_check_is_refused(mine):
     done = call(mine, "--check", "--render-only")
     assert done.exit_code == 2

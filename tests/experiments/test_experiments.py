@@ -70,12 +70,35 @@ def test_all_printed_numbers_add_up(study, count, total):
     assert round(sum(means), 2) == total
 
 
+OURS = ("controls", "ablation")  # tables that the paper does not have
+
+
 @pytest.mark.parametrize("study", [study for study in STUDIES.values() if study.columns], ids=lambda study: study.name)
 def test_every_printed_number_has_a_cell_and_every_row_a_number(study):
     places = {cell.place for cell in study.cells}
     assert set(study.paper) <= places
     assert {row for row, _ in places} == {*study.rows, *study.beside}
-    assert {(row, column.place) for row in study.rows for column in study.columns} == set(study.paper)
+    whole = {(row, column.place) for row in study.rows for column in study.columns}
+    assert whole == (places if study.name in OURS else set(study.paper))
+
+
+def test_a_row_alone_differs_from_its_method_in_the_control_alone():
+    controls, table1 = STUDIES["controls"], STUDIES["table1"]
+    methods = {cell.place: cell.settings for study in (table1, controls) for cell in study.cells}
+    alone = [cell for cell in controls.cells if cell.row.endswith(", alone")]
+    assert len(alone) == 15
+    for cell in alone:
+        method = methods[cell.row.removesuffix(", alone"), cell.column]
+        assert dict(cell.settings) == {**method, "control": "solo"}
+
+
+def test_variants_of_the_ablation_are_different_experiments_and_the_first_is_table_1s():
+    found = {cell.row: Experiment.of(cell.settings) for cell in STUDIES["ablation"].cells}
+    described = {repr(one.model_dump(exclude={"dataset"})) for one in found.values()}
+    assert len(described) == len(found) == 15
+    assert runs("ablation") & runs("table1") == {
+        run for run in runs("ablation") if "'algorithm', {'name': 'protonorm'}" in run
+    }
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)

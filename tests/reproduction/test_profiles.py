@@ -1,6 +1,7 @@
 import pytest
 
-from protonorm.reproduction.profiles import CPU_ROUNDS, CPU_SAMPLES, PROFILES, find_profile
+from protonorm.config.experiment import Experiment
+from protonorm.reproduction.profiles import CPU_ROUNDS, CPU_SAMPLES, PROFILES, USUAL_ROUNDS, find_profile
 
 PAPER = {"dataset": "cifar100", "models": "paper", "feature_dim": 64, "clients": 20, "rounds": 300}
 
@@ -52,6 +53,25 @@ def test_settings_that_are_names_or_the_users_own_objects_stay(profile):
 
 def test_every_profile_that_cuts_says_so():
     assert all(profile.cuts for profile in PROFILES.values() if profile.name != "paper")
+
+
+def test_fewer_rounds_cut_what_has_more_and_say_so():
+    shorter = PROFILES["paper"].up_to(60)
+    assert shorter.cut(PAPER) == PAPER | {"rounds": 60}
+    assert shorter.cut(PAPER | {"rounds": 40}) == PAPER | {"rounds": 40}
+    assert shorter.cut({"dataset": "spiral"}) == {"dataset": "spiral"}  # has 20
+    assert PROFILES["paper"].up_to(10).cut({"dataset": "spiral"}) == {"dataset": "spiral", "rounds": 10}
+    assert "after round 60" in shorter.cuts[-1]
+    assert (shorter.name, shorter.seeds, shorter.protocol) == ("paper", (0, 1, 2), "paper")
+
+
+def test_fewer_rounds_come_after_what_a_profile_cuts():
+    assert PROFILES["cpu"].up_to(60).cut(PAPER) == PROFILES["cpu"].cut(PAPER) | {"rounds": 60}
+    assert PROFILES["cpu"].up_to(200).cut(PAPER)["rounds"] == CPU_ROUNDS
+
+
+def test_an_experiment_that_does_not_say_has_the_usual_rounds():
+    assert Experiment.model_fields["rounds"].default == USUAL_ROUNDS
 
 
 def test_an_unknown_profile_is_refused_with_the_nearest():

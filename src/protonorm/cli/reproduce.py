@@ -50,6 +50,13 @@ Only = Annotated[
     ),
 ]
 Seeds = Annotated[str | None, typer.Option(help="Seeds in place of the profile's, such as 0 or 0,1,2.")]
+Rounds = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Rounds at most, where the profile has more; what is run can go on later. Written to a folder of its own.",
+    ),
+]
 RenderOnly = Annotated[bool, typer.Option("--render-only", help="Run nothing; write what is there.")]
 Check = Annotated[bool, typer.Option("--check", help="Fail if a finished cell is outside its tolerance, beyond noise.")]
 Listed = Annotated[bool, typer.Option("--list", help="List the tables and figures, and how long each would take.")]
@@ -67,6 +74,7 @@ def reproduce(
     workers: Workers = None,
     only: Only = None,
     seeds: Seeds = None,
+    rounds: Rounds = None,
     render_only: RenderOnly = False,
     check: Check = False,
     listed: Listed = False,
@@ -77,7 +85,7 @@ def reproduce(
         if listed:
             say(listing(names or ["all"]))
             return
-        task = reproduction(names or [], profile, protocol, out, to, only or [], seeds)
+        task = reproduction(names or [], profile, protocol, out, to, only or [], seeds, rounds)
         refuse_early(task, engine, run=not render_only, check=check)
         written = task.write() if render_only else task.run(engine, workers, complain, follow)
         for path in (path for one in written for path in one.paths):
@@ -96,6 +104,7 @@ def reproduction(
     to: str | None,
     only: list[str],
     seeds: str | None,
+    rounds: int | None,
 ) -> Reproduction:
     """Put together what is to be made."""
     from protonorm.reproduction.profiles import find_profile
@@ -110,6 +119,8 @@ def reproduction(
     size, root = find_profile(profile), runs_root(out)
     chosen = find_protocol(size.protocol if protocol is None else protocol)
     place = size.name if chosen.name == size.protocol else f"{size.name}-{chosen.name}"
+    if rounds is not None:
+        size, place = size.up_to(rounds), f"{place}-{rounds}-rounds"
     command = f"protonorm {shlex.join(sys.argv[1:])}"
     return Reproduction(
         studies=select_cells(find_studies(names), only),

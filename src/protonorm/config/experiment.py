@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -300,9 +300,19 @@ class Experiment(BaseModel):
     @cached_property
     def key(self) -> str:
         """Name the run: readable words, and a hash of everything that decides its numbers."""
-        left_out = {*UNDECISIVE, *(() if self.depends_on_rounds else ("rounds",))}
-        left_out |= {"tested"} if self.tested else set()  # a run without test numbers is another run
-        plain = {"format": FORMAT, **self.model_dump(mode="json", exclude=left_out)}
+        return self._key(self._decisive(()))
+
+    def key_with(self, dataset: Mapping[str, Any]) -> str:
+        """Name the run as if its data were those of a record: who lacks the data finds the record all the same."""
+        return self._key(self._decisive(("dataset",)) | {"dataset": dict(dataset)})
+
+    def _decisive(self, left_out: Iterable[str]) -> dict[str, Any]:
+        """Write all settings that decide numbers, but for some."""
+        known = {*left_out, *UNDECISIVE, *(() if self.depends_on_rounds else ("rounds",))}
+        known |= {"tested"} if self.tested else set()  # a run without test numbers is another run
+        return {"format": FORMAT, **self.model_dump(mode="json", exclude=known)}
+
+    def _key(self, plain: Mapping[str, Any]) -> str:
         digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:10]
         words = [plain["algorithm"]["name"], plain["dataset"]["name"], f"seed{self.seed}", digest]
         return "-".join(_short(re.sub(r"[^\w.-]+", "-", word.split(":")[-1].lower())) for word in words)

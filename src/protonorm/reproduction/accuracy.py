@@ -67,7 +67,7 @@ def _about_best(findings: Findings) -> list[str]:
 
 def _about_printed(findings: Findings) -> list[str]:
     """Say what the printed numbers beside ours are."""
-    if not findings.profile.is_result:
+    if not findings.profile.is_result or not findings.study.paper:
         return []
     unlike = "" if findings.protocol.is_optimistic else " The authors' program prints its best test round: see best*."
     return [f"Below: the printed number, with the ± that is printed, and ours minus printed.{unlike}"]

@@ -14,6 +14,7 @@ from protonorm.config.components import describe
 from protonorm.reproduction.cells import Cell, Column, Place
 from protonorm.reproduction.profiles import Profile
 from protonorm.reproduction.protocols import Protocol
+from protonorm.reproduction.records import Description, described_data, recorded_keys
 from protonorm.reproduction.study import Study
 from protonorm.runs.layout import INFO
 from protonorm.runs.reader import Run
@@ -65,6 +66,8 @@ class Outcome:
             return "finished"
         if self.run and self.run.failure:
             return "diverged"
+        if self.run and self.run.rounds and self.missing:
+            return "begun"  # by somebody who had the data
         if self.missing or self.refused:
             return "missing" if self.missing else "refused"
         return "begun" if self.run and self.run.rounds else "absent"
@@ -152,7 +155,20 @@ def _missing(dataset: Any) -> str:
 
 def read_outcomes(outcomes: Sequence[Outcome], root: Path, refused: Mapping[str, str]) -> tuple[Outcome, ...]:
     """Read how the runs stand now; `refused` says by key why some could not be run."""
-    return tuple(_read(one, root / one.key, refused.get(one.key, "")) if one.key else one for one in outcomes)
+    known = described_data(root) if any(one.key is None for one in outcomes) else []
+    return tuple(
+        _read(one, root / one.key, refused.get(one.key, "")) if one.key else _read_without_data(one, root, known)
+        for one in outcomes
+    )
+
+
+def _read_without_data(one: Outcome, root: Path, known: Sequence[Description]) -> Outcome:
+    """Read the record of somebody who had the data, if there is one."""
+    found = recorded_keys(one.experiment, root, known)
+    if len(found) > 1:
+        several = f"{one.missing} Records of different data fit, so that none is shown: {', '.join(found)}."
+        return replace(one, missing=several)
+    return _read(replace(one, key=found[0]), root / found[0], "") if found else one
 
 
 def _read(one: Outcome, folder: Path, refused: str) -> Outcome:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from protonorm.core.registry import nearest
@@ -12,6 +12,7 @@ from protonorm.reproduction.cells import Settings
 CPU_SAMPLES = {"cifar10": 30_000, "cifar100": 30_000, "tinyimagenet": 10_000}  # of 60,000 pictures and more
 PUBLISHED = (*CPU_SAMPLES, "flowers102")
 
+USUAL_ROUNDS = 20  # of an experiment that does not say
 CPU_ROUNDS, CPU_WIDTH = 100, 512
 SMOKE_SAMPLES, SMOKE_ROUNDS, SMOKE_POINTS, SMOKE_CLASSES = 600, 2, 60, 2
 SMOKE_CLIENTS = {20: 10, 50: 12, 100: 15}
@@ -31,6 +32,17 @@ class Profile:
     cuts: tuple[str, ...] = ()  # what was cut and why, in sentences
     engine: str | None = None  # unless the command says otherwise
     is_result: bool = True  # otherwise outputs are stamped, and no printed numbers stand beside ours
+    most_rounds: int | None = None  # if the command says so
+
+    def up_to(self, rounds: int) -> Profile:
+        """Stop earlier: cells with more rounds than these end with them, and outputs say so."""
+
+        def shorter(settings: Settings) -> dict[str, Any]:
+            cut = self.cut(settings)
+            return cut | ({"rounds": rounds} if cut.get("rounds", USUAL_ROUNDS) > rounds else {})
+
+        told = f"Training stops after round {rounds}, by `--rounds {rounds}`, where this profile would go on."
+        return replace(self, cut=shorter, cuts=(*self.cuts, told), most_rounds=rounds)
 
     @property
     def stamp(self) -> str:

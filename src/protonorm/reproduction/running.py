@@ -95,7 +95,7 @@ class Reproduction:
         waiting.sort(key=lambda one: self.seeds.index(one.seed))
         found: dict[str, Outcome] = {}
         for one in waiting:
-            if one.key and one.state in ("absent", "begun"):
+            if one.key and not one.missing and one.state in ("absent", "begun"):
                 longest = found.setdefault(one.key, one)
                 found[one.key] = one if one.experiment.rounds > longest.experiment.rounds else longest
         return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import warnings
 from abc import ABC
+from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -43,6 +44,11 @@ class Published(ABC):
     def description(self) -> dict[str, Any]:
         """Describe it by its content, not by its place."""
         return {"name": self.name, **self._facts(self._open())}
+
+    def fits(self, description: Mapping[str, Any]) -> bool:
+        """Tell whether a description could be of this data set, as far as that shows without its pictures."""
+        taken = description.get("samples") if "of" in description else None
+        return description.get("name") == self.name and taken == self.samples
 
     def _dataset(self, arrays: Arrays) -> Dataset:
         images, labels = arrays.images, arrays.labels
@@ -108,6 +114,10 @@ class TinyImageNet(Published):
         """Describe it by its content and pool."""
         pool, found = self._open_pool()
         return {"name": self.name, "pool": pool, **self._facts(found)}
+
+    def fits(self, description: Mapping[str, Any]) -> bool:
+        """Tell whether a description could be of this data set and pool."""
+        return super().fits(description) and self.pool in (None, description.get("pool"))
 
     def _open_pool(self) -> tuple[Pool, Mapped]:
         pool = self.pool

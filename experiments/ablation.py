@@ -1,0 +1,36 @@
+"""What each part of ProtoNorm does on CIFAR-100: PA and PU, the solver, λ, γ, and whether anything is exchanged."""
+
+from protonorm.reproduction.cells import Column
+
+from .setting import DATASETS, cell, practical
+
+TITLE = "Parts of ProtoNorm: alignment, upscaling, λ, γ and exchange"
+
+CORNER = "Variant"
+COLUMNS = (Column("CIFAR-100", "Practical setting (α=0.1)"),)
+PARTS = {
+    "PA and PU, as printed": {},
+    "PA alone (γ = 1)": {"upscaling": False},
+    "PU of unit prototypes, not aligned": {"alignment": "normalise"},
+    "neither: means as they are": {"alignment": "none", "upscaling": False},
+    "exact PA": {"alignment": "exact"},
+    "λ = 10": {"lam": 10.0},
+    "exact PA, λ = 10": {"alignment": "exact", "lam": 10.0},
+    "γ = 25": {"gamma": 25.0},
+    "γ = 50": {"gamma": 50.0},
+    "γ = 100": {"gamma": 100.0},
+    "γ = 400": {"gamma": 400.0},
+    "γ measured": {"gamma": "auto"},
+    "prototypes measured before training": {"measured": "before"},
+}
+FIXED = {
+    "fixed targets, never exchanged": {"loss": "squared"},
+    "fixed targets, λ = 10": {"loss": "squared", "lam": 10.0},
+}
+ROWS = (*PARTS, *FIXED)
+
+CELLS = [
+    cell(row, COLUMNS[0], practical(DATASETS["CIFAR-100"]), algorithm, **fields)
+    for algorithm, rows in (("protonorm", PARTS), ("targets", FIXED))
+    for row, fields in rows.items()
+]
