@@ -1,5 +1,7 @@
 """What each part of ProtoNorm does on CIFAR-100: PA and PU, the solver, λ, γ, and whether anything is exchanged."""
 
+from typing import Any
+
 from protonorm.reproduction.cells import Column
 
 from .setting import DATASETS, cell, practical
@@ -8,7 +10,7 @@ TITLE = "Parts of ProtoNorm: alignment, upscaling, λ, γ and exchange"
 
 CORNER = "Variant"
 COLUMNS = (Column("CIFAR-100", "Practical setting (α=0.1)"),)
-PARTS = {
+PARTS: dict[str, dict[str, Any]] = {
     "PA and PU, as printed": {},
     "PA alone (γ = 1)": {"upscaling": False},
     "PU of unit prototypes, not aligned": {"alignment": "normalise"},
@@ -23,7 +25,7 @@ PARTS = {
     "γ measured": {"gamma": "auto"},
     "prototypes measured before training": {"measured": "before"},
 }
-FIXED = {
+FIXED: dict[str, dict[str, Any]] = {
     "fixed targets, never exchanged": {"loss": "squared"},
     "fixed targets, λ = 10": {"loss": "squared", "lam": 10.0},
 }

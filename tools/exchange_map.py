@@ -1,13 +1,15 @@
 """Measure where exchange pays: the runs of docs/exchange.md, and its tables from what has been run.
 
-    python tools/exchange_map.py tune            learning rate and rule of each method, on seeds that no table has
+    python tools/exchange_map.py tune            learning rate, γ and rule of each method, on a seed that no table has
     python tools/exchange_map.py table           the methods of one cell, three seeds, with what `tune` chose
     python tools/exchange_map.py ablation        Duet without each of its parts, in the same cell
     python tools/exchange_map.py map             clients × samples × α, one seed
     python tools/exchange_map.py tables          nothing is run: the tables of all that is there, in Markdown
 
 Runs are ordinary ones in --runs; what is done is not run again, so that a stage that was stopped goes on. Methods with
-two networks train both; those with one get more rounds instead, by the operations of forward and backward passes.
+two networks train both; those with one get more rounds instead, by the operations of forward and backward passes. All
+pictures are of those that took no part while Duet was made: the first ones of each class are left out. They are written
+to --data once.
 """
 
 from __future__ import annotations
@@ -23,8 +25,11 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from protonorm import Experiment, run
 from protonorm.analysis.statistics import mean_interval
+from protonorm.data.prepared import Arrays, data_root, read_prepared, write_prepared
 from protonorm.models.choose import networks
 from protonorm.models.facts import examine
 from protonorm.runs.choice import choose_round
@@ -33,7 +38,8 @@ from protonorm.runs.reader import Run, read_run
 SETTINGS: dict[str, Any] = {"models": "light", "feature_dim": 128, "epochs": 1, "batch_size": 16, "evaluate_every": 5}
 SECOND, ROUNDS = "plain@0.5", 40  # the second network, and the rounds of Duet
 JUDGED = 1 + 0.1 / 0.9 / 3  # what Duet computes beside training: a forward pass of the validation samples
-RATES, TUNING, SEEDS = (0.03, 0.1), (10, 11), (0, 1, 2)
+RATES, TUNING, SEEDS = (0.03, 0.1), 20, (0, 1, 2)  # a seed is also that of the partition
+SEEN = 1000  # pictures of each class that are left out; to make Duet, the first 500 were looked at
 ALONE = {"control": "solo"}
 TWO = {"name": "fml", "alpha": 1.0, "beta": 1.0}  # cross-entropies alone; alone as well, its meme is a second network
 METHODS: dict[str, dict[str, Any]] = {
@@ -50,6 +56,9 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 TABLE = tuple(METHODS)[:8]
 MAP = ("Local", "ProtoNorm", "ProtoNorm, solo", "FML", "FML, solo", "Duet, solo", "Duet")
+TUNED: dict[str, list[dict[str, Any]]] = {  # settings that are tried beside learning rates; none for the others
+    name: [{}, {"gamma": "auto"}] for name in ("ProtoNorm", "ProtoNorm, solo")
+}
 ABLATION: dict[str, dict[str, Any]] = {
     "Duet": {},
     "nothing learned from the shared network, λ = 0": {"lam": 0.0},
@@ -72,8 +81,15 @@ class Place(NamedTuple):
 
 
 CENTRE = Place(100, 100, 0.5)
-CELLS = (CENTRE, Place(100, 100, 1.0))
-WHOLE = [Place(m, n, a) for a, n, m in itertools.product((0.1, 0.5, 1.0), (50, 200), (20, 100))]
+WHOLE = [Place(m, n, a) for a, n, m in itertools.product((0.1, 0.5, 1.0), (50, 100), (20, 100))]
+
+
+class Pick(NamedTuple):
+    """What was chosen for a method."""
+
+    lr: float
+    fields: Mapping[str, Any]
+    rule: str
 
 
 class Job(NamedTuple):
@@ -83,21 +99,20 @@ class Job(NamedTuple):
     place: Place
     seed: int
     lr: float
-    partition_seed: int = 1
     fields: Mapping[str, Any] = {}  # never changed; further settings of the method
 
-    def experiment(self) -> Experiment:
+    def experiment(self, data: Path) -> Experiment:
         """Write its settings."""
         own, place = dict(METHODS[self.method]), self.place
         name = own["algorithm"] if isinstance(own["algorithm"], dict) else {"name": own["algorithm"]}
-        partition = {"name": "dirichlet", "alpha": place.alpha, "seed": self.partition_seed}
+        partition = {"name": "dirichlet", "alpha": place.alpha, "seed": self.seed}
         partition |= {"least": 8 if place.samples > 50 else 4} if place.alpha < 0.5 else {}
         two = name["name"] not in ("local", "protonorm")
         settings = SETTINGS | own | {"algorithm": {**name, **self.fields}, "lr": self.lr, "seed": self.seed}
         settings |= {"auxiliary": SECOND} if two else {}
         settings["rounds"] = ROUNDS if name["name"] == "duet" else rounds_of(two)
-        data = {"name": place.dataset, "samples": place.clients * place.samples}
-        return Experiment.of(settings | {"dataset": data, "partition": partition, "clients": place.clients})
+        pictures = {"name": place.dataset, "root": str(data), "samples": place.clients * place.samples}
+        return Experiment.of(settings | {"dataset": pictures, "partition": partition, "clients": place.clients})
 
 
 @cache
@@ -108,14 +123,82 @@ def rounds_of(two: bool) -> int:
     return ceil(ROUNDS * JUDGED * (1.0 if two else (own + second) / own))
 
 
-def done(job: Job, runs: Path) -> Run | None:
-    """Read a job's run, if it is finished."""
-    experiment = job.experiment()
-    folder = runs / experiment.key
-    if not folder.exists():
-        return None
-    found = read_run(folder)
-    return found if len(found.rounds) >= experiment.rounds else None
+def write_fresh_pictures(folder: Path, name: str) -> None:
+    """Write the prepared pictures of a data set without the first SEEN of each class, unless that is done."""
+    path = folder / f"{name}.npz"
+    if path.exists():
+        return
+    whole = read_prepared(data_root() / f"{name}.npz")
+    order = np.argsort(whole.labels, kind="stable")
+    firsts = np.searchsorted(whole.labels[order], np.arange(len(whole.classes)))  # (K,) where each class begins
+    ranks = np.empty(len(order), np.int64)  # (N,) how many of its class stand before a picture
+    ranks[order] = np.arange(len(order)) - firsts[whole.labels[order]]
+    kept = ranks >= SEEN
+    write_prepared(path, Arrays(whole.images[kept], whole.labels[kept], whole.split[kept], whole.classes))
+
+
+class Work:
+    """The runs of a folder: what is done, what is chosen by it, and what is to be done."""
+
+    def __init__(self, runs: Path, data: Path, workers: int) -> None:
+        self.runs, self.data, self.workers = runs, data, workers
+
+    def done(self, job: Job) -> Run | None:
+        """Read a job's run, if it is finished."""
+        experiment = job.experiment(self.data)
+        folder = self.runs / experiment.key
+        if not folder.exists():
+            return None
+        found = read_run(folder)
+        return found if len(found.rounds) >= experiment.rounds else None
+
+    def chosen(self, method: str) -> Pick | None:
+        """Choose learning rate, settings and rule by validation accuracy; None while runs are missing."""
+        found: list[tuple[float, Pick]] = []
+        for job in tuning(method):
+            one = self.done(job)
+            if one is None:
+                return None
+            found += [(accuracy(one, rule)[0], Pick(job.lr, job.fields, rule)) for rule in one.info.rules]
+        return max(found, key=lambda pair: pair[0])[1]
+
+    def pick(self, method: str) -> Pick:
+        """Give what was chosen for a method, or say that it is too early."""
+        if pick := self.chosen(method):
+            return pick
+        raise SystemExit(f"Settings of {method} are not chosen yet: expected `tune` to be done first.")
+
+    def jobs(self, stage: str) -> Iterator[Job]:
+        """List the jobs of a stage, the most telling first."""
+        if stage == "tune":
+            for method in dict.fromkeys((*TABLE, *MAP)):
+                yield from tuning(method)
+        if stage == "table":
+            for seed, method in itertools.product(SEEDS, TABLE):
+                yield self.job(method, CENTRE, seed)
+        if stage == "ablation":
+            for seed, fields in itertools.product(SEEDS, ABLATION.values()):
+                yield Job("Duet", CENTRE, seed, self.pick("Duet").lr, fields)
+        if stage == "map":
+            for place, method in itertools.product(WHOLE, MAP):
+                yield self.job(method, place, SEEDS[0])
+
+    def job(self, method: str, place: Place, seed: int) -> Job:
+        """Make a job with what was chosen for its method."""
+        pick = self.pick(method)
+        return Job(method, place, seed, pick.lr, pick.fields)
+
+    def run(self, stage: str) -> None:
+        """Run what is missing of a stage."""
+        for job in self.jobs(stage):
+            if self.done(job) is not None:
+                continue
+            start, experiment = time.monotonic(), job.experiment(self.data)
+            found = run(experiment, out=self.runs, engine="processes", workers=self.workers, progress=False).run
+            told = ", ".join(f"{rule} {accuracy(found, rule)[1]:.1f}" for rule in found.info.rules)
+            more = " ".join(f"{name}={value}" for name, value in job.fields.items())
+            print(f"{job.method} {more}, {job.place}, seed {job.seed}, lr {job.lr:g}: {told}"
+                  f" ({time.monotonic() - start:.0f} s)")  # fmt: skip
 
 
 def accuracy(found: Run, rule: str) -> tuple[float, float]:
@@ -127,96 +210,46 @@ def accuracy(found: Run, rule: str) -> tuple[float, float]:
     return 100 * choice.record.validation[rule].mean, 100 * tested.pooled  # type: ignore[union-attr]
 
 
-def tuning(method: str) -> dict[float, list[Job]]:
-    """List the runs that choose a method's learning rate."""
-    return {lr: [Job(method, CENTRE, seed, lr, seed) for seed in TUNING] for lr in RATES}
+def tuning(method: str) -> list[Job]:
+    """List the runs that choose a method's settings."""
+    tried = itertools.product(RATES, TUNED.get(method, [{}]))
+    return [Job(method, CENTRE, TUNING, lr, fields) for lr, fields in tried]
 
 
-def chosen(method: str, runs: Path) -> tuple[float, str] | None:
-    """Choose the learning rate and the rule with the best mean validation accuracy; None while runs are missing."""
-    found: dict[tuple[float, str], float] = {}
-    for lr, jobs in tuning(method).items():
-        read = [done(job, runs) for job in jobs]
-        whole = [one for one in read if one is not None]
-        if len(whole) < len(jobs):
-            return None
-        for rule in whole[0].info.rules:
-            found[lr, rule] = mean(accuracy(one, rule)[0] for one in whole)
-    return max(found, key=lambda key: found[key])
-
-
-def stage(name: str, runs: Path) -> Iterator[Job]:
-    """List the jobs of a stage, the most telling first."""
-    if name == "tune":
-        for seed, method, rate in itertools.product(range(len(TUNING)), TABLE, RATES):
-            yield tuning(method)[rate][seed]
-        return
-    for job in planned(name, lambda method: (chosen(like(method), runs) or (None, ""))[0]):
-        if job.lr is None:
-            raise SystemExit(f"The learning rate of {job.method} is not chosen yet: expected `tune` to be done first.")
-        yield job
-
-
-def like(method: str) -> str:
-    """Name the method whose learning rate one takes: controls that are not tuned take their method's."""
-    return method if method in TABLE else method.removesuffix(", solo")
-
-
-def planned(name: str, rate: Any) -> Iterator[Job]:
-    """List the jobs of a stage, given the learning rates of methods."""
-    if name == "table":
-        for seed, place, method in itertools.product(SEEDS, CELLS, TABLE):
-            yield Job(method, place, seed, rate(method))
-    if name == "ablation":
-        for seed, fields in itertools.product(SEEDS, ABLATION.values()):
-            yield Job("Duet", CENTRE, seed, rate("Duet"), fields=fields)
-    if name == "map":
-        for place, method in itertools.product(WHOLE, MAP):
-            yield Job(method, place, 0, rate(method))
-
-
-def work(name: str, runs: Path, workers: int) -> None:
-    """Run a stage."""
-    for job in stage(name, runs):
-        if done(job, runs) is not None:
-            continue
-        start = time.monotonic()
-        found = run(job.experiment(), out=runs, engine="processes", workers=workers, progress=False).run
-        told = ", ".join(f"{rule} {accuracy(found, rule)[1]:.1f}" for rule in found.info.rules)
-        print(f"{job.method}, {job.place}, seed {job.seed}, lr {job.lr:g}: {told} ({time.monotonic() - start:.0f} s)")
-
-
-def tables(runs: Path) -> None:
-    """Print all tables."""
-    picks = {method: chosen(method, runs) for method in TABLE}
-    print("\n| method | learning rate | rule |\n|---|---|---|")
+def print_tables(work: Work) -> None:
+    """Print all tables of what has been run, in Markdown."""
+    picks = {method: work.chosen(method) for method in dict.fromkeys((*TABLE, *MAP))}
+    print("\n| method | learning rate | settings | rule |\n|---|---|---|---|")
     for method, pick in picks.items():
-        print(f"| {method} | {pick[0]:g} | {pick[1]} |" if pick else f"| {method} | not chosen yet | |")
+        fields = ", ".join(f"{name}={value}" for name, value in pick.fields.items()) if pick else ""
+        print(
+            f"| {method} | {pick.lr:g} | {fields} | `{pick.rule}` |" if pick else f"| {method} | not chosen yet | | |"
+        )
 
     def entry(jobs: Sequence[Job], rule: str) -> str:
-        read = [done(job, runs) for job in jobs]
-        numbers = [accuracy(one, rule)[1] for one in read if one is not None]
+        numbers = [accuracy(one, rule)[1] for job in jobs if (one := work.done(job))]
         interval = mean_interval(numbers) if len(numbers) > 1 else None
         missing = "" if len(numbers) == len(jobs) else f" ({len(numbers)} of {len(jobs)} seeds)"
         return f"{mean(numbers):.2f}{f' ± {interval.half:.2f}' if interval else ''}{missing}" if numbers else "–"
 
-    def pick_of(method: str) -> tuple[float, str]:
-        return picks[like(method)] or (0.05, "logits")
-
-    print(f"\n| method | {' | '.join(map(str, CELLS))} |\n|---|{'---|' * len(CELLS)}")
-    for method in TABLE:
-        lr, rule = pick_of(method)
-        cells = [entry([Job(method, place, seed, lr) for seed in SEEDS], rule) for place in CELLS]
-        print(f"| {method} | {' | '.join(cells)} |")
     rules = ("received", "logits", "shared", "joint")
-    print(f"\n| {CENTRE} | {' | '.join(rules)} |\n|---|{'---|' * len(rules)}")
-    for name, fields in ABLATION.items():
-        jobs = [Job("Duet", CENTRE, seed, pick_of("Duet")[0], fields=fields) for seed in SEEDS]
-        print(f"| {name} | {' | '.join(entry(jobs, rule) for rule in rules)} |")
-    print(f"\n| clients × samples, α | {' | '.join(MAP)} |\n|---|{'---|' * len(MAP)}")
-    for place in WHOLE:
-        cells = [entry([Job(method, place, 0, pick_of(method)[0])], pick_of(method)[1]) for method in MAP]
-        print(f"| {place.clients} × {place.samples}, {place.alpha:g} | {' | '.join(cells)} |")
+    if all(picks[method] for method in TABLE):
+        print(f"\n| {CENTRE} | under the chosen rule | {' | '.join(rules)} |\n|---|---|{'---|' * len(rules)}")
+        for method in TABLE:
+            jobs, known = [work.job(method, CENTRE, seed) for seed in SEEDS], work.done(tuning(method)[0])
+            held = known.info.rules if known else []
+            cells = [entry(jobs, rule) if rule in held else "" for rule in rules]
+            print(f"| {method} | {entry(jobs, work.pick(method).rule)} | {' | '.join(cells)} |")
+    if pick := picks["Duet"]:
+        print(f"\n| {CENTRE} | {' | '.join(rules)} |\n|---|{'---|' * len(rules)}")
+        for name, changed in ABLATION.items():
+            jobs = [Job("Duet", CENTRE, seed, pick.lr, changed) for seed in SEEDS]
+            print(f"| {name} | {' | '.join(entry(jobs, rule) for rule in rules)} |")
+    if all(picks[method] for method in MAP):
+        print(f"\n| clients × samples, α | {' | '.join(MAP)} |\n|---|{'---|' * len(MAP)}")
+        for place in WHOLE:
+            cells = [entry([work.job(method, place, SEEDS[0])], work.pick(method).rule) for method in MAP]
+            print(f"| {place.clients} × {place.samples}, {place.alpha:g} | {' | '.join(cells)} |")
 
 
 def main() -> None:
@@ -224,11 +257,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stages", nargs="+", choices=["tune", "table", "ablation", "map", "tables"])
     parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument(
+        "--data", type=Path, default=Path("fresh-pictures"), help="folder for the pictures that are used"
+    )
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    for name in given.stages:
-        tables(given.runs) if name == "tables" else work(name, given.runs, given.workers)
+    write_fresh_pictures(given.data, CENTRE.dataset)
+    work = Work(given.runs, given.data, given.workers)
+    for stage in given.stages:
+        print_tables(work) if stage == "tables" else work.run(stage)
 
 
 if __name__ == "__main__":
