@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import protonorm as pn
-from protonorm.algorithms.duet import Duet
+from protonorm.algorithms.duet import Duet, weigh
 from protonorm.core import Client, Samples, seeded
 from protonorm.tensors import under
 from tests.algorithms.tasks import OneNetwork, federation, server, task_of
@@ -117,6 +117,25 @@ def test_weights_are_judged_by_validation_samples_before_training():
     cosines = [0.8 - 0.02 * tenth for tenth in range(11)]
     wanted = [math.log1p(math.exp(-2 * cos) / 3) + math.log1p(3 * math.exp(2 * cos)) for cos in cosines]
     torch.testing.assert_close(said["surprise"], torch.tensor(wanted))
+
+
+def test_weights_are_judged_in_evaluation_mode():
+    """Batch norm that has seen nothing changes no direction then, so that surprise is as above without it.
+
+    In training mode it would take samples that are all alike for the zero vector, and remember them.
+    """
+    method = Duet(scale=1.0, smoothing=1.0)
+    client, _, _ = example(method, labels=(0, 0))
+    for network in (client.model, client.auxiliary):
+        network.features = nn.Sequential(network.features, nn.BatchNorm1d(2))
+        network.train()
+    state = method.init_client(client) | {"targets": torch.tensor([[1.0, 0.0], [-1.0, 0.0]])}
+    network = method.network(client, state)
+    wanted = [2 * math.log1p(math.exp(-2 * (0.8 - 0.02 * tenth)) / 3) for tenth in range(11)]
+    torch.testing.assert_close(weigh(client, network), torch.tensor(wanted))
+    for kept in (client.model, client.auxiliary):
+        assert kept.features[1].running_mean.tolist() == [0.0, 0.0]
+        assert int(kept.features[1].num_batches_tracked) == 0
 
 
 def reply(value, samples, best):

@@ -117,6 +117,20 @@ def test_everybody_begins_on_the_same_well_separated_anchors():
     assert torch.equal(first["anchors"], message["prototypes"])
 
 
+def test_rows_may_come_in_any_order():
+    """Row j of what is held is class j's, for a head of distances has no other names."""
+    method = FedHP(lam=0.0)
+    client, state = example(method)
+    turned = {"classes": torch.tensor([1, 0]), "prototypes": torch.tensor([[7.0, 8.0], [5.0, 6.0]])}
+    held = method.receive(client, state, turned)
+    assert held["classes"].tolist() == [0, 1]
+    assert held["prototypes"].tolist() == [[5.0, 6.0], [7.0, 8.0]]
+    assert torch.equal(held["anchors"], state["anchors"])
+    said_back = method.local_update(client, state, turned).message
+    assert said_back["classes"].tolist() == [0, 1]
+    torch.testing.assert_close(said_back["prototypes"], held["prototypes"], atol=0.01, rtol=0)
+
+
 def test_anchors_stay_and_prototypes_move():
     one = federation(FedHP())
     client, state, message = one.started()

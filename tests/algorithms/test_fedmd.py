@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -26,18 +28,23 @@ def example(tmp_path, rows=((1.0, 0.0), (0.0, 1.0)), **settings):
     return method, client, method.init_client(client)
 
 
+def said(logits, round=1):
+    """What the server says."""
+    return {"logits": logits, "round": torch.tensor(round)}
+
+
 def test_logits_are_told_of_the_rounds_inputs_in_their_order(tmp_path):
     method, client, state = example(tmp_path, rows=((1.0, 5.0), (2.0, 6.0), (3.0, 7.0)))
     order = draw_positions(3, 3, 0, 2)  # of round 2
-    said = method.local_update(client, state, {}).message["logits"]
-    assert said.tolist() == [[float(one) + 1, float(one) + 5] for one in order]
+    told = method.local_update(client, state, {}).message["logits"]
+    assert told.tolist() == [[float(one) + 1, float(one) + 5] for one in order]
 
 
 def test_an_average_that_one_agrees_with_changes_nothing(tmp_path):
     """Of identical clients loss and gradient are 0."""
     method, client, state = example(tmp_path)
     consensus = tell(client, client.load(state), method._chosen(method.inputs(client), 1))
-    after = method.local_update(client, state, {"logits": consensus}).state
+    after = method.local_update(client, state, said(consensus)).state
     torch.testing.assert_close(after, state)
 
 
@@ -48,20 +55,58 @@ def test_the_error_is_absolute_and_a_mean_over_samples_and_classes(tmp_path):
     """
     method, client, state = example(tmp_path, digest_lr=0.125)
     logits = tell(client, client.load(state), method._chosen(method.inputs(client), 1))
-    after = method.local_update(client, state, {"logits": logits - 1}).state
+    after = method.local_update(client, state, said(logits - 1)).state
     torch.testing.assert_close(after["model.head.weight"], torch.eye(2) - 0.125)
 
 
-def test_a_consensus_is_of_the_round_before(tmp_path):
+def test_a_digest_is_one_step_of_its_own_whatever_the_clients_settings(tmp_path):
+    """Consensus 1 higher everywhere: gradient −¼ in all of the head. One pass, one batch, no decay: one Adam step up.
+
+    Three epochs or batches of one would take more steps; a decay of ½ would turn the diagonal's sign, −¼ + ½·1.
+    """
+    method, client, state = example(tmp_path, digest_lr=0.125)
+    own = replace(client, epochs=3, weight_decay=0.5, batch_size=1)
+    logits = tell(client, client.load(state), method._chosen(method.inputs(client), 1))
+    after = method.local_update(own, state, said(logits + 1)).state
+    torch.testing.assert_close(after["model.head.weight"], torch.eye(2) + 0.125)
+
+
+def test_logits_are_told_in_evaluation_mode(tmp_path):
+    """With the statistics that batch norm has after training, not those of the public inputs."""
+    method, client, _ = example(tmp_path)
+    model = pn.SplitModel(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), nn.Linear(2, 2))
+    client = replace(client, model=model)
+    step = method.local_update(client, method.init_client(client), {})
+    kept = client.load(step.state).eval()
+    with torch.no_grad():
+        wanted = kept(method.inputs(client))[draw_positions(2, 2, 0, 2)]
+    torch.testing.assert_close(step.message["logits"], wanted)
+    assert torch.equal(kept.state_dict()["features.1.num_batches_tracked"], torch.tensor(1))
+
+
+def test_alone_a_client_agrees_with_itself_whenever_it_comes_back(tmp_path):
+    """It tells its logits in round 1, sits round 2 out, and digests them in round 3: on the inputs of round 1."""
+    rows = tuple((float(one), 0.0) for one in range(8))
+    method, client, state = example(tmp_path, rows=rows)
+    still = replace(client, lr=1e-30)
+    first = method.local_update(replace(still, round=1), state, {})
+    consensus = method.aggregate(server(1, classes=2), {}, iter([first.message])).message
+    assert int(consensus["round"]) == 1
+    third = method.local_update(replace(still, round=3), first.state, consensus)
+    torch.testing.assert_close(third.state, state, rtol=0, atol=1e-20)
+    assert int(method.aggregate(server(3, classes=2), {}, iter([third.message])).message["round"]) == 3
+
+
+def test_a_consensus_is_of_the_round_that_it_names(tmp_path):
     """Digested with the order of another round, the same logits would be wrong."""
     rows = tuple((float(one), 0.0) for one in range(8))
     method, client, state = example(tmp_path, rows=rows)
     before, now = (method._chosen(method.inputs(client), round) for round in (1, 2))
     assert before.index.tolist() != now.index.tolist()
     told = tell(client, client.load(state), before)
-    torch.testing.assert_close(method.local_update(client, state, {"logits": told}).state, state)
+    torch.testing.assert_close(method.local_update(client, state, said(told)).state, state)
     wrong = tell(client, client.load(state), now)
-    moved = method.local_update(client, state, {"logits": wrong}).state["model.head.weight"]
+    moved = method.local_update(client, state, said(wrong)).state["model.head.weight"]
     assert not torch.allclose(moved, state["model.head.weight"])
 
 
@@ -123,6 +168,7 @@ def test_a_run_is_known_by_the_content_of_its_public_inputs(tmp_path):
     experiment = spiral(algorithm={"name": "fedmd", "public": str(path), "samples": 10})
     last = run(experiment, out=tmp_path / "runs").history[-1]
     assert last.floats.up == last.floats.down == 6 * 10 * 6  # M·N·K
+    assert (last.bytes.up, last.bytes.down) == (6 * 4 * 60, 6 * (4 * 60 + 8))  # the number of the round
     with pytest.raises(ValueError, match="There is no file of public inputs"):
         spiral(algorithm={"name": "fedmd", "public": str(tmp_path / "none.npy")})
     with pytest.raises(ValueError, match="sha256 is refused"):
@@ -133,6 +179,11 @@ def test_bad_words_are_refused():
     schema = task_of(FedMD(samples=4), classes=2).schema
     schema.check_down({})
     schema.check_up({"logits": torch.zeros(4, 2)}, "It")
+    schema.check_down(said(torch.zeros(4, 2)))
+    with pytest.raises(ValueError, match="holds round from 0 to 0; expected whole numbers from 1 on"):
+        schema.check_down(said(torch.zeros(4, 2), round=0))
+    with pytest.raises(ValueError, match="lacks round"):
+        schema.check_down({"logits": torch.zeros(4, 2)})
     with pytest.raises(ValueError, match=r"holds logits of shape \(3, 2\); expected \(4, K\)"):
         schema.check_up({"logits": torch.zeros(3, 2)}, "It")
 
@@ -212,6 +263,40 @@ def test_a_run_is_known_by_the_content_of_its_public_data_set(folder):
 def test_public_data_that_do_not_fit_are_refused_before_anything_begins(public, sentence):
     with pytest.raises(ValueError, match=sentence):
         build(spiral(algorithm=fedmd(public)))
+
+
+@pytest.mark.parametrize(("own", "public"), [("fashion", "fashion-mnist"), ("fashion-mnist", "fashion")])
+def test_a_part_of_the_clients_data_set_is_refused(own, public):
+    with pytest.raises(ValueError, match=f"public={public} is refused: these are the clients' own samples"):
+        FedMD(public=public).adapted(own, [])
+
+
+def test_the_clients_own_files_are_refused_whatever_their_names(folder, monkeypatch):
+    """By another path, as another file of the same pictures, and as an array; other pictures are welcome."""
+    images = public_pictures()
+    own = written(folder / "own.npz", images, classes=3)
+    np.save(folder / "rows.npy", images)
+    monkeypatch.chdir(folder)
+    for word in (own, "npz:own.npz", written(folder / "copy.npz", images), str(folder / "rows.npy")):
+        with pytest.raises(ValueError, match="is refused: these are the clients' own samples"):
+            run(on_pictures(word, dataset=own), folder / "runs")
+    images[-1, -1, -1] += 1
+    other = on_pictures(written(folder / "other.npz", images), dataset=own, rounds=1)
+    assert run(other, folder / "runs").history[-1].floats.up == 2 * 10 * 3
+
+
+def test_public_numbers_have_to_be_finite(tmp_path):
+    """It is looked at again when the file is another."""
+    path, rows = tmp_path / "public.npy", np.zeros((4, 2), np.float32)
+    for bad in (np.nan, np.inf):
+        rows[3, 1] = bad
+        np.save(path, rows)
+        for _ in range(2):
+            with pytest.raises(ValueError, match="cannot be used as public inputs: some of its numbers are NaN or inf"):
+                read_public(str(path), InputSpec((2,), "float32"), 2)
+    np.save(tmp_path / "good.npy", np.zeros((4, 2), np.float32))
+    (tmp_path / "good.npy").replace(path)
+    assert read_public(str(path), InputSpec((2,), "float32"), 2).shape == (4, 2)
 
 
 def test_too_few_public_samples_are_refused(folder):

@@ -107,6 +107,12 @@ def test_a_client_takes_the_servers_small_network_and_keeps_its_own_parts():
     assert int(step.message["num_examples"]) == 1
 
 
+def test_a_client_says_how_many_samples_it_trained_on():
+    client, state, message = federation(FedMRL()).started()
+    step = FedMRL().local_update(client, state, message)
+    assert int(step.message["num_examples"]) == len(client.train) > 1
+
+
 def test_what_is_no_small_network_is_refused_with_a_sentence():
     make = OneNetwork(lambda: pn.SplitModel(nn.Linear(2, 1), nn.Linear(1, 3)))
     schema = task_of(FedMRL(weighting="clients"), shared_network=make).schema

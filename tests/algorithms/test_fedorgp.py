@@ -21,6 +21,24 @@ def test_a_prototype_between_two_orthogonal_ones(adaptive, intra, inter):
     assert [one.item() for one in found] == pytest.approx([intra, inter], abs=1e-5)
 
 
+def test_the_adaptive_weights_among_three_classes():
+    """c = (2, 1, 2), ĉ = I, y = 0: cosines ⅔, ⅓, ⅔. The first term, 1 − ⅔, weighs by the mean ½ of the two others,
+    σ((½ − 0.3)/0.5) = σ(0.4); each of these by itself, σ(1/15) and σ(11/15): ½(⅓(1 + σ(1/15)) + ⅔(1 + σ(11/15)))."""
+    found = orthogonality(torch.tensor([[2.0, 1.0, 2.0]]), torch.tensor([0]), torch.eye(3), adaptive=True)
+    assert [one.item() for one in found] == pytest.approx([0.53290, 0.81129], abs=1e-5)
+
+
+def test_the_adaptive_weights_have_gradients_too():
+    """c = (1, 1), ĉ = I, y = 0: a = √½, w = 1 + σ = 1.69302, w' = σ(1 − σ)/0.5 = 0.42549, and cosines change by √½
+    across ĉ_j. Own term w·(1 − √½): −w·√½ = −1.1971 for ĉ_0, w'·(1 − √½)·√½ = 0.0881 for ĉ_1. The other one, w·a:
+    (w + w'·a)·√½ = 1.4099 for ĉ_1."""
+    prototypes = torch.eye(2, requires_grad=True)
+    intra, inter = orthogonality(torch.tensor([[1.0, 1.0]]), torch.tensor([0]), prototypes, adaptive=True)
+    found = [torch.autograd.grad(one, prototypes, retain_graph=True)[0] for one in (intra, inter)]
+    torch.testing.assert_close(found[0], torch.tensor([[0.0, -1.1971], [0.0881, 0.0]]), atol=1e-4, rtol=0)
+    torch.testing.assert_close(found[1], torch.tensor([[0.0, 0.0], [1.4099, 0.0]]), atol=1e-4, rtol=0)
+
+
 def test_lengths_do_not_matter_and_signs_of_other_classes_neither():
     points, labels = torch.tensor([[2.0, -1.0], [0.5, 3.0]]), torch.tensor([0, 1])
     base = orthogonality(points, labels, EYE, adaptive=True)
@@ -56,12 +74,14 @@ def test_the_angle_to_the_prototype_by_hand():
     assert found.item() == pytest.approx(0.8)
 
 
-def test_zero_features_are_no_trouble():
+def test_a_zero_feature_is_across_from_its_prototype_and_its_gradient_is_finite():
+    """0 has no direction: it is divided by 10⁻¹² in the place of its length, so that the cosine is 0. The gradient,
+    −ĉ/10⁻¹², is as the program's: huge, but a number, and along the prototype."""
     z = torch.zeros(1, 2, requires_grad=True)
     value = angle_loss(z, torch.tensor([0]), EYE, torch.ones(2, dtype=torch.bool))
     value.backward()
     assert value.item() == 1.0
-    assert bool(z.grad.isfinite().all())
+    torch.testing.assert_close(z.grad, torch.tensor([[-1e12, 0.0]]))
 
 
 def linear_state(prototypes):
@@ -78,9 +98,28 @@ def test_one_step_of_the_server_on_its_last_bias():
     ∂/∂ĉ_1 = 3√½·e1, and the last bias, which moves both, goes against their sum: lr·√½·(−3, 2).
     """
     method = FedORGP(server_lam=2.0, gamma=3.0, hidden=2)
-    step = method.aggregate(server(classes=2), linear_state([[1.0, 0.0], [0.0, 1.0]]), iter([reply([0], [[1.0, 1.0]])]))
+    state = linear_state([[1.0, 0.0], [0.0, 1.0]])
+    step = method.aggregate(server(classes=2, lr=0.1), state, iter([reply([0], [[1.0, 1.0]])]))
     assert step.metrics["generator.loss"] == pytest.approx(2 * (1 - HALF) + 3 * HALF)
-    torch.testing.assert_close(step.state["generator.3.bias"], 0.01 * HALF * torch.tensor([-3.0, 2.0]))
+    torch.testing.assert_close(step.state["generator.3.bias"], 0.1 * HALF * torch.tensor([-3.0, 2.0]))
+
+
+def test_the_server_may_train_in_the_adaptive_form():
+    """The same with the terms 0.49587 and 1.19714 of that form."""
+    method, state = FedORGP(server_lam=2.0, gamma=3.0, hidden=2, adaptive=True), linear_state([[1.0, 0.0], [0.0, 1.0]])
+    step = method.aggregate(server(classes=2), state, iter([reply([0], [[1.0, 1.0]])]))
+    assert step.metrics["generator.loss"] == pytest.approx(2 * 0.49587 + 3 * 1.19714, abs=1e-4)
+
+
+def test_the_server_takes_a_step_for_each_batch():
+    """Two equal prototypes: as one batch they give the loss before any step, one by one a lower second one."""
+    method, one = FedORGP(hidden=2), reply([0], [[1.0, 1.0]])
+    first, state = 1 - HALF + 10 * HALF, linear_state([[1.0, 0.0], [0.0, 1.0]])
+    together = method.aggregate(server(classes=2, batch_size=2), state, iter([one, one]))
+    apart = method.aggregate(server(classes=2, batch_size=1), state, iter([one, one]))
+    assert together.metrics["generator.loss"] == pytest.approx(first)
+    assert apart.metrics["generator.loss"] < first - 0.1
+    assert not torch.equal(apart.state["generator.3.bias"], together.state["generator.3.bias"])
 
 
 def test_what_is_said_are_the_directions_of_all_classes():

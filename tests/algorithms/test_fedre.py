@@ -42,6 +42,15 @@ def test_a_mean_divides_the_step_by_the_batch():
     torch.testing.assert_close(total, 2 * alone)
 
 
+def test_the_server_takes_a_step_for_each_batch():
+    """Two equal mixtures under a zero head: 2·log 2 as one batch; one by one log 2 and then less."""
+    one = reply([0], [1.0], [1.0, 2.0])
+    together = FedRE().aggregate(server(classes=2, batch_size=2), zero_head(), iter([one, one]))
+    apart = FedRE().aggregate(server(classes=2, batch_size=1), zero_head(), iter([one, one]))
+    assert together.metrics["head.loss"] == pytest.approx(2 * math.log(2))
+    assert 0.5 * math.log(2) < apart.metrics["head.loss"] < 0.99 * math.log(2)
+
+
 def test_the_head_goes_on_from_where_it_was_and_epochs_are_steps():
     one = reply([0, 1], [0.5, 0.5], [1.0, 2.0])
     first = FedRE().aggregate(server(classes=2), zero_head(), iter([one | {"weights": torch.tensor([0.9, 0.1])}]))
@@ -57,6 +66,16 @@ def test_shares_are_laid_out_over_all_classes():
     mixtures, shares = stack_mixtures(iter([reply([2, 0], [0.7, 0.3], [1.0, 2.0])]), server(classes=4))
     assert mixtures.tolist() == [[1.0, 2.0]]
     assert shares.tolist() == [[pytest.approx(0.3), 0.0, pytest.approx(0.7), 0.0]]
+
+
+def test_no_share_is_below_zero_or_above_one():
+    """What a client says beyond these bounds is cut off; what lies between them is not touched by a bit."""
+    fair = draw_weights(3)
+    replies = [reply([0, 1], [-2.0, 3.0], [1.0, 2.0]), reply([0, 1], [0.0, 0.25], [1.0, 2.0])]
+    replies.append(reply([0, 1, 2], fair.tolist(), [1.0, 2.0]))
+    _, shares = stack_mixtures(iter(replies), server(classes=3))
+    assert shares[:2].tolist() == [[0.0, 1.0, 0.0], [0.0, 0.25, 0.0]]
+    assert torch.equal(shares[2], fair)
 
 
 def test_weights_are_above_zero_and_sum_to_one():

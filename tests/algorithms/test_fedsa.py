@@ -2,10 +2,13 @@ import math
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.functional import cross_entropy
 
+import protonorm as pn
 from protonorm.algorithms.fedsa import FedSA, draw_anchors, margin
 from protonorm.algorithms.parts.prototypes import class_means
+from protonorm.core import Client, Samples
 from protonorm.geometry.losses import margin_loss
 from tests.algorithms.tasks import federation, first_batch_loss, server, task_of
 from tests.algorithms.tasks import vectors as reply
@@ -53,6 +56,31 @@ def test_the_clients_loss_has_four_parts():
     assert loss == pytest.approx(wanted, rel=1e-5)
 
 
+def trained_features(method):
+    """One step at lr = 0.1 on one sample x = (1, 0) of class 0, z = W·x with W = I, and a head that says nothing."""
+    model = pn.SplitModel(nn.Linear(2, 2, bias=False), nn.Linear(2, 2))
+    model.features.weight.data, model.head.weight.data = torch.eye(2), torch.zeros(2, 2)
+    samples = Samples(torch.tensor([[1.0, 0.0]]), torch.tensor([0]), torch.tensor([0]))
+    client = Client(0, 1, 1, model, None, samples, samples, samples, num_classes=2, feature_dim=2, lr=0.1)
+    step = method.local_update(client, method.init_client(client), {"anchors": ANCHORS})
+    return step.state["model.features.weight"]
+
+
+def test_features_are_pulled_to_the_anchor():
+    """∂/∂z of the mean squared error to (3, 0) is 2(z − a)/d = (−2, 0), and W's first column moves by 0.1 of that."""
+    found = trained_features(FedSA(lam=1.0, contrast=0.0, calibration=0.0))
+    torch.testing.assert_close(found, torch.tensor([[1.2, 0.0], [0.0, 1.0]]))
+
+
+def test_features_are_pushed_by_the_contrast():
+    """Distances 2 and √17, δ = 5: logits −7 and −√17, q = 1 − p_0 = 1/(1 + e^(√17 − 7)).
+
+    ∂/∂z = q·(z − a_0)/2 − q·(z − a_1)/√17 = −q·(1 + 1/√17, −4/√17): 0.1 of it, 0.11763 and −0.09184, is W's step.
+    """
+    found = trained_features(FedSA(lam=0.0, contrast=1.0, calibration=0.0))
+    torch.testing.assert_close(found, torch.tensor([[1.11763, 0.0], [-0.09184, 1.0]]), atol=1e-5, rtol=0)
+
+
 def test_the_margin_is_that_of_ones_own_prototypes_if_they_are_wider_apart():
     client, state, _ = federation(FedSA(lam=0.0, calibration=0.0), lr=1e-30).started()
     near = FedSA().local_update(client, state, said()).metrics["loss"]
@@ -89,6 +117,27 @@ def test_drawn_anchors_are_not_negative_and_vary_over_the_classes():
     assert len(found.unique(dim=0)) == 40
 
 
+def test_anchors_come_through_two_layers():
+    torch.manual_seed(3)
+    found = draw_anchors(5, 4)
+    torch.manual_seed(3)
+    one, two, drawn = nn.Linear(4, 4), nn.Linear(4, 4), torch.randn(5, 4)
+    with torch.no_grad():
+        for layer in (one, two):
+            sent = layer(drawn)
+            drawn = ((sent - sent.mean(0)) / (sent.var(0, correction=0) + 1e-5).sqrt()).relu()
+    torch.testing.assert_close(found, drawn)
+
+
+def test_the_anchor_of_a_single_class_is_not_normalised():
+    torch.manual_seed(0)
+    found = draw_anchors(1, 8)
+    torch.manual_seed(0)
+    one, two, drawn = nn.Linear(8, 8), nn.Linear(8, 8), torch.randn(1, 8)
+    torch.testing.assert_close(found, two(one(drawn).relu()).relu().detach())
+    assert float(found.max()) > 0
+
+
 def test_anchors_alone_are_said_before_the_first_round():
     method = FedSA()
     step = method.init_server(server(0))
@@ -107,6 +156,18 @@ def test_prototypes_are_those_of_the_trained_model_or_of_its_training():
     assert torch.equal(step.message["prototypes"], after)
     during = FedSA(measured="during").local_update(client, state, message)
     assert not torch.equal(during.message["prototypes"], after)
+
+
+def test_prototypes_measured_during_training_are_running_means_of_its_batches():
+    """With one batch of everything, the running mean is that of the untrained network in training mode."""
+    method = FedSA(measured="during")
+    client, state, message = federation(method, batch_size=4096).started()
+    client.load(state).train()
+    x, y = client.train.batch(torch.arange(len(client.train)))
+    z = client.model.features(x).detach()
+    found = method.local_update(client, state, message).message
+    for label, mean in zip(found["classes"], found["prototypes"], strict=True):
+        torch.testing.assert_close(mean, z[y == label].mean(0))
 
 
 def test_different_networks_on_pictures(tmp_path):

@@ -16,21 +16,37 @@ LINE = [[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]]
 
 def test_both_structures_of_a_batch():
     """Three classes with a sample each at the corners of a triangle, prototypes on a line: 1 − 1/√2 for classes and,
-    being the same points, for the samples."""
-    known = torch.ones(3, dtype=torch.bool)
-    found = FedSAF().structure(torch.tensor(TRIANGLE), torch.arange(3), torch.tensor(LINE), known)
+    being the same points, for the samples.
+
+    With ‖G_X‖ = √½, ‖G_Y‖ = 2 and G_X·X = ½X for centred X, the gradient −2(G_Y/(‖G_X‖·‖G_Y‖) − √½·G_X/‖G_X‖²)X is
+    √2·(X − G_Y·X). G_Y·X has the rows x_1 − x_3, 0, x_3 − x_1: √2·(x_3, x_2, x_1), x being (∓½, −√3/6) and (0, √3/3).
+    """
+    z, known = torch.tensor(TRIANGLE, requires_grad=True), torch.ones(3, dtype=torch.bool)
+    found = FedSAF().structure(z, torch.arange(3), torch.tensor(LINE), known)
     assert [one.item() for one in found] == pytest.approx([1 - math.sqrt(0.5)] * 2, abs=1e-6)
+    wanted = torch.tensor([[0.0, 0.8165], [0.7071, -0.4082], [-0.7071, -0.4082]])
+    for one in found:
+        torch.testing.assert_close(torch.autograd.grad(one, z)[0], wanted, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("compared", ["cka", "distances"])
+def test_structures_are_compared_in_float32_also_where_networks_are_not(compared):
+    z, method = torch.arange(12.0).reshape(6, 2).sin(), FedSAF(compared=compared)
+    batch = z, torch.tensor([0, 1, 2, 2, 1, 0]), torch.tensor(TRIANGLE), torch.ones(3, dtype=torch.bool)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = method.structure(*batch)
+    torch.testing.assert_close(found, method.structure(*batch), atol=1e-5, rtol=0)
 
 
 def test_classes_are_compared_by_their_means_and_samples_one_by_one():
     """Two samples (±1, 1) about class 0's mean (0, 1), one of class 1 and one of class 2 in a row: the means lie as the
     prototypes do, the samples do not."""
-    z = torch.tensor([[-1.0, 1.0], [1.0, 1.0], [0.0, 2.0], [0.0, 3.0]])
-    classes, samples = FedSAF(compared="distances").structure(
-        z, torch.tensor([0, 0, 1, 2]), torch.tensor(LINE), torch.ones(3, dtype=torch.bool)
-    )
+    z, y = torch.tensor([[-1.0, 1.0], [1.0, 1.0], [0.0, 2.0], [0.0, 3.0]]), torch.tensor([0, 0, 1, 2])
+    classes, samples = FedSAF(compared="distances").structure(z, y, torch.tensor(LINE), torch.ones(3, dtype=torch.bool))
     assert classes.item() == pytest.approx(0.0, abs=1e-6)
-    assert samples.item() > 0.05
+    wanted = structural_loss(z, torch.tensor(LINE)[y], torch.ones(4, dtype=torch.bool), "distances").item()
+    assert samples.item() == pytest.approx(wanted, abs=1e-6)
+    assert wanted > 0.05
 
 
 def test_what_is_not_known_has_no_say_among_classes_and_stays_among_samples():
@@ -77,6 +93,15 @@ def test_a_turned_client_lies_on_the_average():
     torch.testing.assert_close(found["prototypes"], last["prototypes"], atol=1e-5, rtol=0)
 
 
+def test_both_are_centred_over_all_classes_of_the_average():
+    """Average (3, 0), (0, 0), (0, 3), mean (1, 1): centred (2, −1), (−1, −1). Sent (6, 9), (6, 3), the third filled
+    with (0, 3): mean (4, 5), centred (2, 4), (2, −2), twice those turned by a quarter. Back: 2(2, −1) + (1, 1) and
+    2(−1, −1) + (1, 1)."""
+    last = reply([0, 1, 2], [[3.0, 0.0], [0.0, 0.0], [0.0, 3.0]])
+    found = turned_to(last, reply([0, 1], [[6.0, 9.0], [6.0, 3.0]]), server(classes=4))["prototypes"]
+    torch.testing.assert_close(found, torch.tensor([[5.0, -1.0], [-1.0, -1.0]]), atol=1e-5, rtol=0)
+
+
 def test_classes_that_the_average_lacks_and_a_single_one_stay_as_they_were_sent():
     last = reply([0, 1], [[1.0, 0.0], [-1.0, 0.0]])
     sent = reply([1, 4], [[3.0, 3.0], [7.0, 8.0]])
@@ -109,6 +134,18 @@ def test_prototypes_are_those_of_the_trained_model_or_of_its_training():
     assert torch.equal(step.message["prototypes"], after)
     during = FedSAF(measured="during").local_update(client, state, message)
     assert not torch.equal(during.message["prototypes"], after)
+
+
+def test_prototypes_measured_during_training_are_running_means_of_its_batches():
+    """With one batch of everything, the running mean is that of the untrained network in training mode."""
+    method = FedSAF(measured="during")
+    client, state, message = federation(method, batch_size=4096).started()
+    client.load(state).train()
+    x, y = client.train.batch(torch.arange(len(client.train)))
+    z = client.model.features(x).detach()
+    said = method.local_update(client, state, message).message
+    for label, mean in zip(said["classes"], said["prototypes"], strict=True):
+        torch.testing.assert_close(mean, z[y == label].mean(0))
 
 
 def test_the_server_may_say_some_classes_or_nothing():

@@ -7,7 +7,7 @@ from protonorm.algorithms.parts.prototypes import class_means
 from protonorm.geometry.sphere.algorithm1 import Schedule
 from tests.algorithms.tasks import all_classes, federation, first_batch_loss, server, task_of
 from tests.algorithms.tasks import vectors as reply
-from tests.support import run, spiral
+from tests.support import contents, run, run_folder, spiral
 
 
 def test_two_classes_become_antipodal():
@@ -252,7 +252,14 @@ def test_a_measured_gamma_is_one_number_more():
 
 @pytest.mark.parametrize(
     "setting",
-    [{"lam": 0.0}, {"upscaling": False}, {"distance": "classes"}, {"alignment": "none"}, {"initial": "random"}],
+    [
+        {"lam": 0.0},
+        {"upscaling": False},
+        {"distance": "classes"},
+        {"alignment": "none"},
+        {"initial": "random"},
+        {"measured": "before"},
+    ],
 )
 def test_what_cannot_be_measured_is_refused_with_a_sentence(setting):
     with pytest.raises(ValueError, match=f"gamma=auto is refused with {next(iter(setting))}=.*; give a number"):
@@ -270,3 +277,19 @@ def test_a_run_with_a_measured_gamma_tells_it(tmp_path):
     assert [record.server for record in apart.history] == [record.server for record in serial.history]
     assert serial.history[1].floats.down == 6 * (6 * 2 + 1)
     assert experiment.changed["algorithm.gamma"] == "auto"
+
+
+def test_a_measured_gamma_survives_a_run_that_is_stopped(tmp_path):
+    """Stopped after the first round and after the second: one γ, and the same bytes as without."""
+    experiment = spiral(algorithm={"name": "protonorm", "gamma": "auto"}, participation=0.7)
+    run(experiment, tmp_path / "whole")
+
+    def stop(_):
+        raise KeyboardInterrupt
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run(experiment, tmp_path / "broken", watch=stop)
+    resumed = run(experiment, tmp_path / "broken")
+    assert len({record.server["gamma"] for record in resumed.history}) == 1
+    assert contents(run_folder(experiment, tmp_path / "broken")) == contents(run_folder(experiment, tmp_path / "whole"))

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, normalize
 
 import protonorm as pn
 from protonorm.algorithms.parts.common_inputs import read_targets
@@ -12,7 +12,7 @@ from protonorm.algorithms.targets import FixedTargets
 from protonorm.geometry.directions import equally_spread
 from protonorm.geometry.losses import batch_alignment_loss, cosines
 from tests.algorithms.tasks import federation, first_batch_loss, server, task_of
-from tests.support import pictures, run, spiral
+from tests.support import build, pictures, run, spiral
 
 EYE = torch.eye(2)
 
@@ -196,6 +196,20 @@ def test_rows_of_a_file_become_unit_vectors(tmp_path):
     assert read_targets(file, 2, 2).tolist() == [[pytest.approx(0.6), pytest.approx(0.8)], [0.0, -1.0]]
 
 
+def test_rows_of_any_length_have_a_direction(tmp_path):
+    """Squares of 1e200 are infinite, those of 1e-320 zero; and ordinary rows are what they are without any care."""
+    file = written(tmp_path / "two.npy", [[3e200, 4e200], [3e-20, -4e-20], [0.0, 1e-320], [1.7e308, -1.7e308]])
+    half = math.sqrt(0.5)
+    wanted = torch.tensor([[0.6, 0.8], [0.6, -0.8], [0.0, 1.0], [half, -half]])
+    torch.testing.assert_close(read_targets(file, 4, 2), wanted)
+    rows = np.random.default_rng(0).normal(size=(50, 7)) * 10.0 ** np.arange(-5, 45)[:, None]
+    plain = torch.from_numpy(rows / np.sqrt(np.square(rows).sum(1, keepdims=True))).float()
+    torch.testing.assert_close(read_targets(written(tmp_path / "many.npy", rows), 50, 7), plain, rtol=1e-7, atol=0)
+    assert torch.equal(
+        read_targets(written(tmp_path / "usual.npy", rows[5:]), 45, 7), normalize(torch.from_numpy(rows[5:])).float()
+    )
+
+
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
@@ -235,6 +249,39 @@ def test_a_run_with_targets_from_a_file_is_known_by_its_content(tmp_path):
         read_targets(file, 6, 2, first.algorithm.sha256)
     (tmp_path / "t.npy").unlink()
     assert pn.load_client(exported).predict(np.zeros((2, 2), np.float32)).shape == (2,)
+
+
+def test_a_file_that_does_not_fit_is_refused_before_anything_begins(tmp_path):
+    file = written(tmp_path / "t.npy", np.ones((6, 3)))
+    with pytest.raises(ValueError, match=r"its shape is \(6, 3\); expected a .npy file of 6 rows"):
+        build(spiral(algorithm={"name": "targets", "targets": file}))
+
+
+def test_a_file_that_has_changed_since_the_run_began_is_refused(tmp_path):
+    file = written(tmp_path / "t.npy", np.eye(6)[:, :2] + 1)
+    experiment = spiral(algorithm={"name": "targets", "targets": file})
+    task, population = build(experiment)
+    client = population.site(0).fresh_client()
+    written(tmp_path / "t.npy", np.eye(6)[:, :2] + 2)
+    with pytest.raises(ValueError, match="not the file of targets that the run began with"):
+        task.algorithm.init_client(client)
+    with pytest.raises(ValueError, match="not the file of targets that the run began with"):
+        build(experiment)
+
+
+def test_the_headline_is_a_rule_that_the_loss_trains():
+    """Compared over the batch, classes are told apart by the head alone, which may be shared."""
+    found = {(loss, head): given(loss=loss, head=head).headline for loss in ("cosine", "squared", "batch") for head in
+             ("own", "shared", "probe")}  # fmt: skip
+    assert [found["batch", head] for head in ("own", "shared", "probe")] == ["logits", "received", "logits"]
+    assert {rule for (loss, _), rule in found.items() if loss != "batch"} == {"local"}
+
+
+@pytest.mark.parametrize(("dataset", "gamma"), [("cifar100", 200.0), ("spiral", 10.0), ("elsewhere", 100.0)])
+def test_the_squared_error_has_the_gamma_of_the_data_set(dataset, gamma):
+    assert FixedTargets(loss="squared").adapted(dataset, []).gamma == gamma
+    assert FixedTargets(loss="squared", gamma=3.0).adapted(dataset, []).gamma == 3.0
+    assert FixedTargets().adapted(dataset, []).gamma is None
 
 
 @pytest.mark.parametrize(

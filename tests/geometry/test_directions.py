@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from protonorm.geometry.directions import on_circle, orthogonal, smoothed, weighted_sums
+from protonorm.geometry import directions
+from protonorm.geometry.directions import equally_spread, on_circle, orthogonal, smoothed, weighted_sums
 
 
 @pytest.mark.parametrize(("classes", "width"), [(1, 1), (3, 3), (10, 64)])
@@ -28,6 +29,21 @@ def test_six_directions_on_the_circle_are_a_hexagon():
 def test_the_circle_is_refused_in_space():
     with pytest.raises(ValueError, match="feature_dim is 3"):
         on_circle(4, 3)
+
+
+def test_spreading_is_solved_once_and_everybody_has_a_copy(monkeypatch):
+    solved, solve = [], directions.align
+    monkeypatch.setattr(directions, "align", lambda start: solved.append(start.shape) or solve(start))
+    directions._spread.cache_clear()
+    one, other = equally_spread(4, 2, seed=5), equally_spread(4, 2, seed=5)
+    assert torch.equal(one, other)
+    assert len(solved) == 1
+    one.zero_()
+    assert other.norm(dim=1).tolist() == pytest.approx([1.0] * 4)
+    assert torch.equal(equally_spread(4, 2, seed=5), other)
+    assert not torch.equal(equally_spread(4, 2, seed=6), other)
+    assert equally_spread(4, 3, seed=5).shape == (4, 3)
+    assert solved == [(4, 2), (4, 2), (4, 3)]
 
 
 def test_smoothing_by_hand():

@@ -54,8 +54,9 @@ class FedHP(Algorithm):
         return snapshot("model", client.model) | first | {"anchors": first["prototypes"]}
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
-        """Take over the average prototypes."""
-        return state | message
+        """Take over the average prototypes, row j for class j in whatever order they came."""
+        order = message["classes"].argsort()
+        return state | {name: rows[order] for name, rows in message.items()}
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train features and prototypes with CE(−‖z − p_j‖ over j, y) + λ·mean_j(1 − cos(p_j, a_j))."""

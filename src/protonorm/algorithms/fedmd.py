@@ -3,7 +3,7 @@
 Li and Wang, "FedMD: Heterogenous Federated Learning via Model Distillation", NeurIPS workshop 2019.
 
 server remembers: nothing
-server says:      logits (N, K) on the last round's public inputs; nothing before the first round
+server says:      logits (N, K) on a round's public inputs, round () of which; nothing before the first round
 client remembers: model.*
 client says:      logits (N, K) on the round's public inputs
 """
@@ -19,13 +19,21 @@ from annotated_types import Ge
 from pydantic import model_validator
 from torch import Tensor
 
-from protonorm.algorithms.parts.common_inputs import digest_of_public, draw_positions, noise, read_public
+from protonorm.algorithms.parts.common_inputs import (
+    digest_of_public,
+    draw_positions,
+    noise,
+    read_public,
+    same_inputs,
+)
 from protonorm.algorithms.parts.messages import make_schema
 from protonorm.core import Algorithm, Client, Field, Samples, Schema, Server, SplitModel, Step, Task, optional
 from protonorm.core.settings import dataclass
 from protonorm.core.task import InputSpec
 from protonorm.core.types import STRICT, Count, Positive, Seed
 from protonorm.tensors import Tensors, snapshot, weighted_mean
+
+ONE_SET = {"fashion", "fashion-mnist"}  # the first is a part of the second
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -48,14 +56,15 @@ class FedMD(Algorithm):
 
     def adapted(self, dataset: str, networks: Sequence[str]) -> Self:
         """Look at the public inputs."""
-        if self.public == dataset:
-            raise ValueError(f"public={dataset} is refused: these are the clients' own samples, training and test.")
+        if self.public == dataset or {self.public, dataset} == ONE_SET:
+            raise self._refused()
         return self if self.public is None or self.sha256 else replace(self, sha256=digest_of_public(self.public))
 
     def schema(self, task: Task) -> Schema:
-        """Both sides send logits on public inputs, the server from round 1 on."""
+        """Both sides send logits on public inputs, the server from round 1 on, and of which round they are."""
         logits = {"logits": Field((self.samples, "K"))}
-        return make_schema(task, up=((logits,),), down=(optional(logits),))
+        round = {"round": Field((), torch.int64, least=1)}
+        return make_schema(task, up=((logits,),), down=(optional(logits | round),))
 
     def check_network(self, model: SplitModel, task: Task) -> None:
         """Refuse public inputs that do not fit the clients' networks."""
@@ -66,11 +75,17 @@ class FedMD(Algorithm):
         else:
             noise(torch.zeros(0, *task.input.shape, dtype=getattr(torch, task.input.dtype)), 1, self.seed)
 
+    def init_client(self, client: Client) -> Tensors:
+        """Begin with the client's own model, if the public inputs are not the data set that its samples are from."""
+        if self.public is not None and same_inputs(self.inputs(client), client.train.inputs):
+            raise self._refused()
+        return super().init_client(client)
+
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Digest the mean absolute error to the last consensus, revisit one's own samples, then tell one's logits."""
         model, public = client.load(state), self.inputs(client)
         if "logits" in message:
-            self._digest(client, model, public, message["logits"])
+            self._digest(client, model, self._chosen(public, int(message["round"])), message["logits"])
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
             return client.cross_entropy(model(x), y)
@@ -81,7 +96,8 @@ class FedMD(Algorithm):
 
     def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
         """Average the logits, all alike; if nobody answered there is no consensus."""
-        return Step({}, weighted_mean((1.0, reply) for reply in replies))
+        mean = weighted_mean((1.0, reply) for reply in replies)
+        return Step({}, mean | {"round": torch.tensor(server.round)} if mean else {})
 
     def inputs(self, client: Client) -> Tensor:
         """Give the public inputs (P, …) as they are stored."""
@@ -98,12 +114,12 @@ class FedMD(Algorithm):
         places[positions] = torch.arange(self.samples)
         return Samples(public, places, positions)
 
-    def _digest(self, client: Client, model: SplitModel, public: Tensor, consensus: Tensor) -> None:
-        """Train once through the last round's public inputs with the mean of |o − consensus| over their logits."""
+    def _digest(self, client: Client, model: SplitModel, told: Samples, consensus: Tensor) -> None:
+        """Train once through the public inputs of a consensus, with the mean of |o − consensus| over their logits."""
         wanted = consensus.to(client.device)  # (N, K)
         reader = replace(
             client,
-            train=self._chosen(public, client.round - 1),
+            train=told,
             optimiser="adam",
             lr=self.digest_lr,
             weight_decay=0.0,
@@ -112,6 +128,9 @@ class FedMD(Algorithm):
             augment="none",
         )
         reader.fit(lambda x, places: (model(x) - wanted[places]).abs().mean(), model)
+
+    def _refused(self) -> ValueError:
+        return ValueError(f"public={self.public} is refused: these are the clients' own samples, training and test.")
 
 
 @torch.no_grad()

@@ -95,10 +95,14 @@ def draw_weights(count: int) -> Tensor:
 
 
 def stack_mixtures(replies: Iterator[Tensors], server: Server) -> tuple[Tensor, Tensor]:
-    """Put the clients' mixtures one below the other, (N, d), and beside each the classes' shares in it, (N, K)."""
+    """Put the clients' mixtures one below the other, (N, d), and beside each the classes' shares in it, (N, K).
+
+    Shares lie between 0 and 1: what a client says beyond that is cut off.
+    """
     mixtures, shares = [torch.zeros(0, server.feature_dim)], [torch.zeros(0, server.num_classes)]
     for reply in replies:
-        share = torch.zeros(server.num_classes).index_copy_(0, reply["classes"], reply["weights"])
+        weights = reply["weights"].clamp(0, 1)
+        share = torch.zeros(server.num_classes).index_copy_(0, reply["classes"], weights)
         mixtures.append(reply["mixture"].unsqueeze(0))
         shares.append(share.unsqueeze(0))
     return torch.cat(mixtures), torch.cat(shares)

@@ -18,12 +18,12 @@ from torch import Tensor
 
 from protonorm.algorithms.parts.heads import check_one_layer
 from protonorm.algorithms.parts.messages import EXAMPLES
+from protonorm.algorithms.parts.statistics import new_statistics, with_statistics
 from protonorm.algorithms.parts.widths import (
     CLASSES,
     OwnClasses,
     average_parts,
     cut,
-    new_statistics,
     own_classes,
     parameters,
     part_of,
@@ -67,11 +67,12 @@ class FedRolex(Algorithm):
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
         """Take over one's part of the whole model: the channels that one trained last, and has statistics of."""
-        return state | cut(message, state, int(state["turn"]))
+        return with_statistics(client, state | cut(message, state, int(state["turn"])))
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train this round's part of the whole model with the cross-entropy."""
-        held = self.receive(client, state | {"turn": torch.tensor(client.round - 1)}, message)
+        turn = client.round - 1
+        held = state | {"turn": torch.tensor(turn)} | cut(message, state, turn)
         client.load(held)
         model = self.network(client, held)
 

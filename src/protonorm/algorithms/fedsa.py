@@ -82,15 +82,18 @@ class FedSA(Algorithm):
 
 
 def draw_anchors(num_classes: int, feature_dim: int) -> Tensor:
-    """Draw anchors (K, d) that are not negative: normal numbers through two layers, normalised over the classes."""
-    layers = [layer for _ in range(2) for layer in _layers(feature_dim)]
+    """Draw anchors (K, d) that are not negative: normal numbers through two layers, normalised over the classes.
+
+    A single class has nothing to be normalised over, and is not.
+    """
+    layers = [layer for _ in range(2) for layer in _layers(num_classes, feature_dim)]
     with torch.no_grad():
         anchors: Tensor = nn.Sequential(*layers)(torch.randn(num_classes, feature_dim))
     return anchors
 
 
-def _layers(width: int) -> tuple[nn.Module, ...]:
-    return nn.Linear(width, width), nn.BatchNorm1d(width), nn.ReLU()
+def _layers(num_classes: int, width: int) -> tuple[nn.Module, ...]:
+    return nn.Linear(width, width), nn.BatchNorm1d(width) if num_classes > 1 else nn.Identity(), nn.ReLU()
 
 
 def margin(anchors: Tensor, own: Tensor | None) -> float:

@@ -75,11 +75,15 @@ class FedSAF(Algorithm):
         return Step(prototypes, prototypes)
 
     def structure(self, z: Tensor, y: Tensor, prototypes: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-        """Give L of a batch's class means and L of its samples: z (B, d), y (B,), prototypes (K, d), known (K,)."""
-        means, there = batch_means(z, y, len(prototypes))
-        wanted = torch.where(known[y].unsqueeze(1), prototypes[y], z.detach())  # what is not known stays as it is
-        classes = structural_loss(means, prototypes, there & known, self.compared)
-        return classes, structural_loss(z, wanted, torch.ones_like(known[y]), self.compared)
+        """Give L of a batch's class means and L of its samples: z (B, d), y (B,), prototypes (K, d), known (K,).
+
+        It is computed in the precision of z, whatever that of the networks.
+        """
+        with torch.autocast(z.device.type, enabled=False):
+            means, there = batch_means(z, y, len(prototypes))
+            wanted = torch.where(known[y].unsqueeze(1), prototypes[y], z.detach())  # what is not known stays as it is
+            classes = structural_loss(means, prototypes, there & known, self.compared)
+            return classes, structural_loss(z, wanted, torch.ones_like(known[y]), self.compared)
 
     scores = prototype_scores
 

@@ -12,7 +12,6 @@ client says:      model.* (parameters of its own width), num_examples ()
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from typing import ClassVar
 
 import numpy as np
@@ -21,7 +20,8 @@ from torch import Tensor
 from torch.func import functional_call
 
 from protonorm.algorithms.parts.messages import EXAMPLES
-from protonorm.algorithms.parts.widths import average_parts, cut, new_statistics, parameters, part_of, width_schema
+from protonorm.algorithms.parts.statistics import measure, with_statistics
+from protonorm.algorithms.parts.widths import average_parts, cut, parameters, part_of, width_schema
 from protonorm.core import Algorithm, Client, Schema, Server, SplitModel, Step, Task
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count
@@ -56,12 +56,12 @@ class FjORD(Algorithm):
         return Step(model, model)
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
-        """Take over one's part of the whole model."""
-        return state | cut(message, state, turn=0)
+        """Take over one's part of the whole model; who has no statistics yet measures them."""
+        return with_statistics(client, state | cut(message, state, turn=0))
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train with the cross-entropy of a random width p in each batch; distilled, CE(o, y) + CE(o_p, softmax o)."""
-        model = client.load(self.receive(client, state, message))
+        model = client.load(state | cut(message, state, turn=0))
         masks = self.masks(model)
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ class FjORD(Algorithm):
             return client.cross_entropy(whole, y) + client.cross_entropy(logits, whole.detach().softmax(dim=1))
 
         mean = client.fit(loss, model)
-        measure(client, model)
+        measure(client, model)  # those of training are of all widths
         said = parameters(model) | {"num_examples": torch.tensor(len(client.train))}
         return Step(snapshot("model", model), said, {"loss": mean})
 
@@ -96,13 +96,3 @@ class FjORD(Algorithm):
                 masks[name][tuple(slice(length) for length in size)] = 1.0
             found.append(masks)
         return found
-
-
-@torch.no_grad()
-def measure(client: Client, model: SplitModel) -> None:
-    """Measure batch norm's statistics at the client's own width: those of training are of all widths."""
-    model.train()
-    with new_statistics(model):
-        for x, _ in islice(client.batches(), max(1, len(client.train) // client.batch_size)):
-            with client.autocast():
-                model(x)

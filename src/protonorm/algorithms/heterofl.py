@@ -19,12 +19,12 @@ from torch import Tensor
 
 from protonorm.algorithms.parts.heads import check_one_layer
 from protonorm.algorithms.parts.messages import EXAMPLES
+from protonorm.algorithms.parts.statistics import new_statistics, with_statistics
 from protonorm.algorithms.parts.widths import (
     CLASSES,
     OwnClasses,
     average_parts,
     cut,
-    new_statistics,
     own_classes,
     parameters,
     part_of,
@@ -67,12 +67,12 @@ class HeteroFL(Algorithm):
         return snapshot("model", client.model) | {"classes": own_classes(client)}
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
-        """Take over one's part of the whole model."""
-        return state | cut(message, state, turn=0)
+        """Take over one's part of the whole model; who has no statistics yet measures them."""
+        return with_statistics(client, state | cut(message, state, turn=0))
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train one's part of the whole model with the cross-entropy."""
-        held = self.receive(client, state, message)
+        held = state | cut(message, state, turn=0)
         client.load(held)
         model = self.network(client, held)
 

@@ -47,6 +47,7 @@ UNMEASURED = {
     "distance=classes": "the pull of that distance does not depend on γ",
     "alignment=none": "prototypes are not of unit length",
     "initial=random": "features are pulled before they have been measured",
+    "measured=before": "the first prototypes are those of untrained networks",
 }
 PULL = 10.0  # weight of cos(z, ĉ) in the loss that a measured γ gives; docs/algorithms/protonorm.md says why
 
@@ -78,6 +79,7 @@ class ProtoNorm(Algorithm):
             "distance=classes": self.distance == "samples",
             "alignment=none": self.alignment != "none",
             "initial=random": self.initial == "none",
+            "measured=before": self.measured == "after",
         }
         for setting, fits in used.items():
             if self.gamma == AUTO and not fits:

@@ -103,9 +103,11 @@ class FixedTargets(Algorithm):
         return make_schema(task, up=(*head, EXAMPLES), down=head)
 
     def check_network(self, model: SplitModel, task: Task) -> None:
-        """Refuse a shared head that has other parameters than one linear layer."""
+        """Refuse a shared head that has other parameters than one linear layer, and a file that holds no targets."""
         if self.head == "shared":
             check_one_layer(model, task)
+        if self.targets != SPREAD:
+            self._read(task.num_classes, task.feature_dim)
 
     def init_server(self, server: Server) -> Step:
         """Say nothing, or one head for all."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -44,5 +45,11 @@ def smoothed(directions: Tensor, sums: Tensor, rho: float) -> Tensor:
 
 def equally_spread(num_classes: int, feature_dim: int, seed: int) -> Tensor:
     """Spread unit vectors (K, d) out from a random start: the vertices of a simplex if K ≤ d + 1."""
+    return _spread(num_classes, feature_dim, seed).clone()
+
+
+@lru_cache(maxsize=4)
+def _spread(num_classes: int, feature_dim: int, seed: int) -> Tensor:
+    """Find the vectors once for all clients of a process: where K > d + 1 it takes a second or more."""
     start = torch.randn(num_classes, feature_dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     return align(start).prototypes.float()

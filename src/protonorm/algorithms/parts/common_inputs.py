@@ -25,6 +25,7 @@ TARGETS, PUBLIC = "targets", "public inputs"  # what a file may hold
 DIGEST = Entry("protonorm.data.public:public_digest", "what a data set holds")
 INPUTS = Entry("protonorm.data.public:public_inputs", "its inputs")
 ROUNDS = 2**20  # more than any run has: each seed's rounds have seeds of their own
+FEW = 16  # rows that are compared before all are
 
 
 def digest_of(file: str, what: str) -> str:
@@ -82,10 +83,11 @@ def read_targets(file: str, num_classes: int, feature_dim: int, digest: str | No
         raise ValueError(f"{file} cannot be used as targets: it holds {found.dtype}; {wanted} of a floating type.")
     if found.shape != (num_classes, feature_dim):
         raise ValueError(f"{file} cannot be used as targets: its shape is {found.shape}; {wanted}.")
-    vectors = torch.from_numpy(np.array(found, dtype=np.float64))  # (K, d)
-    if not all_finite(vectors) or not bool((vectors != 0).any(dim=1).all()):
+    vectors = np.array(found, dtype=np.float64)  # (K, d)
+    if not np.isfinite(vectors).all() or not vectors.any(axis=1).all():
         raise ValueError(f"{file} cannot be used as targets: a row is zero or not finite, and has no direction.")
-    return normalize(vectors).float()
+    _, exponents = np.frexp(np.abs(vectors).max(axis=1, keepdims=True))  # (K, 1)
+    return normalize(torch.from_numpy(np.ldexp(vectors, -exponents))).float()  # powers of two change no direction
 
 
 def read_public(public: str, wanted: InputSpec, least: int, digest: str | None = None) -> Tensor:
@@ -104,7 +106,26 @@ def read_public(public: str, wanted: InputSpec, least: int, digest: str | None =
             f"{public} cannot be used as {PUBLIC}: it holds tokens from {found.min()} to {found.max()}; "
             f"expected tokens from 0 to {wanted.vocabulary - 1}."
         )
+    if found.dtype.kind == "f" and not _finite(public, digest or digest_of_public(public)):
+        raise ValueError(f"{public} cannot be used as {PUBLIC}: some of its numbers are NaN or infinite.")
     return view(found)
+
+
+@lru_cache(maxsize=4)  # it is asked in every round
+def _finite(public: str, digest: str) -> bool:
+    del digest  # other content is another entry
+    found = (
+        read_array(public, PUBLIC, "expected a .npy file of inputs", None)
+        if is_file(public)
+        else _from_data_set(public, None)
+    )
+    return all_finite(view(found))
+
+
+def same_inputs(public: Tensor, own: Tensor) -> bool:
+    """Tell whether public inputs are a whole data set of a client's own; few rows tell most that are not."""
+    alike = public.shape == own.shape and public.dtype == own.dtype
+    return alike and all(torch.equal(public[:rows], own[:rows].cpu()) for rows in (FEW, len(public)))
 
 
 def _from_data_set(public: str, digest: str | None) -> NDArray[Any]:

@@ -6,16 +6,15 @@ the first; the next layer has the columns of these. d and K are the same at ever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from itertools import count
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from protonorm.core import Client, Field, Schema, Slot, Task, slots_like
+from protonorm.core import Client, Field, Schema, Slot, SplitModel, Task, slots_like
 from protonorm.tensors import Tensors, snapshot
 
 HEAD = "model.head."
@@ -44,11 +43,47 @@ def own_classes(client: Client) -> Tensor:
 CLASSES: Slot = ({"classes": Field(("K_i",), torch.int64, least=0, below="K", distinct=True)},)  # that a client has
 
 
+@dataclass(frozen=True)
+class WidthSchema(Schema):
+    """What may be said of one model at several widths: the tensors of a reply have to be those of one width."""
+
+    template: SplitModel | None = field(default=None, compare=False, repr=False)  # the widest
+
+    def check_up(self, message: Tensors, owner: str) -> None:
+        """Refuse what a client may not say, and parts of different widths."""
+        super().check_up(message, owner)
+        if self.template is None or self.template.at_width is None:
+            return  # there is one width, and all shapes are exact
+        whole = shapes_at(self.template, 1.0)
+        axes = ((size, full) for name in whole for size, full in zip(message[name].shape, whole[name], strict=True))
+        width = min(size / full for size, full in axes)  # any r of these sizes ⌈rC⌉ is at most that, and has the same
+        for name, shape in shapes_at(self.template, width).items():
+            if tuple(message[name].shape) != shape:
+                raise ValueError(
+                    f"{owner} holds {name} of shape {tuple(message[name].shape)}; expected {shape}, "
+                    f"as the others are of a network of width {width:g}."
+                )
+
+
 def width_schema(task: Task, *own: Slot) -> Schema:
-    """The server sends the whole model, a client a part of it, and perhaps more."""
-    whole = parameters(task.template)
-    part = tuple(({name: Field(tuple(value.shape), value.dtype, up_to=True)},) for name, value in whole.items())
-    return Schema((*part, *own), slots_like(whole), {"K": task.num_classes}, {"K_i": task.num_classes})
+    """The server sends the whole model, a client a part of it, of which the head has all rows, and perhaps more."""
+    model = task.template
+    whole = parameters(model)
+    narrow = {name for name in whole if model.at_width is not None and not name.startswith(HEAD)}
+    part = tuple(
+        ({name: Field(tuple(value.shape), value.dtype, up_to=name in narrow)},) for name, value in whole.items()
+    )
+    known = {"K": task.num_classes}
+    return WidthSchema((*part, *own), slots_like(whole), known, {"K_i": task.num_classes}, template=model)
+
+
+@lru_cache(maxsize=16)  # it is asked for every reply
+def shapes_at(model: SplitModel, width: float) -> dict[str, tuple[int, ...]]:
+    """List the shapes of a network's parameters, under `model.`, at another width; no weight is drawn."""
+    assert model.at_width is not None
+    with torch.device("meta"):
+        narrow = model.at_width(width)
+    return {name: tuple(weight.shape) for name, weight in narrow.named_parameters("model", remove_duplicate=False)}
 
 
 def parameters(model: nn.Module) -> Tensors:
@@ -133,29 +168,3 @@ class OwnClasses(nn.Module):
         """Map features (B, d) to logits (B, K)."""
         logits: Tensor = self.head(z)
         return logits.masked_fill(self.absent, 0.0 if self.training else -torch.inf)
-
-
-@contextmanager
-def new_statistics(model: nn.Module) -> Iterator[None]:
-    """Let batch norm forget its statistics, and average those of all batches inside: its channels may be others now."""
-    layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
-    before, hooks = [layer.momentum for layer in layers], []
-    for layer in layers:
-        layer.reset_running_stats()
-        hooks.append(layer.register_forward_pre_hook(_plain_average()))
-    try:
-        yield
-    finally:
-        for layer, momentum, hook in zip(layers, before, hooks, strict=True):
-            layer.momentum = momentum
-            hook.remove()
-
-
-def _plain_average() -> Callable[[_BatchNorm, object], None]:
-    """Count batches in Python, where nobody waits for a device: the n-th has weight 1/n."""
-    numbers = count(1)
-
-    def weigh(layer: _BatchNorm, _: object) -> None:
-        layer.momentum = 1 / next(numbers)
-
-    return weigh
