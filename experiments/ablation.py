@@ -27,6 +27,7 @@ PARTS: dict[str, dict[str, Any]] = {
 }
 FIXED: dict[str, dict[str, Any]] = {
     "fixed targets, never exchanged": {"loss": "squared"},
+    "fixed targets without negative numbers": {"loss": "squared", "targets": "blocks"},
     "fixed targets, λ = 10": {"loss": "squared", "lam": 10.0},
 }
 ROWS = (*PARTS, *FIXED)

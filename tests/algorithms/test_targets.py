@@ -290,7 +290,9 @@ def test_the_squared_error_has_the_gamma_of_the_data_set(dataset, gamma):
         ({"gamma": 3.0}, "gamma is refused: loss=cosine does not use it; it is for loss=squared"),
         ({"loss": "squared", "scale": 3.0}, "scale is refused: loss=squared does not use it"),
         ({"loss": "batch", "balanced": True}, "balanced is refused: loss=batch"),
-        ({"targets": "t.npy", "seed": 1}, "seed=1 is refused: the targets come from a file"),
+        ({"targets": "t.npy", "seed": 1}, "seed=1 is refused: the targets are given"),
+        ({"targets": "blocks", "seed": 1}, "seed=1 is refused: the targets are given"),
+        ({"targets": "blocks", "sha256": "00"}, "sha256 is refused"),
         ({"sha256": "00"}, "sha256 is refused"),
         ({"lam": 0.0, "lam_end": 1.0}, "lam_end is refused"),
     ],
@@ -298,6 +300,14 @@ def test_the_squared_error_has_the_gamma_of_the_data_set(dataset, gamma):
 def test_a_setting_that_nothing_uses_is_refused(settings, sentence):
     with pytest.raises(ValueError, match=sentence):
         FixedTargets(**settings)
+
+
+def test_blocks_are_held_by_every_client_and_need_room():
+    """Six classes in six dimensions have one coordinate each; in two they have none of their own."""
+    _, state, _ = federation(given(targets="blocks"), feature_dim=6).started()
+    assert torch.equal(state["prototypes"], torch.eye(6))
+    with pytest.raises(ValueError, match="6 classes do not have coordinates of their own: feature_dim is 2"):
+        federation(given(targets="blocks"))
 
 
 def test_nothing_is_said_and_nothing_may_be(tmp_path):

@@ -95,7 +95,7 @@ def test_a_row_alone_differs_from_its_method_in_the_control_alone():
 def test_variants_of_the_ablation_are_different_experiments_and_the_first_is_table_1s():
     found = {cell.row: Experiment.of(cell.settings) for cell in STUDIES["ablation"].cells}
     described = {repr(one.model_dump(exclude={"dataset"})) for one in found.values()}
-    assert len(described) == len(found) == 15
+    assert len(described) == len(found) == 16
     assert runs("ablation") & runs("table1") == {
         run for run in runs("ablation") if "'algorithm', {'name': 'protonorm'}" in run
     }

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from protonorm.geometry import directions
-from protonorm.geometry.directions import equally_spread, on_circle, orthogonal, smoothed, weighted_sums
+from protonorm.geometry.directions import equally_spread, in_blocks, on_circle, orthogonal, smoothed, weighted_sums
 
 
 @pytest.mark.parametrize(("classes", "width"), [(1, 1), (3, 3), (10, 64)])
@@ -24,6 +24,18 @@ def test_six_directions_on_the_circle_are_a_hexagon():
     """The sides of a hexagon in the unit circle are 1 long."""
     hexagon = on_circle(6, 2)
     assert (hexagon - hexagon.roll(1, 0)).norm(dim=1).tolist() == pytest.approx([1.0] * 6)
+
+
+def test_blocks_share_the_coordinates_out():
+    """Of five coordinates two classes have three and two: ⌊2i/5⌋ is 0, 0, 0, 1, 1."""
+    a, b = 3**-0.5, 2**-0.5
+    torch.testing.assert_close(in_blocks(2, 5), torch.tensor([[a, a, a, 0, 0], [0, 0, 0, b, b]]))
+    found = in_blocks(10, 64)
+    torch.testing.assert_close(found @ found.T, torch.eye(10))
+    assert found.min() == 0
+    assert torch.equal(in_blocks(3, 3), torch.eye(3))
+    with pytest.raises(ValueError, match="4 classes do not have coordinates of their own"):
+        in_blocks(4, 3)
 
 
 def test_the_circle_is_refused_in_space():

@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from filelock import FileLock
 
 from protonorm.analysis.reading import read_whole
@@ -17,7 +18,7 @@ from protonorm.runs.deferred import DeferredWriter, TrainedRound
 from protonorm.runs.layout import find_runs
 from protonorm.runs.provenance import provenance
 from protonorm.runs.reader import read_run
-from protonorm.runs.removing import remove_runs
+from protonorm.runs.removing import locked, remove_runs
 from protonorm.runs.schema import PendingRound
 from protonorm.runs.states import stray_states
 from protonorm.runs.writer import RunWriter
@@ -279,14 +280,25 @@ def test_nobody_goes_on_in_it_and_nothing_is_changed(folder, to, with_clients, w
     assert tree(found) == before
 
 
-def test_a_run_at_work_is_refused(folder):
+def test_states_that_a_kill_has_left_are_not_tidied_up_in_an_archive(folder, to):
+    """A finished run that is asked for again removes them, which is nothing for an archive."""
+    with RunWriter(folder, "key") as writer:
+        writer.store.save(0, 2, {"w": torch.zeros(2)})
+    assert stray_states(read_run(folder))
+    assert not stray_states(read_run(archived(folder, to, with_clients=True)))
+
+
+def test_a_run_at_work_is_refused(folder, monkeypatch):
     said = "Another process is at work on .*; nothing of it was archived"
     with FileLock(folder / "lock"), pytest.raises(BlockingIOError, match=said), at_rest(folder):
         pass
     with at_rest(folder), pytest.raises(BlockingIOError), RunWriter(folder, "key"):
         pass
-    with RunWriter(folder, "key"):  # nobody holds it for longer
-        pass
+    taken = []
+    monkeypatch.setattr(archive, "locked", lambda *words: taken.append(locked(*words)) or taken[0])
+    with at_rest(folder):
+        assert taken[0].is_locked
+    assert not taken[0].is_locked
 
 
 def test_no_lock_is_left_in_an_archive(folder, to):

@@ -2,6 +2,7 @@
 
 import lzma
 import random
+import tracemalloc
 
 import pytest
 
@@ -64,6 +65,19 @@ def test_a_bomb_is_refused_and_what_just_fits_is_not(path, monkeypatch):
     for read in (read_either_lines, Blocks):
         with pytest.raises(ValueError, match=r"file\.xz is refused: unpacked it has more than 0\.03125 MiB\."):
             read(path)
+
+
+def test_a_bomb_does_not_fill_the_memory_before_it_is_refused(path):
+    """It would become 64 MiB, and 32 KiB are let in."""
+    whole = path.with_name("file.xz")
+    whole.write_bytes(lzma.compress(bytes(2**26), preset=0))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="is refused"):
+            unpack(whole, 2**15)
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_file_that_asks_for_too_much_memory_to_be_unpacked_is_refused(path, monkeypatch):

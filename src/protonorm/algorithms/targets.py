@@ -29,11 +29,11 @@ from protonorm.algorithms.protonorm import GAMMA, GAMMA_ELSEWHERE
 from protonorm.core import Algorithm, Client, Schema, Server, SplitModel, Step, Task
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative, Positive, Seed
-from protonorm.geometry.directions import equally_spread
+from protonorm.geometry.directions import equally_spread, in_blocks
 from protonorm.geometry.losses import batch_alignment_loss, cosines, prototype_loss
 from protonorm.tensors import Tensors, snapshot
 
-SPREAD = "spread"
+SPREAD, BLOCKS = "spread", "blocks"
 SCALE = 16.0
 
 
@@ -41,7 +41,8 @@ SCALE = 16.0
 class FixedTargets(Algorithm):
     """Train towards directions that were there before the first round."""
 
-    targets: str = SPREAD  # t_j: unit vectors spread out from a seed, or the path of a .npy file, K rows of d numbers
+    targets: str = SPREAD  # t_j: unit vectors spread out from a seed; `blocks`, orthogonal and never negative; or the
+    # path of a .npy file, K rows of d numbers
     sha256: str | None = None  # of that file; None takes what is there
     seed: Seed = 0  # of the spread targets
     loss: Literal["cosine", "squared", "batch"] = "cosine"  # R: cosine-softmax over the classes, or over the batch as
@@ -64,9 +65,9 @@ class FixedTargets(Algorithm):
             if changed and self.loss != user:
                 raise ValueError(f"{name} is refused: loss={self.loss} does not use it; it is for loss={user}.")
         if self.targets != SPREAD and self.seed:
-            raise ValueError(f"seed={self.seed} is refused: the targets come from a file; it is for targets={SPREAD}.")
-        if self.targets == SPREAD and self.sha256:
-            raise ValueError("sha256 is refused: the targets come from a seed; it is for targets from a file.")
+            raise ValueError(f"seed={self.seed} is refused: the targets are given; it is for targets={SPREAD}.")
+        if not self._from_file and self.sha256:
+            raise ValueError("sha256 is refused: the targets do not come from a file; it is for those that do.")
         if self.lam_end is not None and not self.lam:
             raise ValueError("lam_end is refused: lam is 0, and cannot fall.")
         return self
@@ -91,7 +92,7 @@ class FixedTargets(Algorithm):
         found = self
         if self.loss == "squared" and self.gamma is None:
             found = replace(found, gamma=GAMMA.get(dataset, GAMMA_ELSEWHERE))
-        if self.targets != SPREAD and self.sha256 is None:
+        if self._from_file and self.sha256 is None:
             found = replace(found, sha256=digest_of(self.targets, TARGETS))
         return found
 
@@ -103,11 +104,11 @@ class FixedTargets(Algorithm):
         return make_schema(task, up=(*head, EXAMPLES), down=head)
 
     def check_network(self, model: SplitModel, task: Task) -> None:
-        """Refuse a shared head that has other parameters than one linear layer, and a file that holds no targets."""
+        """Refuse a shared head that has other parameters than one linear layer, and targets that do not fit."""
         if self.head == "shared":
             check_one_layer(model, task)
         if self.targets != SPREAD:
-            self._read(task.num_classes, task.feature_dim)
+            self._vectors(task.num_classes, task.feature_dim)
 
     def init_server(self, server: Server) -> Step:
         """Say nothing, or one head for all."""
@@ -116,8 +117,7 @@ class FixedTargets(Algorithm):
 
     def init_client(self, client: Client) -> Tensors:
         """Begin with the client's own model, and with everybody's targets."""
-        size = client.num_classes, client.feature_dim
-        vectors = equally_spread(*size, self.seed) if self.targets == SPREAD else self._read(*size)
+        vectors = self._vectors(client.num_classes, client.feature_dim)
         return snapshot("model", client.model) | {"classes": torch.arange(len(vectors)), "prototypes": vectors}
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors | None:
@@ -164,7 +164,16 @@ class FixedTargets(Algorithm):
         prior = counts.clamp(min=1).log() if self.balanced else targets.new_zeros(())  # (K,) log n_ij, at least 0
         return lambda z, y: client.cross_entropy(self.scale * cosines(z, targets) + prior, y)
 
-    def _read(self, num_classes: int, feature_dim: int) -> Tensor:
+    @property
+    def _from_file(self) -> bool:
+        return self.targets not in (SPREAD, BLOCKS)
+
+    def _vectors(self, num_classes: int, feature_dim: int) -> Tensor:
+        """Give the targets (K, d)."""
+        if self.targets == SPREAD:
+            return equally_spread(num_classes, feature_dim, self.seed)
+        if self.targets == BLOCKS:
+            return in_blocks(num_classes, feature_dim)
         return read_targets(self.targets, num_classes, feature_dim, self.sha256)
 
     scores = prototype_scores

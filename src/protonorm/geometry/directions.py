@@ -25,6 +25,16 @@ def on_circle(num_classes: int, feature_dim: int) -> Tensor:
     return torch.stack([angles.cos(), angles.sin()], dim=1).float()
 
 
+def in_blocks(num_classes: int, feature_dim: int) -> Tensor:
+    """Give each class a run of coordinates of its own: unit vectors (K, d), orthogonal, with no negative number."""
+    if num_classes > feature_dim:
+        raise ValueError(f"{num_classes} classes do not have coordinates of their own: feature_dim is {feature_dim}.")
+    coordinates = torch.arange(feature_dim)
+    vectors = torch.zeros(num_classes, feature_dim)
+    vectors[coordinates * num_classes // feature_dim, coordinates] = 1
+    return unit(vectors)
+
+
 def weighted_sums(classes: Tensor, prototypes: Tensor, counts: Tensor, num_classes: int) -> Tensor:
     """Lay prototypes (K_i, d) of classes (K_i,), times their counts (K_i,), out over all classes: (K, d) in float64."""
     sums = torch.zeros(num_classes, prototypes.shape[1], dtype=torch.float64)
