@@ -1,0 +1,100 @@
+"""Write the tables of docs/results.md from the records in results/, so that no number there is typed by hand.
+
+A table stands between `<!-- FOLDER -->` and `<!-- end -->`; FOLDER in results/ holds the archived runs of one
+comparison. Methods are sorted by what their clients gain on training alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from protonorm.analysis.comparison import rows
+from protonorm.analysis.plain_text import markdown_text
+from protonorm.analysis.printed import gain_cells
+from protonorm.analysis.reading import read_whole
+from protonorm.analysis.row import Row
+from protonorm.runs.layout import find_runs
+from protonorm.runs.reader import Run
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "docs" / "results.md"]
+RESULTS = ROOT / "results"
+PLACE = re.compile(r"(<!-- (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+HEAD = ("method", "rule", "accuracy", "other rules", "gain on Local, client by client", "lose", "verdict")
+HIDDEN = ("sha256",)  # settings of a method that say nothing to a reader
+
+
+def written(page: str, results: Path = RESULTS) -> str:
+    """Put every table between its marks, where there are records."""
+
+    def fill(match: re.Match[str]) -> str:
+        folder = results / match["name"]
+        return f"{match[1]}\n{table(folder)}\n{match[3]}" if folder.is_dir() else match[0]
+
+    return PLACE.sub(fill, page)
+
+
+def table(folder: Path) -> str:
+    """Write the comparison of all runs in a folder, and with which versions they were made."""
+    runs = [read_whole(one) for one in find_runs(folder)]
+    groups: dict[str, list[Run]] = {}
+    for run in sorted(runs, key=lambda run: run.info.experiment.seed):
+        groups.setdefault(label(run), []).append(run)
+    found = rows(groups)
+    heads = sorted((row for row in found if row.headline or row.is_majority), key=_rank)
+    lines = [
+        HEAD,
+        ["---"] * len(HEAD),
+        *(_line(row, [one for one in found if one.method == row.method]) for row in heads),
+    ]
+    made = ", ".join(sorted({run.info.versions["protonorm"] for run in runs}))
+    seeds = sorted({run.info.experiment.seed for run in runs})
+    told = f"{len(runs)} runs, seeds {', '.join(map(str, seeds))}, made with protonorm {made}; records: "
+    told += f"`results/{folder.name}`."
+    return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", told]) + "\n"
+
+
+def label(run: Run) -> str:
+    """Name a run's method as `compare` takes it."""
+    given = run.info.changed.items()
+    fields = {name.removeprefix("algorithm."): value for name, value in given if name.startswith("algorithm.")}
+    told = ",".join(f"{name}={_short(value)}" for name, value in fields.items() if name not in HIDDEN)
+    return run.info.experiment.algorithm.name + (f":{told}" if told else "")
+
+
+def _short(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _rank(row: Row) -> tuple[int, float]:
+    """Sort methods by their gain, then Local, then the majority class."""
+    return (
+        (2, 0.0) if row.is_majority else (0, -row.local.transfer.mean) if row.local and row.local.transfer else (1, 0.0)
+    )
+
+
+def _line(row: Row, others: Sequence[Row]) -> list[str]:
+    cell, bold = row.cells["accuracy"], "**" if row.stands_out else ""
+    accuracy = f"{bold}{cell}{bold}" if cell else "–"
+    if row.is_majority:
+        return [markdown_text(row.method), "", accuracy, "", "", "", ""]
+    return [f"`{row.method}`", row.rule, accuracy, ", ".join(_beside(others)), *gain_cells(row.local)]
+
+
+def _beside(others: Sequence[Row]) -> Iterator[str]:
+    """Write the accuracies of a method under its other rules."""
+    for row in others:
+        if not row.headline and not row.is_majority and (cell := row.cells["accuracy"]):
+            yield f"{row.rule} {cell.short}"
+
+
+def main() -> None:
+    """Bring the pages up to date."""
+    for page in PAGES:
+        page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
