@@ -70,9 +70,13 @@ class HeteroFL(Algorithm):
         """Take over one's part of the whole model; who has no statistics yet measures them."""
         return with_statistics(client, state | cut(message, state, turn=0))
 
+    def turn(self, round: int) -> int:
+        """Say by how many channels a round's parts are shifted: always the first ones."""
+        return 0
+
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train one's part of the whole model with the cross-entropy."""
-        held = state | cut(message, state, turn=0)
+        held = state | cut(message, state, self.turn(client.round))
         client.load(held)
         model = self.network(client, held)
 
@@ -87,7 +91,7 @@ class HeteroFL(Algorithm):
 
     def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
         """Average each number over the clients that have it."""
-        model = average_parts(state, map(part_of, replies), turn=0)
+        model = average_parts(state, map(part_of, replies), self.turn(server.round))
         return Step(model, model)
 
     def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
