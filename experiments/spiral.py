@@ -2,38 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .toy import client_star, server_star, toy_cell
+from protonorm.reproduction.tables import Table, TableEntry
+
+from .toy import angles, client_star, server_star, toy_cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from protonorm.reproduction.findings import Findings
+    from protonorm.session.result import Result
 
 TITLE = "Spiral data set, its distribution, prototypes and learned representations"
 
-CELLS = [
-    toy_cell("FedProto", "IID"),
-    toy_cell("FedProto", "non-IID"),
-    toy_cell("ProtoNorm", "non-IID", gamma=1.0),
-    toy_cell("ProtoNorm", "non-IID", gamma=10.0),
-]
-CLIENTS = (2, 5)  # shown of the last cell
+PANELS, OWN = (
+    [
+        toy_cell("FedProto", "IID", start),
+        toy_cell("FedProto", "non-IID", start),
+        toy_cell("ProtoNorm", "non-IID", start, gamma=1.0),
+        toy_cell("ProtoNorm", "non-IID", start, gamma=10.0),
+    ]
+    for start in ("equal", "own")
+)
+CELLS = [*PANELS, *OWN]  # the latter in numbers alone
+CLIENTS = (2, 5)  # shown of the last panel
+COLUMNS_OF_NUMBERS = ("smallest angle of neighbours", "local to global", "nearest global", "nearest local", "logits")
+EXPLANATION = (
+    "After the last round. Smallest angle of neighbours: between global prototypes, in degrees; six that are spread evenly "
+    "have 60. Local to global: median angle between a local prototype and the global one of its class, in degrees. Then "
+    "test accuracy in per cent, pooled over clients, under three rules."
+)
+
+
+def tables(findings: Findings) -> Sequence[Table]:
+    """Put what the panels show into numbers."""
+    results = [(cell.row, findings.result(cell.row, cell.column)) for cell in CELLS]
+    rows = [(row, _numbers(found) if found else [TableEntry("not run yet")] * 5) for row, found in results]
+    return [Table(TITLE, "Panel", COLUMNS_OF_NUMBERS, rows, explanation=EXPLANATION)]
+
+
+def _numbers(result: Result) -> list[TableEntry]:
+    smallest, median = angles(server_star(result, ""))
+    found = result.run.rounds[-1].rules
+    accuracies = [100 * held.pooled if (held := found.get(rule)) else None for rule in ("global", "local", "logits")]
+    degrees = [TableEntry(f"{angle:.0f}°") for angle in (smallest, median)]
+    return degrees + [TableEntry("-" if one is None else f"{one:.1f}") for one in accuracies]
 
 
 def draw(findings: Findings) -> Mapping[str, Figure]:
     """Draw the data and their distribution, and the six stars that can be drawn."""
     from protonorm.report.spiral_figures import stars, toy_data
 
-    results = {cell.row: found for cell in CELLS if (found := findings.result(cell.row, cell.column))}
+    results = {cell.row: found for cell in PANELS if (found := findings.result(cell.row, cell.column))}
     panels = [server_star(found, row.replace(" (", "\n(", 1)) for row, found in results.items()]
-    last = results.get(CELLS[-1].row)
+    last = results.get(PANELS[-1].row)
     if last:
         panels += [client_star(last, id, f"Client {id} of ProtoNorm\n(non-IID, γ=10)") for id in CLIENTS]
     figures = {"spiral": stars(panels, 6)} if panels else {}
-    uneven = results.get(CELLS[1].row)
+    uneven = results.get(PANELS[1].row)
     if uneven:
         data = uneven.experiment.dataset.load()
         figures["spiral-data"] = toy_data(data.inputs, data.labels, uneven.run)

@@ -1,6 +1,8 @@
 """The spiral experiment of the paper's section 3.2 and its supplement, and stars of its clients.
 
-λ is that of the figures' file names; the learning rate is ours, as the paper gives none.
+λ is that of the figures' file names; the learning rate is ours, as the paper gives none. All clients begin with equal
+weights, as in the program that these data come from: with weights of its own each FedProto's clients do not agree on
+directions, not even on IID data, whatever the learning rate (docs/results.md).
 """
 
 from __future__ import annotations
@@ -26,11 +28,12 @@ PARTITIONS = {"IID": {"name": "iid"}, "non-IID": {"name": "dirichlet", "alpha": 
 LAM = 0.5
 
 
-def toy_cell(method: str, split: str, **fields: Any) -> Cell:
+def toy_cell(method: str, split: str, start: str = "equal", **fields: Any) -> Cell:
     """Make a cell of the spiral experiment; its row is the title of its panel."""
     title = f"{method} ({split}" + (f", γ={fields['gamma']:g})" if "gamma" in fields else ")")
+    title += "" if start == "equal" else ", own start"
     algorithm = {"name": method.lower(), "lam": LAM, **fields}
-    return Cell(title, "spiral", SPIRAL | {"partition": PARTITIONS[split], "algorithm": algorithm})
+    return Cell(title, "spiral", SPIRAL | {"partition": PARTITIONS[split], "algorithm": algorithm, "start": start})
 
 
 def server_star(result: Result, title: str) -> Star:
@@ -58,3 +61,16 @@ def client_star(result: Result, id: int, title: str) -> Star:
     trained = result.trained("last")[id]
     prototypes, classes = trained.state["prototypes"].double().numpy(), trained.state["classes"].numpy()
     return Star(title, prototypes, classes, trained.features(), trained.client.test.labels.numpy(), small=True)
+
+
+def angles(star: Star) -> tuple[float, float]:
+    """Give the smallest angle of neighbouring rays, and the median angle of points to the rays of their classes, in degrees."""
+    import numpy as np
+
+    turns = np.degrees(np.arctan2(star.rays[:, 1], star.rays[:, 0]))  # (K,)
+    around = np.sort(turns)
+    gaps = np.diff(np.append(around, around[0] + 360))
+    ray_of = {int(one): turn for one, turn in zip(star.ray_classes, turns, strict=True)}
+    own = np.degrees(np.arctan2(star.points[:, 1], star.points[:, 0]))  # (n,)
+    apart = np.abs((own - [ray_of[int(one)] for one in star.point_classes] + 180) % 360 - 180)
+    return float(gaps.min()), float(np.median(apart))

@@ -81,7 +81,7 @@ class Place(NamedTuple):
 
 
 CENTRE = Place(100, 100, 0.5)
-WHOLE = [Place(m, n, a) for a, n, m in itertools.product((0.1, 0.5, 1.0), (50, 100), (20, 100))]
+WHOLE = [Place(m, n, a) for m, n, a in itertools.product((20, 100), (50, 100), (0.1, 0.5, 1.0))]  # the quickest first
 
 
 class Pick(NamedTuple):

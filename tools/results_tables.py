@@ -1,7 +1,8 @@
 """Write the tables of docs/results.md from the records in results/, so that no number there is typed by hand.
 
 A table stands between `<!-- FOLDER -->` and `<!-- end -->`; FOLDER in results/ holds the archived runs of one
-comparison. Methods are sorted by what their clients gain on training alone.
+comparison. Methods are sorted by what their clients gain on training alone. Between `<!-- reproduced -->` and `<!-- end -->`
+stands what the last `protonorm reproduce` above it shows of the records in results/reproduced.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from protonorm.analysis.reading import read_whole
 from protonorm.analysis.row import Row
 from protonorm.runs.layout import find_runs
 from protonorm.runs.reader import Run
+from tools.results_reproduced import reproduced
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "docs" / "results.md"]
 RESULTS = ROOT / "results"
 PLACE = re.compile(r"(<!-- (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+COMMAND = re.compile(r"^protonorm reproduce .*$", re.MULTILINE)
+REPRODUCED = "reproduced"
 HEAD = ("method", "rule", "accuracy", "other rules", "gain on Local, client by client", "lose", "verdict")
 HIDDEN = ("sha256",)  # settings of a method that say nothing to a reader
 
@@ -31,7 +35,13 @@ def written(page: str, results: Path = RESULTS) -> str:
 
     def fill(match: re.Match[str]) -> str:
         folder = results / match["name"]
-        return f"{match[1]}\n{table(folder)}\n{match[3]}" if folder.is_dir() else match[0]
+        if not folder.is_dir():
+            return match[0]
+        if folder.name == REPRODUCED:
+            text = reproduced(COMMAND.findall(page, 0, match.start())[-1], folder)
+        else:
+            text = table(folder)
+        return f"{match[1]}\n{text}\n{match[3]}"
 
     return PLACE.sub(fill, page)
 

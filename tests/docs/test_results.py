@@ -5,7 +5,9 @@ import shutil
 import pytest
 from tools import results_tables
 
+from protonorm.config.experiment import Experiment
 from protonorm.runs.layout import find_runs
+from tests.reproduction.studies import Fake, write_record
 
 FOLDERS = sorted(path.name for path in results_tables.RESULTS.iterdir() if path.is_dir())
 
@@ -16,7 +18,7 @@ def test_the_page_has_the_table_of_every_folder_of_records_and_none_is_out_of_da
         page = path.read_text(encoding="utf-8")
         assert results_tables.written(page) == page, "`python -m tools.results_tables` mends it"
         marked += [match["name"] for match in results_tables.PLACE.finditer(page)]
-    assert sorted(marked) == FOLDERS
+    assert sorted(set(marked)) == FOLDERS
 
 
 @pytest.mark.parametrize("name", FOLDERS)
@@ -45,3 +47,44 @@ def test_a_table_is_of_the_records_alone(tmp_path):
 def test_a_mark_without_records_stays_as_it_is(tmp_path):
     page = "<!-- nothing -->\nold\n<!-- end -->\n"
     assert results_tables.written(page, tmp_path) == page
+
+
+OWN = """
+from protonorm.reproduction.cells import Cell, Column, printed
+
+TITLE = "Mine"
+COLUMNS = (Column("a"), Column("b"))
+ROWS = ("ProtoNorm", "FedProto")
+CELLS = [
+    Cell(row, column.place, {"dataset": "fashion", "rounds": 3, "clients": clients, "algorithm": row.lower()})
+    for column, clients in zip(COLUMNS, (2, 3))
+    for row in ROWS
+]
+PAPER = printed(COLUMNS, """ + "'ProtoNorm | 70.00 ± 0.10 | 50.00 ± 0.10')" + """
+TOLERANCE = {"cpu": 6.0}
+"""
+
+
+def test_reproduced_tables_are_of_the_command_above_them(tmp_path):
+    """Each mark has the last command before it; records that are not there are named, and verdicts are those asked for."""
+    (tmp_path / "mine.py").write_text(OWN, encoding="utf-8")
+    for name, accuracy, clients in (("protonorm", 0.75, 2), ("fedproto", 0.5, 2), ("protonorm", 0.25, 3)):
+        settings = {"dataset": "fashion", "rounds": 3, "clients": clients, "algorithm": name, "validation": 0.1}
+        write_record(tmp_path / "reproduced", Experiment.of(settings | {"seed": 0}), Fake(accuracy))
+    command = f"protonorm reproduce {tmp_path}/mine.py"
+    page = "".join(
+        f"{command} {options}\n<!-- reproduced -->\nold\n<!-- end -->\n"
+        for options in ("--only ProtoNorm --check", "--only FedProto", "--rounds 2")
+    )
+    _, first, second, third = results_tables.written(page, tmp_path).split("protonorm reproduce")
+    assert "\nold\n" not in first + second + third
+    assert "| ProtoNorm | 75.00<br>best\\* 75.00<br>70.00 ± 0.10 (+5.00) | 25.00<br>" in first
+    assert "FedProto" not in first.replace("ProtoNorm, FedProto", "")
+    assert "- *agrees*: mine-only-protonorm, ProtoNorm, a: 75.00" in first
+    assert "- *differs*: mine-only-protonorm, ProtoNorm, b: 25.00" in first
+    assert "What is missing" not in first
+    assert "2 runs, made with protonorm" in first
+    assert "| FedProto | 50.00<br>best\\* 50.00 | not run yet |" in second
+    assert "What is missing:\n\n- Not run yet: FedProto, b (seed 0)." in second
+    assert "*agrees*" not in second
+    assert "3 runs" in third

@@ -8,7 +8,7 @@ import pytest
 from protonorm.config.bundled import bundled
 from protonorm.config.experiment import Experiment
 from protonorm.core import Client
-from protonorm.report import style
+from protonorm.report import spiral_figures, style
 from protonorm.reproduction.cells import Printed
 from protonorm.reproduction.findings import Findings, expected_outcomes, read_outcomes
 from protonorm.reproduction.profiles import PROFILES
@@ -215,3 +215,33 @@ def test_stars_show_the_clients_prototypes_and_features(smoke):
         atol=1e-5,
     )
     np.testing.assert_array_equal(star.ray_classes, trained.state["classes"].numpy())
+
+
+def test_angles_of_a_star_are_those_of_its_neighbours_and_of_points_to_their_rays():
+    """Rays at 10°, 100°, 350° and 200°: the nearest two are 20° apart, across 0°. Points are 30°, 5° and 170° off."""
+
+    def at(*degrees):
+        turns = np.radians(degrees)
+        return 3 * np.stack([np.cos(turns), np.sin(turns)], 1)
+
+    classes = np.array([2, 0, 1, 5])
+    star = spiral_figures.Star("", at(10, 100, 350, 200), classes, at(40, 345, 270), np.array([2, 1, 0]))
+    np.testing.assert_allclose(bundled("experiments").toy.angles(star), (20, 30))
+    star = spiral_figures.Star("", at(10, 100, 350, 200), classes, at(5, 355), np.array([1, 1]))
+    np.testing.assert_allclose(bundled("experiments").toy.angles(star), (20, 10))  # 15° across 0°, and 5°
+
+
+def test_numbers_of_the_spiral_are_those_of_its_runs(smoke):
+    findings = smoke.findings(STUDIES["spiral"])
+    (table,) = make_tables(findings)
+    for row, entries in table.rows:
+        last = findings.run(row, "spiral").rounds[-1].rules
+        wanted = [f"{100 * last[rule].pooled:.1f}" for rule in ("global", "local", "logits")]
+        assert [entry.text for entry in entries[2:]] == wanted
+        if row.startswith("ProtoNorm"):
+            assert entries[0].text == "60°"
+
+
+def test_numbers_of_a_spiral_that_is_not_run_are_missing(tmp_path):
+    (table,) = make_tables(smoke_task([STUDIES["spiral"]], tmp_path, tmp_path).findings(STUDIES["spiral"]))
+    assert {entry.text for _, entries in table.rows for entry in entries} == {"not run yet"}

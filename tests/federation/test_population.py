@@ -32,6 +32,17 @@ def test_no_two_draws_of_a_client_come_from_the_same_numbers():
             assert not torch.allclose(ratios, ratios[0].expand(4), rtol=1e-3), name
 
 
+def test_clients_begin_with_weights_of_their_own_or_with_equal_ones_for_equal_networks():
+    """Clients 0, 1, 3 and 4 have one network, 2 and 5 a narrower one."""
+    for start, alike in (("own", False), ("equal", True)):
+        task, population = build(spiral(algorithm="fedproto", models="mlp,mlp,mlp@0.5", start=start))
+        states = [first_state(task, population.site(id)) for id in range(6)]
+        names = [name for name in states[0] if name.startswith("model.") and name.endswith("weight")]
+        assert names
+        for one, other in ((0, 1), (0, 3), (0, 4), (2, 5)):
+            assert {torch.equal(states[one][name], states[other][name]) for name in names} == {alike}
+
+
 def test_settings_that_differ_between_clients():
     experiment = spiral(lr=(0.1, 0.2), epochs=(1, 2, 3), batch_size=(4, 8))
     _, population = build(experiment)

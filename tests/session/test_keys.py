@@ -69,6 +69,7 @@ ALIKE = {
         {"algorithm": pn.FedNH(), "dataset": "spiral"},
     ),
     "switches": (["shuffle=false", "tested=yes"], {"shuffle": False}),
+    "the usual start": (["start=own"], {}),
     "no value": (["clip=null", "early_stopping=3"], {"early_stopping": 3}),
 }
 

@@ -104,6 +104,9 @@ class Experiment(BaseModel):
     )
     clip: Positive | None = Field(None, description="bound of the norm of all of a client's gradients together")
     augment: Augmentation = Field("none", description="pictures that train: mirrored (flip), and moved (crop+flip)")
+    start: Literal["own", "equal"] = Field(
+        "own", description="clients' weights before round 1: each its own, or equal for equal networks"
+    )
     shuffle: bool = Field(True, description="new batches each epoch; the authors' code keeps one order")
     train: Share = Field(0.75, description="share of a client's samples to train on; the others test")
     validation: Annotated[float, Ge(0), Lt(1)] = Field(
@@ -310,6 +313,7 @@ class Experiment(BaseModel):
         """Write all settings that decide numbers, but for some."""
         known = {*left_out, *UNDECISIVE, *(() if self.depends_on_rounds else ("rounds",))}
         known |= {"tested"} if self.tested else set()  # a run without test numbers is another run
+        known |= {"start"} if self.start == "own" else set()  # runs of versions without it keep their keys
         return {"format": FORMAT, **self.model_dump(mode="json", exclude=known)}
 
     def _key(self, plain: Mapping[str, Any]) -> str:

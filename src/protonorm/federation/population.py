@@ -46,6 +46,11 @@ class Training:
     label_smoothing: float = 0.0
     clip: float | None = None
     augment: str = "none"
+    start: str = "own"  # weights before round 1: each client's own, or equal ones for equal networks
+
+    def stream(self, id: int) -> int:
+        """Say whose random numbers a client's first weights are drawn from."""
+        return 0 if self.start == "equal" else id
 
     def client(
         self,
@@ -171,9 +176,9 @@ class SimulatedSite:
         return self._client(round, model, auxiliary)
 
     def fresh_client(self) -> Client:
-        """Give the client with newly initialised networks, drawn from its own stream."""
+        """Give the client with newly initialised networks, drawn from its own stream unless all begin alike."""
         task = self.population.task
-        with seeded(task.seed, 0, self.id):
+        with seeded(task.seed, 0, self.population.training.stream(self.id)):
             model = self.population.recipe(self.id)()
             auxiliary = self._second()() if task.algorithm.auxiliary else None
         return self._client(0, model, auxiliary)

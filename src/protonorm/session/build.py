@@ -50,6 +50,7 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
         label_smoothing=experiment.label_smoothing,
         clip=experiment.clip,
         augment=experiment.augment,
+        start=experiment.start,
     )
     parts = parts_of(data, experiment.clients, experiment.partition, experiment.train)
     population = SimulatedPopulation(task, data, parts, recipes, training, data.client_names)
