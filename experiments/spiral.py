@@ -30,9 +30,9 @@ CELLS = [*PANELS, *OWN]  # the latter in numbers alone
 CLIENTS = (2, 5)  # shown of the last panel
 COLUMNS_OF_NUMBERS = ("smallest angle of neighbours", "local to global", "nearest global", "nearest local", "logits")
 EXPLANATION = (
-    "After the last round. Smallest angle of neighbours: between global prototypes, in degrees; six that are spread evenly "
-    "have 60. Local to global: median angle between a local prototype and the global one of its class, in degrees. Then "
-    "test accuracy in per cent, pooled over clients, under three rules."
+    "After the last round. Smallest angle of neighbours: between global prototypes; six spread evenly have 60°. "
+    "Local to global: median angle between a local prototype and the global one of its class. Then test accuracy in "
+    "per cent, pooled over clients, under three rules."
 )
 
 

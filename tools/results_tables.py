@@ -1,8 +1,9 @@
-"""Write the tables of docs/results.md from the records in results/, so that no number there is typed by hand.
+"""Write the tables of the documentation from the records in results/, so that no number there is typed by hand.
 
 A table stands between `<!-- FOLDER -->` and `<!-- end -->`; FOLDER in results/ holds the archived runs of one
-comparison. Methods are sorted by what their clients gain on training alone. Between `<!-- reproduced -->` and `<!-- end -->`
-stands what the last `protonorm reproduce` above it shows of the records in results/reproduced.
+comparison. Methods are sorted by what their clients gain on training alone. With the mark `<!-- reproduced -->` it is
+what the last `protonorm reproduce` above shows of the records in results/reproduced; marks that begin with `exchange`
+are tables of tools.exchange, of the records in results/exchange.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tools.exchange.tables import TABLES as EXCHANGE
+from tools.exchange.work import Work
+from tools.results_reproduced import reproduced
+
 from protonorm.analysis.comparison import rows
 from protonorm.analysis.plain_text import markdown_text
 from protonorm.analysis.printed import gain_cells
@@ -18,14 +23,14 @@ from protonorm.analysis.reading import read_whole
 from protonorm.analysis.row import Row
 from protonorm.runs.layout import find_runs
 from protonorm.runs.reader import Run
-from tools.results_reproduced import reproduced
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "docs" / "results.md"]
+PAGES = [ROOT / "docs" / name for name in ("results.md", "exchange.md", "algorithms/duet.md")]
 RESULTS = ROOT / "results"
 PLACE = re.compile(r"(<!-- (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 COMMAND = re.compile(r"^protonorm reproduce .*$", re.MULTILINE)
 REPRODUCED = "reproduced"
+NO_PICTURES = Path("no-pictures")  # records are read without them
 HEAD = ("method", "rule", "accuracy", "other rules", "gain on Local, client by client", "lose", "verdict")
 HIDDEN = ("sha256",)  # settings of a method that say nothing to a reader
 
@@ -34,16 +39,23 @@ def written(page: str, results: Path = RESULTS) -> str:
     """Put every table between its marks, where there are records."""
 
     def fill(match: re.Match[str]) -> str:
-        folder = results / match["name"]
+        folder = results / folder_of(match["name"])
         if not folder.is_dir():
             return match[0]
-        if folder.name == REPRODUCED:
+        if match["name"] in EXCHANGE:
+            text = EXCHANGE[match["name"]](Work(folder, NO_PICTURES))
+        elif match["name"] == REPRODUCED:
             text = reproduced(COMMAND.findall(page, 0, match.start())[-1], folder)
         else:
             text = table(folder)
         return f"{match[1]}\n{text}\n{match[3]}"
 
     return PLACE.sub(fill, page)
+
+
+def folder_of(mark: str) -> str:
+    """Name the folder of records that a mark stands for."""
+    return "exchange" if mark in EXCHANGE else mark
 
 
 def table(folder: Path) -> str:

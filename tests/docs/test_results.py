@@ -7,6 +7,8 @@ from tools import results_tables
 
 from protonorm.config.experiment import Experiment
 from protonorm.runs.layout import find_runs
+from protonorm.runs.reader import read_run
+from protonorm.session.rebuild import experiment_of
 from tests.reproduction.studies import Fake, write_record
 
 FOLDERS = sorted(path.name for path in results_tables.RESULTS.iterdir() if path.is_dir())
@@ -17,7 +19,7 @@ def test_the_page_has_the_table_of_every_folder_of_records_and_none_is_out_of_da
     for path in results_tables.PAGES:
         page = path.read_text(encoding="utf-8")
         assert results_tables.written(page) == page, "`python -m tools.results_tables` mends it"
-        marked += [match["name"] for match in results_tables.PLACE.finditer(page)]
+        marked += [results_tables.folder_of(match["name"]) for match in results_tables.PLACE.finditer(page)]
     assert sorted(set(marked)) == FOLDERS
 
 
@@ -28,6 +30,15 @@ def test_records_are_small_and_without_networks(name):
     for folder in runs:
         assert sum(path.stat().st_size for path in folder.rglob("*")) < 500_000
         assert not (folder / "server.safetensors").exists()
+
+
+def test_records_have_the_keys_that_this_version_gives():
+    """Else `reproduce` and `compare` would not find what was published; FedMD's public pictures are not here."""
+    folders = [
+        folder for folder in find_runs(results_tables.RESULTS / "fashion") if not folder.name.startswith("fedmd")
+    ]
+    assert folders
+    assert [experiment_of(read_run(folder)).key for folder in folders] == [folder.name for folder in folders]
 
 
 def test_a_table_is_of_the_records_alone(tmp_path):
@@ -49,7 +60,8 @@ def test_a_mark_without_records_stays_as_it_is(tmp_path):
     assert results_tables.written(page, tmp_path) == page
 
 
-OWN = """
+OWN = (
+    """
 from protonorm.reproduction.cells import Cell, Column, printed
 
 TITLE = "Mine"
@@ -60,13 +72,16 @@ CELLS = [
     for column, clients in zip(COLUMNS, (2, 3))
     for row in ROWS
 ]
-PAPER = printed(COLUMNS, """ + "'ProtoNorm | 70.00 ± 0.10 | 50.00 ± 0.10')" + """
+PAPER = printed(COLUMNS, """
+    + "'ProtoNorm | 70.00 ± 0.10 | 50.00 ± 0.10')"
+    + """
 TOLERANCE = {"cpu": 6.0}
 """
+)
 
 
 def test_reproduced_tables_are_of_the_command_above_them(tmp_path):
-    """Each mark has the last command before it; records that are not there are named, and verdicts are those asked for."""
+    """Each mark has the last command before it; missing records are named, and verdicts are there if asked for."""
     (tmp_path / "mine.py").write_text(OWN, encoding="utf-8")
     for name, accuracy, clients in (("protonorm", 0.75, 2), ("fedproto", 0.5, 2), ("protonorm", 0.25, 3)):
         settings = {"dataset": "fashion", "rounds": 3, "clients": clients, "algorithm": name, "validation": 0.1}

@@ -1,0 +1,79 @@
+"""The tables of docs/exchange.md, in Markdown, of what has been run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import mean
+
+from tools.exchange.jobs import ABLATION, CENTRE, MAP, SEEDS, TABLE, WHOLE, Job, tuning
+from tools.exchange.work import Work, accuracy
+
+from protonorm.analysis.statistics import mean_interval
+
+RULES = ("received", "logits", "shared", "joint")
+
+
+def settings(work: Work) -> str:
+    """Say what was chosen for each method."""
+    rows = []
+    for method in dict.fromkeys((*TABLE, *MAP)):
+        if pick := work.chosen(method):
+            fields = ", ".join(f"{name}={value}" for name, value in pick.fields.items())
+            rows.append([method, f"{pick.lr:g}", fields, f"`{pick.rule}`"])
+        else:
+            rows.append([method, "not chosen yet", "", ""])
+    return _table(["method", "learning rate", "settings", "rule"], rows)
+
+
+def table(work: Work) -> str:
+    """Compare all methods in the centre of the map, under their chosen rules and all others, three seeds."""
+    rows = []
+    for method in TABLE:
+        pick, known = work.chosen(method), work.done(tuning(method)[0])
+        jobs = [work.job(method, CENTRE, seed) for seed in SEEDS] if pick else []
+        held = known.info.rules if known else []
+        cells = [_entry(work, jobs, rule) if rule in held else "" for rule in RULES]
+        rows.append([method, _entry(work, jobs, pick.rule) if pick else "–", *cells])
+    return _table([str(CENTRE), "under the chosen rule", *RULES], rows)
+
+
+def ablation(work: Work) -> str:
+    """Compare Duet with itself without each of its parts, in the centre of the map."""
+    pick = work.chosen("Duet")
+    rows = []
+    for name, changed in ABLATION.items():
+        jobs = [Job("Duet", CENTRE, seed, pick.lr, changed) for seed in SEEDS] if pick else []
+        rows.append([name, *(_entry(work, jobs, rule) for rule in RULES)])
+    return _table([str(CENTRE), *RULES], rows)
+
+
+def whole_map(work: Work) -> str:
+    """Compare methods with their controls in every place, one seed."""
+    rows = []
+    for place in WHOLE:
+        picks = [(method, work.chosen(method)) for method in MAP]
+        cells = [_entry(work, [work.job(name, place, SEEDS[0])], pick.rule) if pick else "–" for name, pick in picks]
+        rows.append([f"{place.clients} × {place.samples}, {place.alpha:g}", *cells])
+    return _table(["clients × samples, α", *MAP], rows)
+
+
+TABLES: dict[str, Callable[[Work], str]] = {
+    "exchange_settings": settings,
+    "exchange_table": table,
+    "exchange_ablation": ablation,
+    "exchange_map": whole_map,
+}
+
+
+def _entry(work: Work, jobs: Sequence[Job], rule: str) -> str:
+    """Write the mean over seeds, half of Student's interval, and how many seeds are missing."""
+    numbers = [accuracy(one, rule)[1] for job in jobs if (one := work.done(job))]
+    if not numbers:
+        return "–"
+    interval = mean_interval(numbers) if len(numbers) > 1 else None
+    missing = "" if len(numbers) == len(jobs) else f" ({len(numbers)} of {len(jobs)} seeds)"
+    return f"{mean(numbers):.2f}{f' ± {interval.half:.2f}' if interval else ''}{missing}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *rows)) + "\n"

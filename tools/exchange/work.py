@@ -1,0 +1,110 @@
+"""The runs of a folder: what is done, what is chosen by it, and what is to be done."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tools.exchange.jobs import ABLATION, CENTRE, MAP, SEEDS, TABLE, WHOLE, Job, Place, tuning
+
+from protonorm import run
+from protonorm.reproduction.records import Description, described_data, recorded_keys
+from protonorm.runs.choice import choose_round
+from protonorm.runs.reader import Run, read_run
+
+
+class Pick(NamedTuple):
+    """What was chosen for a method."""
+
+    lr: float
+    fields: Mapping[str, Any]
+    rule: str
+
+
+class Work:
+    """The runs of a folder."""
+
+    def __init__(self, runs: Path, data: Path, workers: int = 1) -> None:
+        self.runs, self.data, self.workers = runs, data, workers
+        self._finished: dict[str, Run] = {}  # by key
+
+    def done(self, job: Job) -> Run | None:
+        """Read a job's run, if it is finished; where the pictures are not, the record of somebody who had them."""
+        experiment = job.experiment(self.data)
+        if (self.data / f"{job.place.dataset}.npz").exists():
+            keys = [experiment.key]
+        else:
+            keys = recorded_keys(experiment, self.runs, self._known)
+        if len(keys) != 1 or not (self.runs / keys[0]).exists():
+            return None
+        if keys[0] not in self._finished:
+            found = read_run(self.runs / keys[0])
+            if len(found.rounds) < experiment.rounds:
+                return None
+            self._finished[keys[0]] = found
+        return self._finished[keys[0]]
+
+    @cached_property
+    def _known(self) -> list[Description]:
+        return described_data(self.runs)
+
+    def chosen(self, method: str) -> Pick | None:
+        """Choose learning rate, settings and rule by validation accuracy; None while runs are missing."""
+        found: list[tuple[float, Pick]] = []
+        for job in tuning(method):
+            one = self.done(job)
+            if one is None:
+                return None
+            found += [(accuracy(one, rule)[0], Pick(job.lr, job.fields, rule)) for rule in one.info.rules]
+        return max(found, key=lambda pair: pair[0])[1]
+
+    def pick(self, method: str) -> Pick:
+        """Give what was chosen for a method, or say that it is too early."""
+        if pick := self.chosen(method):
+            return pick
+        raise SystemExit(f"Settings of {method} are not chosen yet: expected `tune` to be done first.")
+
+    def jobs(self, stage: str) -> Iterator[Job]:
+        """List the jobs of a stage, the most telling first."""
+        if stage == "tune":
+            for method in dict.fromkeys((*TABLE, *MAP)):
+                yield from tuning(method)
+        if stage == "table":
+            for seed, method in itertools.product(SEEDS, TABLE):
+                yield self.job(method, CENTRE, seed)
+        if stage == "ablation":
+            for seed, fields in itertools.product(SEEDS, ABLATION.values()):
+                yield Job("Duet", CENTRE, seed, self.pick("Duet").lr, fields)
+        if stage == "map":
+            for place, method in itertools.product(WHOLE, MAP):
+                yield self.job(method, place, SEEDS[0])
+
+    def job(self, method: str, place: Place, seed: int) -> Job:
+        """Make a job with what was chosen for its method."""
+        pick = self.pick(method)
+        return Job(method, place, seed, pick.lr, pick.fields)
+
+    def run(self, stage: str) -> None:
+        """Run what is missing of a stage."""
+        for job in self.jobs(stage):
+            if self.done(job) is not None:
+                continue
+            start, experiment = time.monotonic(), job.experiment(self.data)
+            found = run(experiment, out=self.runs, engine="processes", workers=self.workers, progress=False).run
+            told = ", ".join(f"{rule} {accuracy(found, rule)[1]:.1f}" for rule in found.info.rules)
+            more = " ".join(f"{name}={value}" for name, value in job.fields.items())
+            print(f"{job.method} {more}, {job.place}, seed {job.seed}, lr {job.lr:g}: {told}"
+                  f" ({time.monotonic() - start:.0f} s)")  # fmt: skip
+
+
+def accuracy(found: Run, rule: str) -> tuple[float, float]:
+    """Give validation and test accuracy, in per cent, in the round with the best validation accuracy under a rule."""
+    choice = choose_round(found.rounds, rule)
+    tested = choice.record.rules[rule] if choice else None
+    if choice is None or tested is None:
+        raise ValueError(f"{found.folder} has no accuracy under {rule}.")
+    return 100 * choice.record.validation[rule].mean, 100 * tested.pooled  # type: ignore[union-attr]
