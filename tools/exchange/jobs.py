@@ -18,7 +18,7 @@ import numpy as np
 
 from protonorm import Experiment
 from protonorm.data.prepared import Arrays, data_root, read_prepared, write_prepared
-from protonorm.models.choose import networks
+from protonorm.models.choose import chosen, networks
 from protonorm.models.facts import examine
 
 SETTINGS: dict[str, Any] = {"models": "light", "feature_dim": 128, "epochs": 1, "batch_size": 16, "evaluate_every": 5}
@@ -39,8 +39,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "Duet, solo": {"algorithm": "duet", **ALONE},
     "ProtoNorm, solo": {"algorithm": "protonorm", **ALONE},
     "FML, solo": {"algorithm": "fml", **ALONE},
+    "FedAvg of the second network": {"algorithm": "fedavg", "models": SECOND},
 }
-TABLE = tuple(METHODS)[:8]
+TABLE = (*tuple(METHODS)[:8], "FedAvg of the second network")
 MAP = ("Local", "ProtoNorm", "ProtoNorm, solo", "FML", "FML, solo", "Duet, solo", "Duet")
 TUNED: dict[str, list[dict[str, Any]]] = {  # settings that are tried beside learning rates; none for the others
     name: [{}, {"gamma": "auto"}] for name in ("ProtoNorm", "ProtoNorm, solo")
@@ -85,20 +86,24 @@ class Job(NamedTuple):
         name = own["algorithm"] if isinstance(own["algorithm"], dict) else {"name": own["algorithm"]}
         partition = {"name": "dirichlet", "alpha": place.alpha, "seed": self.seed}
         partition |= {"least": 8 if place.samples > 50 else 4} if place.alpha < 0.5 else {}
-        two = name["name"] not in ("local", "protonorm")
+        two = name["name"] not in ("local", "protonorm", "fedavg")
         settings = SETTINGS | own | {"algorithm": {**name, **self.fields}, "lr": self.lr, "seed": self.seed}
         settings |= {"auxiliary": SECOND} if two else {}
-        settings["rounds"] = ROUNDS if name["name"] == "duet" else rounds_of(two)
+        settings["rounds"] = ROUNDS if name["name"] == "duet" else rounds_of(settings["models"], two)
         pictures = {"name": place.dataset, "root": str(data), "samples": place.clients * place.samples}
         return Experiment.of(settings | {"dataset": pictures, "partition": partition, "clients": place.clients})
 
 
 @cache
-def rounds_of(two: bool) -> int:
+def rounds_of(models: str, two: bool) -> int:
     """Give the rounds in which a method with one or two networks costs what Duet does in ROUNDS, rounded up."""
-    own = mean(examine(name, (3, 32, 32), 128, 10).macs for name in networks("light"))
-    second = examine(SECOND, (3, 32, 32), 128, 10).macs
-    return ceil(ROUNDS * JUDGED * (1.0 if two else (own + second) / own))
+    both = _macs(SETTINGS["models"]) + _macs(SECOND)
+    return ceil(ROUNDS * JUDGED * both / (_macs(models) + (_macs(SECOND) if two else 0)))
+
+
+def _macs(models: str) -> float:
+    """Count the multiplications and additions of a forward pass, on average over networks."""
+    return mean(examine(name, (3, 32, 32), SETTINGS["feature_dim"], 10).macs for name in networks(chosen(models)))
 
 
 def write_fresh_pictures(folder: Path, name: str) -> None:
