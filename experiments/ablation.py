@@ -4,7 +4,7 @@ from typing import Any
 
 from protonorm.reproduction.cells import Column
 
-from .setting import DATASETS, cell, practical
+from .setting import AUTHORS_ALIGNMENT, DATASETS, cell, practical
 
 TITLE = "Parts of ProtoNorm: alignment, upscaling, λ, γ and exchange"
 
@@ -16,6 +16,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "PU of unit prototypes, not aligned": {"alignment": "normalise"},
     "neither: means as they are": {"alignment": "none", "upscaling": False},
     "exact PA": {"alignment": "exact"},
+    "PA stops as in the authors' program": {"schedule": AUTHORS_ALIGNMENT["schedule"]},
     "λ = 10": {"lam": 10.0},
     "exact PA, λ = 10": {"alignment": "exact", "lam": 10.0},
     "γ = 25": {"gamma": 25.0},
@@ -30,10 +31,14 @@ FIXED: dict[str, dict[str, Any]] = {
     "fixed targets without negative numbers": {"loss": "squared", "targets": "blocks"},
     "fixed targets, λ = 10": {"loss": "squared", "lam": 10.0},
 }
-ROWS = (*PARTS, *FIXED)
+ALIKE = "clients with equal networks begin with equal weights"
+ROWS = (*PARTS, *FIXED, ALIKE)
 
 CELLS = [
-    cell(row, COLUMNS[0], practical(DATASETS["CIFAR-100"]), algorithm, **fields)
-    for algorithm, rows in (("protonorm", PARTS), ("targets", FIXED))
-    for row, fields in rows.items()
+    *(
+        cell(row, COLUMNS[0], practical(DATASETS["CIFAR-100"]), algorithm, **fields)
+        for algorithm, rows in (("protonorm", PARTS), ("targets", FIXED))
+        for row, fields in rows.items()
+    ),
+    cell(ALIKE, COLUMNS[0], practical(DATASETS["CIFAR-100"], start="equal"), "protonorm"),
 ]
