@@ -58,6 +58,7 @@ Size = Annotated[int, Ge(2), Le(LARGEST)]  # of a batch: batch norm needs two sa
 Precision = Literal["float32", "bfloat16"]
 
 FORMAT = 3  # of a run's files; another one gives another key
+UNUSED: dict[str, Any] = {"evaluate_all_every": None, "start": "own"}  # settings that came later, as usual
 UNDECISIVE = ("retries",)  # settings that decide no number, and so are not in the key
 LONGEST = 60  # bytes of a word in a key, which is the name of a folder
 
@@ -166,9 +167,7 @@ class Experiment(BaseModel):
         """
         with own_words():
             plain = super().model_dump(**options)
-        if plain.get("evaluate_all_every", 0) is None:
-            del plain["evaluate_all_every"]
-        return plain
+        return {name: value for name, value in plain.items() if name not in UNUSED or value != UNUSED[name]}
 
     def model_dump_json(self, *, indent: int | None = None, **options: Any) -> str:
         """Write it as JSON."""
@@ -313,7 +312,6 @@ class Experiment(BaseModel):
         """Write all settings that decide numbers, but for some."""
         known = {*left_out, *UNDECISIVE, *(() if self.depends_on_rounds else ("rounds",))}
         known |= {"tested"} if self.tested else set()  # a run without test numbers is another run
-        known |= {"start"} if self.start == "own" else set()  # runs of versions without it keep their keys
         return {"format": FORMAT, **self.model_dump(mode="json", exclude=known)}
 
     def _key(self, plain: Mapping[str, Any]) -> str:
