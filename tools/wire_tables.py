@@ -272,7 +272,8 @@ def _bounds(one: Field) -> str:
     told = []
     if one.least is not None:
         told.append(f"{one.least} to {one.below} − 1" if one.below is not None else f"from {one.least}")
-    return ", ".join(told + ["no two alike"] * one.distinct + ["not all 0"] * one.some)
+    told += ["no two alike"] * one.distinct + ["not all 0"] * one.some + ["0 to 1"] * one.share
+    return ", ".join(told)
 
 
 def _symbols(shape: tuple[Size, ...], bounds: Mapping[str, int]) -> str:

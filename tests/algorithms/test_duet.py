@@ -196,6 +196,8 @@ def test_heads_stay_at_home_and_what_is_no_shared_network_is_refused():
         schema.check_down({name: value for name, value in said.items() if name != "shared.features.bias"})
     with pytest.raises(ValueError, match=r"shared\.head\.bias"):
         schema.check_down(said | {"shared.head.bias": torch.zeros(3)})
+    with pytest.raises(ValueError, match="holds weight from 2 to 2; expected numbers from 0 to 1"):
+        schema.check_down(said | {"weight": torch.tensor(2.0)})
 
 
 def test_an_exported_client_has_both_networks_and_answers_alike(tmp_path):

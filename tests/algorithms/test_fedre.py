@@ -68,16 +68,6 @@ def test_shares_are_laid_out_over_all_classes():
     assert shares.tolist() == [[pytest.approx(0.3), 0.0, pytest.approx(0.7), 0.0]]
 
 
-def test_no_share_is_below_zero_or_above_one():
-    """What a client says beyond these bounds is cut off; what lies between them is not touched by a bit."""
-    fair = draw_weights(3)
-    replies = [reply([0, 1], [-2.0, 3.0], [1.0, 2.0]), reply([0, 1], [0.0, 0.25], [1.0, 2.0])]
-    replies.append(reply([0, 1, 2], fair.tolist(), [1.0, 2.0]))
-    _, shares = stack_mixtures(iter(replies), server(classes=3))
-    assert shares[:2].tolist() == [[0.0, 1.0, 0.0], [0.0, 0.25, 0.0]]
-    assert torch.equal(shares[2], fair)
-
-
 def test_weights_are_above_zero_and_sum_to_one():
     torch.manual_seed(0)
     found = draw_weights(50)
@@ -125,6 +115,11 @@ def test_bad_words_are_refused():
     schema.check_up(reply([1], [1.0], [1.0, 2.0]), "It")
     with pytest.raises(ValueError, match=r"holds weights of shape \(2,\); expected \(K_i,\)"):
         schema.check_up(reply([1], [0.5, 0.5], [1.0, 2.0]), "It")
+    with pytest.raises(ValueError, match="It holds weights from -0.5 to 0.5; expected numbers from 0 to 1"):
+        schema.check_up(reply([0, 1], [-0.5, 0.5], [1.0, 2.0]), "It")
+    with pytest.raises(ValueError, match="It holds weights from 0 to 1.5; expected numbers from 0 to 1"):
+        schema.check_up(reply([0, 1], [0.0, 1.5], [1.0, 2.0]), "It")
+    schema.check_up(reply([0, 1], [0.0, 1.0], [1.0, 2.0]), "It")
     with pytest.raises(ValueError, match="lacks mixture"):
         schema.check_up({"classes": torch.tensor([1]), "weights": torch.ones(1)}, "It")
 

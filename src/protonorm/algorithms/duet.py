@@ -48,7 +48,7 @@ class Duet(Algorithm):
     def schema(self, task: Task) -> Schema:
         """Both sides send the shared network's features; the server adds w, clients what w is chosen by."""
         shared = slots_like(floats(snapshot(SHARED, task.template.features)))
-        surprise, weight = {"surprise": Field((len(WEIGHTS),))}, {"weight": Field(())}
+        surprise, weight = {"surprise": Field((len(WEIGHTS),))}, {"weight": Field((), share=True)}
         return Schema(up=(*shared, EXAMPLES, (surprise,)), down=(*shared, (weight,)))
 
     def init_server(self, server: Server) -> Step:

@@ -41,7 +41,7 @@ class FedRE(Algorithm):
         """Clients send a mixture and what it is of, the server a head."""
         own = {
             "classes": Field(("K_i",), torch.int64, least=0, below="K", distinct=True),
-            "weights": Field(("K_i",)),
+            "weights": Field(("K_i",), share=True),
             "mixture": Field(("d",)),
         }
         return make_schema(task, up=((own,),), down=head_slots(task))
@@ -95,14 +95,10 @@ def draw_weights(count: int) -> Tensor:
 
 
 def stack_mixtures(replies: Iterator[Tensors], server: Server) -> tuple[Tensor, Tensor]:
-    """Put the clients' mixtures one below the other, (N, d), and beside each the classes' shares in it, (N, K).
-
-    Shares lie between 0 and 1: what a client says beyond that is cut off.
-    """
+    """Put the clients' mixtures one below the other, (N, d), and beside each the classes' shares in it, (N, K)."""
     mixtures, shares = [torch.zeros(0, server.feature_dim)], [torch.zeros(0, server.num_classes)]
     for reply in replies:
-        weights = reply["weights"].clamp(0, 1)
-        share = torch.zeros(server.num_classes).index_copy_(0, reply["classes"], weights)
+        share = torch.zeros(server.num_classes).index_copy_(0, reply["classes"], reply["weights"])
         mixtures.append(reply["mixture"].unsqueeze(0))
         shares.append(share.unsqueeze(0))
     return torch.cat(mixtures), torch.cat(shares)

@@ -21,7 +21,7 @@ Size = int | str  # a number, or a symbol such as "K_i"
 
 
 class Field(NamedTuple):
-    """One named tensor of a message: its shape, its type, and bounds of whole numbers.
+    """One named tensor of a message: its shape, its type, and bounds of its numbers.
 
     ```python
     import protonorm as pn
@@ -37,12 +37,13 @@ class Field(NamedTuple):
     distinct: bool = False  # no integer occurs twice
     some: bool = False  # not all integers are zero
     up_to: bool = False  # axes may be shorter than the shape says
+    share: bool = False  # floating numbers lie between 0 and 1
 
     def describe(self) -> dict[str, Any]:
         """Describe it in plain data."""
         plain: dict[str, Any] = {"type": str(self.dtype).removeprefix("torch."), "shape": list(self.shape)}
         rest = {"least": self.least, "below": self.below, "distinct": self.distinct or None, "some": self.some or None}
-        rest |= {"up_to": self.up_to or None}
+        rest |= {"up_to": self.up_to or None, "share": self.share or None}
         return plain | {name: value for name, value in rest.items() if value is not None}
 
 
@@ -106,6 +107,9 @@ class Schema:
         if value.is_floating_point():
             if not all_finite(value):
                 raise ValueError(f"{where} with numbers that are not finite.")
+            low, high = (float(one) for one in torch.aminmax(value)) if wanted.share else (0.0, 1.0)
+            if low < 0 or high > 1:
+                raise ValueError(f"{where} from {low:g} to {high:g}; expected numbers from 0 to 1.")
             return
         least, most = (int(one) for one in torch.aminmax(value))
         top = values[wanted.below] if isinstance(wanted.below, str) else wanted.below
