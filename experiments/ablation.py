@@ -6,7 +6,7 @@ from protonorm.reproduction.cells import Column
 
 from .setting import AUTHORS_ALIGNMENT, DATASETS, cell, practical
 
-TITLE = "Parts of ProtoNorm: alignment, upscaling, λ, γ and exchange"
+TITLE = "Parts of ProtoNorm: alignment, upscaling, λ, γ, exchange and first weights"
 
 CORNER = "Variant"
 COLUMNS = (Column("CIFAR-100", "Practical setting (α=0.1)"),)

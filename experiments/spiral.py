@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from protonorm.reproduction.tables import Table, TableEntry
+from protonorm.runs.layout import SERVER
 
 from .toy import angles, client_star, server_star, toy_cell
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from protonorm.reproduction.findings import Findings
-    from protonorm.session.result import Result
 
 TITLE = "Spiral data set, its distribution, prototypes and learned representations"
 
@@ -30,25 +30,27 @@ CELLS = [*PANELS, *OWN]  # the latter in numbers alone
 CLIENTS = (2, 5)  # shown of the last panel
 COLUMNS_OF_NUMBERS = ("smallest angle of neighbours", "local to global", "nearest global", "nearest local", "logits")
 EXPLANATION = (
-    "After the last round. Smallest angle of neighbours: between global prototypes; six spread evenly have 60°. "
-    "Local to global: median angle between a local prototype and the global one of its class. Then test accuracy in "
-    "per cent, pooled over clients, under three rules."
+    "After the last round, of the first seed. Smallest angle of neighbours: between global prototypes; six even ones "
+    "have 60°. Local to global: median angle between a local prototype and the global one of its class. Both are known "
+    "where the trained clients are. Then test accuracy in per cent, pooled over clients, under three rules."
 )
 
 
 def tables(findings: Findings) -> Sequence[Table]:
     """Put what the panels show into numbers."""
-    results = [(cell.row, findings.result(cell.row, cell.column)) for cell in CELLS]
-    rows = [(row, _numbers(found) if found else [TableEntry("not run yet")] * 5) for row, found in results]
+    rows = [(row, [TableEntry(text) for text in _numbers(findings, row, column)]) for row, column in findings.places]
     return [Table(TITLE, "Panel", COLUMNS_OF_NUMBERS, rows, explanation=EXPLANATION)]
 
 
-def _numbers(result: Result) -> list[TableEntry]:
-    smallest, median = angles(server_star(result, ""))
+def _numbers(findings: Findings, row: str, column: str) -> list[str]:
+    first, result = findings.at(row, column)[0], findings.result(row, column)
+    if first.state != "finished" or result is None:
+        return ["not run yet"] * len(COLUMNS_OF_NUMBERS)
     found = result.run.rounds[-1].rules
     accuracies = [100 * held.pooled if (held := found.get(rule)) else None for rule in ("global", "local", "logits")]
-    degrees = [TableEntry(f"{angle:.0f}°") for angle in (smallest, median)]
-    return degrees + [TableEntry("-" if one is None else f"{one:.1f}") for one in accuracies]
+    has_clients = (result.run.folder / SERVER).exists()  # an archived record may be without
+    degrees = [f"{angle:.0f}°" for angle in angles(server_star(result, ""))] if has_clients else ["-", "-"]
+    return degrees + ["-" if one is None else f"{one:.1f}" for one in accuracies]
 
 
 def draw(findings: Findings) -> Mapping[str, Figure]:

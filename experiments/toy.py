@@ -1,7 +1,7 @@
 """The spiral experiment of the paper's section 3.2 and its supplement, and stars of its clients.
 
 λ is that of the figures' file names; the learning rate is ours, as the paper gives none. All clients begin with equal
-weights, as in the program that these data come from: with weights of its own each FedProto's clients do not agree on
+weights, as in the program that these data come from. If each begins with its own, FedProto's clients do not agree on
 directions, not even on IID data, whatever the learning rate (docs/results.md).
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from typer.main import get_command
@@ -21,7 +21,7 @@ OPTIONS = ("names", "profile", "protocol", "only", "seeds", "rounds")
 
 def reproduced(command: str, records: Path) -> str:
     """Write the tables of a command in Markdown, what is missing in them, and with --check its verdicts."""
-    words = shlex.split(command)[2:]  # without `protonorm reproduce`
+    words = shlex.split(command, comments=True)[2:]  # without `protonorm reproduce`
     given = get_command(app).commands["reproduce"].make_context("reproduce", words).params  # type: ignore[attr-defined]
     names, *others = (given[name] for name in OPTIONS)
     profile, protocol, only, seeds, rounds = others
@@ -29,7 +29,7 @@ def reproduced(command: str, records: Path) -> str:
     parts: list[str] = []
     for findings in map(task.findings, task.studies):
         parts += [_plain(table) for table in make_tables(findings)]
-        parts += _listed("What is missing", remarks(findings))
+        parts += _listed("What is missing", map(markdown_text, remarks(findings)))
         if given["check"]:
             judged = (f"*{WORDS[one.passed].lower()}*: {markdown_text(one.sentence)}" for one in check(findings))
             parts += _listed("What `--check` says", judged)
@@ -43,7 +43,7 @@ def _plain(table: Table) -> str:
     return f"**{title.lstrip('# ')}**\n{rest}"
 
 
-def _listed(title: str, sentences: Iterator[str] | list[str]) -> list[str]:
+def _listed(title: str, sentences: Iterable[str]) -> list[str]:
     found = [f"- {sentence}" for sentence in sentences]
     return [f"{title}:", "", *found, ""] if found else []
 

@@ -45,12 +45,20 @@ def written(page: str, results: Path = RESULTS) -> str:
         if match["name"] in EXCHANGE:
             text = EXCHANGE[match["name"]](Work(folder, NO_PICTURES))
         elif match["name"] == REPRODUCED:
-            text = reproduced(COMMAND.findall(page, 0, match.start())[-1], folder)
+            text = reproduced(command_above(page, match.start()), folder)
         else:
             text = table(folder)
         return f"{match[1]}\n{text}\n{match[3]}"
 
     return PLACE.sub(fill, page)
+
+
+def command_above(page: str, mark: int) -> str:
+    """Find the last command before a mark."""
+    found = COMMAND.findall(page, 0, mark)
+    if not found:
+        raise ValueError(f"There is no `protonorm reproduce …` above a mark <!-- {REPRODUCED} -->.")
+    return str(found[-1])
 
 
 def folder_of(mark: str) -> str:

@@ -24,7 +24,7 @@ def test_the_page_has_the_table_of_every_folder_of_records_and_none_is_out_of_da
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_records_are_small_and_without_networks(name):
+def test_records_are_small_and_have_no_networks_but_the_spirals(name):
     """The spiral's have theirs, for its figure is drawn from features."""
     runs = find_runs(results_tables.RESULTS / name)
     assert runs

@@ -208,6 +208,7 @@ def test_own_data_partition_and_settings_travel(tmp_path):
         clients=3,
         rounds=2,
         lr=(0.01, 0.02),
+        start="equal",
     )
     run(experiment, out=tmp_path / "a")
     run(experiment, out=tmp_path / "b", engine="processes", workers=2)

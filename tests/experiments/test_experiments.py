@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from protonorm.analysis.reading import read_whole
 from protonorm.config.bundled import bundled
 from protonorm.config.experiment import Experiment
 from protonorm.core import Client
@@ -14,8 +15,10 @@ from protonorm.reproduction.findings import Findings, expected_outcomes, read_ou
 from protonorm.reproduction.profiles import PROFILES
 from protonorm.reproduction.protocols import PROTOCOLS
 from protonorm.reproduction.running import Reproduction
+from protonorm.reproduction.selection import select_cells
 from protonorm.reproduction.study import find_studies, study_names
 from protonorm.reproduction.writing import make_tables
+from protonorm.runs.archive import archive_run
 from protonorm.session import running
 from protonorm.session.running import run
 
@@ -143,7 +146,8 @@ def smoke_task(studies, root, folder):
 def test_smoke_runs_every_kind_of_cell_few_times(tmp_path):
     task = smoke_task(list(STUDIES.values()), tmp_path, tmp_path / "out")
     waiting = task.pending()
-    assert 80 < len(waiting) < 160
+    page = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    assert f"makes {len(waiting)} runs" in page
     assert sum(one.experiment.rounds for one in waiting.values()) < 300
 
 
@@ -242,6 +246,25 @@ def test_numbers_of_the_spiral_are_those_of_its_runs(smoke):
             assert entries[0].text == "60°"
 
 
-def test_numbers_of_a_spiral_that_is_not_run_are_missing(tmp_path):
-    (table,) = make_tables(smoke_task([STUDIES["spiral"]], tmp_path, tmp_path).findings(STUDIES["spiral"]))
+def test_a_spiral_without_its_clients_has_accuracies_alone_and_one_that_is_not_finished_has_none(smoke, tmp_path):
+    [part] = select_cells([STUDIES["spiral"]], ["FedProto", "(IID"])
+    task = smoke_task([part], tmp_path, tmp_path)
+    (table,) = make_tables(task.findings(part))
     assert {entry.text for _, entries in table.rows for entry in entries} == {"not run yet"}
+    assert [row for row, _ in table.rows] == ["FedProto (IID)", "FedProto (IID), own start"]
+    first, second = task.pending().values()
+    archive_run(read_whole(smoke.root / first.key), tmp_path)
+    run(second.experiment.model_copy(update={"rounds": 1}), out=tmp_path, engine="serial")  # of four
+    (table,) = make_tables(task.findings(part))
+    begun, finished = sorted(([entry.text for entry in entries] for _, entries in table.rows), reverse=True)
+    assert begun == ["not run yet"] * 5
+    assert finished[:2] == ["-", "-"]
+    assert all(float(text) for text in finished[2:])
+
+
+def test_the_spirals_figure_has_four_panels_of_servers_and_two_of_clients(smoke):
+    figures = STUDIES["spiral"].draw(smoke.findings(STUDIES["spiral"]))
+    titles = [axes.get_xlabel() for axes in figures["spiral"].axes]
+    assert [title.split("\n")[0].split(" ", 1)[1] for title in titles] == [
+        *("FedProto", "FedProto", "ProtoNorm", "ProtoNorm", "Client 2 of ProtoNorm", "Client 5 of ProtoNorm"),
+    ]

@@ -39,6 +39,7 @@ def test_clients_begin_with_weights_of_their_own_or_with_equal_ones_for_equal_ne
         states = [first_state(task, population.site(id)) for id in range(6)]
         names = [name for name in states[0] if name.startswith("model.") and name.endswith("weight")]
         assert names
+        assert states[0][names[0]].shape != states[2][names[0]].shape
         for one, other in ((0, 1), (0, 3), (0, 4), (2, 5)):
             assert {torch.equal(states[one][name], states[other][name]) for name in names} == {alike}
 

@@ -49,9 +49,8 @@ def ablation(work: Work) -> str:
 
 def whole_map(work: Work) -> str:
     """Compare methods with their controls in every place, one seed."""
-    rows = []
+    rows, picks = [], [(method, work.chosen(method)) for method in MAP]
     for place in WHOLE:
-        picks = [(method, work.chosen(method)) for method in MAP]
         cells = [_entry(work, [work.job(name, place, SEEDS[0])], pick.rule) if pick else "–" for name, pick in picks]
         rows.append([f"{place.clients} × {place.samples}, {place.alpha:g}", *cells])
     return _table(["clients × samples, α", *MAP], rows)
@@ -67,7 +66,10 @@ TABLES: dict[str, Callable[[Work], str]] = {
 
 def _entry(work: Work, jobs: Sequence[Job], rule: str) -> str:
     """Write the mean over seeds, half of Student's interval, and how many seeds are missing."""
-    numbers = [accuracy(one, rule)[1] for job in jobs if (one := work.done(job))]
+    found = [one for job in jobs if (one := work.done(job))]
+    if any(one.failure for one in found):
+        return "diverged"
+    numbers = [accuracy(one, rule)[1] for one in found]
     if not numbers:
         return "–"
     interval = mean_interval(numbers) if len(numbers) > 1 else None

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tools.exchange.jobs import ABLATION, CENTRE, MAP, SEEDS, TABLE, WHOLE, Job, Place, tuning
 
-from protonorm import run
+from protonorm import Diverged, run
 from protonorm.reproduction.records import Description, described_data, recorded_keys
 from protonorm.runs.choice import choose_round
 from protonorm.runs.reader import Run, read_run
@@ -33,7 +33,7 @@ class Work:
         self._finished: dict[str, Run] = {}  # by key
 
     def done(self, job: Job) -> Run | None:
-        """Read a job's run, if it is finished; where the pictures are not, the record of somebody who had them."""
+        """Read a job's run, if it is finished or diverged; where the pictures are not, the record of who had them."""
         experiment = job.experiment(self.data)
         if (self.data / f"{job.place.dataset}.npz").exists():
             keys = [experiment.key]
@@ -43,7 +43,7 @@ class Work:
             return None
         if keys[0] not in self._finished:
             found = read_run(self.runs / keys[0])
-            if len(found.rounds) < experiment.rounds:
+            if len(found.rounds) < experiment.rounds and not found.failure:
                 return None
             self._finished[keys[0]] = found
         return self._finished[keys[0]]
@@ -59,7 +59,10 @@ class Work:
             one = self.done(job)
             if one is None:
                 return None
-            found += [(accuracy(one, rule)[0], Pick(job.lr, job.fields, rule)) for rule in one.info.rules]
+            if not one.failure:
+                found += [(accuracy(one, rule)[0], Pick(job.lr, job.fields, rule)) for rule in one.info.rules]
+        if not found:
+            raise ValueError(f"Every setting of {method} diverged.")
         return max(found, key=lambda pair: pair[0])[1]
 
     def pick(self, method: str) -> Pick:
@@ -94,7 +97,11 @@ class Work:
             if self.done(job) is not None:
                 continue
             start, experiment = time.monotonic(), job.experiment(self.data)
-            found = run(experiment, out=self.runs, engine="processes", workers=self.workers, progress=False).run
+            try:
+                found = run(experiment, out=self.runs, engine="processes", workers=self.workers, progress=False).run
+            except Diverged as error:
+                print(f"{job.method}, {job.place}, seed {job.seed}, lr {job.lr:g}: {error}")
+                continue
             told = ", ".join(f"{rule} {accuracy(found, rule)[1]:.1f}" for rule in found.info.rules)
             more = " ".join(f"{name}={value}" for name, value in job.fields.items())
             print(f"{job.method} {more}, {job.place}, seed {job.seed}, lr {job.lr:g}: {told}"

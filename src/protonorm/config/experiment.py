@@ -58,7 +58,7 @@ Size = Annotated[int, Ge(2), Le(LARGEST)]  # of a batch: batch norm needs two sa
 Precision = Literal["float32", "bfloat16"]
 
 FORMAT = 3  # of a run's files; another one gives another key
-UNUSED: dict[str, Any] = {"evaluate_all_every": None, "start": "own"}  # settings that came later, as usual
+LATER: dict[str, Any] = {"evaluate_all_every": None, "start": "own"}  # settings that came later, and their usual values
 UNDECISIVE = ("retries",)  # settings that decide no number, and so are not in the key
 LONGEST = 60  # bytes of a word in a key, which is the name of a folder
 
@@ -106,7 +106,7 @@ class Experiment(BaseModel):
     clip: Positive | None = Field(None, description="bound of the norm of all of a client's gradients together")
     augment: Augmentation = Field("none", description="pictures that train: mirrored (flip), and moved (crop+flip)")
     start: Literal["own", "equal"] = Field(
-        "own", description="clients' weights before round 1: each its own, or equal for equal networks"
+        "own", description="of clients' own networks: weights of their own before round 1, or equal for equal networks"
     )
     shuffle: bool = Field(True, description="new batches each epoch; the authors' code keeps one order")
     train: Share = Field(0.75, description="share of a client's samples to train on; the others test")
@@ -163,11 +163,11 @@ class Experiment(BaseModel):
     def model_dump(self, **options: Any) -> dict[str, Any]:
         """Write it as plain data; what is wrong with its data is said as they say it.
 
-        A setting that is not in use is left out: records and keys from before there was one stay as they are.
+        A setting that came later is left out unless it was changed: records and keys from before stay as they are.
         """
         with own_words():
             plain = super().model_dump(**options)
-        return {name: value for name, value in plain.items() if name not in UNUSED or value != UNUSED[name]}
+        return {name: value for name, value in plain.items() if name not in LATER or value != LATER[name]}
 
     def model_dump_json(self, *, indent: int | None = None, **options: Any) -> str:
         """Write it as JSON."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,14 +37,7 @@ class Field(NamedTuple):
     distinct: bool = False  # no integer occurs twice
     some: bool = False  # not all integers are zero
     up_to: bool = False  # axes may be shorter than the shape says
-    share: bool = False  # floating numbers lie between 0 and 1
-
-    def describe(self) -> dict[str, Any]:
-        """Describe it in plain data."""
-        plain: dict[str, Any] = {"type": str(self.dtype).removeprefix("torch."), "shape": list(self.shape)}
-        rest = {"least": self.least, "below": self.below, "distinct": self.distinct or None, "some": self.some or None}
-        rest |= {"up_to": self.up_to or None, "share": self.share or None}
-        return plain | {name: value for name, value in rest.items() if value is not None}
+    share: bool = False  # floating numbers are from 0 to 1
 
 
 Form = Mapping[str, Field]
@@ -107,9 +100,9 @@ class Schema:
         if value.is_floating_point():
             if not all_finite(value):
                 raise ValueError(f"{where} with numbers that are not finite.")
-            low, high = (float(one) for one in torch.aminmax(value)) if wanted.share else (0.0, 1.0)
-            if low < 0 or high > 1:
-                raise ValueError(f"{where} from {low:g} to {high:g}; expected numbers from 0 to 1.")
+            smallest, largest = (float(one) for one in torch.aminmax(value)) if wanted.share else (0.0, 1.0)
+            if smallest < 0 or largest > 1:
+                raise ValueError(f"{where} from {smallest:.9g} to {largest:.9g}; expected numbers from 0 to 1.")
             return
         least, most = (int(one) for one in torch.aminmax(value))
         top = values[wanted.below] if isinstance(wanted.below, str) else wanted.below

@@ -97,16 +97,16 @@ class OwnSite:
         return self._client(round, *self._workspace)
 
     def fresh_client(self) -> Client:
-        """Give the client with newly initialised networks, drawn from its own stream."""
-        return self._client(0, *self._made("main"))
+        """Give the client with newly initialised networks, drawn from its own stream unless all begin alike."""
+        return self._client(0, *self._made("main", self.training.stream(self.id)))
 
-    def _made(self, purpose: Purpose) -> tuple[SplitModel, SplitModel | None]:
-        with seeded(self.task.seed, 0, self.id, purpose):
+    def _made(self, purpose: Purpose, stream: int) -> tuple[SplitModel, SplitModel | None]:
+        with seeded(self.task.seed, 0, stream, purpose):
             return self.recipe(), self._second() if self.task.algorithm.auxiliary else None
 
     @cached_property
     def _workspace(self) -> tuple[SplitModel, SplitModel | None]:
-        return self._made("workspace")
+        return self._made("workspace", self.id)
 
     def _second(self) -> SplitModel:
         """Make the network that all clients share, where this client computes."""

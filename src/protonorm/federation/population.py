@@ -46,7 +46,7 @@ class Training:
     label_smoothing: float = 0.0
     clip: float | None = None
     augment: str = "none"
-    start: str = "own"  # weights before round 1: each client's own, or equal ones for equal networks
+    start: str = "own"  # weights of clients' own networks before round 1: each its own, or equal for equal networks
 
     def stream(self, id: int) -> int:
         """Say whose random numbers a client's first weights are drawn from."""
