@@ -102,6 +102,18 @@ def test_tables_are_of_what_is_there_also_without_the_pictures(work, tmp_path):
     for held in (work, Work(work.runs, tmp_path / "no-pictures")):
         assert "| Local | 0.03 |  | `logits` |" in tables.settings(held)
         assert "| FML | not chosen yet |  |  |" in tables.settings(held)
-        assert "| Local | 55.00 ± 63.53 (2 of 3 seeds) |  | 55.00 ± 63.53 (2 of 3 seeds) |  |  |" in tables.table(held)
+        told = "55.00 ± 63.53 (2 of 3 seeds)"
+        assert f"| Local | {told} (`logits`) |  | {told} |  |  | – |" in tables.table(held)
         assert "| 100 × 100, 0.5 | 50.00 | – |" in tables.whole_map(held)
         assert "| Duet | – | – | – | – |" in tables.ablation(held)
+
+
+def test_gains_are_those_of_clients_in_each_methods_own_round(work):
+    for method in ("Duet", "Local"):
+        for job in tuning(method):
+            put(work, job, tested=(0.5, 0.5))
+    for seed, gain in enumerate((0.1, 0.2, 0.3)):
+        put(work, work.job("Local", CENTRE, seed), tested=(0.5, 0.9), validated=(0.6, 0.5))
+        put(work, work.job("Duet", CENTRE, seed), tested=(0.1, 0.5 + gain), validated=(0.2, 0.8))
+    assert "| +20.00 [+10.00, +30.00], better |" in tables.table(work)
+    assert "| FML | – |  |  |  |  | – |" in tables.table(work)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from statistics import mean
 
+import numpy as np
 from tools.exchange.jobs import ABLATION, CENTRE, MAP, SEEDS, TABLE, WHOLE, Job, tuning
-from tools.exchange.work import Work, accuracy
+from tools.exchange.work import Work, accuracy, by_client
 
 from protonorm.analysis.statistics import mean_interval
+from protonorm.analysis.transfer import measure, points
 
+OURS = "Duet"
 RULES = ("received", "logits", "shared", "joint")
 
 
@@ -33,16 +36,17 @@ def table(work: Work) -> str:
         jobs = [work.job(method, CENTRE, seed) for seed in SEEDS] if pick else []
         held = known.info.rules if known else []
         cells = [_entry(work, jobs, rule) if rule in held else "" for rule in RULES]
-        rows.append([method, _entry(work, jobs, pick.rule) if pick else "–", *cells])
-    return _table([str(CENTRE), "under the chosen rule", *RULES], rows)
+        best = f"{_entry(work, jobs, pick.rule)} (`{pick.rule}`)" if pick else "–"
+        rows.append([method, best, *cells, "" if method == OURS else _gain(work, method)])
+    return _table([str(CENTRE), "under the chosen rule", *RULES, f"gain of {OURS} on it, client by client"], rows)
 
 
 def ablation(work: Work) -> str:
     """Compare Duet with itself without each of its parts, in the centre of the map."""
-    pick = work.chosen("Duet")
+    pick = work.chosen(OURS)
     rows = []
     for name, changed in ABLATION.items():
-        jobs = [Job("Duet", CENTRE, seed, pick.lr, changed) for seed in SEEDS] if pick else []
+        jobs = [Job(OURS, CENTRE, seed, pick.lr, changed) for seed in SEEDS] if pick else []
         rows.append([name, *(_entry(work, jobs, rule) for rule in RULES)])
     return _table([str(CENTRE), *RULES], rows)
 
@@ -62,6 +66,28 @@ TABLES: dict[str, Callable[[Work], str]] = {
     "exchange_ablation": ablation,
     "exchange_map": whole_map,
 }
+
+
+def _gain(work: Work, method: str) -> str:
+    """Say what clients gain if they take our method in place of another, each under its chosen rule."""
+    picks = [work.chosen(one) for one in (OURS, method)]
+    gains = []
+    for seed in SEEDS:
+        runs = [
+            work.done(work.job(one, CENTRE, seed)) if pick else None
+            for one, pick in zip((OURS, method), picks, strict=True)
+        ]
+        ours, theirs = (
+            by_client(run, pick.rule) if run and pick and not run.failure else None
+            for run, pick in zip(runs, picks, strict=True)
+        )
+        if ours is not None and theirs is not None:
+            gains.append((ours - theirs)[~np.isnan(ours)])
+    if not gains:
+        return "–"
+    found = measure(gains)
+    interval = f" [{points(found.interval.low)}, {points(found.interval.high)}]" if found.interval else ""
+    return f"{points(found.mean)}{interval}, {found.verdict or 'no interval'}"
 
 
 def _entry(work: Work, jobs: Sequence[Job], rule: str) -> str:

@@ -9,12 +9,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from tools.exchange.jobs import ABLATION, CENTRE, MAP, SEEDS, TABLE, WHOLE, Job, Place, tuning
 
 from protonorm import Diverged, run
 from protonorm.reproduction.records import Description, described_data, recorded_keys
 from protonorm.runs.choice import choose_round
 from protonorm.runs.reader import Run, read_run
+from protonorm.runs.schema import RoundRecord
 
 
 class Pick(NamedTuple):
@@ -110,8 +113,21 @@ class Work:
 
 def accuracy(found: Run, rule: str) -> tuple[float, float]:
     """Give validation and test accuracy, in per cent, in the round with the best validation accuracy under a rule."""
-    choice = choose_round(found.rounds, rule)
-    tested = choice.record.rules[rule] if choice else None
-    if choice is None or tested is None:
+    record = best_round(found, rule)
+    validated, tested = record.validation[rule], record.rules[rule]
+    if validated is None or tested is None:
         raise ValueError(f"{found.folder} has no accuracy under {rule}.")
-    return 100 * choice.record.validation[rule].mean, 100 * tested.pooled  # type: ignore[union-attr]
+    return 100 * validated.mean, 100 * tested.pooled
+
+
+def by_client(found: Run, rule: str) -> NDArray[np.float64]:
+    """Give the clients' test accuracies (M,) in that round; nan for who has nothing to test on."""
+    return found.by_client(best_round(found, rule), rule)
+
+
+def best_round(found: Run, rule: str) -> RoundRecord:
+    """Find the round with the best validation accuracy under a rule."""
+    choice = choose_round(found.rounds, rule)
+    if choice is None:
+        raise ValueError(f"{found.folder} has no round to report under {rule}.")
+    return choice.record
