@@ -2,7 +2,7 @@
 
 λ is that of the figures' file names; the learning rate is ours, as the paper gives none. All clients begin with equal
 weights, as in the program that these data come from. If each begins with its own, FedProto's clients do not agree on
-directions, not even on IID data, whatever the learning rate (docs/results.md).
+directions, not even on IID data, nor with other learning rates and optimisers that were tried (docs/results.md).
 """
 
 from __future__ import annotations
