@@ -1,5 +1,7 @@
 """The tool behind docs/exchange.md: what it compares, how it chooses, and what it shows. Nothing is trained."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from tools.exchange import jobs, tables
@@ -117,3 +119,23 @@ def test_gains_are_those_of_clients_in_each_methods_own_round(work):
         put(work, work.job("Duet", CENTRE, seed), tested=(0.1, 0.5 + gain), validated=(0.2, 0.8))
     assert "| +20.00 [+10.00, +30.00], better |" in tables.table(work)
     assert "| FML | – |  |  |  |  | – |" in tables.table(work)
+
+
+def test_what_another_process_is_at_is_left_to_it(work, monkeypatch):
+    """Of the two runs that choose Local's settings the first is held elsewhere; the second is made in this process."""
+    held, free = tuning("Local")
+    asked = []
+
+    def run(experiment, out, engine, workers, progress):
+        asked.append((experiment.lr, engine))
+        if experiment.lr == held.lr:
+            raise BlockingIOError
+        put(work, free, tested=(0.5, 0.6))
+        return SimpleNamespace(run=work.done(free))
+
+    monkeypatch.setattr("tools.exchange.work.run", run)
+    monkeypatch.setattr(work, "jobs", lambda stage: [held, free])
+    work.run("tune")
+    assert asked == [(0.03, "serial"), (0.1, "serial")]
+    assert work.done(held) is None
+    assert accuracy(work.done(free), "logits")[1] == pytest.approx(60)

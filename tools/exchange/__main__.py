@@ -6,8 +6,9 @@
     python -m tools.exchange map             clients × samples × α, one seed
     python -m tools.exchange tables          nothing is run: the tables of all that is there, in Markdown
 
-Runs are ordinary ones in --runs; what is done is not run again, so that a stage that was stopped goes on. The pictures
-are written to --data once.
+Runs are ordinary ones in --runs; what is done is not run again, so that a stage that was stopped goes on. The same
+command may be started several times side by side, with --workers 1 each: what one is at, the others leave to it. The
+pictures are written to --data once.
 """
 
 from __future__ import annotations

@@ -95,13 +95,16 @@ class Work:
         return Job(method, place, seed, pick.lr, pick.fields)
 
     def run(self, stage: str) -> None:
-        """Run what is missing of a stage."""
+        """Run what is missing of a stage, but for what another process is at."""
+        engine = "serial" if self.workers == 1 else "processes"
         for job in self.jobs(stage):
             if self.done(job) is not None:
                 continue
             start, experiment = time.monotonic(), job.experiment(self.data)
             try:
-                found = run(experiment, out=self.runs, engine="processes", workers=self.workers, progress=False).run
+                found = run(experiment, out=self.runs, engine=engine, workers=self.workers, progress=False).run
+            except BlockingIOError:
+                continue
             except Diverged as error:
                 print(f"{job.method}, {job.place}, seed {job.seed}, lr {job.lr:g}: {error}")
                 continue
