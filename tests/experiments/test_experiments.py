@@ -203,6 +203,12 @@ def test_messages_hold_what_the_formulas_say(smoke):
         assert octets >= 4 * measured  # float32, and in some messages the numbers of classes
 
 
+def test_a_part_of_the_communication_table_has_only_the_rows_asked_for(smoke):
+    (part,) = select_cells([STUDIES["communication"]], ["FedKD"])
+    (table,) = make_tables(smoke.findings(part))
+    assert [row for row, _ in table.rows] == ["FedKD"]
+
+
 def test_stars_show_the_clients_prototypes_and_features(smoke):
     study = STUDIES["spiral"]
     outcomes = read_outcomes(expected_outcomes(study, smoke.profile, smoke.protocol, [0]), smoke.root, {})
