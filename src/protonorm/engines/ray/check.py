@@ -15,10 +15,12 @@ from protonorm.core.task import ByClient, Order, Task
 from protonorm.engines.host import Host
 from protonorm.engines.processes.handover import arrays_of, tell
 from protonorm.engines.processes.wire import raise_error
-from protonorm.engines.ray.cluster import Node, connect, describe, nodes, reason
+from protonorm.engines.ray.cluster import Node, connect, describe, nodes
 from protonorm.engines.ray.code import refer
-from protonorm.engines.ray.crew import Crew, Member
+from protonorm.engines.ray.crew import Crew
 from protonorm.engines.ray.frames import pack, unpack
+from protonorm.engines.ray.member import Member
+from protonorm.engines.ray.quiet import reason
 from protonorm.engines.ray.settings import ActorSettings
 from protonorm.engines.ray.supply import Supply
 from protonorm.errors import Failed

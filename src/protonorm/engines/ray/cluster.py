@@ -9,13 +9,10 @@ import atexit
 import logging
 import math
 import os
-import re
 import secrets
-import signal
 import socket
 import sys
 import tempfile
-import threading
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -24,6 +21,7 @@ from typing import Any, NamedTuple
 
 from protonorm.core.own_failures import in_few
 from protonorm.core.scratch import Scratch
+from protonorm.engines.ray.quiet import hush, quiet, reason, same_sigterm
 from protonorm.errors import Failed
 
 ADDRESS = "RAY_ADDRESS"  # in the environment; nothing or `local` for a cluster of one's own
@@ -31,7 +29,6 @@ SOCKETS = 107 - len("/protonorm-12345678/r/session_2026-01-01_00-00-00_000000_12
 TRIES = 3  # of starting a cluster
 STORE = 2**30  # bytes of a local cluster's object store: replies on their way, and data in pieces
 REACH = 10.0  # seconds for a cluster to answer at all; Ray itself would try for minutes
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 MODE, TOKEN = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN"
 
 
@@ -77,12 +74,12 @@ def connect(cpus: float) -> Any:
     with _protected(alone):
         ray = load_ray()
         if not ray.is_initialized():
-            with _quiet(), _same_sigterm():
+            with quiet(), same_sigterm():
                 if alone:
                     _start(ray, max(cores(), math.ceil(cpus)))
                 else:
                     _join(ray, address)
-            _hush()
+            hush()
     return ray
 
 
@@ -146,15 +143,6 @@ def disconnect() -> None:
         local = _local.pop()
         load_ray().shutdown()
         local.scratch.remove()
-
-
-def reason(error: BaseException) -> str:
-    """Say in a line what Ray says in many."""
-    lines = [COLOUR.sub("", line).strip() for line in str(error).splitlines()]
-    lines = [line for line in lines if line and "in its creation task" not in line]
-    telling = (line for mark in ("No module named", "because") for line in reversed(lines) if mark in line)
-    told = next(telling, lines[-1] if lines else "")
-    return in_few(told.rstrip(".") or type(error).__name__)
 
 
 def _start(ray: Any, cpus: int) -> None:
@@ -253,34 +241,3 @@ def _refuse(address: str) -> None:
             f"{ADDRESS}={in_few(address)} is refused: start the command on a machine of the cluster, "
             f"with {ADDRESS}=HOST:PORT of its head."
         )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep what Ray says while it connects out of the terminal."""
-    logger = logging.getLogger("ray")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-
-
-def _hush() -> None:
-    """Keep what Ray says of actors that have ended out of our answers: it prints that, though it was told not to."""
-    worker: Any = import_module("ray._private.worker")
-    if hasattr(worker, "print_to_stdstream"):
-        worker.print_to_stdstream = lambda *_, **__: None
-
-
-@contextmanager
-def _same_sigterm() -> Iterator[None]:
-    """Leave the program's own handling of SIGTERM as it was; Ray replaces it."""
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGTERM) if main else None
-    try:
-        yield
-    finally:
-        if main and before is not None:
-            signal.signal(signal.SIGTERM, before)

@@ -9,15 +9,16 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from protonorm.core.progress import report
 from protonorm.engines.processes.wire import raise_error
 from protonorm.engines.ray.actor import Actor, versions_here
-from protonorm.engines.ray.cluster import node_name, nodes, on_node, reason, spare_actors
+from protonorm.engines.ray.cluster import nodes, on_node, spare_actors
 from protonorm.engines.ray.frames import pack, unpack
+from protonorm.engines.ray.member import Coming, Member
 from protonorm.engines.ray.node_folder import sweep
+from protonorm.engines.ray.quiet import reason
 from protonorm.engines.ray.settings import ActorSettings
 from protonorm.engines.ray.supply import Supply
 from protonorm.errors import Failed
@@ -27,30 +28,6 @@ PATIENCE = 120.0  # seconds for the others, after that: the cluster may be busy 
 LOSSES = 4  # actors that may be lost one after the other without a single answer
 GRACE = 5.0  # seconds for an actor to leave by itself
 SWEEP = 30.0  # seconds for nodes to remove what actors that were ended have left
-
-
-@dataclass(eq=False)
-class Member:
-    """An actor, as the driver knows it."""
-
-    number: int
-    handle: Any
-    again: bool = False  # whether it has served an earlier run of this process
-    node: str = ""  # its id
-    told: dict[str, Any] = field(default_factory=dict)  # what it said of its node
-    message: int = 0  # the number of the message that it was told last
-    holds: dict[int, set[int]] = field(default_factory=dict)  # by client: the rounds whose states are there
-
-    def __str__(self) -> str:
-        """Name its place in a sentence."""
-        return node_name(self.told.get("host", ""), self.node)
-
-
-class Coming(NamedTuple):
-    """An actor that is not ready: what it was asked last."""
-
-    member: Member
-    stage: str  # look or open
 
 
 class Refused(Failed):

@@ -14,10 +14,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from protonorm.core.task import ByClient, Lost, Messages, Order, message_for
 from protonorm.engines.processes.wire import BadFrame, raise_error
-from protonorm.engines.ray.cluster import reason
-from protonorm.engines.ray.crew import START, Crew, Member
+from protonorm.engines.ray.crew import START, Crew
 from protonorm.engines.ray.frames import pack, unpack
+from protonorm.engines.ray.member import Member
 from protonorm.engines.ray.placement import Placement
+from protonorm.engines.ray.quiet import reason
 from protonorm.errors import Failed
 from protonorm.runs.states import FolderStore
 from protonorm.tensors import Tensors
