@@ -11,7 +11,7 @@ import protonorm as pn
 from protonorm.core import Task
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.federation.rounds import begin, run_rounds
-from protonorm.runs.reader import Population
+from protonorm.runs.run import Population
 from protonorm.runs.writer import RunWriter
 from protonorm.session.build import build, policy_of
 from protonorm.session.running import info_of

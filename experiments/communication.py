@@ -15,7 +15,7 @@ from .setting import practical
 
 if TYPE_CHECKING:
     from protonorm.reproduction.findings import Findings
-    from protonorm.runs.reader import Run
+    from protonorm.runs.run import Run
 
 TITLE = "Per-round communication cost, formulas and measured messages"
 

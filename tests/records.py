@@ -8,7 +8,8 @@ import torch
 
 from protonorm.runs.accuracy import accuracy_of
 from protonorm.runs.checkpoint import Checkpoint
-from protonorm.runs.reader import Population, Run, read_run
+from protonorm.runs.reader import read_run
+from protonorm.runs.run import Population, Run
 from protonorm.runs.schema import FORMAT, Accuracy, Distances, RunInfo, Traffic
 from protonorm.runs.writer import RoundOutcome, RunWriter
 

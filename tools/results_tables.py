@@ -22,7 +22,7 @@ from protonorm.analysis.printed import gain_cells
 from protonorm.analysis.reading import read_whole
 from protonorm.analysis.row import Row
 from protonorm.runs.layout import find_runs
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "docs" / name for name in ("results.md", "exchange.md", "algorithms/duet.md")]

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from protonorm.inference.trained import TrainedClient
     from protonorm.models.normalise import Normalise
     from protonorm.models.split import split
-    from protonorm.runs.reader import Run, read_run
+    from protonorm.runs.reader import read_run
+    from protonorm.runs.run import Run
     from protonorm.session.comparing import compare
     from protonorm.session.comparison import Comparison
     from protonorm.session.loading import load_run
@@ -65,7 +66,7 @@ _PLACES = {
     "Field": "core",
     "Normalise": "models.normalise",
     "Result": "session.result",
-    "Run": "runs.reader",
+    "Run": "runs.run",
     "Schedule": "geometry.alignment",
     "Schema": "core",
     "Server": "core",

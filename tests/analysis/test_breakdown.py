@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from protonorm.analysis.breakdown import class_rows, client_rows, round_rows, rule_rows
-from protonorm.runs.reader import Population
+from protonorm.runs.run import Population
 from tests.records import hundred, made
 
 LOCAL = {"name": "local"}

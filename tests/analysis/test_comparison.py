@@ -6,7 +6,7 @@ import pytest
 from protonorm.analysis.comparison import COLUMNS, MAJORITY, Unread, best, rows
 from protonorm.analysis.row import Reported
 from protonorm.analysis.summaries import headline, plain_run, standing
-from protonorm.runs.reader import RoundSummary, Summary
+from protonorm.runs.run import RoundSummary, Summary
 from protonorm.runs.schema import Accuracy
 from tests.records import guessing, hundred, made
 

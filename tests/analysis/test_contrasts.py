@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from protonorm.analysis.contrasts import against_local, against_solo, not_distinguishable
-from protonorm.runs.reader import Population
+from protonorm.runs.run import Population
 from tests.records import hundred, made
 
 

@@ -3,7 +3,7 @@ import pytest
 
 from protonorm.analysis.pairing import Pair
 from protonorm.analysis.transfer import corrected, gains_of, measure, who_gains
-from protonorm.runs.reader import Population
+from protonorm.runs.run import Population
 from tests.records import hundred, made
 
 ORACLE = np.array([0.02, -0.01, -0.05, 0.0])

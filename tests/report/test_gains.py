@@ -5,7 +5,7 @@ import pytest
 
 from protonorm.report.page.content import content
 from protonorm.report.page.groups import by_method
-from protonorm.runs.reader import Population
+from protonorm.runs.run import Population
 from tests.report.pages import data, page, runs_of, words
 
 

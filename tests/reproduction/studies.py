@@ -15,7 +15,7 @@ from protonorm.reproduction.selection import select_cells
 from protonorm.reproduction.study import Study
 from protonorm.runs.checkpoint import Checkpoint
 from protonorm.runs.provenance import versions
-from protonorm.runs.reader import Population
+from protonorm.runs.run import Population
 from protonorm.runs.schema import FORMAT, Accuracy, ExperimentInfo, InputInfo, RunInfo, Traffic
 from protonorm.runs.writer import RoundOutcome, RunWriter
 

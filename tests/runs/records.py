@@ -8,7 +8,7 @@ import torch
 
 from protonorm.runs.checkpoint import Checkpoint
 from protonorm.runs.provenance import versions
-from protonorm.runs.reader import Population
+from protonorm.runs.run import Population
 from protonorm.runs.schema import FORMAT, Accuracy, Distances, ExperimentInfo, InputInfo, RunInfo, Traffic
 from protonorm.runs.writer import RoundOutcome, RunWriter
 

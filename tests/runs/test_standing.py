@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protonorm.runs.reader import choose_round, has_stopped, read_run
+from protonorm.runs.choice import choose_round, has_stopped
+from protonorm.runs.reader import read_run
 from protonorm.runs.schema import Accuracy, ArrayRef, RoundRecord
 from protonorm.runs.standing import Standing, counted_rounds
 from protonorm.runs.writer import Checkpoint, RunWriter

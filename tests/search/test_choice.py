@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from protonorm.runs.reader import Population
+from protonorm.runs.run import Population
 from protonorm.search.choice import Score, winners
 from protonorm.search.grid import Point
 from protonorm.search.heat import sweep_map

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 from protonorm.search import estimate, sweeping
 from protonorm.search.choice import scores_of, winners
 from protonorm.search.side_by_side import Crew

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from protonorm.federation.rounds import Round
-from protonorm.runs.reader import Population, read_run
+from protonorm.runs.reader import read_run
+from protonorm.runs.run import Population
 from protonorm.runs.schema import Accuracy, ArrayRef, Distances, RoundRecord, Traffic
 from protonorm.trackers import scalars
 from tests.records import guessing, hundred, made, record

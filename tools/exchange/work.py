@@ -16,7 +16,8 @@ from tools.exchange.jobs import ABLATION, CENTRE, MAP, SEEDS, TABLE, WHOLE, Job,
 from protonorm import Diverged, run
 from protonorm.reproduction.records import Description, described_data, recorded_keys
 from protonorm.runs.choice import choose_round
-from protonorm.runs.reader import Run, read_run
+from protonorm.runs.reader import read_run
+from protonorm.runs.run import Run
 from protonorm.runs.schema import RoundRecord
 
 

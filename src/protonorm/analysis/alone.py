@@ -12,7 +12,7 @@ from protonorm.analysis.pairing import is_local, pair_runs
 from protonorm.analysis.reading import UNREADABLE, read_whole
 from protonorm.runs.info import read_info
 from protonorm.runs.layout import INFO, find_runs
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 from protonorm.runs.schema import RunInfo
 
 APART = ("algorithm", "auxiliary", "control", "rounds", "retries", "quorum", "deadline")  # in which the two may differ

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from protonorm.analysis.pairing import is_solo, pair_runs
 from protonorm.analysis.transfer import EXACT
 from protonorm.runs.arrays import BESIDE
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 from protonorm.runs.schema import RoundRecord
 
 Rows = list[dict[str, Any]]

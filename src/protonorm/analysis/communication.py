@@ -22,7 +22,7 @@ from protonorm.core.schema import Size, Slot
 from protonorm.core.task import InputSpec, Task
 from protonorm.models.choose import Recipe
 from protonorm.models.widths import widest
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 from protonorm.runs.schema import Traffic
 
 

@@ -11,7 +11,7 @@ from protonorm.analysis.contrasts import against_local, against_solo, not_distin
 from protonorm.analysis.labels import data_settings, labels
 from protonorm.analysis.row import COLUMNS, MAJORITY, RULES, Cell, Reported, Row, Unread, best
 from protonorm.analysis.statistics import mean_interval, share_a_seed
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 
 __all__ = [
     "COLUMNS",

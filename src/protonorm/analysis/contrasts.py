@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from protonorm.analysis.pairing import Pairs, is_local, is_solo, pair_runs, same_but_control, same_clients
 from protonorm.analysis.statistics import bootstrap_interval, share_a_seed, verdict
 from protonorm.analysis.transfer import Gains, Transfer, corrected, gains_of, measure, points
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 
 Groups = Mapping[str, Sequence[Run]]  # the runs of each method
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 
 DATA = ("dataset", "partition", "clients", "train", "validation")  # they decide, but for seeds, who holds which samples
 LONGEST = 24  # characters of a value in a label

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from protonorm.analysis.labels import DATA, flatten_settings
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 
 UNLIKE = ("control", "retries")  # settings in which a method and its solo control may differ
 

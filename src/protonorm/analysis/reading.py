@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from protonorm.files import damaged
-from protonorm.runs.reader import Run, read_run
+from protonorm.runs.reader import read_run
+from protonorm.runs.run import Run
 
 UNREADABLE = (ValueError, OSError)  # what reading a damaged record raises
 UNFIT = (KeyError, IndexError, TypeError, AttributeError, OverflowError, MemoryError, RecursionError)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from protonorm.analysis.contrasts import Contrast
 from protonorm.analysis.statistics import Interval
 from protonorm.runs.choice import Choice
-from protonorm.runs.reader import Summary
+from protonorm.runs.run import Summary
 from protonorm.runs.schema import Accuracy
 
 

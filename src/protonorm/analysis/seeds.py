@@ -9,7 +9,7 @@ from protonorm.analysis.comparison import reported, rules_in_order, whole
 from protonorm.analysis.plain_text import csv_lines
 from protonorm.analysis.row import COLUMNS, Unread
 from protonorm.runs.accuracy import digits
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 
 FIELDS = (
     "method",

@@ -9,7 +9,7 @@ from typing import Any
 from protonorm.analysis.labels import flatten_settings
 from protonorm.config.parsing import parse_value
 from protonorm.core.types import shortened, shown
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 
 STATE = "state"  # beside the settings: how far a run is
 STATES = ("finished", "unfinished", "failed")

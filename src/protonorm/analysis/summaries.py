@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from protonorm.runs.reader import Run, Summary
+from protonorm.runs.run import Run, Summary
 from protonorm.runs.schema import Component
 
 SHOWN = ("alpha", "classes_per_client")  # settings of a partition that a reader wants to know at once

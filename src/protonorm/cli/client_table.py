@@ -15,7 +15,7 @@ from protonorm.analysis.transfer import points
 from protonorm.cli.tables import Column, make_table
 from protonorm.runs.accuracy import digits
 from protonorm.runs.arrays import BESIDE
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 
 MOST = 50  # clients in a table; of more, the first ones
 PARTS = ("train", "validation", "test")

@@ -14,7 +14,7 @@ from protonorm.cli.options import EngineName, Json, NoOwnCode, Out, SkipBad, Wor
 from protonorm.core.text import visible
 
 if TYPE_CHECKING:
-    from protonorm.runs.reader import Run
+    from protonorm.runs.run import Run
 
 Methods = Annotated[
     list[str],

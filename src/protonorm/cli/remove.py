@@ -16,7 +16,7 @@ from protonorm.cli.options import Out
 from protonorm.core.text import visible
 
 if TYPE_CHECKING:
-    from protonorm.runs.reader import Run
+    from protonorm.runs.run import Run
 
 NAMED = 5  # files of others that are named; of more, the first ones
 YES = ("y", "yes")

@@ -15,7 +15,7 @@ from protonorm.cli.options import Out
 from protonorm.core.text import visible
 
 if TYPE_CHECKING:
-    from protonorm.runs.reader import Run
+    from protonorm.runs.run import Run
 
 LONGEST = 60  # bytes of a file's name, without its hash
 

@@ -19,7 +19,7 @@ from protonorm.analysis.transfer import points
 from protonorm.analysis.wording import OPTIMISTIC
 from protonorm.cli.tables import Column, bold, make_table
 from protonorm.core.text import visible
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 
 BRIEF = ("accuracy", "best", "last")  # the columns beside gains, and where there is little room
 NUMBERS = ("accuracy", "best*", "last")  # of a list of runs

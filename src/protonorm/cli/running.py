@@ -11,7 +11,7 @@ from protonorm.cli.console import complain
 if TYPE_CHECKING:
     from protonorm.analysis.comparison import Unread
     from protonorm.config.experiment import Experiment
-    from protonorm.runs.reader import Run
+    from protonorm.runs.run import Run
     from protonorm.trackers.tracker import Tracker
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from protonorm.cli.console import complain
 
 if TYPE_CHECKING:
-    from protonorm.runs.reader import Run
+    from protonorm.runs.run import Run
 
 
 class Wanted(NamedTuple):

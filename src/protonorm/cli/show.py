@@ -13,7 +13,7 @@ from protonorm.cli.options import Json, Out
 from protonorm.core.text import visible
 
 if TYPE_CHECKING:
-    from protonorm.runs.reader import Run
+    from protonorm.runs.run import Run
 
 
 Words = Annotated[

@@ -28,7 +28,8 @@ from protonorm.federation.rounds import aggregate, begin, check_message
 from protonorm.runs.checkpoint import Checkpoint
 from protonorm.runs.deferred import DeferredWriter, TrainedRound
 from protonorm.runs.provenance import provenance
-from protonorm.runs.reader import Run, read_run
+from protonorm.runs.reader import read_run
+from protonorm.runs.run import Run
 from protonorm.runs.schema import RoundRecord
 
 

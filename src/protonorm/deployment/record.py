@@ -9,7 +9,7 @@ import numpy as np
 from protonorm.deployment.agreement import Agreement
 from protonorm.federation.policy import Policy
 from protonorm.runs.provenance import versions
-from protonorm.runs.reader import Population
+from protonorm.runs.run import Population
 from protonorm.runs.schema import FORMAT, Component, ExperimentInfo, InputInfo, RunInfo
 
 PARTS = ("validation", "test")  # in the order in which a simulation evaluates them

@@ -13,7 +13,7 @@ from protonorm.inference.info import Facts, Measured, Recommendation
 from protonorm.runs import layout
 from protonorm.runs.accuracy import digits
 from protonorm.runs.arrays import BESIDE, SHARPNESS
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 from protonorm.runs.schema import RoundRecord
 
 PARTS: tuple[Literal["validation", "test"], ...] = ("validation", "test")

@@ -20,7 +20,8 @@ from protonorm.models.choose import Network, Recipe
 from protonorm.runs import layout
 from protonorm.runs.checkpoint import message_to, trained_rounds
 from protonorm.runs.info import typed
-from protonorm.runs.reader import Run, read_run
+from protonorm.runs.reader import read_run
+from protonorm.runs.run import Run
 from protonorm.runs.states import FolderStore
 from protonorm.tensors import Tensors, under
 

@@ -32,7 +32,7 @@ from protonorm.inference.facts import facts_of
 from protonorm.inference.info import CARD, FORMAT, INFO, ONNX, WEIGHTS, ClientInfo, Facts
 from protonorm.inference.module import ClientModule, make_module
 from protonorm.models.memory import lacks_memory
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 from protonorm.tensors import Tensors, encode, prefixed
 
 __all__ = ["CARD", "FORMAT", "INFO", "ONNX", "STAMP", "WEIGHTS", "ClientInfo", "TrainedClient", "refuse_foreign"]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from protonorm.report.drawing import label_text, write_figure
 from protonorm.report.palette import line_style, marks_apart, ring_size
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 from protonorm.runs.schema import RoundRecord
 
 DPI = 200

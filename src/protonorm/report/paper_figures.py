@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from protonorm.report.drawing import label_text
 from protonorm.report.palette import LIGHT, SLOTS, line_style, marks_apart, ring_size
 from protonorm.report.style import COLOURS, COLUMN, add_legend, label, paper_style
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 
 Numbers = NDArray[np.float64]
 

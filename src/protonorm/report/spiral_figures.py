@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from protonorm.report.style import COLOURS, COLUMN, FULL, label, paper_style
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 
 MOST_FEATURES = 1500  # points of a panel: more only make the file larger
 MOST_SAMPLES = 6000  # likewise, of the data

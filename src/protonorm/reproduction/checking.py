@@ -12,7 +12,7 @@ from protonorm.reproduction.leaders import runs_at
 from protonorm.reproduction.profiles import Profile
 from protonorm.reproduction.study import Study
 from protonorm.reproduction.values import Value, values
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 
 
 class Verdict(NamedTuple):

@@ -17,7 +17,7 @@ from protonorm.reproduction.protocols import Protocol
 from protonorm.reproduction.records import Description, described_data, recorded_keys
 from protonorm.reproduction.study import Study
 from protonorm.runs.layout import INFO
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 
 if TYPE_CHECKING:
     from protonorm.config.experiment import Experiment

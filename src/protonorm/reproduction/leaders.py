@@ -10,7 +10,7 @@ from protonorm.analysis.wording import FEW
 from protonorm.reproduction.cells import Place
 from protonorm.reproduction.findings import Findings
 from protonorm.reproduction.values import Value, finished_runs
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 
 ONE_SEED = "One seed has no interval: nothing is bold, and nothing says whether a difference is chance."
 BOLD = (

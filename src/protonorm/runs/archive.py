@@ -12,8 +12,9 @@ from protonorm.core.scratch import Scratch
 from protonorm.files import check_seal, damaged, make_folder, replace, sealed
 from protonorm.runs import layout
 from protonorm.runs.packed import ARRAYS, TEXT, pack, packed_path, read_either, read_either_lines
-from protonorm.runs.reader import Run, read_run
+from protonorm.runs.reader import read_run
 from protonorm.runs.removing import inner_files, locked, other_files, own_files
+from protonorm.runs.run import Run
 
 KEPT = (layout.INFO, layout.POPULATION, layout.PROVENANCE, layout.TIMINGS, layout.FIGURES, layout.FAILURE)  # as is
 NETWORKS = (layout.SERVER, layout.CHOSEN, layout.PENDING)  # and what is in the folders clients and prototypes

@@ -10,7 +10,7 @@ from pathlib import Path
 from protonorm import tensors
 from protonorm.files import check_seal, damaged, read_sealed, replace
 from protonorm.runs.layout import CLIENTS, is_archived, stamp
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 from protonorm.tensors import Tensors, nbytes
 
 CACHE = 2**29  # bytes of states that all processes of a run together keep in memory

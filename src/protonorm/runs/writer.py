@@ -19,7 +19,8 @@ from protonorm.runs.arrays import encode_arrays, write_arrays
 from protonorm.runs.checkpoint import Checkpoint, pack, trained_rounds, unpack
 from protonorm.runs.info import read_info
 from protonorm.runs.layout import committed, refuse_archived, refuse_rounds_without, snapshot_rounds, stamp
-from protonorm.runs.reader import Population, read_run
+from protonorm.runs.reader import read_run
+from protonorm.runs.run import Population
 from protonorm.runs.schema import ArrayRef, Provenance, RoundRecord, RunInfo
 from protonorm.runs.standing import Standing
 from protonorm.runs.states import FolderStore

@@ -13,7 +13,8 @@ from protonorm.core.progress import report
 from protonorm.engines.processes.engine import cores
 from protonorm.files import damaged
 from protonorm.runs.layout import INFO
-from protonorm.runs.reader import Run, read_run
+from protonorm.runs.reader import read_run
+from protonorm.runs.run import Run
 from protonorm.search.grid import Grid
 from protonorm.search.side_by_side import Crew, Job, News
 from protonorm.search.worker import attempt

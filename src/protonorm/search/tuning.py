@@ -22,7 +22,7 @@ from protonorm.session.running import run
 if TYPE_CHECKING:
     import optuna
 
-    from protonorm.runs.reader import Run
+    from protonorm.runs.run import Run
 
 FOLDER = "searches"  # under that of all runs
 FRESH = 3  # seeds with which the best settings are run in the end

@@ -16,7 +16,7 @@ from protonorm.config.methods import beside_controls, experiments_of, tracker_of
 from protonorm.core.algorithm import Algorithm
 from protonorm.errors import Diverged
 from protonorm.runs.layout import INFO, runs_root
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 from protonorm.session.comparison import Comparison
 from protonorm.session.progress import Watch, reading_line
 from protonorm.session.running import run

@@ -21,7 +21,7 @@ from protonorm.config.experiment import Experiment
 from protonorm.core.html import html_table
 from protonorm.data.own.tables import import_pandas
 from protonorm.report.page import write_page
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 from protonorm.session.result import Result, rows_by
 
 if TYPE_CHECKING:

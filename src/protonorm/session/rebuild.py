@@ -10,7 +10,7 @@ from protonorm.config.experiment import Experiment
 from protonorm.core.types import shown
 from protonorm.data import DATASETS, PARTITIONS
 from protonorm.data.partitions.given import Given
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 from protonorm.runs.schema import Component
 
 MISSING = "pn.load_run(…, {name}=…) takes it, or pn.run the experiment itself."

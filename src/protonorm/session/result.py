@@ -14,7 +14,7 @@ from protonorm.analysis.breakdown import about, check_rule, class_rows, client_r
 from protonorm.config.experiment import Experiment
 from protonorm.core.html import html_table, percent
 from protonorm.data.own.tables import import_pandas
-from protonorm.runs.reader import Run, Summary
+from protonorm.runs.run import Run, Summary
 from protonorm.runs.schema import RoundRecord
 from protonorm.session.build import build
 from protonorm.session.clients import TrainedClients

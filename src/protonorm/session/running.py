@@ -23,7 +23,8 @@ from protonorm.federation.rounds import begin, run_rounds
 from protonorm.models.choose import described, networks
 from protonorm.runs.layout import INFO, runs_root
 from protonorm.runs.provenance import provenance, versions
-from protonorm.runs.reader import Population, read_run
+from protonorm.runs.reader import read_run
+from protonorm.runs.run import Population
 from protonorm.runs.schema import FORMAT, ExperimentInfo, InputInfo, RunInfo
 from protonorm.runs.states import stray_states
 from protonorm.runs.writer import RunWriter

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from protonorm.analysis.labels import flatten_settings
 from protonorm.analysis.plain_text import markdown_text
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 from protonorm.runs.schema import Accuracy, RoundRecord
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from protonorm.federation.rounds import Round
 from protonorm.report.drawing import any_letters
 from protonorm.report.figures import heat_map
 from protonorm.runs import layout
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 from protonorm.trackers import scalars
 
 FOLDER = "tensorboard"

@@ -13,7 +13,8 @@ from protonorm.core.own_failures import wrong_arguments
 from protonorm.core.registry import find
 from protonorm.core.types import shortened, shown
 from protonorm.federation.rounds import Round
-from protonorm.runs.reader import Run, read_run
+from protonorm.runs.reader import read_run
+from protonorm.runs.run import Run
 from protonorm.trackers import TRACKERS
 
 Listener = Callable[[Round], None]

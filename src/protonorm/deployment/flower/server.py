@@ -14,7 +14,7 @@ from protonorm.deployment.folder import FederationFolder
 from protonorm.deployment.guard import Guard
 from protonorm.deployment.loop import run_federation
 from protonorm.files import replace
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 
 LOOK = 0.25  # seconds between two looks at what the owner wants
 

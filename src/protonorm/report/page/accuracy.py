@@ -9,7 +9,7 @@ from protonorm.analysis.comparison import RULES, Row
 from protonorm.report.page.curves import Line, by_round, chart, over_seeds
 from protonorm.report.page.groups import Groups
 from protonorm.report.page.text import counted, listed, per_cent, rounded, significant
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 from protonorm.runs.schema import RoundRecord
 
 LABEL = "test accuracy, pooled (%)"

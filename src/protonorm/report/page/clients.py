@@ -15,7 +15,7 @@ from protonorm.report.page.groups import Groups
 from protonorm.report.page.sphere import read_snapshots, sphere
 from protonorm.report.page.text import counted, rounded
 from protonorm.runs.accuracy import majority_correct
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 from protonorm.runs.schema import RoundRecord
 
 NUMBERS = 200_000  # accuracies of single clients and classes on a page, about 6 bytes each

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from protonorm.report.page.curves import by_round, chart, over_seeds
 from protonorm.report.page.groups import Groups
 from protonorm.report.page.text import duration, listed, size
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 from protonorm.runs.schema import RoundRecord
 
 Direction = Literal["up", "down"]

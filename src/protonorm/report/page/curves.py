@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from protonorm.report.page.text import significant
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 from protonorm.runs.schema import RoundRecord
 
 POINTS = 300  # of a curve at most; wider than most screens are

@@ -16,7 +16,7 @@ from protonorm.analysis.transfer import EXACT, Transfer, points, who_gains
 from protonorm.analysis.wording import FEW, meaning_of_verdicts
 from protonorm.report.page.groups import Groups
 from protonorm.report.page.text import listed, rounded
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 
 CASES = 20_000  # points on a page
 HALVES = 4  # cases from which on small and large clients are told apart

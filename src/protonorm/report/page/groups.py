@@ -9,7 +9,7 @@ from typing import Any
 
 from protonorm.analysis.labels import flatten_settings, labels
 from protonorm.report.page.text import setting_text
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 
 Groups = Mapping[str, Sequence[Run]]  # the runs of each method, by its name
 

@@ -9,7 +9,7 @@ from typing import Any
 from protonorm.analysis.comparison import Row
 from protonorm.analysis.statistics import mean_interval
 from protonorm.report.page.groups import Groups
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 
 MEASURES = {  # name in the record: (title, what it is, whether it is a share, which is shown in per cent)
     "p10": ("p10", "the accuracy that a tenth of the clients does not reach", True),

@@ -8,7 +8,7 @@ from protonorm.analysis.labels import client_label
 from protonorm.analysis.summaries import standing
 from protonorm.report.page.groups import Groups, differences
 from protonorm.report.page.text import counted, listed, per_cent
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 
 ROUNDS = 4  # named in a notice; of more, the first ones
 WAYS = {"validation": "validation", "test": "test*", "last": "last"}  # how a reported round was chosen

@@ -8,7 +8,7 @@ from typing import Any
 from protonorm.report.page.curves import Line, by_round, chart, with_range
 from protonorm.report.page.groups import Groups
 from protonorm.report.page.text import listed
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 from protonorm.runs.schema import RoundRecord
 
 FAR = 20  # methods whose distances differ by this factor are drawn on a logarithmic axis

@@ -11,7 +11,7 @@ from protonorm.report.page.groups import Groups
 from protonorm.report.page.text import counted
 from protonorm.runs import layout
 from protonorm.runs.packed import TEXT, read_either
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 from protonorm.runs.schema import Provenance
 
 Facts = tuple[tuple[str, str], ...]  # (what, its value)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from protonorm.report.page.curves import thinned
 from protonorm.report.page.text import listed, rounded, significant
 from protonorm.runs import layout
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 
 Array = NDArray[np.float64]
 

@@ -24,7 +24,7 @@ from protonorm.files import make_folder, replace
 from protonorm.report.page.content import content
 from protonorm.report.page.groups import Groups, by_method
 from protonorm.report.palette import SLOTS, style_rules
-from protonorm.runs.reader import Run
+from protonorm.runs.run import Run
 
 SCRIPTS = ("draw", "tips", "lines", "dots", "heat", "bars", "gains", "sphere", "start")  # in this order
 ENDINGS = (".html", ".htm")
