@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 from pydantic import BaseModel
+from tools.wire_methods import json_of, methods, network, rules, table
 
-from protonorm.algorithms import ALGORITHMS
-from protonorm.config.components import build
-from protonorm.core.schema import Field, Form, Size, Slot
 from protonorm.deployment import frames, guard, messages
 from protonorm.deployment.agreement import LARGEST_FILE, Agreement
 from protonorm.deployment.bundle import Bundle
 from protonorm.federation.client import BINS
-from protonorm.models.choose import Recipe
-from protonorm.tensors import floats, snapshot
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "wire.md"
 PLACE = re.compile(r"(<!-- (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-CLASSES, WIDTH, NETWORK, SHAPE = 7, 24, "plain", (28, 28, 1)  # of the tables' example
-NETWORKS = ("model", "student", "meme")  # before the names of a shared network's tensors
 
 HEADER = {
     "format": "of the messages",
@@ -77,18 +69,12 @@ def written(page: str) -> str:
     return PLACE.sub(fill, page)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write a table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
-
-
 def header_table(model: type[BaseModel], meanings: Mapping[str, str]) -> str:
     """Describe the members of a JSON object by the model that reads it."""
     schema = model.model_json_schema()
     rows = []
     for name, told in schema["properties"].items():
-        default = "needed" if name in schema.get("required", ()) else f"`{_json(told.get('default'))}`"
+        default = "needed" if name in schema.get("required", ()) else f"`{json_of(told.get('default'))}`"
         rows.append([f"`{name}`", _kind(told, schema), default, meanings[name]])
     return table(["name", "type", "if left out", "what it is"], rows)
 
@@ -98,9 +84,9 @@ def _kind(told: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     if "$ref" in told:
         return "object"
     if "const" in told:
-        return f"`{_json(told['const'])}`"
+        return f"`{json_of(told['const'])}`"
     if "enum" in told:
-        return ", ".join(f"`{_json(one)}`" for one in told["enum"])
+        return ", ".join(f"`{json_of(one)}`" for one in told["enum"])
     if "anyOf" in told:
         return " or ".join(_kind(one, schema) for one in told["anyOf"])
     kind = {
@@ -123,10 +109,6 @@ def _kind(told: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     if most is not None:
         return f"{words}, {most}{unit} at most"
     return words if least is None else f"{words} {above} {least}{unit}"
-
-
-def _json(value: Any) -> str:
-    return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def limits() -> str:
@@ -178,119 +160,6 @@ def refusals() -> str:
     return table(["why", "what is wrong", "the client is lost for the round"], rows)
 
 
-def agreement(name: str, **settings: Any) -> Agreement:
-    """Make the agreement of the tables' example, with a method's usual settings or others."""
-    method = build("algorithm", {"name": name, **settings})
-    needs_network = method.auxiliary or method.needs_shared_network
-    shared = {"shared_network": NETWORK, "input": {"shape": list(SHAPE), "type": "uint8"}} if needs_network else {}
-    terms = {"classes": [f"class {k}" for k in range(CLASSES)], "feature_dim": WIDTH, "rounds": 5, "seed": 0}
-    return Agreement.of({"algorithm": {"name": name, **settings}, **terms, **shared})
-
-
-def methods() -> str:
-    """Describe what the two sides of each method say, with its usual settings and with those that change it."""
-    return "\n\n".join(method(name).strip() for name in ALGORITHMS) + "\n"
-
-
-def method(name: str) -> str:
-    """Describe one method."""
-    usual = says(name)
-    told = [f"### {name}", f"[{ALGORITHMS[name].summary}](algorithms/{name}.md)", message_table(usual)]
-    for setting, value in choices(name):
-        other = says(name, **{setting: value})
-        if other != usual:
-            told.append(f"With `{setting}` = `{_json(value)}`:")
-            told.append(message_table([row for row in other if row not in usual] or other))
-    return "\n\n".join(one.strip() for one in told)
-
-
-def message_table(rows: Sequence[Sequence[str]]) -> str:
-    """Write a table of tensors."""
-    return table(["who says it", "tensor", "type", "shape", "what holds"], rows)
-
-
-def says(name: str, **settings: Any) -> list[list[str]]:
-    """List the tensors that both sides of a method say."""
-    schema = agreement(name, **settings).task.schema
-    rows = []
-    for side, slots in (("server", schema.down), ("client", schema.up)):
-        told = [line for slot in gathered(slots) for line in described(slot, schema.bounds)]
-        rows += [[side, *line] for line in told or [["nothing", "", "", ""]]]
-    return rows
-
-
-def choices(name: str) -> list[tuple[str, Any]]:
-    """List the values of those settings of a method that have few."""
-    kind = type(build("algorithm", name))
-    found = []
-    for setting, hint in get_type_hints(kind).items():
-        if setting in {one.name for one in fields(kind)}:
-            values = [True, False] if hint is bool else get_args(hint) if get_origin(hint) is Literal else ()
-            found += [(setting, value) for value in values]
-    return found
-
-
-def gathered(slots: tuple[Slot, ...]) -> list[Slot]:
-    """Put the tensors of a shared network together: their names and shapes are the network's."""
-    found: list[Slot] = []
-    networks: dict[str, list[Slot]] = {}
-    for slot in slots:
-        first = next(iter(slot[0])).split(".")[0]
-        (networks.setdefault(first, []) if first in NETWORKS else found).append(slot)
-    return [_network(name, parts) for name, parts in networks.items()] + found
-
-
-def _network(name: str, slots: Sequence[Slot]) -> Slot:
-    """Describe the tensors of a network as one, with the number of them."""
-    names = [one for slot in slots for one in slot[0]]
-    start = f"{name}.features" if all(one.startswith(f"{name}.features.") for one in names) else name
-    whole: Form = {f"{start}.*": Field((f"{len(names)} tensors, those of the shared network",))}
-    others = [form for slot in slots for form in slot[1:]]
-    return (whole, {}) if {} in others else (whole, {"factors": Field(())}) if others else (whole,)
-
-
-def described(slot: Slot, bounds: Mapping[str, int]) -> list[list[str]]:
-    """Describe the tensors of a slot's first form, and whether there may be others or none."""
-    other = ""
-    if {} in slot:
-        other = "all or none"
-    elif len(slot) > 1:
-        other = "or in factors, see below"
-    lines = []
-    for name, one in slot[0].items():
-        shape = str(one.shape[0]) if name.endswith("*") else _shape(one.shape)
-        holds = "; ".join(filter(None, [_bounds(one), _symbols(one.shape, bounds), other]))
-        lines.append([f"`{name}`", str(one.dtype).removeprefix("torch."), shape, holds])
-    return lines
-
-
-def _shape(shape: tuple[Size, ...]) -> str:
-    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
-
-
-def _bounds(one: Field) -> str:
-    told = []
-    if one.least is not None:
-        told.append(f"{one.least} to {one.below} − 1" if one.below is not None else f"from {one.least}")
-    told += ["no two alike"] * one.distinct + ["not all 0"] * one.some + ["0 to 1"] * one.share
-    return ", ".join(told)
-
-
-def _symbols(shape: tuple[Size, ...], bounds: Mapping[str, int]) -> str:
-    found = [size for size in shape if isinstance(size, str) and bounds.get(size) == CLASSES]
-    return ", ".join(f"{size} ≤ K" for size in dict.fromkeys(found))
-
-
-def network() -> str:
-    """List the tensors of the example's shared network."""
-    height, width, channels = SHAPE
-    made = Recipe(NETWORK, (channels, height, width), WIDTH, CLASSES, lowered=False)()
-    rows = [
-        [f"`{name}`", "float32", _shape(tuple(value.shape))] for name, value in floats(snapshot("model", made)).items()
-    ]
-    return table(["tensor", "type", "shape"], rows)
-
-
 def counts() -> str:
     """List what is counted in an evaluation."""
     rows = [
@@ -307,15 +176,6 @@ def counts() -> str:
         ],
     ]
     return table(["tensor, after `counts.PART.`", "type", "shape", "what it is"], rows)
-
-
-def rules() -> str:
-    """List the rules by which the clients of each method answer."""
-    rows = []
-    for name in ALGORITHMS:
-        method = agreement(name).task.algorithm
-        rows.append([name, ", ".join(f"`{rule}`" for rule in method.rules), f"`{method.headline}`"])
-    return table(["method", "rules", "headline"], rows)
 
 
 PARTS: dict[str, Callable[[], str]] = {
