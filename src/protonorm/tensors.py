@@ -124,9 +124,8 @@ def encode(tensors: Mapping[str, Tensor], stamp: str = "") -> bytes:
 
 
 def decode(content: bytes) -> Tensors:
-    """Read what `encode` wrote."""
-    tensors: Tensors = safetensors.torch.load(content)
-    return tensors
+    """Read what `encode` wrote, in the order of names: safetensors itself has another order each time."""
+    return dict(sorted(safetensors.torch.load(content).items()))
 
 
 def save(path: Path, tensors: Mapping[str, Tensor], stamp: str) -> None:

@@ -10,11 +10,13 @@ from protonorm.algorithms.fedrolex import FedRolex
 from protonorm.algorithms.fjord import FjORD
 from protonorm.algorithms.heterofl import HeteroFL
 from protonorm.algorithms.parts.statistics import measure, new_statistics
-from protonorm.algorithms.parts.widths import OwnClasses, Part, average_parts, cut, places, window
+from protonorm.algorithms.parts.widths import OwnClasses, Part, average_parts, cut, pixels, places, window
+from protonorm.core import Order
+from protonorm.federation.client import train_step
 from protonorm.models.choose import Recipe
 from tests.algorithms.tasks import Federation, server
-from tests.contract.playing import played, same
-from tests.support import build, pictures, run
+from tests.contract.playing import played, same, server_step
+from tests.support import build, contents, pictures, run, run_folder
 
 ALL = torch.arange(10)
 
@@ -31,6 +33,10 @@ def test_a_flattened_channel_is_all_its_pixels():
     """Three channels of four pixels, two of them: columns 0 to 7; a turn later channels 2 and 0."""
     assert window(12, 8, 4, 0).tolist() == list(range(8))
     assert window(12, 8, 4, 1).tolist() == [8, 9, 10, 11, 0, 1, 2, 3]
+
+
+def backwards(tensors):
+    return dict(reversed(tensors.items()))
 
 
 def square(value, size):
@@ -96,16 +102,88 @@ def test_a_part_computes_what_the_whole_does_without_the_other_channels(name, sh
     and beside shortcuts. Statistics of batch norm are 0 and 1 in both."""
     torch.manual_seed(0)
     (whole, every), (part, like) = weights(name, shape), weights(f"{name}@0.5", shape)
-    small = cut(every, like, turn)
+    counts = pixels(whole)
+    assert counts == pixels(part)
+    small = cut(every, like, turn, counts)
     part.load_state_dict({key: small.get(f"model.{key}", value) for key, value in part.state_dict().items()})
     silent = {key: torch.zeros_like(value) for key, value in every.items()}
-    for key, place in places(every, like, turn).items():
+    for key, place in places(every, like, turn, counts).items():
         at = place if len(place) == 1 else (place[0].unsqueeze(1), place[1])
         silent[key][at] = every[key][at]
     whole.load_state_dict({key: silent.get(f"model.{key}", value) for key, value in whole.state_dict().items()})
     x = torch.randn(3, *shape)
     torch.testing.assert_close(part.eval()(x), whole.eval()(x), atol=1e-5, rtol=1e-4)
     assert sum(one.numel() for one in small.values()) < sum(one.numel() for one in every.values())
+
+
+def test_a_channel_has_as_many_columns_as_pixels_behind_a_flattening_and_one_elsewhere():
+    """Of 28 × 28 pixels convolutions of 5 × 5 and poolings leave 12 × 12 and then 4 × 4 in `cnn4`, of 16 × 16 one. The
+    others take the mean of all pixels. d = 6 is no layer's width, nor are the two numbers of a point."""
+    counts = {side: pixels(weights("cnn4", (1, side, side))[0]) for side in (28, 16)}
+    assert {side: found["model.features.0.7.weight"] for side, found in counts.items()} == {28: 16, 16: 1}
+    for name, shape, ends in (
+        ("plain", (1, 28, 28), {1, 6}),
+        ("residual", (1, 28, 28), {1, 6}),
+        ("mlp", (2,), {2, 1, 6}),
+    ):
+        assert set(pixels(weights(name, shape)[0]).values()) == ends
+    assert pixels(weights("dense")[0]) == {}
+
+
+LARGE = pictures(list(range(4)) * 12, 4, side=28)  # of which `cnn4` leaves 16 pixels a channel
+SEVERAL = [{"models": "plain@1,0.5,0.25"}, {"models": "plain@1,0.3"}, {"models": "cnn4@1,0.5", "dataset": LARGE}]
+
+
+@pytest.mark.parametrize("settings", SEVERAL, ids=lambda one: one["models"])
+@pytest.mark.parametrize("method", [HeteroFL(), FedRolex(), FjORD()])
+def test_the_order_of_tensors_does_not_matter(method, settings):
+    """Safetensors have an order of their own: a client's third round and the server's after it with all reversed."""
+    one = Federation(*build(tiny(method, **settings)))
+    seen = played(one.task, one.population, 3)
+    site, order = one.population.site(1), Order(1, 3, 2)
+    state, reply = train_step(one.task, site, order, backwards(seen["before"][1]), backwards(seen["said"]))
+    assert same(state, seen["after"][1])
+    assert same(reply.message, seen["replies"][1].message)
+    said = [backwards(reply.message) for reply in seen["replies"].values()]
+    step = server_step(one.task, 3, backwards(seen["held"]), said)
+    assert same(step.message, seen["step"].message)
+    assert same(step.state, seen["step"].state)
+    received = [
+        one.method.receive(site.client(3), *given)
+        for given in ((state, step.message), (backwards(state), backwards(step.message)))
+    ]
+    assert same(*received)
+
+
+@pytest.mark.parametrize("settings", SEVERAL, ids=lambda one: one["models"])
+@pytest.mark.parametrize("method", [HeteroFL(), FedRolex(), FjORD()])
+def test_parts_go_back_to_where_they_were_cut_out(method, settings):
+    """Clients that do not learn leave the whole model as it was, whosever turn it is, and receive what they have."""
+    one = Federation(*build(tiny(method, **settings, lr=1e-30)))
+    first, seen = one.started()[2], played(one.task, one.population, 3)
+    torch.testing.assert_close(seen["step"].message, first)
+    for id, state in seen["after"].items():
+        found = one.method.receive(one.population.site(id).client(3), state, seen["step"].message)
+        torch.testing.assert_close({name: found[name] for name in first}, {name: state[name] for name in first})
+
+
+@pytest.mark.parametrize("settings", SEVERAL, ids=lambda one: one["models"])
+@pytest.mark.parametrize("method", [HeteroFL(), FedRolex(), FjORD()])
+def test_processes_and_resumed_runs_give_the_bytes_of_an_unbroken_one(tmp_path, method, settings):
+    experiment = tiny(method, **settings)
+    whole = run(experiment, out=tmp_path / "whole")
+
+    def stop(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(experiment, out=tmp_path / "broken", watch=stop)
+    run(experiment, out=tmp_path / "broken", engine="processes", workers=2)
+    assert contents(run_folder(experiment, tmp_path / "broken")) == contents(run_folder(experiment, tmp_path / "whole"))
+    x = experiment.dataset.load().inputs[:4]
+    narrow = whole.trained("last")[1]
+    again = pn.load_client(narrow.save(tmp_path / "narrow"))
+    np.testing.assert_array_equal(again.scores(x)["received"], narrow.scores(x)["received"])
 
 
 def test_absent_classes_are_zero_in_training_and_never_predicted():

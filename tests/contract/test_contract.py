@@ -36,6 +36,10 @@ def algorithm(request):
     return request.param
 
 
+def backwards(tensors):
+    return dict(reversed(tensors.items()))
+
+
 def copied(tensors):
     return {name: value.clone() for name, value in tensors.items()}
 
@@ -58,6 +62,25 @@ def test_it_is_pure(algorithm):
     assert same(step.state, seen["step"].state)
     assert all(map(same, replies, kept[0]))
     assert same(seen["held"], kept[1])
+
+
+def test_the_order_of_names_does_not_matter(algorithm):
+    """Tensors come from files and wires in another order than they were put there."""
+    task, population = build(spiral(algorithm=algorithm))
+    seen = played(task, population, 2)
+    given = backwards(seen["before"][1]), backwards(seen["said"])
+    state, reply = train_step(task, population.site(1), Order(1, 2, 1), *given)
+    assert same(state, seen["after"][1])
+    assert same(reply.message, seen["replies"][1].message)
+    said = [backwards(reply.message) for reply in seen["replies"].values()]
+    step = server_step(task, 2, backwards(seen["held"]), said)
+    assert same(step.message, seen["step"].message)
+    assert same(step.state, seen["step"].state)
+
+
+def test_a_method_with_several_classifiers_also_lets_them_answer_together(algorithm):
+    rules = build(spiral(algorithm=algorithm))[0].algorithm.rules
+    assert ("joint" in rules) == (len(rules) > 1)
 
 
 def test_it_relies_on_nothing_but_its_inputs(algorithm):

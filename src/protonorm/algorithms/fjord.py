@@ -57,11 +57,11 @@ class FjORD(Algorithm):
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
         """Take over one's part of the whole model; who has no statistics yet measures them."""
-        return with_statistics(client, state | cut(message, state, turn=0))
+        return with_statistics(client, state | cut(message, state))
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train with the cross-entropy of a random width p in each batch; distilled, CE(o, y) + CE(o_p, softmax o)."""
-        model = client.load(state | cut(message, state, turn=0))
+        model = client.load(state | cut(message, state))
         masks = self.masks(model)
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ class FjORD(Algorithm):
 
     def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
         """Average each number over the clients that have it, by their numbers of samples."""
-        model = average_parts(state, map(part_of, replies), turn=0)
+        model = average_parts(state, map(part_of, replies))
         return Step(model, model)
 
     def masks(self, model: SplitModel) -> list[Tensors]:

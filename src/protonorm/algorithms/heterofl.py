@@ -68,15 +68,14 @@ class HeteroFL(Algorithm):
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
         """Take over one's part of the whole model; who has no statistics yet measures them."""
-        return with_statistics(client, state | cut(message, state, turn=0))
-
-    def turn(self, round: int) -> int:
-        """Say by how many channels a round's parts are shifted: always the first ones."""
-        return 0
+        return with_statistics(client, state | cut(message, state))
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
+        """Train the first channels of the whole model with the cross-entropy."""
+        return self.train(client, state | cut(message, state))
+
+    def train(self, client: Client, held: Tensors) -> Step:
         """Train one's part of the whole model with the cross-entropy."""
-        held = state | cut(message, state, self.turn(client.round))
         client.load(held)
         model = self.network(client, held)
 
@@ -91,7 +90,7 @@ class HeteroFL(Algorithm):
 
     def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
         """Average each number over the clients that have it."""
-        model = average_parts(state, map(part_of, replies), self.turn(server.round))
+        model = average_parts(state, map(part_of, replies))
         return Step(model, model)
 
     def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:

@@ -18,7 +18,10 @@ from protonorm.core import Client, Field, Schema, Slot, SplitModel, Task, slots_
 from protonorm.tensors import Tensors, snapshot
 
 HEAD = "model.head."
+NARROWEST = 1e-6  # of all widths: a layer has one channel
 Place = tuple[Tensor, ...]  # rows, or rows and columns, of a tensor
+Pixels = Mapping[str, int]  # columns of a layer for each channel of the layer before, if not one
+FIRST: Pixels = {}  # never changed; of the first channels the columns are the first ones, whatever their pixels
 
 
 class Part(NamedTuple):
@@ -79,6 +82,11 @@ def width_schema(task: Task, *own: Slot) -> Schema:
 
 @lru_cache(maxsize=16)  # it is asked for every reply
 def shapes_at(model: SplitModel, width: float) -> dict[str, tuple[int, ...]]:
+    """List the shapes of a network's parameters, under `model.`, at another width, and remember them."""
+    return shapes(model, width)
+
+
+def shapes(model: SplitModel, width: float) -> dict[str, tuple[int, ...]]:
     """List the shapes of a network's parameters, under `model.`, at another width; no weight is drawn."""
     assert model.at_width is not None
     with torch.device("meta"):
@@ -92,10 +100,20 @@ def parameters(model: nn.Module) -> Tensors:
     return {name: whole[name] for name, _ in model.named_parameters(prefix="model", remove_duplicate=False)}
 
 
-def cut(whole: Tensors, like: Mapping[str, Tensor], turn: int) -> Tensors:
+def pixels(model: SplitModel) -> Pixels:
+    """Count the columns that each layer has for a channel of the layer before; behind a flattening they are pixels.
+
+    They are all columns of a network whose layers have one channel each.
+    """
+    if model.at_width is None:
+        return {}
+    return {name: shape[1] for name, shape in shapes(model, NARROWEST).items() if len(shape) > 1}
+
+
+def cut(whole: Tensors, like: Mapping[str, Tensor], turn: int = 0, pixels: Pixels = FIRST) -> Tensors:
     """Cut tensors of the shapes of `like` out of a whole model."""
     found = {}
-    for name, place in places(whole, like, turn).items():
+    for name, place in places(whole, like, turn, pixels).items():
         value = whole[name]
         for axis, index in enumerate(place):
             value = value.index_select(axis, index)
@@ -103,22 +121,15 @@ def cut(whole: Tensors, like: Mapping[str, Tensor], turn: int) -> Tensors:
     return found
 
 
-def places(whole: Mapping[str, Tensor], like: Mapping[str, Tensor], turn: int) -> dict[str, Place]:
-    """Find the rows, and columns, of each tensor of a whole model that a narrower one has.
-
-    Behind a flattening a layer has as many columns for each channel before it as there are pixels.
-    """
+def places(
+    whole: Mapping[str, Tensor], like: Mapping[str, Tensor], turn: int = 0, pixels: Pixels = FIRST
+) -> dict[str, Place]:
+    """Find the rows, and columns, of each tensor of a whole model that a narrower one has."""
     found: dict[str, Place] = {}
-    before = 0  # channels of the layer before
     for name, value in whole.items():
         size, part = value.shape, like[name].shape
         rows = window(size[0], part[0], 1, turn)
-        if len(size) == 1:
-            found[name] = (rows,)
-            continue
-        flattened = len(size) == 2 and 0 < before < size[1] and size[1] % before == 0
-        found[name] = rows, window(size[1], part[1], size[1] // before if flattened else 1, turn)
-        before = size[0]
+        found[name] = (rows,) if len(size) == 1 else (rows, window(size[1], part[1], pixels.get(name, 1), turn))
     return found
 
 
@@ -131,7 +142,7 @@ def window(size: int, part: int, pixels: int, turn: int) -> Tensor:
     return (kept.unsqueeze(1) * pixels + torch.arange(pixels)).flatten()
 
 
-def average_parts(whole: Tensors, parts: Iterable[Part], turn: int) -> Tensors:
+def average_parts(whole: Tensors, parts: Iterable[Part], turn: int = 0, pixels: Pixels = FIRST) -> Tensors:
     """Average each number over the clients that have it, a head's rows over those that have the class.
 
     What nobody has stays as it is.
@@ -139,7 +150,7 @@ def average_parts(whole: Tensors, parts: Iterable[Part], turn: int) -> Tensors:
     sums = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in whole.items()}
     totals = {name: torch.zeros(value.shape[:2], dtype=torch.float64) for name, value in whole.items()}
     for weight, weights, classes in parts:
-        for name, place in places(whole, weights, turn).items():
+        for name, place in places(whole, weights, turn, pixels).items():
             value = weights[name].double()
             if classes is not None and name.startswith(HEAD):
                 place, value = (classes, *place[1:]), value[classes]
