@@ -72,6 +72,17 @@ def test_features_are_pulled_to_the_anchor():
     torch.testing.assert_close(found, torch.tensor([[1.2, 0.0], [0.0, 1.0]]))
 
 
+def test_features_that_lie_on_their_anchor_have_finite_gradients():
+    """z = a_0: the distance is 0, where its gradient is taken for 0. Away from a_1, (1, 0) − (0, 4), it pushes."""
+    model = pn.SplitModel(nn.Linear(2, 2, bias=False), nn.Linear(2, 2))
+    model.features.weight.data = torch.eye(2)
+    samples = Samples(torch.tensor([[3.0, 0.0]]), torch.tensor([0]), torch.tensor([0]))
+    client = Client(0, 1, 1, model, None, samples, samples, samples, num_classes=2, feature_dim=2, lr=0.1)
+    method = FedSA(lam=1.0, contrast=1.0, calibration=1.0)
+    step = method.local_update(client, method.init_client(client), {"anchors": ANCHORS})
+    assert all(value.isfinite().all() for value in step.state.values())
+
+
 def test_features_are_pushed_by_the_contrast():
     """Distances 2 and √17, δ = 5: logits −7 and −√17, q = 1 − p_0 = 1/(1 + e^(√17 − 7)).
 

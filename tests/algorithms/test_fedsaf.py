@@ -102,10 +102,13 @@ def test_both_are_centred_over_all_classes_of_the_average():
     torch.testing.assert_close(found, torch.tensor([[5.0, -1.0], [-1.0, -1.0]]), atol=1e-5, rtol=0)
 
 
-def test_classes_that_the_average_lacks_and_a_single_one_stay_as_they_were_sent():
+def test_a_single_class_is_moved_and_what_the_average_lacks_stays_as_it_was_sent():
+    """Average (1, 0), (−1, 0), mean 0. Sent (3, 3), class 0 filled with (1, 0): mean (2, 1.5), and (1, 1.5) is left."""
     last = reply([0, 1], [[1.0, 0.0], [-1.0, 0.0]])
     sent = reply([1, 4], [[3.0, 3.0], [7.0, 8.0]])
-    assert torch.equal(turned_to(last, sent, server(classes=5))["prototypes"], sent["prototypes"])
+    assert turned_to(last, sent, server(classes=5))["prototypes"].tolist() == [[1.0, 1.5], [7.0, 8.0]]
+    new = reply([3, 4], [[3.0, 3.0], [7.0, 8.0]])
+    assert torch.equal(turned_to(last, new, server(classes=5))["prototypes"], new["prototypes"])
 
 
 def test_with_rotation_the_average_moves_by_beta():

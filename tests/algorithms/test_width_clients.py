@@ -82,6 +82,38 @@ def test_a_client_that_sat_rounds_out_is_evaluated_with_the_channels_that_it_tra
     assert torch.equal(found["model.features.0.0.weight"], whole[[23, 0, 1, 2, 3, 4]])
 
 
+def test_the_whole_network_teaches_the_narrower_one():
+    """Two channels: z = a·b over them, head (1, 0); all weights 1 and x = 1, so that o = (2, 0), and of the first
+    channel alone, which is always drawn, o_p = (1, 0). With p = softmax o, q = softmax o_p and y = 0 the loss is
+
+        log(1 + e⁻²) + p_0·log(1 + e⁻¹) + p_1·log(1 + e).
+
+    The second channel learns from the label alone, ∂/∂a_2 = p_0 − 1; the first also from p: p_0 − 1 + q_0 − p_0.
+    """
+
+    def make(width=1.0):
+        channels = 2 if width > 0.5 else 1
+        layers = nn.Sequential(nn.Linear(1, channels, bias=False), nn.Linear(channels, 1, bias=False))
+        model = pn.SplitModel(layers, nn.Linear(1, 2, bias=False))
+        model.at_width, model.width = make, width
+        return model
+
+    model = make()
+    for layer in model.features:
+        layer.weight.data.fill_(1.0)
+    model.head.weight.data = torch.tensor([[1.0], [0.0]])
+    samples = Samples(torch.tensor([[1.0], [1.0]]), torch.tensor([0, 0]), torch.arange(2))
+    client = Client(0, 1, 5, model, None, *[samples] * 3, num_classes=2, feature_dim=1, lr=1.0)
+    method = FjORD(steps=2, distillation=True)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("numpy.random.randint", lambda count: 0)
+        step = method.local_update(client, method.init_client(client), parameters(model))
+    p, q = 1 / (1 + E**-2), 1 / (1 + 1 / E)
+    wanted = math.log1p(E**-2) + p * math.log1p(1 / E) + (1 - p) * math.log1p(E)
+    assert step.metrics["loss"] == pytest.approx(wanted, rel=1e-6)
+    torch.testing.assert_close(step.message["model.features.0.weight"], torch.tensor([[2 - q], [2 - p]]))
+
+
 # ---- statistics of batch norm ---------------------------------------------------------------------------------------
 
 

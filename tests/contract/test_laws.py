@@ -27,11 +27,15 @@ def tiny(**settings: Any) -> pn.Experiment:
     return pn.Experiment.of({"dataset": pictures(list(range(4)) * 9, 4), **SMALL, **settings})
 
 
-@pytest.mark.parametrize("method", ["protonorm", "fedproto", "fedtgp", "feddistill", "targets"])
-def test_without_its_regulariser_a_method_trains_as_local(method):
+WEIGHTS = dict.fromkeys(("protonorm", "fedproto", "fedtgp", "feddistill", "targets", "fedorgp"), ("lam",))
+WEIGHTS |= {"fedsaf": ("lam", "gamma"), "fedsa": ("lam", "contrast", "calibration")}
+
+
+@pytest.mark.parametrize("method", WEIGHTS)
+def test_without_its_regularisers_a_method_trains_as_local(method):
     """λ = 0: the networks are those of Local, bit for bit."""
     alone = played(*build(tiny(algorithm="local")), 2)["after"]
-    found = played(*build(tiny(algorithm={"name": method, "lam": 0})), 2)["after"]
+    found = played(*build(tiny(algorithm={"name": method, **dict.fromkeys(WEIGHTS[method], 0)})), 2)["after"]
     for id, state in alone.items():
         assert same(under(found[id], "model"), under(state, "model"))
 
@@ -39,6 +43,17 @@ def test_without_its_regulariser_a_method_trains_as_local(method):
 def test_protonorm_without_alignment_and_upscaling_is_fedproto():
     plain = {"name": "protonorm", "alignment": "none", "upscaling": False}
     assert same(outcome(*build(tiny(algorithm=plain)), 3), outcome(*build(tiny(algorithm="fedproto")), 3))
+
+
+@pytest.mark.parametrize("method", ["heterofl", "fedrolex"])
+def test_of_one_width_with_all_classes_parts_are_averaged_as_by_fedavg(method):
+    """Without batch norm, whose statistics stay at home; weighted by samples as FedAvg's, in a second round too."""
+    settings = {"partition": "iid", "models": "mlp"}
+    plain = played(*build(spiral(algorithm="fedavg", **settings)), 2)["step"].message
+    parts = {"name": method, "masked": False, "weighting": "samples"}
+    found = played(*build(spiral(algorithm=parts, **settings)), 2)["step"].message
+    torch.testing.assert_close(found, {name: plain[name] for name in found})
+    assert all(name in found for name, value in plain.items() if value.is_floating_point())
 
 
 @pytest.mark.parametrize("method", sorted(ALGORITHMS))

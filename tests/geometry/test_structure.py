@@ -86,3 +86,15 @@ def test_what_was_turned_is_turned_back(count, width):
 def test_turning_changes_no_length():
     """(2, 0) turned towards (0, 7) is (0, 2)."""
     assert turned(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 7.0]])).tolist() == [[pytest.approx(0.0), 2.0]]
+
+
+@pytest.mark.parametrize(("count", "width"), [(7, 16), (10, 512), (32, 512)])
+@pytest.mark.parametrize("by", EVERY)
+def test_rows_that_coincide_have_no_structure_wherever_they_are(by, count, width):
+    """Equal rows of any numbers, as the prototypes of a batch of one class: their mean may be rounded."""
+    drawn = torch.Generator().manual_seed(0)
+    x = torch.randn(count, width, generator=drawn, requires_grad=True)
+    value = structural_loss(x, torch.randn(width, generator=drawn).expand(count, width), all_rows(x), by)
+    value.backward()
+    assert value.item() == 0.0
+    assert not x.grad.any()

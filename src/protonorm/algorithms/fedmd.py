@@ -127,10 +127,15 @@ class FedMD(Algorithm):
             batch_size=self.digest_batch_size,
             augment="none",
         )
-        reader.fit(lambda x, places: (model(x) - wanted[places]).abs().mean(), model)
+        reader.fit(lambda x, places: digest_loss(model(x), wanted[places]), model)
 
     def _refused(self) -> ValueError:
         return ValueError(f"public={self.public} is refused: these are the clients' own samples, training and test.")
+
+
+def digest_loss(logits: Tensor, consensus: Tensor) -> Tensor:
+    """Give the mean of |o − consensus| over samples and classes, (B, K) both."""
+    return (logits - consensus).abs().mean()
 
 
 @torch.no_grad()

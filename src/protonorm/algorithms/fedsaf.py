@@ -92,15 +92,15 @@ def turned_to(state: Tensors, reply: Tensors, server: Server) -> Tensors:
     """Turn a client's prototypes (K_i, d) so that they lie nearest to the last average's of the same classes.
 
     Both are centred over all classes that the average has; where the client has none of its own, it has the average's.
-    Classes that the average lacks, and a single one, stay as they were sent.
+    A single class is moved, not turned; classes that the average lacks stay as they were sent.
     """
     known, shared = state["classes"], torch.isin(reply["classes"], state["classes"])
     classes, vectors = reply["classes"][shared], reply["prototypes"].clone()
     last = torch.zeros(server.num_classes, server.feature_dim).index_copy_(0, known, state["prototypes"])  # (K, d)
     own = last.index_copy(0, classes, vectors[shared])
     mean, own_mean = last[known].mean(dim=0), own[known].mean(dim=0)
-    if len(classes) > 1:
-        vectors[shared] = turned(own[classes] - own_mean, last[classes] - mean) + mean
+    centred = own[classes] - own_mean
+    vectors[shared] = (turned(centred, last[classes] - mean) if len(classes) > 1 else centred) + mean
     return reply | {"prototypes": vectors}
 
 

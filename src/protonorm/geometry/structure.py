@@ -31,8 +31,9 @@ def structural_loss(x: Tensor, y: Tensor, rows: Tensor, by: Comparison) -> Tenso
 def gram(x: Tensor, rows: Tensor) -> Tensor:
     """Multiply the rows of x (n, d) that count, less their mean, with each other: (n, n), zero for the others."""
     counted = rows.to(x.dtype).unsqueeze(1)  # (n, 1)
-    mean = (counted * x).sum(dim=0) / counted.sum().clamp(min=1.0)
-    centred = counted * (x - mean)
+    moved = x - x[rows.to(torch.uint8).argmax()].detach()  # less the first that counts: rows that coincide become zero
+    mean = (counted * moved).sum(dim=0) / counted.sum().clamp(min=1.0)
+    centred = counted * (moved - mean)
     return centred @ centred.T
 
 
