@@ -134,8 +134,8 @@ def test_what_another_process_is_at_is_left_to_it(work, monkeypatch):
         return SimpleNamespace(run=work.done(free))
 
     monkeypatch.setattr("tools.exchange.work.run", run)
-    monkeypatch.setattr(work, "jobs", lambda stage: [held, free])
-    work.run("tune")
+    monkeypatch.setattr(work, "jobs", lambda stage: [*tuning("FML"), held, free])
+    work.run("tune", ["Local"])
     assert asked == [(0.03, "serial"), (0.1, "serial")]
     assert work.done(held) is None
     assert accuracy(work.done(free), "logits")[1] == pytest.approx(60)

@@ -17,7 +17,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tools.exchange.jobs import CENTRE, write_fresh_pictures
+from tools.exchange.jobs import CENTRE, METHODS, write_fresh_pictures
 from tools.exchange.tables import TABLES
 from tools.exchange.work import Work
 
@@ -31,6 +31,9 @@ def main() -> None:
         "--data", type=Path, default=Path("fresh-pictures"), help="folder for the pictures that are used"
     )
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument(
+        "--only", action="append", choices=list(METHODS), help="a method that is run; several may be given"
+    )
     given = parser.parse_args()
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     work = Work(given.runs, given.data, given.workers)
@@ -39,7 +42,7 @@ def main() -> None:
             print("\n".join(f"{name}\n\n{make(work)}" for name, make in TABLES.items()))
         else:
             write_fresh_pictures(given.data, CENTRE.dataset)
-            work.run(stage)
+            work.run(stage, given.only or METHODS)
 
 
 if __name__ == "__main__":

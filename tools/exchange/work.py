@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from tools.exchange.jobs import ABLATION, CENTRE, MAP, SEEDS, TABLE, WHOLE, Job, Place, tuning
+from tools.exchange.jobs import ABLATION, CENTRE, MAP, METHODS, SEEDS, TABLE, WHOLE, Job, Place, tuning
 
 from protonorm import Diverged, run
 from protonorm.reproduction.records import Description, described_data, recorded_keys
@@ -95,11 +95,11 @@ class Work:
         pick = self.pick(method)
         return Job(method, place, seed, pick.lr, pick.fields)
 
-    def run(self, stage: str) -> None:
-        """Run what is missing of a stage, but for what another process is at."""
+    def run(self, stage: str, methods: Collection[str] = tuple(METHODS)) -> None:
+        """Run what is missing of some methods in a stage, but for what another process is at."""
         engine = "serial" if self.workers == 1 else "processes"
         for job in self.jobs(stage):
-            if self.done(job) is not None:
+            if job.method not in methods or self.done(job) is not None:
                 continue
             start, experiment = time.monotonic(), job.experiment(self.data)
             try:
