@@ -1,5 +1,6 @@
 """The tool behind docs/exchange.md: what it compares, how it chooses, and what it shows. Nothing is trained."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -106,7 +107,8 @@ def test_tables_are_of_what_is_there_also_without_the_pictures(work, tmp_path):
         assert "| FML | not chosen yet |  |  |" in tables.settings(held)
         told = "55.00 ± 63.53 (2 of 3 seeds)"
         assert f"| Local | {told} (`logits`) |  | {told} |  |  | – |" in tables.table(held)
-        assert "| 100 × 100, 0.5 | 50.00 | – |" in tables.whole_map(held)
+        assert re.search(r"\| 100 × 100, 0.5 \| \d+\.\d\d \| 50.00 \| – \| – \|", tables.whole_map(held))
+        assert "| 20 × 50, 0.1 | – | – | – | – |" in tables.whole_map(held)
         assert "| Duet | – | – | – | – |" in tables.ablation(held)
 
 
@@ -119,6 +121,18 @@ def test_gains_are_those_of_clients_in_each_methods_own_round(work):
         put(work, work.job("Duet", CENTRE, seed), tested=(0.1, 0.5 + gain), validated=(0.2, 0.8))
     assert "| +20.00 [+10.00, +30.00], better |" in tables.table(work)
     assert "| FML | – |  |  |  |  | – |" in tables.table(work)
+
+
+def test_the_map_says_what_is_left_without_the_control(work):
+    """Duet has 60 % where its solo has 50 %, in the round with the best validation accuracy: ten points."""
+    for method in ("Local", "Duet", "Duet, solo"):
+        for job in tuning(method):
+            put(work, job, tested=(0.5, 0.5))
+    put(work, work.job("Duet", CENTRE, 0), tested=(0.9, 0.6), validated=(0.5, 0.6))
+    put(work, work.job("Duet, solo", CENTRE, 0), tested=(0.4, 0.5), validated=(0.5, 0.6))
+    head, _, *rows = tables.whole_map(work).splitlines()
+    assert head.endswith("| majority | Local | ProtoNorm | on its solo | FML | on its solo | Duet | on its solo |")
+    assert [row.endswith("| – | – | 60.00 | +10.00 |") for row in rows].count(True) == 1
 
 
 def test_what_another_process_is_at_is_left_to_it(work, monkeypatch):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from statistics import mean
 
 import numpy as np
-from tools.exchange.jobs import ABLATION, CENTRE, MAP, SEEDS, TABLE, WHOLE, Job, tuning
+from tools.exchange.jobs import ABLATION, CENTRE, MAP, SEEDS, TABLE, WHOLE, Job, Place, tuning
 from tools.exchange.work import Work, accuracy, by_client
 
 from protonorm.analysis.statistics import mean_interval
@@ -52,12 +53,23 @@ def ablation(work: Work) -> str:
 
 
 def whole_map(work: Work) -> str:
-    """Compare methods with their controls in every place, one seed."""
-    rows, picks = [], [(method, work.chosen(method)) for method in MAP]
+    """Compare methods with their controls in every place, one seed: accuracies, and what the control leaves of them."""
+    controls = {name: f"{name}, solo" for name in MAP if f"{name}, solo" in MAP}
+    shown = [name for name in MAP if name not in controls.values()]
+    head = [column for name in shown for column in ([name, "on its solo"] if name in controls else [name])]
+    rows = []
     for place in WHOLE:
-        cells = [_entry(work, [work.job(name, place, SEEDS[0])], pick.rule) if pick else "–" for name, pick in picks]
-        rows.append([f"{place.clients} × {place.samples}, {place.alpha:g}", *cells])
-    return _table(["clients × samples, α", *MAP], rows)
+        found = {name: _tested(work, name, place) for name in MAP}
+        cells = [f"{place.clients} × {place.samples}, {place.alpha:g}", _majority(work, place)]
+        for name in shown:
+            cells.append(
+                _entry(work, [work.job(name, place, SEEDS[0])], pick.rule) if (pick := work.chosen(name)) else "–"
+            )
+            if name in controls:
+                gain = found[name] - found[controls[name]]
+                cells.append("–" if math.isnan(gain) else points(gain / 100))
+        rows.append(cells)
+    return _table(["clients × samples, α", "majority", *head], rows)
 
 
 TABLES: dict[str, Callable[[Work], str]] = {
@@ -66,6 +78,19 @@ TABLES: dict[str, Callable[[Work], str]] = {
     "exchange_ablation": ablation,
     "exchange_map": whole_map,
 }
+
+
+def _tested(work: Work, method: str, place: Place) -> float:
+    """Give a method's test accuracy in a place under its chosen rule, first seed; NaN without one."""
+    pick = work.chosen(method)
+    found = work.done(work.job(method, place, SEEDS[0])) if pick else None
+    return accuracy(found, pick.rule)[1] if pick and found and not found.failure else math.nan
+
+
+def _majority(work: Work, place: Place) -> str:
+    """Say what guessing each client's most frequent class gives in a place."""
+    local = work.done(work.job("Local", place, SEEDS[0])) if work.chosen("Local") else None
+    return f"{100 * local.majority.pooled:.2f}" if local and local.majority else "–"
 
 
 def _gain(work: Work, method: str) -> str:
