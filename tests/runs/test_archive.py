@@ -500,3 +500,21 @@ def test_removing_leaves_nothing_but_what_is_not_ours(folder, to, lost, with_cli
         (found / lost).unlink()
     assert remove_runs([found]) == {found: []}
     assert not found.exists()
+
+
+def test_an_archive_names_no_folder_of_the_machine(folder, to, monkeypatch):
+    """The same start, but for absolute paths in its command; what is damaged stays, and is still noticed."""
+    monkeypatch.setattr("sys.argv", ["/home/me/study.py", "--data", "/home/me/secret/x.npz", "near/y.npz"])
+    with RunWriter(folder, "key") as writer:
+        writer.start(provenance(3, engine="serial", device="cpu", threads=1))
+    path = folder / layout.PROVENANCE
+    path.write_bytes(path.read_bytes() + b"{}\n")
+    kept = archived(folder, to)
+    assert (kept / layout.PROVENANCE).read_bytes().endswith(b"}\n{}\n")
+    assert b"/home" not in (kept / layout.PROVENANCE).read_bytes()
+    before, after = read_run(folder).starts, read_run(kept).starts
+    assert [one.command for one in after][1:] == ["python study.py --data x.npz near/y.npz"]
+    assert [one.model_copy(update={"command": ""}) for one in after] == [
+        one.model_copy(update={"command": ""}) for one in before
+    ]
+    assert read_run(kept).lost_provenance

@@ -1,5 +1,6 @@
 """Each start of a run says where its rounds come from; nothing that is compared byte by byte depends on it."""
 
+import shlex
 import shutil
 import subprocess
 import sys
@@ -67,6 +68,38 @@ def test_without_git_there_is_no_commit(monkeypatch):
 def test_the_command_as_one_types_it(monkeypatch, words, typed):
     monkeypatch.setattr(sys, "argv", words)
     assert made().command == typed
+
+
+@pytest.mark.parametrize(
+    ("argv", "typed", "told"),
+    [
+        (["/x/tools/exchange/__main__.py", "map"], ["python", "-m", "tools.exchange", "map"], "-m tools.exchange map"),
+        (["/x/tools/table.py"], ["/env/python", "-P", "-m", "tools.table"], "-m tools.table"),
+        (["study.py", "-m", "5"], ["python", "study.py", "-m", "5"], "study.py -m 5"),
+    ],
+)
+def test_a_module_as_one_types_it(monkeypatch, argv, typed, told):
+    monkeypatch.setattr(sys, "argv", argv)
+    monkeypatch.setattr(sys, "orig_argv", typed)
+    assert made().command == f"python {told}"
+
+
+@pytest.mark.parametrize(
+    ("word", "short"),
+    [
+        ("dataset=folder:/home/me/my pictures/cats", "dataset=folder:cats"),
+        ("--out=/srv/runs/", "--out=runs/"),
+        ("~/data/x.npz", "x.npz"),
+        (r"C:\work\study.py", "study.py"),
+        ("models=mine.py:Net,/x/y.py:Net", "models=mine.py:Net,y.py:Net"),
+        ("algorithm=./near/mine.py:Mine", "algorithm=./near/mine.py:Mine"),
+        ("share=1/2", "share=1/2"),
+        ("/", "/"),
+        ("a b", "a b"),
+    ],
+)
+def test_of_absolute_paths_the_last_part_is_left(word, short):
+    assert provenance.without_folders(shlex.join(["protonorm", word])) == shlex.join(["protonorm", short])
 
 
 def test_every_start_is_on_record_and_a_damaged_line_is_left_out(tmp_path):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from protonorm.core.scratch import Scratch
-from protonorm.files import check_seal, damaged, make_folder, replace, sealed
+from protonorm.files import check_seal, damaged, make_folder, read_lines, replace, sealed, unsealed
 from protonorm.runs import layout
 from protonorm.runs.packed import ARRAYS, TEXT, pack, packed_path, read_either, read_either_lines
+from protonorm.runs.provenance import without_folders
 from protonorm.runs.reader import read_run
 from protonorm.runs.removing import inner_files, locked, other_files, own_files
 from protonorm.runs.run import Run
@@ -103,13 +104,24 @@ def _contents(run: Run, grown: Growing, with_clients: bool) -> Iterator[tuple[st
     names = [*KEPT, *(NETWORKS if with_clients else ())]
     inside = inner_files(run.folder) if with_clients else ()
     for path in [*(run.folder / name for name in names if (run.folder / name).exists()), *inside]:
-        content = path.read_bytes()
+        content = path.read_bytes() if path.name != layout.PROVENANCE else _origins(run, path)
         if path.suffix == ".safetensors" and not check_seal(content, path).startswith(f"{run.info.key} "):
             raise damaged(path, "it is that of another run")
         yield str(path.relative_to(run.folder)), content
     for name, grew, most in ((layout.METRICS, grown.metrics, TEXT), (layout.EVALUATIONS, grown.evaluations, ARRAYS)):
         yield packed_path(Path(name)).name, pack(grew, run.folder / name, most)
     yield layout.ARCHIVED, sealed({"rounds": len(run.rounds)}, pretty=True, owner=run.info.key)
+
+
+def _origins(run: Run, path: Path) -> bytes:
+    """Tell where rounds come from without naming the machine's folders; a damaged line stays as it is."""
+    lines = []
+    for line in read_lines(path):
+        with suppress(ValueError):
+            found = unsealed(line, path, owner=run.info.key)
+            line = sealed(found | {"command": without_folders(str(found["command"]))}, owner=run.info.key)
+        lines.append(line)
+    return b"".join(lines)
 
 
 def _refuse_others(target: Path, run: Run, grown: Growing, more: Callable[[Path], Sequence[Path]]) -> None:

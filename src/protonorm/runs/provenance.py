@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from protonorm.runs.schema import Provenance
 
 VERSIONS = ("protonorm", "torch", "torchvision", "numpy")
 PATIENCE = 10  # seconds for git
+PATH = re.compile(r"(?P<before>^|[=:,])(?:~[^/=:,]*|[A-Za-z]:)?[/\\]+(?:[^/\\=:,]+[/\\]+)*(?=[^/\\=:,])")
 GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")  # only looks, and starts nothing
 
 
@@ -45,7 +47,17 @@ def command() -> str:
     """Write the command that this process was started with, as one types it."""
     program, *words = sys.argv or [""]
     own = Path(program).stem == "protonorm" or Path(program).parts[-2:] == ("protonorm", "__main__.py")
-    return shlex.join(["protonorm", *words] if own else ["python", program or "-", *words])
+    if own:
+        return shlex.join(["protonorm", *words])
+    typed = sys.orig_argv[: len(sys.orig_argv) - len(words)]
+    if typed[-2:-1] == ["-m"] and sys.orig_argv[len(typed) :] == words:
+        return shlex.join(["python", "-m", typed[-1], *words])
+    return shlex.join(["python", program or "-", *words])
+
+
+def without_folders(command: str) -> str:
+    """Leave of absolute paths in a command only the last part: where a machine keeps things matters to nobody else."""
+    return shlex.join(PATH.sub(r"\g<before>", word) for word in shlex.split(command))
 
 
 def _git(*words: str) -> str | None:
