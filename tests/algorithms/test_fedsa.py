@@ -73,7 +73,7 @@ def test_features_are_pulled_to_the_anchor():
 
 
 def test_features_that_lie_on_their_anchor_have_finite_gradients():
-    """z = a_0: the distance is 0, where its gradient is taken for 0. Away from a_1, (1, 0) − (0, 4), it pushes."""
+    """z = a_0: the distance is 0, where the root of a square has no gradient."""
     model = pn.SplitModel(nn.Linear(2, 2, bias=False), nn.Linear(2, 2))
     model.features.weight.data = torch.eye(2)
     samples = Samples(torch.tensor([[3.0, 0.0]]), torch.tensor([0]), torch.tensor([0]))

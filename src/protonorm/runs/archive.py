@@ -117,7 +117,7 @@ def _origins(run: Run, path: Path) -> bytes:
     """Tell where rounds come from without naming the machine's folders; a damaged line stays as it is."""
     lines = []
     for line in read_lines(path):
-        with suppress(ValueError):
+        with suppress(ValueError, KeyError):
             found = unsealed(line, path, owner=run.info.key)
             line = sealed(found | {"command": without_folders(str(found["command"]))}, owner=run.info.key)
         lines.append(line)
