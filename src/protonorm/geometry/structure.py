@@ -31,7 +31,8 @@ def structural_loss(x: Tensor, y: Tensor, rows: Tensor, by: Comparison) -> Tenso
 def gram(x: Tensor, rows: Tensor) -> Tensor:
     """Multiply the rows of x (n, d) that count, less their mean, with each other: (n, n), zero for the others."""
     counted = rows.to(x.dtype).unsqueeze(1)  # (n, 1)
-    moved = x - x[rows.to(torch.uint8).argmax()].detach()  # less the first that counts: rows that coincide become zero
+    first = rows.to(torch.uint8).argmax(dim=0, keepdim=True)  # (1,); a tensor of no axis would be read to index
+    moved = x - x[first].detach()  # less the first that counts: rows that coincide become zero
     mean = (counted * moved).sum(dim=0) / counted.sum().clamp(min=1.0)
     centred = counted * (moved - mean)
     return centred @ centred.T
