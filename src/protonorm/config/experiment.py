@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 import warnings
 from collections.abc import Iterable, Mapping
 from functools import cached_property, partial
@@ -30,6 +28,7 @@ from protonorm.config.differences import differences, plain_values
 from protonorm.config.elsewhere import hint
 from protonorm.config.evaluating import usual_values, who_is_evaluated
 from protonorm.config.fitting import refuse_contradictions, second_network
+from protonorm.config.keys import key_of
 from protonorm.config.kinds import KINDS
 from protonorm.config.plain import check_plain
 from protonorm.config.writing import own_words
@@ -57,10 +56,8 @@ Size = Annotated[int, Ge(2), Le(LARGEST)]  # of a batch: batch norm needs two sa
 
 Precision = Literal["float32", "bfloat16"]
 
-FORMAT = 3  # of a run's files; another one gives another key
 LATER: dict[str, Any] = {"evaluate_all_every": None, "start": "own"}  # settings that came later, and their usual values
 UNDECISIVE = ("retries",)  # settings that decide no number, and so are not in the key
-LONGEST = 60  # bytes of a word in a key, which is the name of a folder
 
 
 class Experiment(BaseModel):
@@ -302,28 +299,19 @@ class Experiment(BaseModel):
     @cached_property
     def key(self) -> str:
         """Name the run: readable words, and a hash of everything that decides its numbers."""
-        return self._key(self._decisive(()))
+        return key_of(self._decisive(()), self.seed)
 
     def key_with(self, dataset: Mapping[str, Any]) -> str:
         """Name the run as if its data were those of a record: who lacks the data finds the record all the same."""
-        return self._key(self._decisive(("dataset",)) | {"dataset": dict(dataset)})
+        return key_of(self._decisive(("dataset",)) | {"dataset": dict(dataset)}, self.seed)
 
     def _decisive(self, left_out: Iterable[str]) -> dict[str, Any]:
         """Write all settings that decide numbers, but for some."""
         known = {*left_out, *UNDECISIVE, *(() if self.depends_on_rounds else ("rounds",))}
         known |= {"tested"} if self.tested else set()  # a run without test numbers is another run
-        return {"format": FORMAT, **self.model_dump(mode="json", exclude=known)}
-
-    def _key(self, plain: Mapping[str, Any]) -> str:
-        digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:10]
-        words = [plain["algorithm"]["name"], plain["dataset"]["name"], f"seed{self.seed}", digest]
-        return "-".join(_short(re.sub(r"[^\w.-]+", "-", word.split(":")[-1].lower())) for word in words)
+        return self.model_dump(mode="json", exclude=known)
 
 
 def _complaint(error: ValidationError, settings: Mapping[str, Any]) -> str:
     """Say what is wrong with the settings of an experiment."""
     return sentences(error, Experiment.model_fields, "An experiment", hint=partial(hint, given=settings))
-
-
-def _short(word: str) -> str:
-    return word.encode()[:LONGEST].decode(errors="ignore")
