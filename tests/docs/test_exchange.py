@@ -53,6 +53,7 @@ def test_methods_have_the_compute_of_duet():
         "Duet": 40,
         "Duet, solo": 40,
         "FedAvg of the second network": 174,
+        "Duet without own networks": 174,
     } == rounds
 
 

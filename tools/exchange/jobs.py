@@ -40,8 +40,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "ProtoNorm, solo": {"algorithm": "protonorm", **ALONE},
     "FML, solo": {"algorithm": "fml", **ALONE},
     "FedAvg of the second network": {"algorithm": "fedavg", "models": SECOND},
+    "Duet without own networks": {"algorithm": "tools/exchange/shared_alone.py:SharedAlone", "models": SECOND},
 }
-TABLE = (*tuple(METHODS)[:8], "FedAvg of the second network")
+TABLE = (*tuple(METHODS)[:8], *tuple(METHODS)[-2:])
 MAP = ("Local", "ProtoNorm", "ProtoNorm, solo", "FML", "FML, solo", "Duet, solo", "Duet")
 TUNED: dict[str, list[dict[str, Any]]] = {  # settings that are tried beside learning rates; none for the others
     name: [{}, {"gamma": "auto"}] for name in ("ProtoNorm", "ProtoNorm, solo")
@@ -86,7 +87,7 @@ class Job(NamedTuple):
         name = own["algorithm"] if isinstance(own["algorithm"], dict) else {"name": own["algorithm"]}
         partition = {"name": "dirichlet", "alpha": place.alpha, "seed": self.seed}
         partition |= {"least": 8 if place.samples > 50 else 4} if place.alpha < 0.5 else {}
-        two = name["name"] not in ("local", "protonorm", "fedavg")
+        two = "models" not in own and name["name"] not in ("local", "protonorm")
         settings = SETTINGS | own | {"algorithm": {**name, **self.fields}, "lr": self.lr, "seed": self.seed}
         settings |= {"auxiliary": SECOND} if two else {}
         settings["rounds"] = ROUNDS if name["name"] == "duet" else rounds_of(settings["models"], two)
