@@ -1,4 +1,4 @@
-"""Federate different models on different data by sharing prototypes alone."""
+"""Federate different models on different data by sharing prototypes, not networks."""
 
 # Only what Python has loaded anyway is imported here: with `python -m protonorm` the current folder is still searched
 # first, and a typing.py that lies there would be executed (see __main__).

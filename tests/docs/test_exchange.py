@@ -132,8 +132,10 @@ def test_the_map_says_what_is_left_without_the_control(work):
     put(work, work.job("Duet", CENTRE, 0), tested=(0.9, 0.6), validated=(0.5, 0.6))
     put(work, work.job("Duet, solo", CENTRE, 0), tested=(0.4, 0.5), validated=(0.5, 0.6))
     head, _, *rows = tables.whole_map(work).splitlines()
-    assert head.endswith("| majority | Local | ProtoNorm | on its solo | FML | on its solo | Duet | on its solo |")
-    assert [row.endswith("| – | – | 60.00 | +10.00 |") for row in rows].count(True) == 1
+    assert head.endswith(
+        "| majority | Local | ProtoNorm | on its solo | FML | on its solo | Duet | on its solo | Duet, `received` |"
+    )
+    assert [row.endswith("| – | – | 60.00 | +10.00 | 60.00 |") for row in rows].count(True) == 1
 
 
 def test_what_another_process_is_at_is_left_to_it(work, monkeypatch):

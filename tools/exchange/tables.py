@@ -13,7 +13,7 @@ from tools.exchange.work import Work, accuracy, by_client
 from protonorm.analysis.statistics import mean_interval
 from protonorm.analysis.transfer import measure, points
 
-OURS = "Duet"
+OURS, TOGETHER = "Duet", "received"  # the rule by which both of its networks answer
 RULES = ("received", "logits", "shared", "joint")
 
 
@@ -53,7 +53,10 @@ def ablation(work: Work) -> str:
 
 
 def whole_map(work: Work) -> str:
-    """Compare methods with their controls in every place, one seed: accuracies, and what the control leaves of them."""
+    """Compare methods with their controls in every place, one seed: accuracies, and what the control leaves of them.
+
+    Each is read by its chosen rule, and ours by both of its networks too.
+    """
     controls = {name: f"{name}, solo" for name in MAP if f"{name}, solo" in MAP}
     shown = [name for name in MAP if name not in controls.values()]
     head = [column for name in shown for column in ([name, "on its solo"] if name in controls else [name])]
@@ -68,8 +71,9 @@ def whole_map(work: Work) -> str:
             if name in controls:
                 gain = found[name] - found[controls[name]]
                 cells.append("–" if math.isnan(gain) else points(gain / 100))
-        rows.append(cells)
-    return _table(["clients × samples, α", "majority", *head], rows)
+        ours = [work.job(OURS, place, SEEDS[0])] if work.chosen(OURS) else []
+        rows.append([*cells, _entry(work, ours, TOGETHER)])
+    return _table(["clients × samples, α", "majority", *head, f"{OURS}, `{TOGETHER}`"], rows)
 
 
 TABLES: dict[str, Callable[[Work], str]] = {

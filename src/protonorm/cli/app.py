@@ -34,7 +34,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    help="Federate different models on different data by sharing prototypes alone.",
+    help="Federate different models on different data by sharing prototypes, not networks.",
 )
 
 app.command(cls=Command)(run.run)
@@ -71,7 +71,7 @@ def options(
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Federate different models on different data by sharing prototypes alone."""
+    """Federate different models on different data by sharing prototypes, not networks."""
 
 
 def main() -> None:
