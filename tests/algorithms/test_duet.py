@@ -91,6 +91,16 @@ def test_both_networks_answer_with_the_clients_class_shares():
     torch.testing.assert_close(found["shared"], torch.tensor([[3.0 + low, -3.0 + high]]))
 
 
+def test_the_weight_that_the_server_says_is_the_clients():
+    """w = 1 is the own network alone, cosines ±0.6, although the client began with ½; s = 5."""
+    method = Duet(scale=5.0, balanced=False)
+    client, state, said = example(method)
+    chosen = said | {"weight": torch.tensor(1.0)}
+    held = method.receive(client, state, chosen)
+    torch.testing.assert_close(method.scores(client, held, chosen, X)["logits"], torch.tensor([[3.0, -3.0]]))
+    assert method.local_update(client, state, chosen).state["weight"] == 1.0
+
+
 def test_with_equal_weights_the_sum_of_log_probabilities_has_the_same_order():
     """log p + log p_g = s(cos + cos_g) + 2 log π + …, twice what is scored."""
     one = federation(Duet())
@@ -145,10 +155,10 @@ def reply(value, samples, best):
 
 
 def test_all_clients_choose_one_weight():
-    """3·|k − 2| + 1·|k − 9| is least at k = 2: w = 0.2. With nobody's validation samples it stays as it was."""
-    step = Duet().aggregate(server(), {"weight": torch.tensor(0.5)}, iter([reply(0.0, 3, 2), reply(0.0, 1, 9)]))
-    assert step.message["weight"] == step.state["weight"] == torch.tensor(0.2)
-    assert step.metrics == {"weight": pytest.approx(0.2)}
+    """1·|k − 2| + 3·|k − 9| is least at k = 9: w = 0.9. With nobody's validation samples it stays as it was."""
+    step = Duet().aggregate(server(), {"weight": torch.tensor(0.5)}, iter([reply(0.0, 1, 2), reply(0.0, 3, 9)]))
+    assert step.message["weight"] == step.state["weight"] == torch.tensor(0.9)
+    assert step.metrics == {"weight": pytest.approx(0.9)}
     silent = reply(0.0, 1, 2) | {"surprise": torch.zeros(11)}
     kept = Duet().aggregate(server(), {"weight": torch.tensor(0.7)}, iter([silent]))
     assert kept.message["weight"] == kept.state["weight"] == torch.tensor(0.7)
@@ -160,6 +170,14 @@ def test_shared_networks_are_averaged_by_samples():
     assert step.message == step.state
     assert step.message.keys() == {"shared.features.w", "weight"}
     assert step.message["shared.features.w"].tolist() == [1.0]
+
+
+def test_both_networks_count_alike_at_first_and_a_client_by_the_samples_that_it_trained_on():
+    one = federation(Duet())
+    client, state, message = one.started()
+    assert state["weight"] == message["weight"] == 0.5
+    said = one.method.local_update(client, state, message).message
+    assert int(said["num_examples"]) == len(client.train) != len(client.validation)
 
 
 def test_all_clients_turn_towards_the_same_directions_and_another_seed_has_others():

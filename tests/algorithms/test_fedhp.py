@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -73,6 +74,14 @@ def test_one_step_by_hand():
     assert torch.equal(step.state["model.head.weight"], state["model.head.weight"])  # not used, not trained
 
 
+def test_prototypes_do_not_decay_with_the_weights():
+    """As above: p_1 goes from 3 away from z. A decay of ½·3 would turn its gradient, −q = −1/(1 + e), around."""
+    method = FedHP(lam=0.0, prototype_lr=0.25)
+    client, state = example(method, x=(1.0, 0.0))
+    step = method.local_update(replace(client, weight_decay=0.5), state, said([[0.0, 0.0], [3.0, 0.0]]))
+    torch.testing.assert_close(step.message["prototypes"], torch.tensor([[0.25, 0.0], [3.25, 0.0]]))
+
+
 def test_prototypes_turn_to_their_anchors():
     """λ so large that nothing else counts. p_0 = (1, 1), a_0 = e1: the part of a_0 across p_0 is (½, −½). p_1 = (−1, 1)
     and a_1 = e2: (½, ½). Adam's first step is its rate along these signs."""
@@ -102,6 +111,13 @@ def test_a_class_that_nobody_has_keeps_its_row():
     assert by_shares(reply([[1.0, 2.0]] * 2, [4, 0]))["classes"].tolist() == [0]
     nobody = FedHP().aggregate(server(classes=2), step.state, iter([]))
     torch.testing.assert_close(nobody.message, step.message)
+
+
+def test_all_alike_a_client_counts_in_classes_that_it_lacks_too():
+    """Rows 8 and 0 of class 1, which the second client has no sample of: 4."""
+    replies = [reply([[1.0, 0.0], [8.0, 0.0]], [4, 4]), reply([[3.0, 0.0], [0.0, 0.0]], [4, 0])]
+    step = FedHP(weighting="clients").aggregate(server(classes=2), said([[5.0, 5.0], [5.0, 5.0]]), iter(replies))
+    assert step.message["prototypes"][:, 0].tolist() == [2.0, 4.0]
 
 
 def test_everybody_begins_on_the_same_well_separated_anchors():

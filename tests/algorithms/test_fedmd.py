@@ -80,6 +80,22 @@ def test_a_digest_is_one_step_of_its_own_whatever_the_clients_settings(tmp_path)
     torch.testing.assert_close(after["model.head.weight"], torch.eye(2) + 0.125)
 
 
+def test_public_pictures_are_digested_as_they_are(tmp_path):
+    """1 × 2 pixels, whose mirror image has other logits. Who agrees with the consensus has nothing to learn from it,
+    although its own pictures, of two equal pixels, are mirrored in training."""
+    layers = nn.Sequential(nn.Flatten(), nn.Linear(2, 2, bias=False))
+    layers[1].weight.data = torch.eye(2)
+    samples = Samples(torch.ones(2, 1, 2, 1), torch.tensor([0, 1]), torch.arange(2))
+    client = Client(0, 2, 5, pn.SplitModel(layers, nn.Linear(2, 2)), None, *[samples] * 3, num_classes=2, feature_dim=2)
+    client = replace(client, lr=1e-12, augment="flip")
+    np.save(tmp_path / "public.npy", np.arange(32, dtype=np.float32).reshape(16, 1, 2, 1))
+    method = FedMD(public=str(tmp_path / "public.npy"), samples=16)
+    state = method.init_client(client)
+    consensus = tell(client, client.load(state), method._chosen(method.inputs(client), 1))
+    after = method.local_update(client, state, said(consensus)).state
+    torch.testing.assert_close(after, state, rtol=0, atol=1e-6)
+
+
 def test_logits_are_told_in_evaluation_mode(tmp_path):
     """With the statistics that batch norm has after training, not those of the public inputs."""
     method, client, _ = example(tmp_path)
@@ -142,6 +158,14 @@ def test_everybody_draws_the_same_inputs_and_others_in_every_round():
     assert not torch.equal(first, other)
     assert len(set(first.tolist())) == 10
     assert not torch.equal(first, draw_positions(50, 10, 4, 1))
+    assert not torch.equal(other, draw_positions(50, 10, 4, 1))  # a seed's second round is not the next seed's first
+
+
+def test_everybody_has_the_same_noise_and_another_seed_has_other():
+    one, two = federation(FedMD(samples=5)), federation(FedMD(samples=5, seed=1))
+    first = one.method.inputs(one.client(0))
+    assert torch.equal(one.method.inputs(one.client(1)), first)
+    assert not torch.equal(two.method.inputs(two.client(0)), first)
 
 
 def test_noise_is_of_the_form_of_the_samples():

@@ -204,13 +204,24 @@ def test_numbers_of_a_round_by_hand():
 
 
 def test_a_measured_gamma_by_hand():
-    """Prototypes of lengths 5, 1 and 3, 3 on average; d = 2, λ = ½: 2λγ·3/d = 10 gives γ = 10·2/(2·½·3) = 20/3."""
+    """Prototypes of lengths 5, 1 and 6, 4 on average; d = 2, λ = ½: 2λγ·4/d = 10 gives γ = 10·2/(2·½·4) = 5.
+
+    All count alike: the clients' means are 3 and 6, 4.5 on average, and the averages (3, 4) and (0, −2.5) have 3.75.
+    """
     method = pn.ProtoNorm(gamma="auto", lam=0.5)
-    replies = [reply([0, 1], [[3, 4], [0, 1]]), reply([1], [[0, -3]])]
+    replies = [reply([0, 1], [[3, 4], [0, 1]]), reply([1], [[0, -6]])]
     step = method.aggregate(server(), {}, iter(replies))
-    assert float(step.message["gamma"]) == float(step.state["gamma"]) == step.metrics["gamma"] == pytest.approx(20 / 3)
+    assert float(step.message["gamma"]) == float(step.state["gamma"]) == step.metrics["gamma"] == pytest.approx(5.0)
     fixed = pn.ProtoNorm(gamma=7.0, lam=0.5).aggregate(server(), {}, iter(replies))
     assert torch.equal(step.message["prototypes"], fixed.message["prototypes"])
+    assert step.metrics == {**fixed.metrics, "gamma": step.metrics["gamma"]}
+    assert step.figures.keys() == fixed.figures.keys() == {"alignment.distances"}
+
+
+def test_prototypes_without_length_are_taken_for_a_thousandth():
+    """Of a ReLU that is silent everywhere: 10·2/(2·0.001)."""
+    step = pn.ProtoNorm(gamma="auto").aggregate(server(), {}, iter([reply([0, 1], [[0, 0], [0, 0]])]))
+    assert float(step.message["gamma"]) == pytest.approx(10_000)
 
 
 def test_gamma_is_measured_once():
@@ -220,6 +231,14 @@ def test_gamma_is_measured_once():
     second = method.aggregate(server(2), first.state, iter([reply([0, 1], [[30, 40], [0, 50]])]))
     assert second.message["gamma"] == first.message["gamma"] == pytest.approx(10 * 2 / (2 * 5))
     assert second.metrics["gamma"] == first.metrics["gamma"]
+
+
+def test_if_nobody_answers_later_what_was_said_stays():
+    method = pn.ProtoNorm(gamma="auto")
+    first = method.aggregate(server(), {}, iter([reply([0, 1], [[3, 4], [0, 5]])]))
+    silent = method.aggregate(server(2), first.state, iter([]))
+    assert silent.message["gamma"] == silent.state["gamma"] == first.message["gamma"]
+    torch.testing.assert_close(silent.message["prototypes"], first.message["prototypes"], atol=1e-3, rtol=0)
 
 
 def test_if_nobody_answers_nothing_is_said_and_the_next_round_measures():

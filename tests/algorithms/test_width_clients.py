@@ -60,6 +60,16 @@ def test_unmasked_all_rows_move(kind):
     assert "num_examples" not in step.message
 
 
+@pytest.mark.parametrize("kind", [HeteroFL, FedRolex])
+def test_a_class_that_one_lacks_is_not_predicted_unless_unmasked(kind):
+    """x = (1, 0) has the logits 1, 5 and 0."""
+    client = lacking_class_1()
+    for masked, absent in ((True, -torch.inf), (False, 5.0)):
+        method = kind(masked=masked)
+        found = method.scores(client, method.init_client(client), {}, torch.tensor([[1.0, 0.0]]))
+        assert found["logits"].tolist() == [[1.0, absent, 0.0]]
+
+
 @pytest.mark.parametrize("method", [HeteroFL(weighting="samples"), FedRolex(weighting="samples"), FjORD()])
 def test_the_number_of_samples_is_that_of_the_training_part(method):
     one = Federation(*build(tiny(method)))

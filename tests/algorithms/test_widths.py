@@ -322,6 +322,18 @@ def test_every_width_is_drawn():
     assert not torch.equal(after[12:], message["model.features.0.0.weight"][12:])
 
 
+def test_a_width_is_drawn_for_every_batch():
+    """In each of three epochs as many as there are full batches of four; of two widths."""
+    one = Federation(*build(tiny(FjORD(steps=2), models="plain", epochs=3)))
+    client, state, message = one.started()
+    drawn = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(np.random, "randint", lambda count: drawn.append(count) or 0)
+        one.method.local_update(client, state, message)
+    assert drawn == [2] * (3 * (len(client.train) // 4))
+    assert len(drawn) > 3
+
+
 def test_a_distilled_network_learns_whole_too():
     """With the narrower one always drawn the second half still learns, from the labels; both losses are counted."""
     found = {}

@@ -1,10 +1,14 @@
 """What pages list is what there is, and what they promise of the length of code is so."""
 
 import re
+from itertools import cycle, takewhile
+
+import pytest
 
 from protonorm.algorithms import ALGORITHMS
 from protonorm.config.experiment import Experiment
 from protonorm.runs import layout
+from tests.contract.test_laws import settings_of
 from tests.docs.pages import blocks, read
 
 
@@ -38,6 +42,25 @@ def test_every_setting_is_in_the_tutorials_table():
         default = f"{field.default:g}" if isinstance(field.default, float) else str(field.default).lower()
         if field.default is not None:
             assert told[name] == default, name
+
+
+@pytest.mark.parametrize("name", sorted(ALGORITHMS.keys() - {"fedrolex"}))
+def test_every_setting_of_a_method_is_in_its_pages_table(name):
+    """With its default, where there is one for all data and networks. FedRolex has HeteroFL's table."""
+    lines = iter(read(f"docs/algorithms/{name}.md").splitlines())
+    header = next(line for line in lines if line.startswith("| setting |"))
+    column = [title.strip() for title in header.split("|")].index("default")
+    told = {}
+    for cells in (line.split("|") for line in takewhile(lambda line: line.startswith("|"), lines)):
+        values = [value.strip().replace("10⁻⁶", "1e-6") for value in cells[column].split(",")]
+        told |= zip(re.findall(r"`([\w.]+)`", cells[1]), cycle(values), strict=False)
+    settings = {setting: value for setting, (_, value) in settings_of(ALGORITHMS[name].load()()).items()}
+    assert told.keys() == settings.keys()
+    for setting, value in settings.items():
+        if isinstance(value, bool | str):
+            assert told[setting] == str(value).lower(), setting
+        elif value is not None:
+            assert float(told[setting]) == value, setting
 
 
 def test_every_file_of_a_record_is_described():

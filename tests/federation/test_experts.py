@@ -121,6 +121,51 @@ def test_validation_samples_are_answered_by_what_the_others_say():
     assert found[1] == found[3] == pytest.approx(5 / 6)  # (2 + ½)/(2 + 1)
 
 
+def test_each_half_is_answered_with_the_temperatures_of_the_other():
+    """Rule b gives (2, 0) and is always right; a agrees on odd samples and is silent on even ones.
+
+    Two samples of each half: 2/T = log((2 + ½)/½) = log 5. Fitted on even ones, a has T = 1, and so has the sum, which
+    is b's; on odd ones the rules are equal, and halved. So even samples have the margin ½·log 5, odd ones 2 + log 5.
+    """
+    a, b = rows((0.0, 0.0), (2.0, 0.0)).repeat(2, 1), rows((2.0, 0.0)).repeat(4, 1)
+    crossed = fit_experts({"a": a, "b": b}, torch.zeros(4, dtype=torch.int64))[1]
+    assert (crossed[:, 0] - crossed[:, 1]).tolist() == pytest.approx([math.log(5) / 2, 2 + math.log(5)] * 2)
+
+
+def test_validation_samples_are_counted_as_the_other_half_answers_them():
+    """Rule a is right on even samples, b on odd ones; on the others they say the class after. Who is believed by the
+    other half is wrong here. Fitted to all samples both would be believed alike, and mostly the lower class be said."""
+    task, population = build(spiral(validation=0.3))
+    site, validated = population.site(0), population.site(0).client(1).validation
+
+    class Alternating(type(task.algorithm)):
+        rules = ("a", "b", "joint")
+
+        def scores(self, client, state, message, x):
+            wrong = torch.arange(len(x)) % 2
+            both = ((validated.labels + shift) % 6 for shift in (wrong, 1 - wrong))
+            return {rule: 4.0 * torch.nn.functional.one_hot(said, 6) for rule, said in zip("ab", both, strict=True)}
+
+    state = first_state(task, site)
+    object.__setattr__(task, "algorithm", Alternating())
+    found = evaluate_step(task, site, Order(0, 1, 1), state, {}, ("validation",)).counts
+    assert int(found["validation.correct.a"].sum()) == (len(validated) + 1) // 2
+    assert int(found["validation.correct.joint"].sum()) == 0
+
+
+def test_samples_are_scored_alike_however_many_at_once(monkeypatch):
+    """As trained and as received, turn by turn: each batch has both networks."""
+    task, population = build(spiral(algorithm="fedavg", models="mlp_small"))
+    seen = played(task, population, 1)
+    site, order, given = population.site(0), Order(0, 1, 1), (seen["after"][0], seen["step"].message, ("test",))
+    whole = evaluate_step(task, site, order, *given).counts
+    monkeypatch.setattr("protonorm.core.samples.LARGEST_BATCH", 3)
+    few = evaluate_step(task, site, order, *given).counts
+    for rule in ("logits", "received"):
+        torch.testing.assert_close(few[f"test.surprise.{rule}"], whole[f"test.surprise.{rule}"])
+    assert whole["test.surprise.logits"] < 0.99 * whole["test.surprise.received"]
+
+
 def test_many_samples_are_fitted_as_few_are(monkeypatch):
     generator = torch.Generator().manual_seed(2)
     scores, y = (
