@@ -104,3 +104,13 @@ def test_reproduced_tables_are_of_the_command_above_them(tmp_path):
     assert "What is missing:\n\n- Not run yet: FedProto, b (seed 0)." in second
     assert "*agrees*" not in second
     assert "3 runs" in third
+
+
+def test_what_was_not_run_is_said_alike_whatever_data_are_here(tmp_path, monkeypatch):
+    monkeypatch.setenv("PROTONORM_DATA", str(tmp_path / "nothing"))
+    (tmp_path / "reproduced").mkdir()
+    command = 'protonorm reproduce table3 --only "4-layer CNN: CIFAR-100" --only ProtoNorm'
+    page = results_tables.written(f"{command}\n<!-- reproduced -->\nold\n<!-- end -->\n", tmp_path)
+    assert "| ProtoNorm | not run yet<br>48.25 ± 0.12 |" in page
+    assert "- Not run yet: ProtoNorm, 4-layer CNN: CIFAR-100 (seed 0)." in page
+    assert str(tmp_path) not in page
