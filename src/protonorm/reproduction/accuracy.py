@@ -13,7 +13,8 @@ from protonorm.reproduction.values import Value, cell_value, finished_runs, valu
 
 HEADLINE = (
     "Test accuracy in per cent, pooled over clients, {round}; under the headline rule of each method (nearest global "
-    "prototype for ProtoNorm, FedProto and FedTGP; for the others logits, of the model as received where model parts "
+    "prototype for ProtoNorm, FedProto, FedTGP and FedSA, nearest target for fixed ones; for the others logits, of the "
+    "model as received where model parts "
     "are shared)."
 )
 OTHER_RULES = (
