@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 
 import protonorm as pn
+from protonorm.runs.reader import read_run
+from protonorm.runs.states import stray_states
 from protonorm.session.build import build
 
 
@@ -72,3 +74,18 @@ class Given:
 
     def description(self) -> dict[str, Any]:
         return {"name": "given", "shares": self.shares}
+
+
+def killed_after_last_round(experiment: pn.Experiment, out: Path) -> Path:
+    """Do a run, and leave its folder as if the engine had not heard that the last round is final."""
+    folder, before = run_folder(experiment, out), dict[str, bytes]()
+
+    def keep(round: Any) -> None:
+        if round.number == experiment.rounds - 1:
+            before.update({path.name: path.read_bytes() for path in (folder / "clients").iterdir()})
+
+    run(experiment, out, watch=keep)
+    for name, content in before.items():
+        (folder / "clients" / name).write_bytes(content)
+    assert stray_states(read_run(folder))
+    return folder

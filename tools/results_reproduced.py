@@ -58,4 +58,6 @@ def _made(findings: Findings, folder: str) -> str:
     """Say how many runs it is made from, and by which versions they were made."""
     runs = {one.key: one.run for one in findings.outcomes if one.run}
     made = ", ".join(sorted({run.info.versions["protonorm"] for run in runs.values()}))
-    return f"{len(runs)} runs, made with protonorm {made}; records: `results/{folder}`.\n"
+    return (
+        f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}, made with protonorm {made}; records: `results/{folder}`.\n"
+    )

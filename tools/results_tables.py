@@ -2,12 +2,14 @@
 
 A table stands between `<!-- FOLDER -->` and `<!-- end -->`; FOLDER in results/ holds the archived runs of one
 comparison. Methods are sorted by what their clients gain on training alone. With the mark `<!-- reproduced -->` it is
-what the last `protonorm reproduce` above shows of the records in results/reproduced; marks that begin with `exchange`
-are tables of tools.exchange, of the records in results/exchange.
+what the last `protonorm reproduce` above shows of the records in results/reproduced; with `<!-- several_seeds -->` it
+is the comparison of those of them that were run with several seeds. Marks that begin with `exchange` are tables of
+tools.exchange, of the records in results/exchange.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,6 +24,7 @@ from protonorm.analysis.printed import gain_cells
 from protonorm.analysis.reading import read_whole
 from protonorm.analysis.row import Row
 from protonorm.runs.layout import find_runs
+from protonorm.runs.reader import read_run
 from protonorm.runs.run import Run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,6 +33,8 @@ RESULTS = ROOT / "results"
 PLACE = re.compile(r"(<!-- (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 COMMAND = re.compile(r"^protonorm reproduce .*$", re.MULTILINE)
 REPRODUCED = "reproduced"
+SEVERAL = "several_seeds"
+SEEDS = 3  # of them at least
 NO_PICTURES = Path("no-pictures")  # records are read without them
 HEAD = ("method", "rule", "accuracy", "other rules", "gain on Local, client by client", "lose", "verdict")
 HIDDEN = ("sha256",)  # settings of a method that say nothing to a reader
@@ -46,6 +51,8 @@ def written(page: str, results: Path = RESULTS) -> str:
             text = EXCHANGE[match["name"]](Work(folder, NO_PICTURES))
         elif match["name"] == REPRODUCED:
             text = reproduced(command_above(page, match.start()), folder)
+        elif match["name"] == SEVERAL:
+            text = table(folder, several(folder))
         else:
             text = table(folder)
         return f"{match[1]}\n{text}\n{match[3]}"
@@ -63,12 +70,21 @@ def command_above(page: str, mark: int) -> str:
 
 def folder_of(mark: str) -> str:
     """Name the folder of records that a mark stands for."""
-    return "exchange" if mark in EXCHANGE else mark
+    return "exchange" if mark in EXCHANGE else REPRODUCED if mark == SEVERAL else mark
 
 
-def table(folder: Path) -> str:
-    """Write the comparison of all runs in a folder, and with which versions they were made."""
-    runs = [read_whole(one) for one in find_runs(folder)]
+def several(folder: Path) -> list[Path]:
+    """List the runs in a folder that are there with three seeds or more."""
+    seeds: dict[str, list[Path]] = {}
+    for path in find_runs(folder):
+        plain = read_run(path).info.experiment.plain()
+        seeds.setdefault(json.dumps({**plain, "seed": None}, sort_keys=True), []).append(path)
+    return [path for paths in seeds.values() if len(paths) >= SEEDS for path in paths]
+
+
+def table(folder: Path, chosen: Sequence[Path] | None = None) -> str:
+    """Write the comparison of all runs in a folder, or of some, and with which versions they were made."""
+    runs = [read_whole(one) for one in (find_runs(folder) if chosen is None else chosen)]
     groups: dict[str, list[Run]] = {}
     for run in sorted(runs, key=lambda run: run.info.experiment.seed):
         groups.setdefault(label(run), []).append(run)

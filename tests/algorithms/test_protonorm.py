@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from pydantic import TypeAdapter
@@ -5,6 +7,7 @@ from pydantic import TypeAdapter
 import protonorm as pn
 from protonorm.algorithms.parts.prototypes import class_means
 from protonorm.geometry.sphere.algorithm1 import Schedule
+from protonorm.session.build import build
 from tests.algorithms.tasks import all_classes, federation, first_batch_loss, server, task_of
 from tests.algorithms.tasks import vectors as reply
 from tests.support import contents, run, run_folder, spiral
@@ -312,3 +315,33 @@ def test_a_measured_gamma_survives_a_run_that_is_stopped(tmp_path):
     resumed = run(experiment, tmp_path / "broken")
     assert len({record.server["gamma"] for record in resumed.history}) == 1
     assert contents(run_folder(experiment, tmp_path / "broken")) == contents(run_folder(experiment, tmp_path / "whole"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({"alignment": "exact", "width": 3}, "No closed form is known for 6 prototypes in 3 dimensions"),
+        ({"alignment": "paper", "width": 1}, "Only two prototypes can be apart in one dimension, not 6"),
+        ({"alignment": "auto", "width": 3}, None),
+        ({"alignment": "exact", "width": 2}, None),
+        ({"alignment": "none", "width": 1}, None),
+    ],
+)
+def test_what_cannot_be_aligned_is_refused_before_anybody_trains(settings, wanted):
+    experiment = spiral(
+        algorithm={"name": "protonorm", "alignment": settings["alignment"]}, feature_dim=settings["width"]
+    )
+    if wanted is None:
+        build(experiment)
+        return
+    with pytest.raises(ValueError, match=wanted):
+        build(experiment)
+
+
+def test_an_energy_beyond_all_numbers_is_no_metric():
+    """Of s = 2000 and points that are nearer than 1."""
+    points = [[math.cos(angle), math.sin(angle)] for angle in range(10)]
+    method = pn.ProtoNorm(alignment="descent", s=2000.0)
+    step = method.aggregate(server(classes=10), {}, iter([reply(list(range(10)), points)]))
+    assert step.metrics.keys() == {"alignment.steps"}
+    assert torch.isfinite(step.message["prototypes"]).all()

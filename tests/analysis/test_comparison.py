@@ -1,9 +1,10 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from protonorm.analysis.comparison import COLUMNS, MAJORITY, Unread, best, rows
+from protonorm.analysis.comparison import COLUMNS, MAJORITY, Unread, best, rows, whole
 from protonorm.analysis.row import Reported
 from protonorm.analysis.summaries import headline, plain_run, standing
 from protonorm.runs.run import RoundSummary, Summary
@@ -96,6 +97,22 @@ def test_one_seed_and_the_same_run_twice_have_no_interval(tmp_path):
         found = table(protonorm=runs)["protonorm", "global"]
         assert (found.seeds, found.note) == ((0,), "")
         assert (found.cells["accuracy"].std, found.cells["accuracy"].interval) == (None, None)
+
+
+def test_federations_of_other_clients_that_agreed_on_the_same_are_two(tmp_path):
+    """Their keys are those of their agreements, which do not say who takes part."""
+    names = (["rome", "oslo", "lima", "bonn"], ["cork", "kyiv", "graz", "bari"])
+    rome, cork = (made(tmp_path / held[0] / "same", client_names=held) for held in names)
+    assert whole({"protonorm": [rome, cork, rome]})["protonorm"] == [rome, cork]
+
+
+def test_the_best_test_round_is_one_in_which_everybody_was_evaluated(tmp_path):
+    """In the third round 3/4 are right, but of some clients only; of rounds with everybody the second has the most."""
+    run = made(tmp_path / "run")
+    cohorts = [one.model_copy(update={"evaluated": "cohort"}) for one in run.rounds]
+    assert replace(run, rounds=[*run.rounds[:2], cohorts[2]]).summary("global").best.round == 2
+    assert replace(run, rounds=[*run.rounds[:2], cohorts[2]]).summary("global").last.round == 3
+    assert replace(run, rounds=cohorts).summary("global").best.round == 3
 
 
 def test_a_row_says_that_a_run_stopped_and_how_many_seeds_it_stands_for(tmp_path):

@@ -24,6 +24,7 @@ LOCAL = {"name": "local"}
         ({"networks": ("plain",) * 3}, ""),  # client i has number i mod n
         ({"width": 6}, "the clients' networks"),
         ({"classes": 2}, "who holds which samples"),
+        ({"client_names": ["rome", "oslo", "lima", "bonn"]}, "who the clients are"),
     ],
 )
 def test_clients_are_the_same_if_data_partition_samples_and_networks_are(tmp_path, settings, wanted):
@@ -91,3 +92,18 @@ def test_runs_that_share_a_seed_are_paired_by_their_partitions(tmp_path):
 
     found = pair_runs(both("a", 1, 2), both("b", 2, 1))
     assert [(one.run.folder.name, one.reference.folder.name) for one in found.pairs] == [("a1", "b1"), ("a2", "b2")]
+
+
+def test_of_clients_whose_samples_nobody_counted_the_tested_ones_must_match(tmp_path):
+    """In a real federation the record only tells how many samples each client was tested on."""
+    first, other = made(tmp_path / "a"), made(tmp_path / "b")
+    for one in (first, other):
+        one.__dict__["population"] = Population(*(0 * part for part in one.population))
+    assert not first.knows_samples
+    assert same_clients(first, other) == ""
+    support = other.support(other.chosen.record)
+    assert support.any()
+    other.__dict__["support"] = lambda record: support + 1
+    assert same_clients(first, other) == "how many samples clients test on"
+    other.__dict__["support"] = lambda record: 0 * support  # nobody was tested in this round
+    assert same_clients(first, other) == ""

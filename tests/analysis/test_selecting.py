@@ -35,6 +35,8 @@ def names(runs):
         (["algorithm.gamma=10.0"], "b"),
         (["algorithm.lam=1", "seed=0"], "ae"),
         (["dataset=fashion", "lr=0.1", "seed=0,1"], "abde"),
+        (["lr=5e-1"], "c"),
+        (["lr=1e-1", "algorithm.gamma=1e1"], "b"),
         (["dataset=spiral"], "c"),
         (["state=finished"], "abc"),
         (["state=failed"], "d"),
@@ -84,3 +86,10 @@ def test_values_are_written_in_few_characters(runs):
     assert [written(value) for value in (100.0, 0.05, True, None, [1, 2])] == ["100", "0.05", "true", "", "[1, 2]"]
     assert len(written("x" * 99)) == 24
     assert settings_of(runs[0])["state"] == "finished"
+
+
+def test_a_number_is_found_as_lists_print_it(tmp_path):
+    run = made(tmp_path / "a", lr=0.012345678)
+    assert written(0.012345678) == "0.0123457"
+    assert matching([run], read_filters(["lr=0.0123457"])) == [run]
+    assert matching([run], read_filters(["lr=0.012345678"])) == [run]

@@ -133,6 +133,15 @@ def test_a_client_without_test_samples_is_no_case(tmp_path):
     assert found.samples[0].tolist() == [100, 100]
 
 
+def test_weights_are_the_samples_of_the_round_whatever_else_is_on_record(tmp_path):
+    """A server's record of a real federation does not say how many samples clients hold."""
+    parts = Population(*(np.array([[30], [10]]) for _ in range(3)))
+    pair = Pair(*(run(tmp_path / name, [[20, 5]], population=parts) for name in "ab"))
+    for one in pair:
+        one.__dict__["population"] = Population(*(np.zeros((2, 1), int) for _ in range(3)))
+    assert gains_of([pair], "global", "global").samples[0].tolist() == [30, 10]
+
+
 def test_no_gain_without_a_round_or_with_other_clients(tmp_path):
     whole = run(tmp_path / "a", [[60, 50]])
     nothing = run(tmp_path / "b", [[60, 50]], done=0)

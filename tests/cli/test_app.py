@@ -215,3 +215,33 @@ def test_ctrl_c_stops_cleanly_says_how_to_resume_and_has_code_130(tmp_path):
     assert process.returncode == 130
     assert "the same command goes on from there" in text
     assert "Traceback" not in text
+
+
+@pytest.mark.parametrize("words", [["list", "algorithms"], ["list", "algorithms", "--json"]])
+def test_a_reader_who_has_gone_is_no_failure_to_speak_of(words):
+    """As of `| head`."""
+    command = [sys.executable, "-P", "-u", "-m", "protonorm", *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    process.wait()
+
+
+def test_a_full_disk_is_told_in_a_sentence():
+    if not os.path.exists("/dev/full"):
+        pytest.skip("there is no /dev/full here")
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-P", "-u", "-m", "protonorm", "list", "models"]
+        found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert found.returncode == 1
+    assert found.stderr.startswith("protonorm: A file could not be used:")
+
+
+def test_an_empty_path_is_no_folder_to_write_into(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words in (["export", "run", "", "--client", "0"], ["predict", "run", "", "--client", "0"]):
+        found = CliRunner().invoke(app, words)
+        assert found.exit_code == 2
+        assert "expected the path of a file or folder" in found.stderr
+    assert list(tmp_path.iterdir()) == []

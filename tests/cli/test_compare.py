@@ -146,3 +146,32 @@ def test_runs_that_have_more_rounds_are_compared_by_their_first(call):
     assert [run["rounds"] for found in (two, four, again) for run in found["runs"]["fedproto"]] == [2, 4, 2]
     assert again["rows"] == two["rows"]
     assert again["runs"]["fedproto"][0]["folder"] == four["runs"]["fedproto"][0]["folder"]
+
+
+BUG = """
+from dataclasses import dataclass
+
+import protonorm as pn
+
+
+@dataclass(frozen=True)
+class Bug(pn.Local):
+    def local_update(self, client, state, message):
+        raise ValueError("a bug of mine")
+"""
+
+
+def test_an_error_in_an_own_file_is_told_with_its_line_each_time(call, tmp_path):
+    """The second time the run is begun already, but nothing in its folder is damaged."""
+    (tmp_path / "mine.py").write_text(BUG)
+    for _ in range(2):
+        found = call(f"{tmp_path}/mine.py:Bug", *SPIRAL)
+        assert found.exit_code == 1
+        assert "line 10, in local_update: a bug of mine" in found.stderr
+
+
+def test_where_no_run_comes_to_its_end_the_table_is_shown_and_the_code_says_so(call):
+    found = call("fedproto", *SPIRAL, "lr=1.0e+30", "--json")
+    assert found.exit_code == 1
+    assert "No run of this comparison came to its end." in found.stderr
+    assert json.loads(found.stdout)["rows"]

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import protonorm as pn
 from protonorm.cli.app import app
+from protonorm.data.pictures import read_picture
 from tests.support import pictures, run
 
 pytestmark = pytest.mark.filterwarnings("default")  # a warning is a line on the error stream, as for people
@@ -127,6 +128,19 @@ def test_bad_pictures_are_listed_and_can_be_skipped(trained, album):
     assert "2 of 6 pictures cannot be used" in done.stderr
     done = call("predict", trained.run.folder, album / "bad.png", "--client", 0, "--skip-bad", code=2)
     assert "No picture is left" in done.stderr
+
+
+def test_sixteen_bits_are_refused_as_in_training(trained, album):
+    """Pillow's conversion clips 20000 and 30000 of 65535 to white, so that any answer would be about nothing."""
+    deep = np.tile(np.array([[20000, 30000]], np.uint16), (8, 4))
+    for name in ("deep.png", "deep.tif"):
+        Image.fromarray(deep).save(album / name)
+        done = call("predict", trained.run.folder, album / name, "--client", 0, code=2)
+        assert f"{name} cannot be read: its pixels are of the kind I;16; expected eight bits" in " ".join(
+            done.stderr.split()
+        )
+    with pytest.raises(ValueError, match="of the kind I;16"):
+        read_picture(album / "deep.png", "deep.png", (8, 8), 3)
 
 
 def test_an_empty_folder(trained, tmp_path):

@@ -176,3 +176,13 @@ def test_what_a_run_is_known_by_goes_last(root):
 
 def test_it_needs_no_torch(root):
     assert "torch" not in imported("remove", "one-a", "--yes", "--out", str(root))
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_means_no_run(call, root, name):
+    """As of a variable that is not set: every name begins with it."""
+    before = left(root)
+    found = call(name, "--yes")
+    assert found.exit_code == 2
+    assert "is no run: expected a run's folder, its name" in found.stderr
+    assert left(root) == before

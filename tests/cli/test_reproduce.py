@@ -81,7 +81,7 @@ def test_fewer_rounds_have_a_folder_of_their_own_and_can_go_on(mine, tmp_path):
     short = call(mine, "--out", runs, "--rounds", "1")
     assert short.exit_code == 0, short.output
     folder = runs / "reproduction" / "cpu-1-rounds"
-    assert "Training stops after round 1" in (folder / "mine.md").read_text(encoding="utf-8")
+    assert "1 round instead of 2" in (folder / "mine.md").read_text(encoding="utf-8")
     whole = call(mine, "--out", runs, "--render-only")
     assert "1 of 2 rounds" in whole.output
     assert call(mine, "--out", runs).exit_code == 0
@@ -135,6 +135,16 @@ def test_what_is_not_decided_is_said_and_is_no_error(tmp_path, capsys):
     told = " ".join(capsys.readouterr().out.split())
     assert told.startswith("not decided: small, Group: one: ProtoNorm is the highest; whether it may be more than")
     assert told.endswith("With fewer than 5 seeds intervals may be too narrow: what is said of who leads is a hint.")
+
+
+def test_where_nobody_is_said_to_lead_nothing_is_a_hint(tmp_path, capsys):
+    """The file states who should lead, but a row by itself leads nobody."""
+    study = small_study(leads="ProtoNorm", slack={"paper": 1.0}, tolerance={"paper": 3.0})
+    findings = fake_findings(tmp_path, study, {("ProtoNorm", "Group: one"): [0.47, 0.48]})
+    judge([Written(findings, (), [], [])])
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.startswith("agrees: small, ProtoNorm, Group: one: 47.50")
+    assert "who leads" not in told
 
 
 @pytest.mark.usefixtures("nothing_runs")

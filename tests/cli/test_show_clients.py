@@ -77,10 +77,16 @@ def test_json_and_csv_have_every_client(runs):
 
 @pytest.mark.parametrize(
     "other",
-    [{"seed": 1}, {"lr": 0.5}, {"networks": ("dense", "plain")}, {"rounds": 2, "done": 1, "tested": [[60, 60]]}],
+    [
+        {"seed": 1},
+        {"lr": 0.5},
+        {"networks": ("dense", "plain")},
+        {"rounds": 2, "done": 1, "tested": [[60, 60]]},
+        {"rounds": 1, "tested": [[60, 60]]},
+    ],
 )
 def test_a_run_with_other_settings_or_not_done_does_not_stand_beside(tmp_path, other):
-    """The last one is that of a longer run of which too few rounds are done; ours has two."""
+    """The last two have too few rounds, one that is not done and one that is: ours has two."""
     settings = {"rounds": 2, "tested": [[70, 55], [70, 55]], "validated": [[50, 50]] * 2} if "rounds" in other else {}
     ours = two(tmp_path / "runs" / "ours", [70, 55], **settings)
     two(tmp_path / "runs" / "alone", [60, 60], method=LOCAL, rules=["logits"], **other)

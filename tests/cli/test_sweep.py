@@ -114,3 +114,10 @@ def test_bad_words_are_refused_before_anything_is_run(tmp_path):
 
 def test_help_needs_no_torch():
     assert "torch" not in imported("sweep", "--help")
+
+
+@pytest.mark.parametrize("other", ["--json", "--dry-run"])
+def test_best_prints_commands_alone(tmp_path, other):
+    found = call("sweep", *WORDS, "--best", other, "--out", str(tmp_path))
+    assert found.exit_code == 2
+    assert "--best prints commands alone" in found.stderr

@@ -1,9 +1,12 @@
 """Tables in a terminal: what stands in them is text, whatever characters it has."""
 
+from collections import Counter
+
 import pytest
 from rich.text import Text
 
 from protonorm.analysis.comparison import COLUMNS, Cell, Row
+from protonorm.cli import console
 from protonorm.cli.console import say
 from protonorm.cli.run_tables import comparison_tables, curve, runs_table
 from protonorm.cli.tables import Column, bold, entries_table, make_table
@@ -83,3 +86,13 @@ def test_a_curve_of_characters():
 
 def test_a_curve_of_no_rounds():
     assert curve([]).splitlines()[-1].strip() == "└ 0 rounds"
+
+
+@pytest.mark.parametrize("width", [24, 30, 45, 60])
+def test_where_there_is_little_room_nothing_is_cut(capsys, monkeypatch, width):
+    monkeypatch.setattr(console, "page_width", lambda: width)
+    cells = ["protonorm", "+6.30 [−5.88, +18.05]", "not distinguishable"]
+    columns = [Column("method"), Column("gain", no_wrap=True), Column("verdict", no_wrap=True)]
+    say(make_table("", columns, [cells]))
+    shown = Counter(capsys.readouterr().out)
+    assert not Counter("".join(cells).replace(" ", "")) - shown

@@ -5,6 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from protonorm.cli.app import app
+from protonorm.search import tuning
 from tests.cli.commands import imported
 from tests.search.grids import SPIRAL
 
@@ -35,6 +36,30 @@ def test_a_search_shows_its_trials_and_tests_the_best_with_fresh_seeds(tmp_path)
     assert len([line for line in listed.stdout.splitlines() if "-seed0-" in line]) == 4
     one = call("show", found["trials"][0]["key"], "--out", found["folder"])
     assert one.exit_code == 0, one.stderr
+
+
+def test_a_fresh_seed_that_diverges_hides_nothing(tmp_path, monkeypatch):
+    """The first of two fresh seeds diverges: trials and command are shown before, and the other one has its row."""
+    pytest.importorskip("optuna")
+    real = tuning.run
+
+    def broken(experiment, **options):
+        if experiment.seed == 1:
+            key, experiment = experiment.key, experiment.model_copy(update={"lr": 1e12})
+            experiment.__dict__["key"] = key  # in the folder of the same key
+        return real(experiment, **options)
+
+    monkeypatch.setattr(tuning, "run", broken)
+    words = [*WORDS, "--trials", "2", "--repeat", "2", "--engine", "serial", "--out", tmp_path]
+    shown = call("tune", *words)
+    assert shown.exit_code == 0, shown.stderr
+    assert "A smaller lr, λ or γ may help" in shown.stderr
+    trials, command, fresh = (shown.stdout.index(text) for text in ("Trials", "protonorm compare", "The best settings"))
+    assert trials < command < fresh
+    assert "seeds=1,2" in shown.stdout
+    found = json.loads(call("tune", *words, "--json").stdout)
+    assert [run["failure"] is None for run in found["runs"]] == [False, True]
+    assert found["unread"] == []
 
 
 def test_without_optuna_a_sentence_says_what_to_install(tmp_path, monkeypatch):

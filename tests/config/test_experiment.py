@@ -1,8 +1,11 @@
 import json
+from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 
 import protonorm as pn
+from protonorm.config.components import changed_fields
 from tests.support import pictures, spiral
 
 
@@ -160,3 +163,62 @@ def test_everybody_now_and_then_is_no_more_than_everybody_each_time():
         pn.Experiment.of(USUAL | {"evaluate": "all", "evaluate_all_every": 3})
     with pytest.raises(ValueError, match="evaluate_all_every=0 is refused"):
         pn.Experiment.of(USUAL | {"evaluate_all_every": 0})
+
+
+def test_a_copy_with_other_settings_is_an_experiment_of_its_own():
+    """Its key, what it says of itself and what is filled in are those of the same settings given at once."""
+    first = pn.Experiment(algorithm="protonorm", dataset="fashion", clients=4)
+    assert first.key
+    other = first.model_copy(update={"dataset": "spiral", "seed": 1})
+    again = pn.Experiment(algorithm="protonorm", dataset="spiral", clients=4, seed=1)
+    assert (other.key, other.changed) == (again.key, again.changed)
+    assert other.model_dump(mode="json") == again.model_dump(mode="json")
+    assert other.key != first.key
+    with pytest.raises(ValueError, match="clients=-3 is refused"):
+        first.model_copy(update={"clients": -3})
+    assert first.model_copy() == first
+
+
+@pytest.mark.parametrize("name", ["rounds", "early_stopping", "clip", "feature_dim", "batch_size", "lr", "validation"])
+def test_yes_is_no_number(name):
+    with pytest.raises(ValueError, match=f"{name}=True is refused: input should be a number"):
+        pn.Experiment(**{name: True})
+
+
+def test_yes_is_no_number_of_a_component():
+    with pytest.raises(ValueError, match="algorithm.lam=True is refused: input should be a number"):
+        pn.Experiment(algorithm={"name": "protonorm", "lam": True})
+
+
+def test_settings_of_own_data_and_partitions_are_named():
+    @dataclass
+    class Stripes:
+        width: int = 3
+        path: str = ""
+        seed: int = 0
+
+        def assign(self, labels, clients):
+            raise NotImplementedError
+
+    made = pn.Experiment(dataset="spiral", partition=Stripes(width=7, path="here"))
+    assert made.changed["partition.width"] == 7
+    assert made.changed["partition.path"] == "here"
+    assert "partition.width" not in pn.Experiment(dataset="spiral", partition=Stripes()).changed
+
+
+def test_an_array_among_own_settings_is_compared_by_its_numbers():
+    """Of two long arrays that differ in the middle, which their texts leave out."""
+    usual = np.zeros(5000)
+
+    @dataclass
+    class Weighted:
+        weights: np.ndarray = field(default_factory=lambda: usual)
+        seed: int = 0
+
+        def assign(self, labels, clients):
+            raise NotImplementedError
+
+    other = usual.copy()
+    other[2500] = 1
+    assert "partition.weights" in changed_fields(Weighted(other), "partition")
+    assert "partition.weights" not in changed_fields(Weighted(usual.copy()), "partition")

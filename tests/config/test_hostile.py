@@ -21,7 +21,6 @@ FILES = {
     "many values": (f"lr: [{'1,' * (MOST + 1)}]\n", f"more than {MOST} values"),
     "a large file": ("#" * (LARGEST + 1), "larger than 1 MB"),
     "a number of many digits": (f"rounds: {'9' * 4500}\n", "at most are allowed"),
-    "a date that is none": ("rounds: 2024-99-99\n", "cannot be read"),
 }
 
 

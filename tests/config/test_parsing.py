@@ -1,5 +1,6 @@
 import pytest
 
+from protonorm.config.components import build
 from protonorm.config.parsing import read_settings
 
 
@@ -31,8 +32,38 @@ def test_words_override_a_file_and_another_algorithm_drops_the_fields_of_the_fir
 
 
 @pytest.mark.parametrize(
+    ("words", "held"),
+    [
+        (["dataset=folder:/old", "dataset.path=/new"], {"name": "folder", "path": "/new"}),
+        (["dataset.path=/old", "dataset=folder:/new"], {"name": "folder:/new"}),
+        (["dataset=folder:/old", "dataset.size=8", "dataset=folder:/new"], {"name": "folder:/new", "size": 8}),
+        (["dataset=folder", "dataset.size=8", "dataset=folder:/new"], {"name": "folder:/new", "size": 8}),
+        (["dataset=folder:/old", "dataset.size=8", "dataset=npz:/new"], {"name": "npz:/new"}),
+        (["dataset=mine.py:Blobs", "dataset.path=/new"], {"name": "mine.py:Blobs", "path": "/new"}),
+    ],
+)
+def test_the_later_path_wins(words, held):
+    assert read_settings(words)["dataset"] == held
+
+
+def test_two_paths_in_one_place_are_refused():
+    with pytest.raises(ValueError, match="'folder:/a' has another path already"):
+        build("dataset", {"name": "folder:/a", "path": "/b"})
+
+
+def test_a_field_of_a_value_is_refused():
+    with pytest.raises(ValueError, match="schedule='cosine' was given before, which has no fields"):
+        read_settings(["algorithm.schedule=cosine", "algorithm.schedule.epsilon=1"])
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
-    [("rounds:\n\tx: 1\n", "tabs"), ("- 1\n- 2\n", "key: value"), ("a: [1\n", "not valid YAML")],
+    [
+        ("lr: 0.5\nrounds: 1\nlr: 0.01\n", "'lr' is given twice"),
+        ("rounds:\n\tx: 1\n", "tabs"),
+        ("- 1\n- 2\n", "key: value"),
+        ("a: [1\n", "not valid YAML"),
+    ],
 )
 def test_a_bad_file_is_refused_with_a_sentence(tmp_path, text, said):
     path = tmp_path / "a.yaml"
@@ -70,6 +101,20 @@ def test_a_bad_word_is_refused_with_a_sentence(word, said):
         ("null", None),
         (" x ", "x"),
         ("|", "|"),
+        ("@data", "@data"),
+        ("my: a: b", "my: a: b"),
+        ("&a", "&a"),
+        ("!x", "!x"),
+        ("2024-01-01", "2024-01-01"),
+        ("1:30", "1:30"),
+        ("1:30.5", "1:30.5"),
+        ("0x1f", "0x1f"),
+        ("010", 10),
+        ("-007", -7),
+        ("1_000", 1000),
+        ("1.5", 1.5),
+        (".5", 0.5),
+        ("-2.e+3", -2000.0),
     ],
 )
 def test_a_text_without_quotes_is_taken_as_it_stands(text, value):

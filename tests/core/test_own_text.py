@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from protonorm.core.own_code import load_own
+from protonorm.core.own_code import load_own, reference, resolve
 from protonorm.core.own_text import fingerprint, own_name
 
 FILE = """
@@ -179,3 +179,24 @@ def test_what_has_no_file_is_named_by_its_module():
     exec(compile("def small(shape, d, classes):\n    return d\n", "<cell 1>", "exec"), space)
     assert own_name(space["small"]) == "cell:small"
     assert fingerprint(space["small"]) == "unknown"
+
+
+def test_an_old_import_of_a_file_that_was_edited_is_refused_and_a_new_one_is_not(tmp_path):
+    path = tmp_path / "own_twice.py"
+    path.write_text("class Mine:\n    def size(self):\n        return 1\n\n\ndef make():\n    return 1\n")
+    old = [load_own(f"{path}:{name}", "thing") for name in ("Mine", "make")]
+    places, texts = [reference(one) for one in old], [fingerprint(one) for one in old]
+    path.write_text(path.read_text().replace("return 1", "return 2"))
+    for one in old:
+        for ask in (fingerprint, reference):
+            with pytest.raises(ValueError, match=r"^own_twice\.py was changed since it was imported here"):
+                ask(one)
+    new = [load_own(f"{path}:{name}", "thing") for name in ("Mine", "make")]
+    for one in old:
+        with pytest.raises(ValueError, match="was changed"):  # though a module of that name has the new text
+            fingerprint(one)
+    assert all(fingerprint(one) != before for one, before in zip(new, texts, strict=True))
+    for place, one in zip(places, new, strict=True):
+        with pytest.raises(ValueError, match="was changed"):
+            resolve(place)
+        assert resolve(reference(one)) is one

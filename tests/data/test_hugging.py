@@ -13,6 +13,7 @@ from protonorm.data.own import hugging
 from protonorm.data.own.folders import ImageOptions
 from protonorm.data.own.hugging import HuggingOptions, from_hugging_face
 from protonorm.data.own.tabular import HuggingFace
+from protonorm.data.own.tokens import TokenOptions
 from tests.support import run
 
 datasets = pytest.importorskip("datasets", reason="Hugging Face datasets is not installed: pip install 'protonorm[hf]'")
@@ -97,6 +98,10 @@ def test_vectors_tokens_and_texts():
     assert vectors.inputs.tolist() == [[-1, 0], [1, 0]]
     tokens = made({"input_ids": [[7, 2], [3]], "mask": [[1, 1], [1]], "label": labels}, input="input_ids")
     assert (tokens.inputs.tolist(), tokens.vocabulary, tokens.models) == ([[7, 2], [3, 0]], 8, "text")
+    long = {"input_ids": [list(range(1, 301)), [3]], "label": labels}  # more than the usual 64 words or 256 characters
+    assert made(long, input="input_ids").inputs[0].tolist() == list(range(1, 301))
+    cut = made(long, input="input_ids", tokens=TokenOptions(length=5))
+    assert (cut.inputs.tolist(), cut.vocabulary) == ([[1, 2, 3, 4, 5], [3, 0, 0, 0, 0]], 6)
     texts = made({"text": ["so good", "so bad"], "label": labels}, input="text")
     assert (texts.inputs.shape, texts.vocabulary) == ((2, 2), 4096)
     assert texts.inputs[0, 0] == texts.inputs[1, 0]

@@ -11,6 +11,7 @@ from PIL import Image
 import protonorm as pn
 from protonorm.core.progress import listening
 from protonorm.data.own.datasets import Clients, Folder, Npz
+from protonorm.data.own.tabular import Text
 from protonorm.data.partitions.base import IID
 from protonorm.data.partitions.given import Given, parts_of
 
@@ -207,6 +208,34 @@ def test_client_folders(tmp_path):
     assert set(data.split[first.test]) == {1}
     assert (len(second.train), len(second.test)) == (6, 2)
     assert (len(third.train), len(third.test)) == (1, 0)
+
+
+def test_a_client_folder_with_train_alone_is_split_as_files_are(tmp_path):
+    """Eight pictures to train on and none to test: three quarters train; an empty test folder changes nothing."""
+    root = tmp_path / "hospitals"
+    for client in ("north", "south"):
+        for number in range(8):
+            draw(root / client / "train" / "ab"[number % 2] / f"{number}.png", value=number)
+    (root / "south" / "test" / "a").mkdir(parents=True)
+    data = Clients(root).load()
+    assert set(data.split) == {-1}
+    assert [(len(one.train), len(one.test)) for one in parts_of(data, 2, IID(), 0.75)] == [(6, 2), (6, 2)]
+
+
+def test_each_kind_has_a_copy_of_its_own(tmp_path, monkeypatch):
+    """One file that is read in two ways, and one folder: none takes or removes the other's copy."""
+    monkeypatch.setenv("PROTONORM_DATA", str(tmp_path / "data"))
+    images = RANDOM.integers(0, 256, (4, 16, 16, 3), dtype=np.uint8)
+    np.savez(tmp_path / "both.npz", images=images, tokens=np.arange(8).reshape(4, 2), labels=np.array([0, 1, 0, 1]))
+    assert Npz(tmp_path / "both.npz").load().shape == (3, 16, 16)
+    assert Text(tmp_path / "both.npz").load().inputs.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    for client in ("train", "test"):  # parts of one folder, or clients
+        for kind in ("a", "b"):
+            draw(tmp_path / "many" / client / kind / "0.png", value=7)
+    assert Folder(tmp_path / "many").load().owner is None
+    assert Clients(tmp_path / "many").load().client_names == ("test", "train")
+    names = sorted(path.name.split("-")[0] for path in (tmp_path / "data" / "mapped").iterdir())
+    assert names == ["clients", "folder", "npz", "text"]
 
 
 def test_client_files(tmp_path):

@@ -154,6 +154,43 @@ def test_gaps_may_be_filled(tmp_path):
     assert Table(path, missing="mean").load().inputs[1].tolist() == [0]
 
 
+def test_labels_and_texts_may_be_words_that_pandas_takes_for_nothing(tmp_path):
+    """None, NA, null and nan are classes among words, and texts; in other columns they are no value."""
+    rows = "".join(f"{word},{word} {i},{i % 3}\n" for i in range(2) for word in ("None", "NA", "some", "null"))
+    path = written(tmp_path, "label,body,dose\n" + rows)
+    data = Table(path, drop="body").load()
+    assert data.classes == ("NA", "None", "null", "some")
+    assert data.labels.tolist() == [1, 0, 3, 2] * 2
+    path = written(tmp_path, "label,body\n" + "a,None\nb,nan\n" * 2, "texts.csv")
+    texts = Table(path, text="body", unit="characters").load()
+    assert np.count_nonzero(texts.inputs, axis=1).tolist() == [4, 3] * 2
+    for text, said in {
+        "label,body\na,\nb,x\na,y\n": "has no text in row 1",
+        "label,body\n,z\nb,x\na,y\n": "has no label in row 1",
+    }.items():
+        with pytest.raises(ValueError, match=said):
+            Table(written(tmp_path, text, "gaps.csv"), text="body").load()
+    for word in ("nan", "NA", ""):  # among numbers these are no class
+        path = written(tmp_path, f"x,label\n1,0\n2,1\n3,{word}\n4,0\n", f"numbers{len(word)}.csv")
+        with pytest.raises(ValueError, match="has no label in row 3"):
+            Table(path).load()
+    path = written(tmp_path, "x,label\nlow,0\nNone,1\nhigh,0\nlow,1\n", "words.csv")
+    with pytest.raises(
+        ValueError, match=r"no value in 1 of 4 rows, first in row 2 \(.* NA, None, null and nan count as"
+    ):
+        Table(path).load()
+
+
+def test_no_value_is_what_pandas_takes_for_it(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    from pandas._libs.parsers import STR_NA_VALUES
+
+    assert set(tables.NOTHING) == set(STR_NA_VALUES)
+    path = written(tmp_path, 'a , "b,c", d\n1, x,\nNA, None, 3\n')  # names with spaces and in quotes
+    found, usual = tables.read_frame(path, ","), pandas.read_csv(path, skipinitialspace=True, index_col=False)
+    pandas.testing.assert_frame_equal(found, usual)
+
+
 def test_text_must_be_there(tmp_path):
     with pytest.raises(ValueError, match="The column 'body' of .* has no text in row 2"):
         Table(written(tmp_path, "label,body\n0,a\n1,\n"), text="body").load()

@@ -109,6 +109,13 @@ def test_terms_may_stand_in_a_file(call, tmp_path):
     assert found["digest"] == Agreement.of(found["agreement"]).digest
 
 
+def test_a_setting_alone_is_one_of_the_usual_method(call):
+    found = json.loads(call("init", "fed", "classes=a,b", "algorithm.gamma=50", "--json"))["agreement"]["algorithm"]
+    assert (found["name"], found["gamma"]) == ("protonorm", 50.0)
+    found = json.loads(call("init", "two", "classes=a,b", "algorithm=fedproto", "algorithm.lam=2", "--json"))
+    assert found["agreement"]["algorithm"]["name"] == "fedproto"
+
+
 def test_a_federation_on_this_machine_alone_says_so(call, tmp_path):
     assert "from this machine alone" in call("init", "fed", *TERMS)
     assert FederationFolder.open(tmp_path / "fed").settings.bind == "127.0.0.1"
@@ -466,6 +473,25 @@ def test_a_run_that_failed_is_not_tried_again_and_one_that_was_stopped_is(call, 
     assert federation.wanted.exists()
 
 
+def test_a_second_server_does_not_begin_the_rounds_of_the_first(call, joined, federation):
+    with held(federation.server_lock, "The server"):
+        assert "is running already" in call("server", "--folder", "fed", "--run", code=2)
+    assert not federation.wanted.exists()
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("The record is damaged."), OSError(28, "No space left on device"), Failed("It stopped.")]
+)
+def test_whatever_ends_a_server_is_in_its_log(call, joined, federation, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    serve_as(monkeypatch, fail)
+    call("server", "--folder", "fed", code=2 if isinstance(error, ValueError) else 1)
+    last = json.loads((federation.log_folder / "server.jsonl").read_text().splitlines()[-1])
+    assert (last["event"], last["level"], last["text"]) == ("ended", "error", str(error))
+
+
 def test_a_run_needs_clients(call):
     call("init", "empty", *TERMS)
     assert "has no client yet" in call("run", "--folder", "empty", code=2)
@@ -548,3 +574,18 @@ def test_what_is_not_installed_is_told(call, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "flwr" else real(name))
     said = call("init", "fed", *TERMS, code=2)
     assert "`protonorm deploy` needs flwr, not installed here: pip install 'protonorm[flower]'." in said
+
+
+def test_join_goes_to_the_folder_that_the_variable_names(call, tmp_path, monkeypatch):
+    """Where `client` will look for it."""
+    monkeypatch.setenv("PROTONORM_CLIENT", str(tmp_path / "elsewhere"))
+    call("join", "berlin")
+    assert ClientFolder.open(tmp_path / "elsewhere").settings.name == "berlin"
+    assert not (tmp_path / "berlin").exists()
+
+
+@pytest.mark.parametrize("words", [["--device", "foo"], ["--model", "nope"]])
+def test_what_there_is_not_is_refused_and_not_remembered(call, joined, words):
+    before = joined.settings
+    assert words[1] in call("client", "fed/bundles/berlin.json", *words, "--yes", "--check", code=2)
+    assert ClientFolder.open(joined.path).settings == before

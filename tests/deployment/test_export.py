@@ -193,7 +193,7 @@ def messages_of(grid, kind):
     return grid.messages.values()
 
 
-def test_two_nodes_of_one_number_and_one_of_another_agreement_do_not_count(tmp_path, home):
+def test_of_two_nodes_of_one_number_one_counts_and_one_of_another_agreement_never(tmp_path, home):
     paths = []
     for seed in (0, 1):
         paths.append(tmp_path / f"{seed}.json")
@@ -202,8 +202,12 @@ def test_two_nodes_of_one_number_and_one_of_another_agreement_do_not_count(tmp_p
     grid = FakeGrid(None, [{"partition-id": 0}, {"partition-id": 0}, {"partition-id": 1}])
     grid.app = lambda message, context: apps[context.node_id == 102](message, context)
     known = Introductions(grid, terms().digest)
-    assert known(grid.get_nodes()) == {0: 100}
-    assert known(grid.get_nodes()[1:]) == {}
+    first, second, other = grid.get_nodes()
+    assert known([second, other, first]) == {0: 101}
+    assert known([first, second, other]) == {0: 101}
+    assert known([first, other]) == {0: 100}  # the same client, started again
+    assert known([first, second, other]) == {0: 100}
+    assert known([other]) == {}
 
 
 @pytest.mark.long

@@ -29,6 +29,19 @@ def of_prototypes(change):
     return lambda answer: rewritten(answer, lambda said: said | {"prototypes": change(said["prototypes"])})
 
 
+def of_counts(change):
+    def changed(answer):
+        header, body = read_answer_header(answer)
+        message, counts = read_answer_tensors(body)
+        return write_answer(Answer(header, message, counts | change(counts)))
+
+    return changed
+
+
+def _all_right(counts):
+    return {"test.correct.logits": counts["test.support"]}
+
+
 FAULTS = {
     "wrong shape": ("content", of_prototypes(lambda one: one[:, :-1].contiguous()), "expected (K_i, d)"),
     "wrong type": ("content", of_prototypes(torch.Tensor.double), "float64"),
@@ -41,18 +54,30 @@ FAULTS = {
     "nothing": ("malformed", lambda _: b"", "too few for a message"),
     "cut short": ("malformed", lambda answer: answer[:-9], "says that it has"),
     "declined": ("declined", lambda answer: join(split(answer)[0] | {"declined": "No."}, b""), "it declines: No."),
+    "absurd loss": ("malformed", of_header(metrics={"loss": 1.7e308}), "less than or equal to 1"),
+    "absurd seconds": ("malformed", of_header(seconds=1e300), "less than or equal to 1000000000"),
+    "text that is none": ("malformed", of_header(metrics={"\ud800": 1.0}), "a valid string"),
     "impossible counts": (
         "content",
-        lambda answer: _more_right_than_there_are(answer),
+        of_counts(lambda one: {"test.correct.logits": one["test.support"] + 1}),
         "more right answers than samples",
     ),
+    "impossible F1": (
+        "content",
+        of_counts(lambda one: {"test.predicted.logits": one["test.predicted.logits"].roll(1)} | _all_right(one)),
+        "more right answers than answers",
+    ),
+    "impossible calibration": (
+        "content",
+        of_counts(lambda one: {"test.bins.logits": 2 * one["test.bins.logits"]}),
+        "bins.logits that are not those of its samples",
+    ),
+    "impossible loss": (
+        "content",
+        of_counts(lambda one: {"test.surprise.logits": one["test.surprise.logits"] + 1e308}),
+        "larger than probabilities can make it",
+    ),
 }
-
-
-def _more_right_than_there_are(answer):
-    header, body = read_answer_header(answer)
-    message, counts = read_answer_tensors(body)
-    return write_answer(Answer(header, message, counts | {"test.correct.logits": counts["test.support"] + 1}))
 
 
 def disturbed(folder, change, rounds=3, **settings):

@@ -1,5 +1,6 @@
 """Flower's server and a client's connection to it, over TLS on this machine: who is let in, and what is refused."""
 
+import base64
 import contextlib
 import datetime as dt
 import socket
@@ -12,11 +13,13 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.constant import SubStatus
 from flwr.supercore.primitives.asymmetric import generate_key_pairs
+from flwr.supernode import node_auth_http_interceptor
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from protonorm.deployment.flower import fleet as fleet_module
-from protonorm.deployment.flower.explain import Refused, Restarted, Taken, Unreachable
+from protonorm.deployment.flower.explain import Refused, Restarted, Taken, Unreachable, Withdrawn
 from protonorm.deployment.flower.fleet import Fleet
+from protonorm.deployment.flower.fleet_api import key_bytes
 from protonorm.deployment.flower.link_carrier import LinkCarrier
 from protonorm.deployment.flower.superlink import Certificate, SuperLink
 from protonorm.deployment.flower.transport import FlowerTransport, by_key
@@ -215,6 +218,109 @@ def test_a_run_that_flower_has_ended_is_begun_anew(keys, link):
         fleet.close()
 
 
+def test_who_works_when_flower_ends_the_run_is_asked_again(keys, link):
+    """One client works, the other was asked twice and sends its late answer: the server was asleep for a minute."""
+    one, two, transport = keys.fleet(link, 0), keys.fleet(link, 1), keys.transport(link)
+    one.activate()
+    two.activate()
+    try:
+        transport.push({0: b"work", 1: b"old"})
+        letter, late = one.ask(), two.ask()
+        transport.push({1: b"new"})
+        link.state.finish_task(link._task, SubStatus.FAILED, "No heartbeat received from the task")
+        assert transport.pull(0.6) == []
+        for fleet, held in ((one, letter), (two, late)):
+            with pytest.raises(Withdrawn):
+                fleet.answer(held, b"done", 0.0)
+        for client, fleet, asked in ((0, one, b"work"), (1, two, b"new")):
+            again = fleet.ask()
+            assert again.content == asked
+            fleet.answer(again, b"done", 0.0)
+            assert transport.pull(10.0) == [Arrived(client, b"done")]
+        assert len(link.state.object_store) == link.state.num_message_ins() == 0
+    finally:
+        transport.close()
+        one.close()
+        two.close()
+
+
+def half_sent(keys, link, transport, monkeypatch):
+    """Let a client send the first part of its answer; the line is so slow that the rest is still to come."""
+    fleet, parts = keys.fleet(link), []
+    fleet.activate()
+    push = fleet._client.PushObject
+
+    def first(part):
+        parts.append(part)
+        return push(part) if len(parts) == 1 else type("Stored", (), {"stored": True})
+
+    monkeypatch.setattr(fleet._client, "PushObject", first)
+    transport.push({0: b"work"})
+    fleet.answer(fleet.ask(), b"done", 0.0)
+    assert transport.pull(0.3) == []
+    return fleet, lambda: [push(part) for part in parts[1:]]
+
+
+def age(link, seconds):
+    for session in link.state._object_push_sessions.values():
+        session.expires_at -= dt.timedelta(seconds=seconds)
+
+
+def test_an_answer_may_take_hours(keys, link, monkeypatch):
+    transport = keys.transport(link)
+    fleet, rest = half_sent(keys, link, transport, monkeypatch)
+    try:
+        age(link, 20 * 3600)
+        assert transport.pull(0.3) == []
+        assert all(one.stored for one in rest())
+        assert transport.pull(10.0) == [Arrived(0, b"done")]
+    finally:
+        fleet.close()
+
+
+def test_an_answer_that_flower_drops_is_asked_for_again(keys, link, monkeypatch):
+    transport = keys.transport(link)
+    fleet, _ = half_sent(keys, link, transport, monkeypatch)
+    try:
+        age(link, 25 * 3600)
+        assert transport.pull(0.6) == []
+        assert fleet.ask().content == b"work"
+    finally:
+        transport.close()
+        fleet.close()
+
+
+def killed(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["lost", "replaced"])
+def test_a_request_that_was_fetched_in_part_leaves_nothing_behind(keys, link, monkeypatch, replaced):
+    """The client is killed before it has all parts of a request; it comes back, or the next round begins without it."""
+    link.gate._hold, before = 0.0, link.state.num_message_ins()
+    fleet, transport = keys.fleet(link), keys.transport(link)
+    fleet.activate()
+    try:
+        transport.push({0: b"work"})
+        with monkeypatch.context() as patch:
+            patch.setattr(fleet._client, "PullObject", killed)
+            with pytest.raises(KeyboardInterrupt):
+                fleet.ask()
+        if replaced:
+            transport.push({0: b"next"})
+        else:
+            assert fleet.ask() is None
+            assert transport.pull(0.6) == []
+        letter = fleet.ask()
+        fleet.answer(letter, b"done", 0.0)
+        assert transport.pull(10.0) == [Arrived(0, b"done")]
+        assert len(link.state.object_store) == 0
+        assert link.state.num_message_ins() == before
+    finally:
+        link.gate._hold = 10.0
+        fleet.close()
+
+
 def test_an_answer_counts_as_that_of_the_client_it_was_asked_from(keys, link, monkeypatch):
     """The second client answers the first one's request, under its own number and under the first one's."""
     one, two, transport = keys.fleet(link, 0), keys.fleet(link, 1), keys.transport(link)
@@ -316,6 +422,56 @@ def test_a_wrong_clock_is_told(keys, link, hours, said):
     fleet._client._interceptors += (Forger(timestamp=when),)
     with pytest.raises(Refused, match=said):
         fleet.activate()
+
+
+@pytest.mark.parametrize("minutes", [-4.9, 4.9])
+def test_a_clock_may_be_wrong_by_minutes(keys, link, monkeypatch, minutes):
+    clock = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)
+    monkeypatch.setattr(node_auth_http_interceptor, "now", lambda: clock)
+    fleet, transport = keys.fleet(link), keys.transport(link)
+    fleet.activate()
+    try:
+        transport.push({0: b"work"})
+        fleet.answer(fleet.ask(), b"done", 0.0)
+        assert transport.pull(10.0) == [Arrived(0, b"done")]
+    finally:
+        fleet.close()
+
+
+def test_a_number_belongs_to_a_key(keys, link):
+    """The second client uses the first one's number, and both keys at once, of which it has one."""
+    one, two = keys.fleet(link, 0), keys.fleet(link, 1)
+    one.activate()
+    two.activate()
+    try:
+        two._node = one._node
+        for step in (two.beat, two.ask):
+            with pytest.raises(Restarted):
+                step()
+        both = Twice(key_bytes(keys.lines[0]))
+        two._client._interceptors += (both,)
+        with pytest.raises((Refused, Restarted)):
+            two.beat()
+        assert both.sent == 2
+    finally:
+        two._client._interceptors = two._client._interceptors[:-1]
+        one.close()
+        two.close()
+
+
+class Twice:
+    """Put another key before the one that signs."""
+
+    def __init__(self, key):
+        self.key = base64.b64encode(key).decode()
+
+    def intercept(self, context, call_next):
+        name = "flwr-public-key"
+        own = [(key, value) for key, value in context.request.headers.items() if key != name]
+        keys = [(name, self.key), (name, context.request.headers[name])]
+        context.request.headers = httpx.Headers([*own, *keys])
+        self.sent = len(context.request.headers.get_list(name))
+        return call_next(context)
 
 
 @pytest.mark.parametrize("header", ["timestamp", "signature", "public-key"])

@@ -15,6 +15,7 @@ from protonorm.deployment.loop import run_federation
 from protonorm.deployment.messages import RequestHeader, read_answer_header, read_answer_tensors, write_request
 from protonorm.deployment.node import Node, totals
 from protonorm.deployment.site import make_site, open_store
+from protonorm.errors import Failed
 from protonorm.federation.evaluation import Tally
 from protonorm.federation.population import Training
 from protonorm.report.page import write_page
@@ -208,6 +209,7 @@ def test_a_lost_state_is_told_and_its_owner_may_begin_anew(tmp_path, site):
     [
         (PermissionError(13, "Permission denied", "/home/owner/data"), "cannot be read or written: Permission denied."),
         (RuntimeError("/home/owner/net.py went wrong"), "It met an error of its own (RuntimeError)."),
+        (Failed("/home/owner/net.py must return a Step"), "It met an error of its own (Failed)."),
     ],
     ids=str,
 )
@@ -221,6 +223,36 @@ def test_nothing_of_the_machine_is_told_to_the_server(tmp_path, site, monkeypatc
     assert declined.endswith(said)
     assert "owner/" not in declined
     assert "/home/owner" in told[0]
+
+
+def test_a_client_that_diverges_keeps_its_learning_rate_to_itself(tmp_path, site):
+    """Its own log names it, and so does what a simulation says."""
+    told = []
+    site.training = replace(site.training, lr=7e37)
+    declined = answered(node_of(site, tmp_path, tell=told.append))[0].declined
+    assert declined == "Its training left the finite numbers in round 1."
+    assert "7e+37" in told[0]
+
+
+def rounds_kept(node):
+    return sorted(round for _, round, _ in node._store.files())
+
+
+def test_states_of_answers_that_did_not_count_are_dropped(tmp_path, site):
+    """A client that is late in every round, from the first or from the third on, and a server that lost its rounds."""
+    late = node_of(site, tmp_path / "late")
+    for round in (1, 2, 3):
+        assert not answered(late, round=round, trained=0)[0].declined
+    assert rounds_kept(late) == [3]
+    node = node_of(site, tmp_path / "node")
+    for round, trained in ((1, 0), (2, 1), (3, 2), (4, 2)):
+        answered(node, round=round, trained=trained, chosen=1 if trained else 0)
+    assert rounds_kept(node) == [1, 2, 4]
+    answered(node, kind="evaluate", round=5, trained=2, parts=["test"])
+    assert rounds_kept(node) == [1, 2, 4]  # the round may not be committed yet
+    answered(node, round=2, trained=1)
+    assert rounds_kept(node) == [1, 2, 4]
+    assert not answered(node, round=5, trained=4)[0].declined
 
 
 def test_being_evaluated_loses_no_state(tmp_path, site):

@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pytest
 
+import protonorm as pn
 from protonorm import tensors
-from protonorm.cli.client_table import clients_table
+from protonorm.analysis.breakdown import class_rows
+from protonorm.cli.client_table import clients_table, plain_clients
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.events import Event, tell_all
 from protonorm.deployment.loop import run_federation
@@ -112,6 +114,10 @@ def test_the_page_and_the_table_tell_of_the_server_s_record_alone(tmp_path):
     assert not found.knows_samples
     columns = [list(map(str, column.cells)) for column in clients_table(found, None).columns]
     assert columns[:4] == [list(NAMES), ["–"] * 3, ["–"] * 3, ["its owner's"] * 3]
+    counted = ("train", "validation", "test", "classes")
+    assert {row[name] for row in plain_clients(found, None) for name in counted} == {None}
+    assert {row[name] for row in class_rows(found) for name in ("clients", "train", "validation", "test")} == {None}
+    assert ">None<" not in pn.Result(None, found)._repr_html_()
 
 
 def test_another_agreement_or_roster_does_not_go_on_in_the_same_folder(tmp_path):

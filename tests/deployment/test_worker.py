@@ -8,6 +8,7 @@ import time
 import pytest
 
 from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.calls import REPAIR
 from protonorm.deployment.flower import client as client_module
 from protonorm.deployment.flower.client import Patience, Worker
 from protonorm.deployment.flower.explain import Refused, Taken, Unreachable
@@ -34,13 +35,14 @@ def request(round, kind="train", agreement=TERMS.digest):
 class Echo:
     """Answer each request with its own header; decline what is of another agreement."""
 
-    def __init__(self):
-        self.before = lambda: None
+    def __init__(self, refused=()):
+        self.before, self.refused = lambda: None, refused
 
     def answer(self, content):
         self.before()
         asked = read_request(content).header
         declined = "" if asked.agreement == TERMS.digest else "Another agreement."
+        declined = "No." if asked.kind in self.refused else declined
         header = AnswerHeader(
             format=FORMAT, agreement=TERMS.digest, client=0, round=asked.round, kind=asked.kind, declined=declined
         )
@@ -164,6 +166,20 @@ def test_a_client_that_may_not_be_evaluated_ends_after_its_last_training(keys):
         ask(transport, request(3, "train"))
         running.join()
         assert running.told[-1] == "finished"
+
+
+def test_a_client_that_declines_the_last_request_ends_too(keys):
+    """In an earlier round it stays, for it may be able to train in the next one."""
+    with keys.link() as link:
+        running, transport = Running(keys, link.port, Echo(["train", "evaluate"])), keys.transport(link)
+        for round, kind in ((2, "train"), (3, "evaluate+train"), (3, "evaluate")):
+            assert len(ask(transport, request(round, kind))) == 1
+        running.join()
+        assert running.told == ["connected", "declined", "answered", "declined", "finished"]
+
+
+def test_a_client_stays_until_the_server_would_ask_again():
+    assert client_module.LINGER >= REPAIR + 10
 
 
 def test_a_cut_line_costs_nothing_but_time(keys):

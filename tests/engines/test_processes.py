@@ -1,3 +1,4 @@
+import io
 import os
 import signal
 import subprocess
@@ -6,6 +7,7 @@ import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,9 +15,11 @@ import torch
 import protonorm as pn
 from protonorm.core import Lost, Order, Reply
 from protonorm.core.task import ByClient
+from protonorm.engines.processes import engine as engine_module
 from protonorm.engines.processes import pool as module
 from protonorm.engines.processes.engine import Processes
 from protonorm.engines.processes.handover import obstacle
+from protonorm.engines.processes.worker import Worker
 from protonorm.errors import Failed
 from protonorm.runs.layout import committed
 from protonorm.runs.states import FolderStore
@@ -273,6 +277,77 @@ def test_what_cannot_leave_the_process_runs_in_it_and_a_sentence_says_why(tmp_pa
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run(spiral(algorithm=Inner(), seed=1), out=tmp_path, engine="serial")
+
+
+def test_arrays_are_written_once_for_all_workers_that_start_together(tmp_path, monkeypatch):
+    """Some map them while others start: they must not be written again."""
+    written = []
+    real = engine_module.hand_over
+    monkeypatch.setattr(engine_module, "hand_over", lambda *told: written.append(1) or real(*told))
+    engine = Processes(*build(spiral()), FolderStore(tmp_path, "key"), workers=3)
+    try:
+        assert len(written) == 1
+        for number in (0, 1):
+            engine.pool.replace(number, "was ended")
+        assert len(written) == 2
+        assert all(isinstance(one, Reply) for one in engine.train([Order(id, 1, 0) for id in range(6)], {}))
+        wait_for(lambda: list(engine.evaluate([Order(0, 1, 1)], {}, ("test",))) and engine.pool._scratch is None)
+    finally:
+        engine.close()
+
+
+def test_orders_that_are_late_are_not_begun(tmp_path, monkeypatch):
+    """What nobody waits for any more would only keep the next call waiting."""
+    trained, sent = [], []
+    host = SimpleNamespace(train=lambda order, message: trained.append(order.id) or Reply(order.id, {}, {}, 0.0))
+    worker = Worker(host, io.BytesIO())
+    for end in (time.monotonic() - 1, time.monotonic() + 600):
+        worker.obey({"verb": "train", "call": 1, "end": end, "orders": [[0, 1, 0], [1, 1, 0]]}, {})
+    worker.obey({"verb": "train", "call": 2, "orders": [[2, 1, 0]]}, {})
+    assert trained == [0, 1, 2]
+
+    engine = Processes(*build(spiral()), FolderStore(tmp_path, "key"), workers=2)
+    real = engine.pool.send
+    monkeypatch.setattr(engine.pool, "send", lambda *frame: sent.append(frame[1]) or real(*frame))
+    try:
+        before = time.monotonic()
+        list(engine.train([Order(id, 1, 0) for id in range(6)], {}, 600.0))
+        list(engine.train([Order(id, 1, 0) for id in range(6)], {}))
+    finally:
+        engine.close()
+    first, second = ([one for one in sent if one.get("call") == call] for call in (1, 2))
+    assert all(before + 600 <= one["end"] <= time.monotonic() + 600 for one in first)
+    assert not any("end" in one for one in second)
+
+
+def test_an_own_file_that_is_edited_while_the_command_runs_is_told(tmp_path):
+    """Workers would import the new text, while the key, and what this process executes, are those of the old one."""
+    path = tmp_path / "own_edited.py"
+    path.write_text(OWN)
+    experiment = spiral(algorithm=f"{path}:Noisy")
+    assert experiment.key
+    path.write_text(OWN.replace("self.weight *", "2 * self.weight *"))
+    with pytest.raises(ValueError, match=r"^own_edited\.py was changed since it was imported here"):
+        run(experiment, out=tmp_path, engine="processes", workers=2)
+
+
+def test_what_goes_wrong_in_a_worker_before_it_begins_is_told(tmp_path, monkeypatch):
+    path = tmp_path / "own_choosy.py"
+    path.write_text("import os\nassert 'OWN_CHOOSY' not in os.environ, 'not in this place'\n" + OWN)
+    experiment = spiral(algorithm=f"{path}:Noisy")
+    monkeypatch.setenv("OWN_CHOOSY", "1")
+    with pytest.raises(ValueError, match="own_choosy.py.*not in this place"):
+        run(experiment, out=tmp_path, engine="processes", workers=2)
+
+
+def test_numbers_of_numpy_are_metrics_like_others(tmp_path):
+    path = tmp_path / "own_numpy.py"
+    path.write_text(
+        "import numpy as np\n" + OWN.replace('{"loss": loss}', '{"loss": np.float32(0.5), "n": np.int64(3)}')
+    )
+    experiment = spiral(algorithm=f"{path}:Noisy", rounds=1)
+    found = run(experiment, out=tmp_path, engine="processes", workers=2).run.rounds[0]
+    assert found.metrics == {"loss": 0.5, "n": 3.0}
 
 
 def test_a_worker_gone_before_it_began_is_told(tmp_path, monkeypatch):

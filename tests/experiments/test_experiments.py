@@ -1,5 +1,6 @@
 """The files of `experiments`: what they say the paper prints, and what they would run."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -201,6 +202,16 @@ def test_messages_hold_what_the_formulas_say(smoke):
         formula, measured, octets = (int(text.replace(",", "")) for text in texts[row])
         assert measured <= formula if row == "FedKD" else measured == formula
         assert octets >= 4 * measured  # float32, and in some messages the numbers of classes
+
+
+def test_a_run_of_one_round_does_not_tell_what_the_second_sends(smoke):
+    """Servers of prototypes have nothing to send in the first."""
+    findings = smoke.findings(STUDIES["communication"])
+    first = [
+        replace(one, run=replace(one.run, rounds=one.run.rounds[:1])) if one.run else one for one in findings.outcomes
+    ]
+    (table,) = make_tables(replace(findings, outcomes=tuple(first)))
+    assert {entry.text for _, entries in table.rows for entry in entries[1:]} == {"not run yet"}
 
 
 def test_a_part_of_the_communication_table_has_only_the_rows_asked_for(smoke):

@@ -182,3 +182,31 @@ def test_only_rules_with_probabilities_have_a_log_loss():
     found = counted(torch.eye(2), [0, 1])
     assert found.keys() >= {"correct.global", "predicted.global", "surprise.logits", "bins.logits"}
     assert not {"surprise.global", "bins.global"} & found.keys()
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
+def test_a_client_without_samples_counts_in_no_measure_whenever_it_comes(order):
+    """Client 0 has no samples, and so no scores; the others are right throughout."""
+    tally = Tally("test", ("logits",), 3, 2)
+    for id in order:
+        if id:
+            found = counts(id, [1, 1], logits=[1, 1])
+            found.counts["test.predicted.logits"] = torch.tensor([1, 1])
+        else:
+            found = counts(id, [0, 0])
+        tally.add(found)
+    accuracy = tally.accuracies()["logits"]
+    assert (accuracy.balanced, accuracy.f1) == (1.0, 1.0)
+    assert np.isnan(tally.arrays()["test.balanced.clients.logits"]).tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"prototypes": torch.ones(3, 2)},
+        {"prototypes": torch.ones(3), "classes": torch.arange(3)},
+        {"prototypes": torch.ones(3, 2), "classes": torch.arange(2)},
+    ],
+)
+def test_what_is_no_table_of_prototypes_is_not_described(message):
+    assert prototype_shape(message) == (None, {})

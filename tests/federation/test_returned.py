@@ -1,5 +1,6 @@
 """An algorithm of one's own that returns the wrong thing ends in a sentence that names its method, on every engine."""
 
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -8,8 +9,9 @@ import pytest
 import torch
 
 import protonorm as pn
-from protonorm.core.returned import checked_schema, checked_state, checked_step
+from protonorm.core.returned import checked_schema, checked_scores, checked_state, checked_step
 from protonorm.errors import Failed
+from tests.support import run, spiral
 
 MINE = """
 from dataclasses import dataclass
@@ -48,6 +50,10 @@ class Mine(pn.Local):
             pn.Step({}, {}, {"loss": "high"}),
             "Mine.aggregate must return metrics that are numbers, but 'loss' is a str.",
         ),
+        (
+            pn.Step({}, {}, {"loss": 1.0, "norm": float("nan")}),
+            "Mine.aggregate must return metrics that are finite numbers, but 'norm' is nan.",
+        ),
         (pn.Step({}, {}, 3), "Mine.aggregate must return the metrics as a dict of numbers, but they are an int."),
         (
             pn.Step({}, {}, {}, {"picture": 1}),
@@ -63,7 +69,8 @@ def test_a_step_that_is_none(found, said):
 
 def test_what_is_right_passes_as_it_is():
     step = pn.Step({"a": torch.ones(1)}, {}, {"loss": 1})
-    assert checked_step(Mine(), "aggregate", step) is step
+    assert checked_step(Mine(), "aggregate", step) == step
+    assert type(checked_step(Mine(), "aggregate", step).metrics["loss"]) is float  # whatever kind of number it was
     assert checked_state(Mine(), "init_client", step.state) is step.state
 
 
@@ -111,3 +118,48 @@ def test_the_command_says_it_in_a_line(tmp_path):
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1].endswith("must return pn.Step(state, message), but returned nothing.")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (torch.zeros(2, 3), "Mine.scores must return the scores as a dict of tensors, but it is a Tensor."),
+        ({"logits": [1]}, "Mine.scores must return the scores as a dict of tensors, but 'logits' in it is a list."),
+        ({"logits": torch.zeros(2)}, "samples and classes, but those of 'logits' have shape (2,)."),
+        ({"logits": torch.zeros(2, 6)}, "must return scores of shape (2, 3), samples and classes"),
+    ],
+)
+def test_scores_are_checked(found, said):
+    with pytest.raises(Failed) as refused:
+        checked_scores(Mine(), found, (2, 3))
+    assert said in str(refused.value)
+
+
+def test_scores_of_the_right_shape_are_taken():
+    scores = {"logits": torch.zeros(2, 3)}
+    assert checked_scores(Mine(), scores, (2, 3)) == scores
+
+
+def test_scores_are_checked_while_a_client_is_evaluated(tmp_path):
+    @dataclass(frozen=True)
+    class Flat(pn.Local):
+        def scores(self, client, state, message, x):
+            return {"logits": torch.zeros(len(x))}
+
+    with pytest.raises(Failed, match="Flat.scores must return scores of shape"):
+        run(spiral(algorithm=Flat(), rounds=1), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("rules", "headline", "said"),
+    [
+        ("logits", "logits", "rules='logits' is refused: expected a tuple of names"),
+        (("joint",), "joint", "expected a rule whose scores the method gives"),
+        (("logits",), "global", "headline='global' is refused: expected one of its rules, logits"),
+        ((1,), 1, "expected a tuple of names"),
+    ],
+)
+def test_rules_and_headline_are_checked_before_anything_runs(rules, headline, said):
+    cls = type("Odd", (pn.Local,), {"rules": rules, "headline": headline})
+    with pytest.raises(ValueError, match=re.escape(said)):
+        pn.Experiment(algorithm=cls())

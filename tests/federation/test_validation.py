@@ -13,7 +13,7 @@ from protonorm.runs.states import stray_states
 from protonorm.session.build import build
 from tests.contract.playing import outcome, same
 from tests.runs.records import outcome as recorded
-from tests.support import contents, run, run_folder, spiral
+from tests.support import contents, killed_after_last_round, run, run_folder, spiral
 
 
 def rounds(*means, evaluated="all"):
@@ -157,16 +157,7 @@ def test_a_run_that_is_killed_after_its_last_round_is_tidied_by_the_next_look(tm
     experiment = spiral(**{"algorithm": "fedproto", "lr": 0.02, "rounds": 4} | settings)
     whole = run(experiment, tmp_path / "whole")
     assert not stray_states(whole.run)
-    folder, before = run_folder(experiment, tmp_path / "killed"), {}
-
-    def keep(round):
-        if round.number == 3:
-            before.update({path.name: path.read_bytes() for path in (folder / "clients").iterdir()})
-
-    run(experiment, tmp_path / "killed", watch=keep)
-    for name, content in before.items():  # as if the engine had not heard of the last commit
-        (folder / "clients" / name).write_bytes(content)
-    assert stray_states(read_run(folder))
+    folder = killed_after_last_round(experiment, tmp_path / "killed")
     run(experiment, tmp_path / "killed")
     assert contents(folder) == contents(run_folder(experiment, tmp_path / "whole"))
 

@@ -225,7 +225,7 @@ def test_arguments_that_make_no_sense_are_refused(arguments, message):
         ({"decay_every": 0}, "greater than or equal to 1"),
         ({"first_decay": 2.5}, "valid integer"),
         ({"steps": 0}, "greater than or equal to 1"),
-        ({"steps": True}, "valid integer"),
+        ({"steps": True}, "a number"),
         ({"patience": -1}, "greater than or equal to 1"),
         ({"epsilon": -1e-4}, "greater than 0"),
     ],

@@ -191,13 +191,14 @@ def test_with_a_quorum_the_run_goes_on_without_the_clients_of_a_bad_worker(tmp_p
     assert found.history[0].lost
 
 
-GOOD = {  # what a client counted over six classes in one part: types and shapes, all numbers the same
+SIX = [1.0] * 6 + [0.0] * 9  # in bins: six samples of which it is quite sure, and all are right
+GOOD = {  # what a client counted over six classes in one part: types, shapes, and the numbers, or one for all
     "support": ("I64", [6], 1),
     "unseen": ("I64", [], 0),
     "correct.logits": ("I64", [6], 1),
     "predicted.logits": ("I64", [6], 1),
     "surprise.logits": ("F64", [], 1.5),
-    "bins.logits": ("F64", [3, 15], 0.4),
+    "bins.logits": ("F64", [3, 15], [*SIX, *SIX, *SIX]),
 }
 BAD = {  # what is wrong with one of them; None if it is missing
     "no samples": {"support": None},
@@ -213,6 +214,7 @@ BAD = {  # what is wrong with one of them; None if it is missing
     "surprise in whole numbers": {"surprise.logits": ("I64", [], 1)},
     "too few bins": {"bins.logits": ("F64", [3, 14], 0.4)},
     "bins below nothing": {"bins.logits": ("F64", [3, 15], -0.4)},
+    "bins of other samples": {"bins.logits": ("F64", [3, 15], 0.4)},
 }
 
 
@@ -231,7 +233,8 @@ def body(counts):
     """Write tensors by hand, as nobody else does."""
     header, content = {}, b""
     for name, (kind, shape, value) in counts.items():
-        part = struct.pack("<q" if kind == "I64" else "<d", value) * math.prod(shape)
+        values = value if isinstance(value, list) else [value] * math.prod(shape)
+        part = struct.pack(f"<{len(values)}{'q' if kind == 'I64' else 'd'}", *values)
         header[name] = {"dtype": kind, "shape": shape, "data_offsets": [len(content), len(content) + len(part)]}
         content += part
     text = json.dumps(header).encode()

@@ -103,7 +103,7 @@ def test_facts_are_those_of_the_record(result):
         assert (one.log_loss is None) == (rule in ("global", "local"))
     assert facts.train == result.run.population.train[2].sum()
     assert facts.data == "spiral"
-    assert f"round {record.round} of 3: it has the best validation accuracy" in facts.chosen
+    assert f"round {record.round} of 3: it has the best mean validation accuracy" in facts.chosen
     assert facts.commit == result.run.provenance.commit
     assert facts.versions["torch"] == result.run.provenance.versions["torch"]
     last = facts_of(result.run, 2, 3)

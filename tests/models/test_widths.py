@@ -43,3 +43,10 @@ def test_a_narrow_network_is_smaller_and_of_the_same_form(name, shape):
     assert narrow.features(torch.zeros(2, *shape)).shape == (2, 7)
     assert (whole.width, narrow.width) == (1.0, 0.5)
     assert narrow.at_width(1.0).state_dict()["head.weight"].shape == (5, 7)
+
+
+def test_a_width_keeps_all_its_digits_and_no_layer_is_empty():
+    """Rounded to 0.666667 it would have 17 of 24 channels, and it has 16."""
+    assert (scaled(24, 0.66666666667), scaled(24, 0.666667)) == (16, 17)
+    assert spelled_out(["plain@0.66666666667"]) == ["plain@0.66666666667"]
+    assert scaled(24, 1e-12) == 1

@@ -140,3 +140,13 @@ def test_clients_without_test_samples_are_no_cases(tmp_path):
         for one in runs_of(tmp_path, name, table, population=population)
     ]
     assert [case[0] for case in gains(runs)["panels"][0]["cases"]] == [0]
+
+
+def test_samples_that_nobody_counted_are_a_dash_and_no_zero(tmp_path):
+    nobody = Population(*[np.zeros((4, 1), np.int64)] * 3)
+    runs = runs_of(tmp_path, "one", [[[60, 70, 45, 50]]]) + runs_of(tmp_path, "local", [[[50, 50, 50, 50]]])
+    for run in runs:
+        run.__dict__["population"] = nobody
+    (panel,) = gains(runs)["panels"]
+    assert [case[2] for case in panel["cases"]] == [None] * 4
+    assert "samples to train on" not in panel["parts"]

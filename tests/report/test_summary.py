@@ -1,10 +1,15 @@
 """The numbers at the top of the page: which round they are of, how sure they are, and no winner that is not one."""
 
+import shutil
+
 import pytest
 
 from protonorm.report.page.content import content
 from protonorm.report.page.groups import by_method
+from protonorm.runs.reader import read_run
 from tests.report.pages import data, page, runs_of, words
+from tests.support import run, spiral
+from tests.trackers.test_tracker import Notebook
 
 VALIDATED = "in the round with the best mean validation accuracy under the method's headline rule"
 OPTIMISTIC = "in the best test round, as there is no validation part: optimistic"
@@ -136,9 +141,9 @@ def test_measures_beside_accuracy_are_in_a_table_with_their_intervals(tmp_path):
     `logits` has probabilities, and `global` has not. A tenth of the way from 50 to 60 is 51.
     """
     runs = []
-    for loss in (1.0, 2.0):
+    for seed, loss in enumerate((1.0, 2.0)):
         beside = {"global": {"f1": 0.5, "balanced": 0.25}, "logits": {"log_loss": loss, "calibration": 0.125}}
-        runs += runs_of(tmp_path, f"m{loss}", [[[50, 60]]], beside=beside)
+        runs.append(runs_of(tmp_path, f"m{loss}", [[[50, 60]]] * 2, beside=beside)[seed])
     found = content({"one": runs})["measures"]
     assert found["titles"] == ["p10", "balanced", "macro-F1", "log loss", "calibration error"]
     assert found["rows"][0]["cells"] == ["51.00 ± 0.00", "25.00 ± 0.00", "50.00 ± 0.00", "–", "–"]
@@ -146,6 +151,8 @@ def test_measures_beside_accuracy_are_in_a_table_with_their_intervals(tmp_path):
     assert [row["continued"] for row in found["rows"]] == [False, True]
     single = content({"one": runs[:1]})["measures"]
     assert single["rows"][1]["cells"][3] == "1.000"
+    alike = runs_of(tmp_path, "other", [[[50, 60]]], beside=beside)  # not independent of the first
+    assert content({"one": [runs[0], *alike]})["measures"]["rows"][1]["cells"][3] == "1.500"
 
 
 def test_rounds_of_many_seeds_are_told_as_a_range(tmp_path):
@@ -154,3 +161,54 @@ def test_rounds_of_many_seeds_are_told_as_a_range(tmp_path):
     validated = [[[90, 90] if place == best else [10, 10] for place in range(4)] for best in range(4)]
     found = told(runs_of(tmp_path, "one", right, validated=validated))
     assert found["rows"][0]["round"] == "1 to 4"
+
+
+def test_where_seeds_end_early_the_sentence_is_of_all_of_them(tmp_path):
+    """Seeds end in rounds 3 and 1 with 90 and 10 of 100 right: what is reached at the end is 50, not 90."""
+    runs = runs_of(tmp_path, "one", [[[50, 50], [50, 50], [90, 90]], [[10, 10]]])
+    runs += runs_of(tmp_path, "two", [[[60, 60]] * 3, [[60, 60]] * 3])
+    found = content({"one": runs[:2], "two": runs[2:]})["charts"]["accuracy"][0]
+    assert found["conclusion"].startswith("After 3 rounds: one 50.00 % (rounds 1 to 3) and two 60.00 %; guessing")
+
+
+def test_a_level_of_guessing_that_is_not_everybodys_is_not_told(tmp_path):
+    runs = runs_of(tmp_path, "one", [[[50, 50]]])
+    assert "Guessing each client’s majority class gives" in told(runs)["lead"]
+    runs += runs_of(tmp_path, "two", [[[60, 60]]], partition={"name": "dirichlet", "alpha": 9.0})
+    assert "Guessing" not in told(runs)["lead"]
+
+
+def test_costs_of_several_seeds_are_said_to_be_the_first_ones(tmp_path):
+    cards = {card["name"]: card["note"] for card in told(runs_of(tmp_path, "one", [[[50, 50]], [[60, 60]]]))["cards"]}
+    assert cards["sent in all"] == "the first seed"
+    assert cards["time of all rounds"].startswith("the first seed")
+    alone = {card["name"]: card["note"] for card in told(runs_of(tmp_path, "two", [[[50, 50]]]))["cards"]}
+    assert "first seed" not in alone["sent in all"] + alone["time of all rounds"]
+
+
+def test_a_run_beside_its_copy_counts_once(tmp_path):
+    runs = runs_of(tmp_path, "one", [[[60, 60]]]) + runs_of(tmp_path, "local", [[[50, 50]]])
+    copy = shutil.copytree(runs[0].folder, tmp_path / "copy")
+    found = content(by_method([*runs, read_run(copy)]))
+    assert [panel["mean"] for panel in found["gains"]["panels"]] == [10]
+    assert "Lines are of one seed" in found["captions"]["curves"]
+    assert all("±" not in cell for row in found["measures"]["rows"] for cell in row["cells"])
+
+
+def test_a_run_without_test_numbers_says_why(tmp_path):
+    result = run(spiral(rounds=1, tested=False), tmp_path / "runs")
+    read = words(page([result.run], tmp_path))
+    assert "The test parts are not evaluated (tested=false)." in read
+    assert "No round has been evaluated yet." not in read
+
+
+def test_a_view_of_fewer_rounds_is_consistent(tmp_path):
+    """52 rounds are there and 10 are asked for: snapshots that were thinned out on purpose are not missing."""
+    run(spiral(rounds=52, clients=2, algorithm="fedproto"), tmp_path / "runs")
+    seen = Notebook()
+    result = run(spiral(rounds=10, clients=2, algorithm="fedproto"), tmp_path / "runs", tracker=seen)
+    assert [entry[0] for entry in seen.told] == ["begin", *range(1, 11), "end"]
+    read = words(page([result.run], tmp_path))
+    assert "rounds=10" in read
+    assert "rounds=52" not in read
+    assert "missing" not in read

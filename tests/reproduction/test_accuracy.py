@@ -97,6 +97,26 @@ def test_the_table_says_which_seeds_and_what_the_spread_is(tmp_path):
     assert "Mean over 2 seeds (0, 1); ± is the standard deviation over them." in explanation(tmp_path, FULL)
 
 
+def test_the_table_says_by_which_rule_each_row_is_judged(tmp_path):
+    """Also of one that is not run yet."""
+    rows = ("ProtoNorm", "FedAvg", "Targets", "FedProto")
+    cells = [Cell(row, ONE, TINY | {"algorithm": row.lower()}) for row in rows]
+    told = explanation(tmp_path, {("FedProto", ONE): [0.5]}, cells=cells, rows=rows)
+    assert (
+        "Judged by global (nearest global prototype): ProtoNorm; FedProto. Judged by received (logits of the model as "
+        "received): FedAvg. Judged by local (nearest local prototype, or fixed target): Targets. So numbers of one "
+        "column may be of different rules."
+    ) in told
+    assert "Judged by global (nearest global prototype): ProtoNorm; FedProto. " in explanation(tmp_path, FULL)
+
+
+def test_the_second_table_explains_the_rules_that_it_shows(tmp_path):
+    told = accuracy_tables(fake_findings(tmp_path, small_study(), FULL))[1].explanation
+    for rule in ("local (nearest local", "logits (the model's own", "joint (sum of all"):
+        assert rule in told
+    assert "global (" not in told
+
+
 def test_a_lone_number_is_not_the_best_of_anything(entries):
     assert not any(entry.bold for entry in entries({("ProtoNorm", ONE): [0.5]})["ProtoNorm"])
 

@@ -11,8 +11,8 @@ from protonorm.reproduction.cells import Cell
 from protonorm.reproduction.csv_tables import accuracy_csv
 from protonorm.reproduction.latex import escape, latex
 from protonorm.reproduction.tables import Table, TableEntry, markdown
-from protonorm.reproduction.writing import cuts, page, remarks, write
-from tests.reproduction.studies import fake_findings, small_study
+from protonorm.reproduction.writing import page, remarks, write
+from tests.reproduction.studies import TINY, Fake, fake_findings, small_study
 from tests.reproduction.test_accuracy import FULL, ONE, TWO
 
 TABLE = Table("T", "Row", ["a|b"], [("x_y", [TableEntry("1.00", "2.00", bold=True)])], explanation="E")
@@ -106,6 +106,16 @@ def test_csv_has_a_line_for_each_cell_seed_and_rule(tmp_path):
     assert [line["state"] for line in absent] == ["absent"]
 
 
+def test_csv_has_no_number_of_a_run_that_is_not_finished(tmp_path):
+    cells = [Cell("ProtoNorm", ONE, TINY | {"algorithm": "protonorm", "rounds": 9})]
+    given = {("ProtoNorm", ONE): [Fake(0.4, done=3), Fake(0.4, done=3, diverged=4), 0.5]}
+    findings = fake_findings(tmp_path, small_study(cells=cells), given)
+    first, second, *third = csv.DictReader(io.StringIO(accuracy_csv(findings)))
+    assert (first["state"], first["note"], first["accuracy"], first["best"]) == ("begun", "3 of 9 rounds", "", "")
+    assert (second["state"], second["note"], second["accuracy"]) == ("diverged", "round 4", "")
+    assert [line["accuracy"] for line in third] == ["50.0000"] * 4
+
+
 def test_every_form_says_that_a_number_comes_from_some_seeds(tmp_path):
     findings = fake_findings(tmp_path, small_study(), {("ProtoNorm", ONE): [0.4741, None, None]})
     write(findings, tmp_path / "out")
@@ -124,9 +134,3 @@ def test_long_lists_of_what_is_missing_are_cut(tmp_path):
     cells = [Cell(f"row {number}", ONE, {"dataset": "spiral"}) for number in range(20)]
     (told,) = remarks(fake_findings(tmp_path, small_study(cells=cells), {}))
     assert told.endswith("row 5, Group: one (seed 0); and 14 others.")
-
-
-def test_cuts_are_named_only_where_something_was_cut(tmp_path):
-    whole = small_study(cells=[Cell("ProtoNorm", ONE, {"dataset": "spiral"})])
-    assert not cuts(fake_findings(tmp_path, whole, {}, "cpu"))
-    assert cuts(fake_findings(tmp_path, small_study(cells=[Cell("ProtoNorm", ONE, {"dataset": "cifar10"})]), {}, "cpu"))

@@ -1,4 +1,4 @@
-"""What is run, what is not run again, what is left out and named. All runs but the last are written, not trained."""
+"""What is run, what is not run again, what is left out and named. Most runs are written, not trained."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -9,9 +9,12 @@ from protonorm.errors import Diverged, TooFewReplies
 from protonorm.files import sealed
 from protonorm.reproduction.cells import Cell
 from protonorm.runs.reader import read_run
+from protonorm.runs.states import stray_states
+from protonorm.runs.writer import RunWriter
 from protonorm.session import running
 from protonorm.session.result import Result
 from tests.reproduction.studies import TINY, Fake, small_study, task, write_record
+from tests.support import killed_after_last_round
 
 
 @pytest.fixture
@@ -244,3 +247,23 @@ def test_cells_are_trained_and_a_refused_one_is_named(tmp_path):
     assert states(found) == ["refused", "diverged", "finished"]
     assert [round.number for round in rounds][-1] == 1
     assert "| ProtoNorm | not run<br>47.41 ± 0.40 | - |" in page_of(tmp_path)
+
+
+def test_what_a_kill_left_of_a_cell_that_is_done_is_removed(tmp_path):
+    cell = Cell("FedProto", "Group: one", TINY | {"algorithm": "fedproto", "rounds": 2})
+    found = task(tmp_path, small_study(cells=[cell]))
+    (outcome,) = found.findings(found.studies[0]).outcomes
+    folder = killed_after_last_round(outcome.experiment, found.root)
+    found.run("serial")
+    assert not stray_states(read_run(folder))
+
+
+def test_a_done_cell_in_a_folder_that_another_process_holds_is_shown(tmp_path):
+    cell = Cell("FedProto", "Group: one", TINY | {"algorithm": "fedproto", "rounds": 2})
+    found = task(tmp_path, small_study(cells=[cell]))
+    (outcome,) = found.findings(found.studies[0]).outcomes
+    folder = killed_after_last_round(outcome.experiment, found.root)
+    with RunWriter(folder, outcome.key):
+        found.run("serial")
+        assert stray_states(read_run(folder))  # they may be somebody's
+    assert states(found) == ["finished"]

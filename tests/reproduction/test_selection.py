@@ -27,6 +27,14 @@ def test_a_whole_name_wins_over_texts_that_hold_it(only, count):
     assert len(places(*only)) == count
 
 
+@pytest.mark.parametrize(
+    ("only", "rows"), [("duet", ["Duet"]), ("alone", ["Duet, alone", "FML, alone"]), ("FML", ["FML, alone"])]
+)
+def test_a_whole_row_wins_over_rows_that_it_is_a_part_of(only, rows):
+    study = small_study(cells=[Cell(row, "A", {}) for row in ("Duet", "Duet, alone", "FML, alone")])
+    assert [cell.row for cell in selected(only, study=study).cells] == rows
+
+
 def test_several_texts_must_all_match():
     assert places("ProtoNorm", "B") == [("ProtoNorm", "B: CIFAR-100")]
 

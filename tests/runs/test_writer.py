@@ -60,6 +60,34 @@ def test_the_state_before_stays_until_the_commit(writer):
     assert writer.store.load(0, 2)["w"][0] == 0
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_ctrl_c_in_the_middle_of_a_commit_loses_neither_round(tmp_path, monkeypatch, when):
+    """It may come before the rename that makes a round final, or after it, when nobody has noted it yet."""
+    with RunWriter(tmp_path / "run", "key") as first:
+        describe(first)
+        resumed(first)
+        commit(first, 1, [1, 1])
+    real = tensors.save
+
+    def interrupted(path, *what):
+        if path.name == layout.SERVER and when == "before":
+            raise KeyboardInterrupt
+        real(path, *what)
+        if path.name == layout.SERVER:
+            raise KeyboardInterrupt
+
+    with RunWriter(tmp_path / "run", "key") as second:
+        second.resume()
+        monkeypatch.setattr(tensors, "save", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            commit(second, 2, [2, 1])
+    monkeypatch.undo()
+    with RunWriter(tmp_path / "run", "key") as third:
+        found = third.resume()
+        assert (found.round, found.trained) == ((1, [1, 1]) if when == "before" else (2, [2, 1]))
+        assert [third.store.load(id, last)["w"][0] for id, last in enumerate(found.trained)] == found.trained
+
+
 def test_a_second_process_is_refused(writer):
     with pytest.raises(BlockingIOError, match="Another process"), RunWriter(writer.folder, "key"):
         pass
@@ -71,9 +99,21 @@ def test_another_experiment_in_the_folder_is_refused_and_left(writer):
     describe(writer, rounds=99)  # fewer rounds are there already
     with pytest.raises(ValueError, match="another experiment"):
         writer.describe(info(100, seed=5), COUNTS)
+    retried = info(100)
+    writer.describe(
+        retried.model_copy(update={"experiment": retried.experiment.model_copy(update={"retries": 9})}), COUNTS
+    )
     assert (writer.folder / layout.INFO).read_bytes() == before
     describe(writer, rounds=120)
     assert read_run(writer.folder).info.experiment.rounds == 120
+
+
+def test_other_names_are_refused_before_anything_is_rewritten(writer):
+    before = (writer.folder / layout.INFO).read_bytes()
+    for other in ({"classes": ["cat", "dog", "fox"]}, {"client_names": ["north", "south"]}):
+        with pytest.raises(ValueError, match="other names of"):
+            writer.describe(info(120).model_copy(update=other), COUNTS)
+    assert (writer.folder / layout.INFO).read_bytes() == before
 
 
 def test_a_missing_or_swapped_client_file_is_refused(writer):
@@ -281,3 +321,12 @@ def test_a_record_is_for_its_owner_only(tmp_path):
         os.umask(before)
     for path in [folder, folder.parent, folder.parent.parent, *folder.rglob("*")]:
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_figures_are_found_whatever_round_they_are_of(tmp_path):
+    with RunWriter(tmp_path / "run", "key") as writer:
+        describe(writer)
+        resumed(writer)
+        commit(writer, 1, [1, 1])
+        commit(writer, 2, [2, 2], figures={"x": torch.ones(2)})
+    assert read_run(tmp_path / "run").figures()["x"].tolist() == [1, 1]

@@ -2,6 +2,7 @@ import re
 
 import pytest
 
+from protonorm.config.methods import experiments_of
 from protonorm.search.commands import commands
 from protonorm.search.grid import read_grid
 from protonorm.search.words import read_entries, split_values
@@ -52,6 +53,16 @@ def test_a_grid_has_all_combinations_of_what_each_method_has():
     assert grid.swept == ["algorithm.gamma", "lr"]
     assert grid.remarks == ["Without algorithm.gamma, which is no setting of theirs: local."]
     assert len({one.key for _, _, one in runs}) == 30
+
+
+def test_seeds_win_over_a_seed_as_in_compare(tmp_path):
+    (tmp_path / "base.yaml").write_text("seed: 9\n")
+    for words in (["seed=9", "seeds=0,1"], [str(tmp_path / "base.yaml"), "seeds=0,1"]):
+        grid = read_grid([*SPIRAL, "fedproto", *words])
+        assert grid.seeds == [0, 1]
+        assert {one.seed for _, _, one in grid.runs()} == {0, 1}
+        compared = experiments_of(["fedproto", *SPIRAL, *words])["fedproto"]
+        assert [one.key for _, _, one in grid.runs()] == [one.key for one in compared]
 
 
 def test_runs_are_those_of_the_command_run():

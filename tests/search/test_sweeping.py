@@ -14,7 +14,7 @@ from protonorm.search.choice import scores_of, winners
 from protonorm.search.side_by_side import Crew
 from protonorm.search.sweeping import how_many
 from tests.search.grids import SPIRAL, run_all, sweep
-from tests.support import contents, run
+from tests.support import contents, killed_after_last_round, run
 
 
 def records(root):
@@ -31,6 +31,17 @@ def test_what_is_done_is_skipped_and_what_was_begun_goes_on(tmp_path):
     run_all(found)
     assert found.jobs() == []
     assert [one.state for one in found.standings().values()] == ["done", "done"]
+
+
+def test_what_a_kill_left_of_a_run_that_is_done_is_removed(tmp_path):
+    """Killed between the last round's commit and the end of the run: nothing is left to run, but something to clear."""
+    whole, killed = (sweep(tmp_path / name, "fedproto", "lr=0.02", "rounds=3") for name in ("whole", "killed"))
+    run_all(whole)
+    ((_, _, experiment),) = killed.grid.runs()
+    killed_after_last_round(experiment, killed.root)
+    assert killed.jobs() == []
+    run_all(killed)
+    assert records(killed.root) == records(whole.root)
 
 
 def test_more_rounds_of_one_run_are_run_once(tmp_path):

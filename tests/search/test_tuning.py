@@ -18,7 +18,7 @@ from protonorm.search.space import read_space
 from protonorm.search.tuning import Search, Trial, best_trial, used_rounds
 from protonorm.session.build import build
 from tests.search.grids import SPIRAL
-from tests.support import contents, run
+from tests.support import contents, killed_after_last_round, run
 
 pytest.importorskip("optuna")
 WORDS = [*SPIRAL, "protonorm", "rounds=4", "gamma=1..100:log", "lr=0.001..0.2:log"]
@@ -165,6 +165,15 @@ def test_a_search_goes_on_where_it_was_and_as_it_would_have(tmp_path, monkeypatc
     assert facts(found.run(8)) == facts(whole)  # and nothing more is done
 
 
+def test_a_search_killed_after_the_last_round_of_a_trial_clears_its_folder(tmp_path):
+    """The trial is run, but the journal does not know that it has ended."""
+    whole, killed = search(tmp_path / "whole"), search(tmp_path / "killed")
+    (trial,) = whole.run(1)
+    killed_after_last_round(killed.space.experiment(trial.values, tested=False), killed.folder)
+    assert facts(killed.run(1)) == facts([trial])
+    assert runs_of(killed) == runs_of(whole)
+
+
 def test_a_killed_search_goes_on(tmp_path):
     words = [
         *WORDS,
@@ -201,9 +210,19 @@ def test_more_trials_later_are_those_of_one_search(tmp_path):
 def test_rounds_are_bounded(tmp_path):
     """Trials of 4 rounds, 10 in all: two whole ones, and one that is cut after 2."""
     trials = search(tmp_path).run(50, budget=10)
-    assert [(one.rounds, one.state) for one in trials] == [(4, "complete"), (4, "complete"), (2, "stopped")]
+    assert [(one.rounds, one.state) for one in trials] == [(4, "complete"), (4, "complete"), (2, "cut")]
     assert used_rounds(trials) == 10
     assert facts(search(tmp_path).run(50, budget=10)) == facts(trials)
+
+
+def test_a_trial_that_the_budget_cut_goes_on_with_a_larger_one(tmp_path):
+    """As if the first budget had been the larger one; it can then be chosen."""
+    whole = search(tmp_path / "whole").run(3, budget=12)
+    assert [one.state for one in whole] == ["complete"] * 3
+    found = search(tmp_path / "cut")
+    assert [one.state for one in found.run(3, budget=10)] == ["complete", "complete", "cut"]
+    assert facts(found.run(3, budget=12)) == facts(whole)
+    assert runs_of(found) == runs_of(search(tmp_path / "whole"))
 
 
 def test_a_trial_that_diverges_is_the_worst_and_the_search_goes_on(tmp_path):

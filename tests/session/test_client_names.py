@@ -1,5 +1,7 @@
 """Clients with names are named in what is said of them: when they diverge, do not reply, or are followed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,10 +9,12 @@ import protonorm as pn
 from protonorm.errors import TooFewReplies
 from protonorm.federation.rounds import begin, run_rounds
 from protonorm.runs.writer import RunWriter
+from protonorm.search.sweeping import stand
 from protonorm.session.build import build, policy_of
 from protonorm.session.running import _counts, info_of
+from tests.data.test_bad_pictures import draw
 from tests.federation.test_rounds import Unreliable
-from tests.support import run
+from tests.support import contents, run
 
 NAMES = ("berlin", "paris", "rome")
 
@@ -21,7 +25,7 @@ def three(**settings):
     points, labels = random.normal(size=(48, 2)).astype(np.float32), np.arange(48) % 2
     owner = np.repeat(np.arange(3), 16)
     data = pn.Dataset("three", points, labels, ("left", "right"), owner=owner, client_names=NAMES)
-    return pn.Experiment(dataset=data, models="mlp", batch_size=4, **{"rounds": 1} | settings)
+    return pn.Experiment(**{"dataset": data, "models": "mlp", "batch_size": 4, "rounds": 1} | settings)
 
 
 @pytest.mark.parametrize("engine", ["serial", "processes"])
@@ -89,3 +93,54 @@ def test_a_client_with_nothing_to_train_on_is_named():
             split=np.array([0, 0, 1, 1, 0, 0], np.int8),
             client_names=NAMES,
         )
+
+
+def renamed(classes=("left", "right"), names=NAMES, **settings):
+    """The three clients with other names: in no key, for all samples are the same."""
+    data = replace(three().dataset, classes=classes, client_names=names)
+    return three(algorithm="local", dataset=data, **settings)
+
+
+OTHERS = {
+    "classes: number 1 was 'right', and is 'up' now": {"classes": ("left", "up")},
+    "classes: number 0 was 'left', and is 'right' now": {"classes": ("right", "left")},
+    "classes: number 2 was without a name, and is 'up' now": {"classes": ("left", "right", "up")},
+    "clients: number 2 was 'rome', and is 'oslo' now": {"names": ("berlin", "paris", "oslo")},
+    "clients: number 0 was 'berlin', and is without a name now": {"names": None},
+}
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+@pytest.mark.parametrize("told", OTHERS)
+def test_a_run_with_other_names_is_refused_and_left(tmp_path, told, rounds):
+    first, other = three(algorithm="local"), renamed(**OTHERS[told], rounds=rounds)
+    assert other.key == first.key
+    folder = run(first, out=tmp_path).run.folder
+    before = contents(folder)
+    with pytest.raises(ValueError, match=rf"other names of {told}.*left as it is; give another folder with --out"):
+        run(other, out=tmp_path)
+    with pytest.raises(ValueError, match=f"other names of {told}"):
+        stand(renamed(**OTHERS[told]), tmp_path)
+    assert contents(folder) == before
+    assert run(other, out=tmp_path / "elsewhere").classes == other.dataset.classes
+    assert run(three(algorithm="local", rounds=rounds), out=tmp_path).run.finished
+
+
+def test_a_renamed_folder_of_a_class_or_a_client_is_refused(tmp_path):
+    """Pictures and their order are the same, so that the key is."""
+    partners = tmp_path / "partners"
+    for client in ("berlin", "paris"):
+        for kind in ("cat", "dog"):
+            for number in range(4):
+                draw(partners / client / kind / f"{number}.png", 40 * number + 3 * len(kind))
+    data = {"name": "clients", "path": str(partners), "size": 16}
+    settings = {"dataset": data, "algorithm": "local", "models": "plain", "rounds": 1}
+    run(pn.Experiment.of(settings), out=tmp_path / "runs")
+    (partners / "paris").rename(partners / "rome")
+    with pytest.raises(ValueError, match="names of clients: number 1 was 'paris', and is 'rome' now"):
+        run(pn.Experiment.of(settings), out=tmp_path / "runs")
+    (partners / "rome").rename(partners / "paris")
+    for client in ("berlin", "paris"):
+        (partners / client / "dog").rename(partners / client / "emu")
+    with pytest.raises(ValueError, match="names of classes: number 1 was 'dog', and is 'emu' now"):
+        run(pn.Experiment.of(settings), out=tmp_path / "runs")

@@ -2,11 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import protonorm as pn
 from protonorm.cli.app import app
+from protonorm.config.methods import experiments_of
 from protonorm.runs.layout import METRICS
 
 SETTINGS = {
@@ -139,3 +141,41 @@ def test_what_cannot_be_compared_is_refused_before_anything_runs(tmp_path, metho
     with pytest.raises(ValueError, match=said):
         pn.compare(*methods, out=tmp_path / "runs", **settings)
     assert not (tmp_path / "runs").exists()
+
+
+def test_methods_of_one_name_that_differ_are_both_run():
+    def named(*methods):
+        return {name: some[0].algorithm for name, some in experiments_of(methods, {"dataset": "spiral"}).items()}
+
+    found = named(pn.FedProto(lam=5.0), "fedproto")
+    assert {name: getattr(one, "lam", None) for name, one in found.items()} == {
+        "fedproto": 5.0,
+        "fedproto no. 2": pn.FedProto().lam,
+        "local": None,
+    }
+    assert list(named("fedproto", pn.FedProto())) == ["fedproto", "local"]
+    assert list(named(pn.FedProto(), "fedproto", pn.FedProto)) == ["fedproto", "local"]
+    assert list(named("fedproto", "fedproto:lam=1", "fedproto")) == ["fedproto", "fedproto:lam=1", "local"]
+
+
+@pytest.mark.parametrize("seeds", [range(2), (0, 1), np.arange(2), [0, 1], "0,1"], ids=str)
+def test_seeds_in_python(seeds):
+    found = experiments_of(["fedproto"], {"dataset": "spiral", "seeds": seeds})
+    assert [one.seed for one in found["fedproto"]] == [0, 1]
+
+
+def test_no_seeds_are_refused():
+    with pytest.raises(ValueError, match="expected at least one seed"):
+        experiments_of(["fedproto"], {"dataset": "spiral", "seeds": ()})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [({"engine": "serail"}, "serail"), ({"workers": 0}, "workers=0"), ({"workers": "2"}, "'2'")]
+)
+def test_a_wrong_engine_is_no_damage_of_runs_that_are_done(tmp_path, options, said):
+    small = {"dataset": {"name": "spiral", "points": 40}, "clients": 2, "rounds": 1, "out": tmp_path}
+    pn.compare("fedproto", engine="serial", **small)
+    with pytest.raises(ValueError, match=said):
+        pn.compare("fedproto", **small | options)
+    with pytest.raises(ValueError, match="is not an experiment"):
+        pn.run({"rounds": 1})

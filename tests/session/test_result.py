@@ -189,3 +189,13 @@ def test_a_long_table_says_how_long_it_is(tmp_path):
     table = pn.Result(None, made(tmp_path / "run", clients=31))._repr_html_()
     assert table.count("<tr>") == 1 + 30
     assert "The first 30 of 31 rows." in table
+
+
+def test_a_rule_or_measure_that_there_is_not_is_refused(tmp_path):
+    found = pn.Result(None, made(tmp_path / "run"))
+    with pytest.raises(ValueError, match=r"There is no rule 'globl' in this run; known: global, logits\."):
+        found.accuracy("globl")
+    with pytest.raises(
+        ValueError, match=r"of='pooledd' is refused: expected pooled, mean, worst, .*, clients or classes"
+    ):
+        found.accuracy(of="pooledd")

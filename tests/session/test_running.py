@@ -10,7 +10,8 @@ import torch
 import protonorm as pn
 from protonorm.runs.layout import committed
 from protonorm.runs.reader import read_run
-from protonorm.session.running import is_finished
+from protonorm.session.build import build
+from protonorm.session.running import choose_engine, is_finished
 from tests.support import contents, run, run_folder, spiral
 
 
@@ -152,3 +153,24 @@ def test_history_as_arrays_and_as_a_frame(tmp_path):
     frame = result.frame()
     assert len(frame) == 3 * 4
     assert set(frame["rule"]) == {"global", "local", "logits", "joint"}
+
+
+def test_the_number_of_processes_is_checked_and_asks_for_processes(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"^workers=-1 is refused: expected at least one process\.$"):
+        run(spiral(), tmp_path, engine=None, workers=-1)
+    task, population = build(spiral())
+    monkeypatch.setattr("protonorm.session.running.cores", lambda: 1)
+    assert [choose_engine(task, population, None, workers) for workers in (None, 1, 2)] == [
+        "serial",
+        "serial",
+        "processes",
+    ]
+    monkeypatch.setattr("protonorm.session.running.cores", lambda: 8)
+    assert [choose_engine(task, population, None, workers) for workers in (None, 1)] == ["processes", "serial"]
+    assert choose_engine(task, population, "processes", 1) == "processes"
+
+
+def test_processes_for_an_engine_without_any_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="workers=4 is refused: the engine serial has all clients in one process"):
+        run(spiral(), tmp_path, workers=4)
+    run(spiral(rounds=1), tmp_path, workers=1)

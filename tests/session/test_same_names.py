@@ -69,7 +69,7 @@ def test_a_module_of_that_name_that_is_another_file_is_not_taken(places, monkeyp
 
     monkeypatch.syspath_prepend(Path(places[1]).parent)
     try:
-        found = resolve({"module": "net", "name": "small", "file": places[0]})
+        found = resolve({"module": "net", "name": "small", "file": places[0], "text": ""})
     finally:
         sys.modules.pop("net", None)
     assert found((2,), 4, 3).features[0].out_features == 3

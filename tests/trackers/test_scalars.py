@@ -98,7 +98,7 @@ def test_the_outcome_is_under_the_headline_rule(tmp_path):
     best = {f"accuracy/best/{name}": 0.75 for name in ("pooled", "mean", "worst", "own")}
     round = {"accuracy/reported/round": 3}
     assert scalars.outcome(run) == {**reported, **round, **best, "accuracy/last/pooled": 0.75}
-    assert "Round 3 is reported: it is the best test round, as there is no validation" in scalars.reported_text(run)
+    assert "Round 3 is reported: it has the best test accuracy, which is optimistic" in scalars.reported_text(run)
     none = made(tmp_path / "none", done=0)
     assert scalars.outcome(none) == {}
     assert scalars.reported_text(none) == "No round has been evaluated yet."

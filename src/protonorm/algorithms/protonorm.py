@@ -10,6 +10,7 @@ client says:      classes (K_i,), prototypes (K_i, d)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal, Self
@@ -22,9 +23,10 @@ from torch.nn.functional import normalize
 from protonorm.algorithms.parts.messages import class_vectors, make_schema
 from protonorm.algorithms.parts.prototypes import average_prototypes, class_means, prototype_scores, targets
 from protonorm.core import Algorithm, Client, Field, Schema, Server, Step, Task, optional
+from protonorm.core.model import SplitModel
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative, Positive
-from protonorm.geometry.alignment import align
+from protonorm.geometry.alignment import align, check_solvable
 from protonorm.geometry.losses import class_euclidean, prototype_loss
 from protonorm.geometry.sphere.algorithm1 import DEFAULT_SCHEDULE, Schedule
 from protonorm.tensors import Tensors, snapshot
@@ -90,6 +92,11 @@ class ProtoNorm(Algorithm):
         """Take the γ of the data set where none is given."""
         return self if self.gamma is not None else replace(self, gamma=GAMMA.get(dataset, GAMMA_ELSEWHERE))
 
+    def check_network(self, model: SplitModel, task: Task) -> None:
+        """Refuse prototypes that the solver cannot align, before anybody trains."""
+        if self.alignment not in ("none", "normalise"):
+            check_solvable(self.alignment, task.num_classes, task.feature_dim)
+
     def schema(self, task: Task) -> Schema:
         """Both sides send prototypes; the server from round 1 on, or of all classes from the beginning."""
         scale = {"gamma": Field(())} if self.gamma == AUTO else {}
@@ -147,7 +154,9 @@ class ProtoNorm(Algorithm):
             return Step(said, said)
         aligned = align(vectors, self.alignment, s=self.s, schedule=self.schedule, trace=server.round <= 1)
         said = prototypes | {"prototypes": aligned.prototypes}
-        metrics = {"alignment.steps": float(aligned.steps), "alignment.energy": aligned.energy}
+        metrics = {"alignment.steps": float(aligned.steps)}
+        if math.isfinite(aligned.energy):  # of a great s it may be beyond all numbers
+            metrics["alignment.energy"] = aligned.energy
         traced = {} if aligned.distances is None else {"alignment.distances": aligned.distances}
         return Step(said, said, metrics, traced)
 

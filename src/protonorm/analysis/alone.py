@@ -38,7 +38,7 @@ def locals_in(root: Path) -> dict[Path, RunInfo]:
 
 
 def local_beside(run: Run, known: Mapping[Path, RunInfo] | None = None) -> Run | None:
-    """Find, among the runs beside a run or those that are known, a finished one of Local with the same settings."""
+    """Find, beside a run or among those that are known, one of Local with the same settings and enough rounds."""
     if is_local(run):
         return None
     found = []
@@ -46,7 +46,8 @@ def local_beside(run: Run, known: Mapping[Path, RunInfo] | None = None) -> Run |
         if _settings(info) == _settings(run.info):
             with suppress(*UNREADABLE):
                 found.append(read_whole(folder, run.info.experiment.rounds))
-    return matching_local(run, [one for one in found if one.finished])
+    needed = run.info.experiment.rounds
+    return matching_local(run, [one for one in found if len(one.rounds) >= needed or one.stopped_early])
 
 
 def _settings(info: RunInfo) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from protonorm.analysis.pairing import is_solo, pair_runs
 from protonorm.analysis.transfer import EXACT
 from protonorm.runs.arrays import BESIDE
-from protonorm.runs.run import Run
+from protonorm.runs.run import Population, Run
 from protonorm.runs.schema import RoundRecord
 
 Rows = list[dict[str, Any]]
@@ -30,10 +30,11 @@ def round_rows(run: Run) -> Rows:
 def client_rows(run: Run, alone: Run | None = None, rule: str | None = None) -> Rows:
     """Make a row for each client: what it has, how it does under a rule, and how it does alone if that run is given.
 
-    Accuracies of a client that was not evaluated are NaN. A run whose clients are not the same is refused.
+    Accuracies of a client that was not evaluated are NaN; how many samples there are is None where the record does not
+    say it. A run whose clients are not the same is refused.
     """
     rule, record = check_rule(run, rule), _reported(run)
-    clients, sizes = range(run.info.experiment.clients), _sizes(run)
+    clients, holds = range(run.info.experiment.clients), _holdings(run)
     columns: dict[str, Any] = {"accuracy": _client_shares(run, rule)}
     for measure in BESIDE:
         columns[measure] = _nothing(len(clients)) if record is None else run.measured(record, rule, measure)
@@ -42,8 +43,8 @@ def client_rows(run: Run, alone: Run | None = None, rule: str | None = None) -> 
     return [
         about(run, record)
         | {"client": run.client_name(id), "number": id, "network": run.info.network_name(id)}
-        | {part: int(counts[id]) for part, counts in sizes.items()}
-        | {"classes": int((run.population.train[id] > 0).sum()), "rule": rule}
+        | {name: counts[id] for name, counts in holds.items()}
+        | {"rule": rule}
         | {name: float(values[id]) for name, values in columns.items()}
         for id in clients
     ]
@@ -55,11 +56,13 @@ def class_rows(run: Run, alone: Run | None = None, rule: str | None = None) -> R
     columns: dict[str, Any] = {"accuracy": _class_shares(run, rule)}
     if alone is not None:
         columns |= _beside(columns["accuracy"], _class_shares(_matched(run, alone), alone.info.headline))
-    holders = (run.population.train > 0).sum(0)  # (K,)
+    held = {"clients": (run.population.train > 0).sum(0)}
+    held |= {part: counts.sum(0) for part, counts in run.population._asdict().items()}  # (K,) each
+    known = run.knows_samples
     return [
         about(run, record)
-        | {"class": name, "number": k, "clients": int(holders[k])}
-        | {part: int(counts[:, k].sum()) for part, counts in run.population._asdict().items()}
+        | {"class": name, "number": k}
+        | {what: int(counts[k]) if known else None for what, counts in held.items()}
         | {"rule": rule}
         | {column: float(values[k]) for column, values in columns.items()}
         for k, name in enumerate(run.info.classes)
@@ -98,8 +101,12 @@ def _reported(run: Run) -> RoundRecord | None:
     return run.chosen.record if run.chosen else None
 
 
-def _sizes(run: Run) -> dict[str, NDArray[np.int64]]:
-    return {part: counts.sum(1) for part, counts in run.population._asdict().items()}  # (M,) each
+def _holdings(run: Run) -> dict[str, list[int] | list[None]]:
+    """Count each client's samples of each part, and the classes that it trains on."""
+    if not run.knows_samples:
+        return {name: [None] * run.info.experiment.clients for name in (*Population._fields, "classes")}
+    sizes = {part: counts.sum(1).tolist() for part, counts in run.population._asdict().items()}  # (M,) each
+    return sizes | {"classes": (run.population.train > 0).sum(1).tolist()}
 
 
 def _client_shares(run: Run, rule: str) -> NDArray[np.float64]:

@@ -64,7 +64,8 @@ def reported(run: Run, rule: str) -> Reported | None:
 
 
 def _once(runs: Sequence[Run]) -> list[Run]:
-    return list({run.info.key: run for run in runs}.values())
+    # federations of other clients may have agreed on the same
+    return list({(run.info.key, tuple(run.info.client_names or ())): run for run in runs}.values())
 
 
 def _ranked(table: Sequence[Row], groups: Mapping[str, Sequence[Run]], margin: float) -> list[Row]:

@@ -39,13 +39,19 @@ def is_solo(run: Run) -> bool:
 
 
 def same_clients(run: Run, other: Run) -> str:
-    """Say in what the clients of two runs differ: data, partition, samples, networks; nothing if they are the same."""
+    """Say in what the clients of two runs differ: data, names, networks, samples; nothing if they are the same."""
     if told := _difference(_data(run), _data(other)):
         return told
+    if run.info.client_names != other.info.client_names:
+        return "who the clients are"
     if _networks(run) != _networks(other):
         return "the clients' networks"
     if any(not np.array_equal(one, two) for one, two in zip(run.population, other.population, strict=True)):
         return "who holds which samples"
+    if not run.knows_samples and run.chosen and other.chosen:  # all that is known is how many each was tested on
+        ours, theirs = (one.support(one.chosen.record) for one in (run, other) if one.chosen)
+        tested = (ours > 0) & (theirs > 0)
+        return "how many samples clients test on" if (ours[tested] != theirs[tested]).any() else ""
     return ""
 
 

@@ -34,7 +34,7 @@ COLUMNS: dict[str, tuple[str, Callable[[Reported], float | None]]] = {  # name: 
 
 RULES = {  # what the prediction rules mean
     "global": "nearest global prototype",
-    "local": "nearest local prototype",
+    "local": "nearest local prototype, or fixed target",
     "logits": "the model's own logits",
     "received": "logits of the model as received",
     "shared": "logits of the second network, as received",

@@ -8,7 +8,7 @@ from typing import Any
 from protonorm.analysis.comparison import reported, rules_in_order, whole
 from protonorm.analysis.plain_text import csv_lines
 from protonorm.analysis.row import COLUMNS, Unread
-from protonorm.runs.accuracy import digits
+from protonorm.core.digits import digits
 from protonorm.runs.run import Run
 
 FIELDS = (

@@ -12,7 +12,6 @@ from protonorm.core.types import shortened, shown
 from protonorm.runs.run import Run
 
 STATE = "state"  # beside the settings: how far a run is
-STATES = ("finished", "unfinished", "failed")
 APART = ("rounds",)  # settings that a list of runs tells of anyway
 FIRST = ("algorithm", "control", "dataset", "partition", "clients", "models")  # the plainest differences; then others
 LISTED = 12  # values or names in a sentence; of more, the first ones
@@ -97,7 +96,17 @@ def _fits(settings: Mapping[str, Any], filters: Filters) -> bool:
 def _same(name: str, text: str, value: Any) -> bool:
     """Compare a value with a text of the command line; a class of a user's own file is also known by its name alone."""
     names = (str(value), str(value).rsplit(":", 1)[-1]) if isinstance(value, str) else ()
-    return text in names or (parse_value(name, text) == value and not isinstance(value, str))
+    if isinstance(value, float) and text == written(value):  # as lists of runs print it
+        return True
+    return text in names or (_number(parse_value(name, text)) == value and not isinstance(value, str))
+
+
+def _number(value: Any) -> Any:
+    """Read 1e-3, which is a text to YAML, as a number too."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def _refuse_unknown(name: str, settings: Sequence[Mapping[str, Any]]) -> None:

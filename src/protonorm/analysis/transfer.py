@@ -23,6 +23,7 @@ from protonorm.analysis.statistics import (
     sign_flip,
     verdict,
 )
+from protonorm.runs.run import Run
 
 EXACT = 12  # decimals of a gain; what lies beyond comes from rounding
 TAIL = 10  # `tail` is the mean gain of a tenth of the cases
@@ -79,7 +80,7 @@ def gains_of(pairs: Sequence[Pair], rule: str, reference_rule: str) -> Gains:
         known = ~np.isnan(ours)
         found.seeds.append(seed)
         found.gains.append(np.round(ours[known] - theirs[known], EXACT))
-        found.samples.append(pair.run.population.test.sum(1)[known].astype(float))
+        found.samples.append(_test_samples(pair.run)[known])
     return found
 
 
@@ -135,6 +136,11 @@ def who_gains(found: Transfer) -> str:
 def points(gain: float) -> str:
     """Write a gain in points, with its sign."""
     return f"{100 * gain:+.2f}".replace("-", "−")
+
+
+def _test_samples(run: Run) -> Numbers:
+    """Count what each client was tested on in the reported round; the record may not say it otherwise."""
+    return run.support(run.chosen.record).astype(float) if run.chosen else np.zeros(0)
 
 
 def _verb(count: int, verb: str) -> str:

@@ -13,7 +13,7 @@ from protonorm.analysis.breakdown import client_rows
 from protonorm.analysis.plain_text import csv_lines
 from protonorm.analysis.transfer import points
 from protonorm.cli.tables import Column, make_table
-from protonorm.runs.accuracy import digits
+from protonorm.core.digits import digits
 from protonorm.runs.arrays import BESIDE
 from protonorm.runs.run import Run
 

@@ -12,6 +12,7 @@ import typer
 from protonorm.cli.console import page_width, print_json, reporting, say
 from protonorm.cli.options import EngineName, Json, NoOwnCode, Out, SkipBad, Workers, read_path, with_skip_bad
 from protonorm.core.text import visible
+from protonorm.errors import Failed
 
 if TYPE_CHECKING:
     from protonorm.runs.run import Run
@@ -118,6 +119,8 @@ def compare(
             say(visible(f"Report: {page}"))
             for path in written:
                 say(visible(f"Table: {path}"))
+        if not any(run.finished for some in runs.values() for run in some):
+            raise Failed("No run of this comparison came to its end.")
 
 
 def refuse_to_overwrite(folder: Path) -> None:

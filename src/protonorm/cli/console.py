@@ -13,8 +13,9 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
-from protonorm.cli.tables import visible_lines
+from protonorm.cli.tables import fits, visible_lines
 from protonorm.errors import Failed
 from protonorm.models.memory import lacks_memory
 
@@ -32,6 +33,9 @@ def page_width() -> int:
 def say(what: Any) -> None:
     """Print a table or a text on the answer stream."""
     console = Console(highlight=False, markup=False, emoji=False, width=page_width())
+    if isinstance(what, Table) and not fits(what, console.width):
+        for column in what.columns:
+            column.no_wrap = False  # two lines rather than half a number
     console.print(visible_lines(what) if isinstance(what, str) else what, soft_wrap=isinstance(what, str))
 
 
@@ -66,8 +70,12 @@ def reporting(*, quiet: bool = False, no_own_code: bool = False) -> Iterator[Non
             complain("Stopped. Finished rounds are kept; the same command goes on from there.")
             raise typer.Exit(INTERRUPTED) from None
         except (ValueError, BlockingIOError) as error:
-            complain(runtime_failure(error) or str(error))
-            raise typer.Exit(REFUSED) from None
+            said = runtime_failure(error)  # of a user's own file, while it ran
+            complain(said or str(error))
+            raise typer.Exit(FAILED if said else REFUSED) from None
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on, and nobody needs to know
+            raise typer.Exit(FAILED) from None
         except OSError as error:
             complain(f"A file could not be used: {error}.")
             raise typer.Exit(FAILED) from None
@@ -78,7 +86,7 @@ def reporting(*, quiet: bool = False, no_own_code: bool = False) -> Iterator[Non
             if lacks_memory(error):
                 said = f"There is not enough memory{_asked(error)}; smaller data, networks or batches need less."
             else:
-                said = runtime_failure(error) or ""  # of a user's own file
+                said = runtime_failure(error)
             if not said:
                 raise
             complain(said)

@@ -61,7 +61,6 @@ def server(folder: FederationPath = None, run: Begin = False) -> None:
 
         if run:
             _refuse_without_clients(found)
-            found.wanted.touch(mode=0o600)
         try:
             serve_folder(found, typer.echo, once=run)
         except Ended:

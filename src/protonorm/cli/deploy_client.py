@@ -80,10 +80,10 @@ def join(name: Name, folder: ClientPath = None) -> None:
     """Make a key on this machine; print its public half, which the server's owner needs to let the client in."""
     with reporting():
         check_installed()
-        from protonorm.deployment.client_folder import ClientFolder
+        from protonorm.deployment.client_folder import VARIABLE, ClientFolder
         from protonorm.deployment.keys import key_fingerprint
 
-        made = ClientFolder.create(folder or Path(name), name)
+        made = ClientFolder.create(folder or Path(os.environ.get(VARIABLE) or name), name)
         say(
             f"The key of {visible(name)} is in {visible(str(made.path))}, and must not leave this machine.\n"
             f"Its fingerprint is {key_fingerprint(made.public_key)}.\n"
@@ -124,6 +124,7 @@ def client(
         from protonorm.deployment.holding import Ended, held
 
         found, got = _open(bundle, folder)
+        _check_names(device, model)
         given = {
             "data": _data(data, label, text),
             "model": model,
@@ -150,6 +151,17 @@ def client(
                 attend(found, typer.echo)
             except Ended:
                 raise typer.Exit from None
+
+
+def _check_names(device: str | None, model: str | None) -> None:
+    """Refuse a device and a network that there is not before they are remembered."""
+    from protonorm.config.devices import check_device
+    from protonorm.models.choose import chosen
+
+    if device is not None:
+        check_device(device)
+    if model is not None:
+        chosen(model, "model")
 
 
 def _open(bundle: Path | None, folder: Path | None) -> tuple[ClientFolder, Bundle | None]:

@@ -88,6 +88,8 @@ def read_terms(words: list[str]) -> Any:
     from protonorm.deployment.agreement import Agreement
 
     given = USUAL | read_settings(words)
+    if isinstance(given["algorithm"], dict):
+        given["algorithm"] = {"name": USUAL["algorithm"]} | given["algorithm"]
     if "classes" not in given:
         raise ValueError("The agreement needs the names of the classes, in their order: classes=cat,dog,bird.")
     if isinstance(given["classes"], str):

@@ -30,7 +30,10 @@ def inspect(
         ),
     ],
     shape: Annotated[
-        str, typer.Option(help="Of one sample: channels × height × width, or a vector's length.")
+        str,
+        typer.Option(
+            help="Of one sample: channels × height × width (3x32x32), a vector's length, or tokens × vocabulary."
+        ),
     ] = "3x32x32",
     feature_dim: Annotated[int, typer.Option("--d", min=1, max=WIDEST, help="Width of the decision layer.")] = 512,
     classes: Annotated[int, typer.Option(min=1, max=MOST_CLASSES, help="Number of classes.")] = 10,

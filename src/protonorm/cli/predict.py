@@ -35,7 +35,7 @@ NAME = "NAME_OR_NUMBER"
 
 def export(
     run: Annotated[str, typer.Argument(help="A run's folder or name.")],
-    path: Annotated[Path, typer.Argument(help="Folder to write the client into.")],
+    path: Annotated[Path, typer.Argument(parser=read_path, metavar="PATH", help="Folder to write the client into.")],
     client: Annotated[str, typer.Option(parser=read_client, metavar=NAME, help="The client's name or number.")],
     checkpoint: CheckpointOf = Checkpoint.chosen,
     onnx: Annotated[
@@ -59,7 +59,9 @@ def predict(
     source: Annotated[
         str, typer.Argument(metavar="RUN_OR_EXPORT", help="A run's folder or name, or an exported client.")
     ],
-    images: Annotated[list[Path], typer.Argument(help="Picture files, or folders of them.")],
+    images: Annotated[
+        list[Path], typer.Argument(parser=read_path, metavar="IMAGES...", help="Picture files, or folders of them.")
+    ],
     client: Annotated[
         str | None,
         typer.Option(

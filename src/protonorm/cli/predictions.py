@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from protonorm.cli.tables import make_table
+from protonorm.core.digits import digits
 from protonorm.core.text import spreadsheet
 from protonorm.files import replace
 
@@ -115,8 +116,10 @@ def _told(found: TrainedClient, one: RuleAnswers, row: int) -> str:
 def caption(found: TrainedClient, answers: Answers) -> str:
     """Say which answer is recommended and why, and what the numbers are."""
     advice = found.info.recommended
-    why = "it is the method's usual rule; nothing was validated in that round"
-    if advice.by == "validation" and advice.validation is not None:
+    why = "it is the method's usual rule, which no validation has chosen"
+    if answers.rule != advice.rule:
+        why = f"{advice.rule}, which is recommended, is not at hand"
+    elif advice.by == "validation" and advice.validation is not None:
         why = f"it was best on the clients' validation parts, {100 * advice.validation:.1f} % right"
     told = [f"The answer is that of the rule {answers.rule}: {why}."]
     if answers.probability is not None:
@@ -125,8 +128,3 @@ def caption(found: TrainedClient, answers: Answers) -> str:
     if any(one.margin is not None for one in answers.rules.values()):
         told.append("Rules by prototypes give a margin, no probability: 0 halfway between two prototypes, 1 on one.")
     return " ".join(told)
-
-
-def digits(value: Any) -> float:
-    """Keep six significant digits."""
-    return float(f"{float(value):.6g}")

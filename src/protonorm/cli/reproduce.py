@@ -54,7 +54,8 @@ Rounds = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Rounds at most, where the profile has more; what is run can go on later. Written to a folder of its own.",
+        help="Rounds at most, where the profile has more; what is run can go on later, but for methods that plan with "
+        "their number (FedKD). Written to a folder of its own.",
     ),
 ]
 RenderOnly = Annotated[bool, typer.Option("--render-only", help="Run nothing; write what is there.")]
@@ -185,7 +186,7 @@ def judge(written: list[Written]) -> None:
     """Say what agrees with the paper, what does not and what is not decided; end with an error if something differs."""
     from protonorm.analysis.wording import FEW
     from protonorm.errors import Failed
-    from protonorm.reproduction.checking import check, leads_somebody
+    from protonorm.reproduction.checking import check
 
     verdicts = [verdict for one in written for verdict in check(one.findings)]
     if not verdicts:
@@ -193,8 +194,8 @@ def judge(written: list[Written]) -> None:
         raise ValueError(f"There is nothing to check: no finished cell has a tolerance for the profile {profile!r}.")
     for verdict in verdicts:
         say(visible(f"{WORDS[verdict.passed]}: {verdict.sentence}"))
-    found = [one.findings for one in written if leads_somebody(one.findings.study, one.findings.profile)]
-    if found and len({one.seed for one in found[0].outcomes}) < FEW:
+    seeds = {outcome.seed for one in written for outcome in one.findings.outcomes}
+    if any(verdict.leads for verdict in verdicts) and len(seeds) < FEW:
         say(f"With fewer than {FEW} seeds intervals may be too narrow: what is said of who leads is a hint.")
     failed = sum(verdict.passed is False for verdict in verdicts)
     if failed:

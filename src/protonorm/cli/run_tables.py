@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -17,7 +16,7 @@ from protonorm.analysis.row import COLUMNS, Row
 from protonorm.analysis.selecting import differing, settings_of, written
 from protonorm.analysis.transfer import points
 from protonorm.analysis.wording import OPTIMISTIC
-from protonorm.cli.tables import Column, bold, make_table
+from protonorm.cli.tables import Column, bold, fits, make_table
 from protonorm.core.text import visible
 from protonorm.runs.run import Run
 
@@ -29,7 +28,6 @@ CHOSEN_BY = {  # in which round, in a list of runs
     "last": "where not everybody was evaluated in any round in the last one",
 }
 PAGE = 110  # characters a line where there is no terminal to ask
-ENDLESS = 10_000  # characters: more than any table needs
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
 Cells = list[str | Text]
@@ -44,12 +42,12 @@ def comparison_tables(title: str, rows: Sequence[Row], width: int) -> list[Table
     gains = [row for row in rows if row.local or row.solo]
     if gains and not any(row.solo for row in gains):
         one = _accuracies(title, rows, BRIEF, beside=True, caption=_lines(caption(rows, BRIEF, gains=True)))
-        if _fits(one, width):
+        if fits(one, width):
             return [one]
-    columns = tuple(COLUMNS) if _fits(_accuracies(title, rows, tuple(COLUMNS)), width) else BRIEF
+    columns = tuple(COLUMNS) if fits(_accuracies(title, rows, tuple(COLUMNS)), width) else BRIEF
     if not gains:
         return [_accuracies(title, rows, columns, caption=_lines(caption(rows, columns)))]
-    tail = _fits(_gains(gains), width)
+    tail = fits(_gains(gains), width)
     told = _lines(caption(rows, columns, gains=True, tail=tail))
     return [_accuracies(title, rows, columns), _gains(gains, tail=tail, caption=told)]
 
@@ -69,10 +67,10 @@ def runs_table(runs: Sequence[Run], width: int = PAGE) -> Table:
         lines = [[line[one.heading] for one in columns] for line in cells]
         return make_table("Runs", columns, lines, _about_runs(runs, shown, names, left))
 
-    if not _fits(table(names, numbers), width) and names:
+    if not fits(table(names, numbers), width) and names:
         numbers = numbers[:1]
     held = list(names)
-    while held and not _fits(table(held, numbers), width):
+    while held and not fits(table(held, numbers), width):
         held.pop(-2 if held[-1] == "seed" and len(held) > 1 else -1)  # of all settings the seed goes last
     return table(held, numbers if held else list(NUMBERS))
 
@@ -140,10 +138,6 @@ def _gains(rows: Sequence[Row], *, tail: bool = True, caption: str = "") -> Tabl
 def _close(table: Table) -> Table:
     table.collapse_padding, table.pad_edge = True, False
     return table
-
-
-def _fits(table: Table, width: int) -> bool:
-    return Console(width=ENDLESS).measure(table).maximum <= width
 
 
 def _cell(row: Row, column: str) -> str | Text:

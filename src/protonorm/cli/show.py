@@ -99,18 +99,13 @@ def reported_round(run: Run) -> str:
     """Say which round is reported and how it was chosen, and what would end the run early."""
     if run.chosen is None:
         return "No round is reported yet: nobody was evaluated under the method's headline rule."
-    record, by, rule = run.chosen.record, run.chosen.by, run.info.headline
-    ways = {
-        "validation": "it has the best mean validation accuracy",
-        "test": "it has the best test accuracy, which is optimistic: there is no validation part",
-        "last": "it is the last that was evaluated; there is none in which everybody was",
-    }
+    record, rule = run.chosen.record, run.info.headline
     validated, tested = record.validation.get(rule), record.rules.get(rule)
     numbers = [f"{100 * validated.mean:.2f} % on validation (mean over clients)"] if validated else []
     numbers += [f"{100 * tested.pooled:.2f} % on test (pooled)"] if tested else []
     patience = run.info.early_stopping
     early = f" The run ends early after {patience} evaluations without a better one." if patience else ""
-    return f"Round {record.round} is reported: {ways[by]}; {rule} {', '.join(numbers)}.{early}"
+    return f"Round {record.round} is reported: {run.chosen.why}; {rule} {', '.join(numbers)}.{early}"
 
 
 def samples_line(run: Run) -> str:

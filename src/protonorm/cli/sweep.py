@@ -65,6 +65,8 @@ def sweep(
         from protonorm.search.sweeping import Sweep, how_many
 
         check_engine(engine)
+        if best and (as_json or dry_run):
+            raise ValueError("--best prints commands alone: it is refused beside --json and --dry-run.")
         found = Sweep(read_grid(with_skip_bad(words, skip_bad)), runs_root(out))
         left = found.jobs()
         devices = [one.device for _, _, one in found.grid.runs()]

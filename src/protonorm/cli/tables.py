@@ -6,10 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from protonorm.core.text import visible
+
+ENDLESS = 10_000  # characters: more than any table needs
 
 
 class Column(NamedTuple):
@@ -34,6 +37,11 @@ def make_table(
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row))
     return table
+
+
+def fits(table: Table, width: int) -> bool:
+    """Tell whether a table has room in lines of so many characters."""
+    return Console(width=ENDLESS).measure(table).maximum <= width
 
 
 def visible_lines(text: str) -> str:

@@ -48,7 +48,7 @@ def tune(
 ) -> None:
     """Search for settings by validation accuracy; go on with a search that was begun; test the best in the end."""
     with reporting(quiet=as_json, no_own_code=no_own_code):
-        from protonorm.analysis.comparison import rows
+        from protonorm.analysis.comparison import Unread, rows, whole
         from protonorm.analysis.summaries import plain_run
         from protonorm.cli.run_tables import comparison_tables
         from protonorm.cli.running import check_engine
@@ -66,19 +66,22 @@ def tune(
         best = best_trial(found)
         if best is None:
             raise Failed("No trial has come to its end, so that nothing can be chosen; more trials or rounds may help.")
-        fresh = search.confirm(best.values, repeat)
-        command = tuned_command(space, best.values, [run.info.experiment.seed for run in fresh])
+        command = tuned_command(space, best.values, search.fresh_seeds(repeat))
+        if not as_json:
+            say(trials_table(found, best, used_rounds(found)))
+            say(command)
+        fresh = {space.method: search.confirm(best.values, repeat, complain)}
         if as_json:
             listed = {"trials": [vars(one) for one in found], "rounds": used_rounds(found), "best": best.values}
-            runs = [plain_run(run) for run in fresh]
-            print_json(listed | {"command": command, "folder": str(search.folder), "runs": runs})
+            runs = [plain_run(run) for some in whole(fresh).values() for run in some]
+            unread = [one.reason for one in fresh[space.method] if isinstance(one, Unread)]
+            told = {"command": command, "folder": str(search.folder), "runs": runs, "unread": unread}
+            print_json(listed | told)
             return
-        say(trials_table(found, best, used_rounds(found)))
-        if fresh:
+        if repeat:
             title = "The best settings, with seeds that the search has not seen"
-            for table in comparison_tables(title, rows({space.method: fresh}), page_width()):
+            for table in comparison_tables(title, rows(fresh), page_width()):
                 say(table)
-        say(command)
         say(visible(f"Search: {search.folder}"))
 
 
@@ -95,7 +98,7 @@ def tuned_command(space: Space, values: dict[str, Any], seeds: Sequence[int]) ->
 def trial_line(one: Trial) -> str:
     """Say how a trial ended."""
     reached = "diverged" if one.validation is None else f"{100 * one.validation:.2f} %"
-    stopped = f", stopped after round {one.rounds}" if one.state == "stopped" else ""
+    stopped = f", {one.state} after round {one.rounds}" if one.state in ("stopped", "cut") else ""
     return f"trial {one.number}: {_values(one)}: {reached}{stopped}"
 
 
@@ -118,7 +121,8 @@ def trials_table(trials: Sequence[Trial], best: Trial, rounds: int) -> Table:
     ]
     caption = (
         f"Best validation accuracy of a round in per cent, clients' mean; {rounds} rounds in all. A trial is stopped "
-        "when it falls behind the middle one of those that came to their end, and only these can be chosen. The test "
+        "when it falls behind the middle one of those that came to their end, and only these can be chosen; one is cut "
+        "when --budget is used up, and goes on when there are more rounds. The test "
         "parts were not read. The best of many is chosen partly by luck: what it is worth, fresh seeds tell."
     )
     return make_table("Trials", columns, lines, caption)

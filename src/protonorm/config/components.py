@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import numpy as np
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
 from protonorm.config.elsewhere import hint_inside
@@ -89,7 +90,11 @@ def _with_path(kind: str, value: Any) -> Any:
     if kind != "dataset" or not isinstance(name, str) or ".py:" in name:
         return value
     base, colon, path = name.partition(":")
-    return {**value, "name": base, "path": path} if colon and base in KINDS[kind].table() else value
+    if not colon or base not in KINDS[kind].table():
+        return value
+    if value.get("path", path) != path:
+        raise ValueError(f"dataset.path={shown(value['path'])} is refused: {shown(name)} has another path already.")
+    return {**value, "name": base, "path": path}
 
 
 def _refuse_settings_in_name(table: Mapping[str, Entry], name: str, kind: str) -> None:
@@ -127,6 +132,11 @@ def registered_name(kind: str, value: Any) -> str | None:
     return next((name for name, entry in KINDS[kind].table().items() if entry.target == place), None)
 
 
+def _are_equal(one: Any, other: Any) -> bool:
+    """Compare settings, those of a user's own class too, which may be arrays."""
+    return np.array_equal(one, other) if isinstance(one, np.ndarray) else bool(one == other)
+
+
 def changed_fields(value: Any, prefix: str, usual: Any = None) -> dict[str, Any]:
     """List the settings of a component that differ from the usual ones, named as on the command line.
 
@@ -136,8 +146,8 @@ def changed_fields(value: Any, prefix: str, usual: Any = None) -> dict[str, Any]
     for field in fields(value) if is_dataclass(value) else ():
         given = getattr(value, field.name)
         default = getattr(usual, field.name) if usual is not None else default_of(field)
-        if given == default or not field.compare or field.name == "path":
-            continue
+        if _are_equal(given, default) or not field.compare or (field.name == "path" and hasattr(value, "name")):
+            continue  # the name of files holds their path
         name = f"{prefix}.{field.name}"
         found |= changed_fields(given, name) if is_dataclass(given) else {name: given}
     return found

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from protonorm.config.components import changed_fields, registered_name
 from protonorm.config.kinds import COMPONENTS, KINDS
 from protonorm.core.own_text import own_name
+from protonorm.data.dataset import Dataset
 from protonorm.data.partitions.given import Given
 from protonorm.models.choose import named, networks
 
@@ -45,7 +46,7 @@ def _of_component(experiment: Experiment, kind: str, value: Any, dataset: str) -
     name = getattr(value, "name", None) or known or own_name(type(value))
     found = {} if name == KINDS[kind].default else {kind: name}
     if kind != "algorithm":
-        return found | (changed_fields(value, kind) if known else {})
+        return found | ({} if isinstance(value, Dataset) else changed_fields(value, kind))
     usual = type(value)().adapted(dataset, [named(item) for item in networks(experiment.models)]) if known else None
     return found | changed_fields(value, kind, usual)
 

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import torch
-from annotated_types import Ge, Le, Lt, MinLen
+from annotated_types import Ge, Le, MinLen
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -28,7 +28,7 @@ from protonorm.config.differences import differences, plain_values
 from protonorm.config.elsewhere import hint
 from protonorm.config.evaluating import usual_values, who_is_evaluated
 from protonorm.config.fitting import refuse_contradictions, second_network
-from protonorm.config.keys import key_of
+from protonorm.config.keys import UNDECISIVE, key_of
 from protonorm.config.kinds import KINDS
 from protonorm.config.plain import check_plain
 from protonorm.config.writing import own_words
@@ -37,6 +37,8 @@ from protonorm.core.html import html_table
 from protonorm.core.training import Augmentation, LrSchedule, Optimiser
 from protonorm.core.types import (
     LARGEST,
+    NOT_TRUTH,
+    Below1,
     Count,
     Fraction,
     NonNegative,
@@ -52,12 +54,12 @@ from protonorm.data import DATASETS
 from protonorm.data.partitions.given import Given
 from protonorm.models.choose import chosen, describe_choice, described, family_of, named, networks, usual_width
 
-Size = Annotated[int, Ge(2), Le(LARGEST)]  # of a batch: batch norm needs two samples
+Size = Annotated[int, Ge(2), Le(LARGEST), NOT_TRUTH]  # of a batch: batch norm needs two samples
 
 Precision = Literal["float32", "bfloat16"]
 
+GIVEN = " given"  # beside the fields: settings as they came, which do not make equal experiments unequal
 LATER: dict[str, Any] = {"evaluate_all_every": None, "start": "own"}  # settings that came later, and their usual values
-UNDECISIVE = ("retries",)  # settings that decide no number, and so are not in the key
 
 
 class Experiment(BaseModel):
@@ -93,11 +95,11 @@ class Experiment(BaseModel):
     lr: Positive | Annotated[tuple[Positive, ...], MinLen(1)] = Field(
         0.01, description="learning rate of the clients' SGD"
     )
-    momentum: Annotated[float, Ge(0), Lt(1)] = Field(0.0, description="of the clients' SGD")
+    momentum: Below1 = Field(0.0, description="of the clients' SGD")
     weight_decay: NonNegative = Field(0.0, description="of the clients' optimiser")
     optimiser: Optimiser = Field("sgd", description="of the clients, new in every round: sgd, adam or adamw")
     lr_schedule: Any = Field("constant", description="the learning rate over the rounds, and its settings")
-    label_smoothing: Annotated[float, Ge(0), Lt(1)] = Field(
+    label_smoothing: Below1 = Field(
         0.0, description="share of each label that all classes get alike, in the clients' cross-entropies"
     )
     clip: Positive | None = Field(None, description="bound of the norm of all of a client's gradients together")
@@ -107,7 +109,7 @@ class Experiment(BaseModel):
     )
     shuffle: bool = Field(True, description="new batches each epoch; the authors' code keeps one order")
     train: Share = Field(0.75, description="share of a client's samples to train on; the others test")
-    validation: Annotated[float, Ge(0), Lt(1)] = Field(
+    validation: Below1 = Field(
         0.1, description="share of the training part held out to choose rounds and settings; 0 for none"
     )
     tested: bool = Field(
@@ -156,6 +158,10 @@ class Experiment(BaseModel):
                 raise ValueError(_complaint(error, settings)) from None
 
         __init__.__pydantic_base_init__ = True  # what is read from plain data need not pass here
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Copy it with other settings: an experiment of its own, which is checked and has a key of its own."""
+        return type(self).of(self.__dict__[GIVEN] | dict(update)) if update else super().model_copy(deep=deep)
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
         """Write it as plain data; what is wrong with its data is said as they say it.
@@ -213,6 +219,7 @@ class Experiment(BaseModel):
     @model_validator(mode="after")
     def _resolve(self) -> Self:
         """Fill in what depends on other settings, so that the record says what was run."""
+        self.__dict__[GIVEN] = {name: getattr(self, name) for name in self.model_fields_set}
         dataset = getattr(self.dataset, "name", None) or describe("dataset", self.dataset)["name"]
         usual = getattr(self.dataset, "models", None)  # the family that data of one's own name
         usual = usual or (DATASETS[dataset].details["models"] if dataset in DATASETS else "light")

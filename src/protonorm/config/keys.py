@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 FORMAT = 3  # of a run's files; another one gives another key
+UNDECISIVE = ("retries",)  # settings that decide no number, and so are not in the key
 LONGEST = 60  # bytes of a word in a key
 
 

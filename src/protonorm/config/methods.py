@@ -7,7 +7,7 @@ from typing import Any
 
 from protonorm.algorithms import ALGORITHMS
 from protonorm.algorithms.local import Local
-from protonorm.config.components import registered_name
+from protonorm.config.components import build, registered_name
 from protonorm.config.experiment import Experiment
 from protonorm.config.parsing import assign, parse_value, read_settings
 from protonorm.core.types import shown
@@ -77,12 +77,15 @@ def read_method(method: str) -> dict[str, Any]:
 
 
 def read_seeds(value: Any) -> list[Any]:
-    """Read seeds=3 or seeds=0,1,2."""
+    """Read seeds=3 or seeds=0,1,2; in Python also a list, a range or an array of them."""
     if isinstance(value, str):
         return [seed.strip() for seed in value.split(",")]
-    if value == []:
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    seeds = list(value) if isinstance(value, Sequence) else [value]
+    if not seeds:
         raise ValueError("seeds=[] is refused: expected at least one seed, such as seeds=0,1,2.")
-    return value if isinstance(value, list) else [value]
+    return seeds
 
 
 def _settings_in(words: Sequence[Any]) -> dict[str, Any]:
@@ -90,18 +93,22 @@ def _settings_in(words: Sequence[Any]) -> dict[str, Any]:
 
 
 def _by_name(given: Sequence[Any]) -> dict[str, Any]:
-    """Name the methods as a table does; of two objects of one class the second has a number."""
+    """Name the methods as a table does; of two different ones with one name the second has a number."""
     found: dict[str, Any] = {}
     for one in given:
-        if isinstance(one, str):
-            found.setdefault(one, read_method(one))
+        name, method = (one, read_method(one)) if isinstance(one, str) else _object(one)
+        rivals = [other for key, other in found.items() if key == name or not isinstance(one, str)]
+        if any(other == method or build("algorithm", other) == build("algorithm", method) for other in rivals):
             continue
-        try:
-            method = one() if isinstance(one, type) else one
-        except TypeError:
-            raise ValueError(f"{shown(one)} needs settings; give an object of it.") from None
-        name = registered_name("algorithm", method) or type(method).__name__
         number = sum(key == name or key.startswith(f"{name} no. ") for key in found) + 1
-        if method not in found.values():
-            found[name if number == 1 else f"{name} no. {number}"] = method
+        found[name if number == 1 else f"{name} no. {number}"] = method
     return found
+
+
+def _object(given: Any) -> tuple[str, Any]:
+    """Name a method that was given as an object or a class."""
+    try:
+        method = given() if isinstance(given, type) else given
+    except TypeError:
+        raise ValueError(f"{shown(given)} needs settings; give an object of it.") from None
+    return registered_name("algorithm", method) or type(method).__name__, method

@@ -56,6 +56,8 @@ def check_own(kind: str, made: Any) -> None:
         method = getattr(made, name, None)
         if callable(method) and (said := wrong_arguments(method, arguments, name)):
             raise ValueError(said)
+    if kind == "algorithm" and hasattr(made, "rules"):
+        _check_rules(made)
     if kind == "partition" and not isinstance(getattr(made, "seed", None), int):
         raise ValueError(f"{type(made).__name__} is not a partition yet: it lacks the setting seed, a whole number.")
     if not is_dataclass(made) and not hasattr(made, "description") and (held := list(getattr(made, "__dict__", ()))):
@@ -64,6 +66,17 @@ def check_own(kind: str, made: Any) -> None:
             f"{cls} holds {', '.join(map(shortened, held[:5]))}, but is no dataclass, so that runs with other values "
             f"could not be told apart: write it as a @dataclass(frozen=True) whose fields are its settings."
         )
+
+
+def _check_rules(made: Any) -> None:
+    """Refuse a method whose rules are no names, or whose headline is none of them."""
+    cls, rules, headline = type(made).__name__, made.rules, getattr(made, "headline", None)
+    if not isinstance(rules, list | tuple) or not all(isinstance(rule, str) and rule for rule in rules):
+        raise ValueError(f"{cls}.rules={shown(rules)} is refused: expected a tuple of names, such as ('logits',).")
+    if not set(rules) - {"joint"}:
+        raise ValueError(f"{cls}.rules={shown(rules)} is refused: expected a rule whose scores the method gives.")
+    if headline not in rules:
+        raise ValueError(f"{cls}.headline={shown(headline)} is refused: expected one of its rules, {', '.join(rules)}.")
 
 
 def methods_of(kind: str) -> dict[str, tuple[str, ...]]:

@@ -10,12 +10,13 @@ from typing import Any
 import yaml
 from yaml.reader import ReaderError
 
-from protonorm.config.kinds import COMPONENTS
+from protonorm.config.kinds import COMPONENTS, KINDS
 from protonorm.config.plain import Unfit, load_plain
 from protonorm.core.types import shortened, shown
 
 NESTED = (*COMPONENTS, "lr_schedule")  # settings that have settings of their own
 QUOTES = "'\"[{"  # what begins a text, a list or a map that YAML has to read
+MARKS = "&*!"  # what means something to YAML before a value, and nothing to us
 LARGEST = 2**20  # bytes of a settings file
 LONGEST = 300  # characters of a path, or of what is wrong with a file, in a sentence
 
@@ -41,9 +42,9 @@ def assign(settings: dict[str, Any], name: str, value: Any) -> None:
     if owner not in NESTED:
         settings[name] = value
         return
-    held = dict(settings.get(owner, {}))
+    held = _without_path(settings.get(owner, {}), owner, fields, value)
     if fields:
-        _assign_inside(held, fields, value)
+        _assign_inside(held, name, fields, value)
     elif isinstance(value, Mapping):
         held.update(value)
     elif held.get("name", value) == value:
@@ -51,6 +52,24 @@ def assign(settings: dict[str, Any], name: str, value: Any) -> None:
     else:
         held = {"name": value}  # another component: settings of the one before do not fit it
     settings[owner] = held
+
+
+def _without_path(held: Mapping[str, Any], owner: str, fields: Sequence[str], value: Any) -> dict[str, Any]:
+    """Let `dataset.path=NEW` win over an earlier folder:OLD, and folder:NEW over an earlier `dataset.path`."""
+    kept, name = dict(held), held.get("name")
+    if owner == "dataset" and list(fields) == ["path"] and isinstance(name, str):
+        kept["name"] = without_path(name)
+    named = value.get("name") if isinstance(value, Mapping) else value
+    if owner == "dataset" and not fields and isinstance(named, str) and without_path(named) != named:
+        kept.pop("path", None)
+        kept |= {"name": named} if isinstance(name, str) and without_path(name) == without_path(named) else {}
+    return kept
+
+
+def without_path(name: str) -> str:
+    """Read `folder` in folder:PATH, a data set of the package with the path of its files; other names stay."""
+    base, _, _ = name.partition(":")
+    return base if base in KINDS["dataset"].table() else name
 
 
 def _expected(name: str) -> str:
@@ -61,11 +80,13 @@ def _expected(name: str) -> str:
     return found or f"expected key=value, or {', '.join(NESTED)} with .field=value."
 
 
-def _assign_inside(held: dict[str, Any], fields: Sequence[str], value: Any) -> None:
+def _assign_inside(held: dict[str, Any], name: str, fields: Sequence[str], value: Any) -> None:
     """Set a field of a component, or a field of a field: `schedule.epsilon`."""
     for field in fields[:-1]:
-        inner = held.get(field)
-        held[field] = dict(inner) if isinstance(inner, Mapping) else {}
+        inner = held.get(field, {})
+        if not isinstance(inner, Mapping):
+            raise ValueError(f"{shown(name)} is refused: {field}={shown(inner)} was given before, which has no fields.")
+        held[field] = dict(inner)
         held = held[field]
     held[fields[-1]] = value
 
@@ -77,13 +98,15 @@ def parse_value(name: str, text: str) -> Any:
     """
     bare = text.strip()
     try:
-        found = load_plain(bare) if bare else text
+        found = load_plain(bare) if bare and bare[0] not in MARKS else text
         return bare if isinstance(found, str | list | dict) and bare and bare[0] not in QUOTES else found
     except ReaderError:
         return text  # it has characters that YAML does not take, so that it is nothing but text
     except Unfit as error:
         raise ValueError(f"The value of {shortened(name)}={shortened(text)} is refused: {error.problem}.") from None
     except yaml.YAMLError:
+        if bare[0] not in QUOTES:
+            return bare  # signs that mean something in a file
         raise ValueError(
             f"The value of {shortened(name)}={shortened(text)} cannot be read; put quotes around text with brackets."
         ) from None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import yaml
 
 from protonorm.core.types import shortened, shown
 
+INTEGER, REAL, TIME = (f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "timestamp"))
 DEEPEST = 16  # lists and maps inside each other
 LONGEST = 4096  # characters of a text: as many as a path may have
 MOST = 100_000  # values in a file
@@ -19,7 +22,15 @@ class Unfit(yaml.MarkedYAMLError):
 
 
 class PlainLoader(yaml.SafeLoader):
-    """Reads values as they stand: no anchors, aliases and tags, no deep nests, no endless texts."""
+    """Reads values as they stand: no anchors, aliases and tags, no deep nests, no endless texts, no name twice.
+
+    Numbers are decimal: in YAML's first version 010 is eight, 1:30 is ninety, and 2024-01-01 a day.
+    """
+
+    yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in found if tag not in (INTEGER, REAL, TIME)]
+        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -45,12 +56,35 @@ class PlainLoader(yaml.SafeLoader):
         self._depth -= 1
         return node
 
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Refuse a name that stands in a map twice: one of the values would count, and nobody says which."""
+        names = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        twice = next((name for name, count in names.items() if count > 1), None)
+        if twice is not None:
+            raise Unfit(problem=f"{shown(twice)} is given twice", problem_mark=node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _integer(_: PlainLoader, node: yaml.ScalarNode) -> int:
+    return int(node.value)
+
+
+PlainLoader.add_implicit_resolver(INTEGER, re.compile(r"[-+]?[0-9]+(?:_[0-9]+)*$"), list("-+0123456789"))
+PlainLoader.add_implicit_resolver(
+    REAL,
+    re.compile(
+        r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+][0-9]+)?$|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$"
+    ),
+    list("-+.0123456789"),
+)
+PlainLoader.add_constructor(INTEGER, _integer)
+
 
 def load_plain(text: str) -> Any:
     """Read YAML; what is wrong with it, or not fit for settings, is a yaml.YAMLError."""
     try:
         return yaml.load(text, Loader=PlainLoader)
-    except ValueError as error:  # a date that does not exist, a number of thousands of digits
+    except ValueError as error:  # a number of thousands of digits
         raise Unfit(problem=f"a value cannot be read ({shortened(str(error))})") from None
     except RecursionError:
         raise Unfit(problem="it is nested too deeply") from None

@@ -35,4 +35,4 @@ def _cell(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    return escape(visible(str(value)))
+    return escape(visible("–" if value is None else str(value)))

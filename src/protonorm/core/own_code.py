@@ -21,11 +21,11 @@ from types import ModuleType
 from typing import Any
 
 from protonorm.core.own_failures import PREFIX, import_failure, in_few
+from protonorm.core.own_text import TEXT, edited, imported_text, refuse_edited
 from protonorm.core.registry import nearest
 from protonorm.core.torchvision_import import importable_torchvision
 
 VARIABLE = "PROTONORM_NO_OWN_CODE"  # in the environment; anything but 0 forbids
-TEXT = "__text_digest__"  # of a file that was imported: once it is edited, it is imported anew
 
 _forbidden: ContextVar[bool] = ContextVar("own_code_forbidden", default=False)
 
@@ -122,9 +122,10 @@ def obstacle(thing: Any) -> str | None:
 
 
 def reference(thing: Any) -> dict[str, str]:
-    """Say in plain data where a class or function is."""
+    """Say in plain data where a class or function is, and which text of its file was imported."""
+    refuse_edited(thing)
     file = inspect.getfile(inspect.unwrap(thing))
-    return {"module": thing.__module__, "name": thing.__qualname__, "file": file}
+    return {"module": thing.__module__, "name": thing.__qualname__, "file": file, "text": imported_text(thing)}
 
 
 def resolve(place: dict[str, str]) -> Any:
@@ -140,4 +141,6 @@ def resolve(place: dict[str, str]) -> Any:
     found: Any = module
     for name in place["name"].split("."):
         found = getattr(found, name)
+    if place["text"] and imported_text(found) not in ("", place["text"]):
+        raise edited(file)
     return found

@@ -10,6 +10,7 @@ import hashlib
 import inspect
 import site
 import symtable
+import sys
 import sysconfig
 import tokenize
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+TEXT = "__text_digest__"  # of a file that was imported: once it is edited, it is imported anew
 PLAIN = (bool, int, float, str, type(None))
 
 
@@ -37,8 +39,31 @@ def is_installed(thing: Any) -> bool:
     return thing.__module__.partition(".")[0] == "protonorm" or path is None or bool(_in_library(path))
 
 
+def imported_text(thing: Any) -> str:
+    """Give the digest of a user's file as it was when a class or function was imported; nothing if nobody noted it."""
+    held = [one.__globals__ for one in _functions(inspect.unwrap(thing))]  # the module's name may be a newer one's
+    held.append(vars(sys.modules.get(thing.__module__, inspect)))
+    return next((str(names[TEXT]) for names in held if TEXT in names), "")
+
+
+def refuse_edited(thing: Any) -> None:
+    """Refuse a class or function whose file has another text than the one that was imported."""
+    path, digest = _file(thing), imported_text(thing)
+    if path and digest and hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+        raise edited(path)
+
+
+def edited(path: Path) -> ValueError:
+    """Say that a user's file was changed since it was imported."""
+    return ValueError(
+        f"{path.name} was changed since it was imported here, so that its text and what is executed are not the same: "
+        "give the command again, or load it again."
+    )
+
+
 def fingerprint(thing: Any) -> str:
     """Tell one text of a class or function from another: of itself, and of all that it uses of its file."""
+    refuse_edited(thing)
     texts = _texts(thing, set())
     return hashlib.sha256(repr(texts).encode()).hexdigest()[:16] if texts else "unknown"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any
@@ -26,7 +27,9 @@ def checked_step(algorithm: Algorithm, method: str, found: Any) -> Step:
     for name, value in found.metrics.items():
         if not isinstance(name, str) or not isinstance(value, Real):
             raise Failed(f"{where} must return metrics that are numbers, but {name!r} is {_kind(value)}.")
-    return found
+        if not math.isfinite(value):
+            raise Failed(f"{where} must return metrics that are finite numbers, but {name!r} is {float(value)}.")
+    return found._replace(metrics={name: float(value) for name, value in found.metrics.items()})
 
 
 def checked_state(algorithm: Algorithm, method: str, found: Any) -> Tensors:
@@ -35,6 +38,19 @@ def checked_state(algorithm: Algorithm, method: str, found: Any) -> Tensors:
     _check_tensors(where, "the state", found)
     state: Tensors = found
     return state
+
+
+def checked_scores(algorithm: Algorithm, found: Any, shape: tuple[int, int]) -> Tensors:
+    """Give scores (B, K) by rule that a method returned, or say what they are instead."""
+    where = _place(algorithm, "scores")
+    _check_tensors(where, "the scores", found)
+    for rule, scores in found.items():
+        if scores.shape != shape:
+            raise Failed(
+                f"{where} must return scores of shape {shape}, samples and classes, but those of {rule!r} have shape "
+                f"{tuple(scores.shape)}."
+            )
+    return dict(found)
 
 
 def checked_schema(algorithm: Algorithm, found: Any) -> Schema:

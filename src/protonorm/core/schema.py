@@ -107,8 +107,9 @@ class Schema:
         least, most = (int(one) for one in torch.aminmax(value))
         top = values[wanted.below] if isinstance(wanted.below, str) else wanted.below
         if (wanted.least is not None and least < wanted.least) or (top is not None and most >= top):
+            low = f" from {wanted.least}" if wanted.least is not None else ""
             high = f" to {top - 1}" if top is not None else " on"
-            raise ValueError(f"{where} from {least} to {most}; expected whole numbers from {wanted.least}{high}.")
+            raise ValueError(f"{where} from {least} to {most}; expected whole numbers{low}{high}.")
         if wanted.some and not least and not most:
             raise ValueError(f"{where} with nothing but zeros.")
         if wanted.distinct and len(value.unique()) < value.numel():

@@ -3,21 +3,34 @@
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import AllowInfNan, ConfigDict
+from pydantic import AllowInfNan, BeforeValidator, ConfigDict
+from pydantic_core import PydanticCustomError
 
 from protonorm.core.text import visible
 
 LARGEST = 2**31 - 1  # what every part of torch and numpy can count to
 SHOWN = 80  # characters of a value in a sentence
 
-Count = Annotated[int, Ge(1), Le(LARGEST)]  # 1, 2, 3, …
-Whole = Annotated[int, Ge(0), Le(LARGEST)]  # 0, 1, 2, …
-Seed = Annotated[int, Ge(0), Le(2**63 - 1)]
-Width = Annotated[int, Ge(1), Le(2**16)]  # of a layer: wider ones only fill the memory
-Positive = Annotated[float, Gt(0), AllowInfNan(False)]
-NonNegative = Annotated[float, Ge(0), AllowInfNan(False)]
-Fraction = Annotated[float, Gt(0), Le(1)]  # (0, 1]
-Share = Annotated[float, Gt(0), Lt(1)]  # (0, 1)
+
+def _refuse_truth(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise PydanticCustomError("number", "input should be a number")
+    return value
+
+
+# Python takes True for 1, so that patience=true would be a number. Last in its list: bounds that stand after it are
+# checked as well, but a JSON schema does not name them.
+NOT_TRUTH = BeforeValidator(_refuse_truth)
+
+Count = Annotated[int, Ge(1), Le(LARGEST), NOT_TRUTH]  # 1, 2, 3, …
+Whole = Annotated[int, Ge(0), Le(LARGEST), NOT_TRUTH]  # 0, 1, 2, …
+Seed = Annotated[int, Ge(0), Le(2**63 - 1), NOT_TRUTH]
+Width = Annotated[int, Ge(1), Le(2**16), NOT_TRUTH]  # of a layer: wider ones only fill the memory
+Positive = Annotated[float, Gt(0), AllowInfNan(False), NOT_TRUTH]
+NonNegative = Annotated[float, Ge(0), AllowInfNan(False), NOT_TRUTH]
+Fraction = Annotated[float, Gt(0), Le(1), NOT_TRUTH]  # (0, 1]
+Share = Annotated[float, Gt(0), Lt(1), NOT_TRUTH]  # (0, 1)
+Below1 = Annotated[float, Ge(0), Lt(1), NOT_TRUTH]  # [0, 1)
 
 STRICT = ConfigDict(extra="forbid")  # an unknown field is an error, never ignored
 

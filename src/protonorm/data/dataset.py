@@ -13,6 +13,7 @@ from protonorm.core.types import shown
 
 # pictures (N, H, W, C), vectors (N, D), tokens (N, L), of which 0 fills up short texts
 Inputs = NDArray[np.uint8] | NDArray[np.float32] | NDArray[np.int64]
+Names = tuple[tuple[str, ...], tuple[str, ...] | None]  # of the classes, and of the clients if they have some
 
 MOST_TOKENS = 2**18  # different ones: a network has a row of weights for each
 
@@ -73,6 +74,11 @@ class Dataset:
     def models(self) -> str:
         """Name the family of networks that is usual for such data."""
         return usual_models(self.inputs)
+
+    @property
+    def names(self) -> Names:
+        """Name the classes, and the clients if they have names."""
+        return self.classes, self.client_names
 
     def load(self) -> Self:
         """Return itself, so that it can be given where an experiment takes a data set with settings."""

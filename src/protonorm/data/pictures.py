@@ -37,8 +37,6 @@ class ImageHeader(NamedTuple):
 def read_header(file: Path | IO[bytes], name: str = "") -> ImageHeader:
     """Read a picture's size and channels without its pixels."""
     with open_picture(file, name or str(file)) as picture:
-        if picture.mode not in GREY + COLOURED:
-            raise ValueError(f"its pixels are of the kind {picture.mode}; expected eight bits a channel")
         width, height = picture.size
         if picture.getexif().get(ORIENTATION) in SIDEWAYS:
             width, height = height, width
@@ -103,6 +101,8 @@ def open_picture(file: Path | IO[bytes], name: str) -> Iterator[Any]:
             warnings.simplefilter("ignore")  # of odd metadata
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(file, formats=FORMATS) as picture:
+                if picture.mode not in GREY + COLOURED:  # Pillow would make sixteen bits white
+                    raise ValueError(f"its pixels are of the kind {picture.mode}; expected eight bits a channel")
                 yield picture
     except UnidentifiedImageError:
         raise ValueError(f"{name} is not a picture that can be read; expected {', '.join(FORMATS)}.") from None

@@ -23,7 +23,7 @@ PER_TENSOR = 512  # bytes that the index of tensors may take for each
 Kind = Literal["train", "evaluate", "evaluate+train"]
 Number = Annotated[int, Ge(0), Le(LARGEST)]
 Digest = Annotated[str, MaxLen(64)]
-Finite = Annotated[float, AllowInfNan(False)]
+Metric = Annotated[float, Ge(-1e39), Le(1e39), AllowInfNan(False)]  # all float32 there is; means of it are finite
 
 
 class Header(BaseModel):
@@ -64,8 +64,8 @@ class AnswerHeader(Header):
     """What a client says of its answer."""
 
     declined: Annotated[str, MaxLen(2000)] = ""  # a sentence, if the client refuses; then there are no tensors
-    metrics: Annotated[dict[Annotated[str, MaxLen(64)], Finite], MaxLen(64)] = {}
-    seconds: Annotated[float, Ge(0), AllowInfNan(False)] = 0.0
+    metrics: Annotated[dict[Annotated[str, MaxLen(64)], Metric], MaxLen(64)] = {}
+    seconds: Annotated[float, Ge(0), Le(1e9), AllowInfNan(False)] = 0.0
 
 
 class Request(NamedTuple):

@@ -22,7 +22,7 @@ from protonorm.deployment.messages import (
     write_answer,
 )
 from protonorm.deployment.site import OwnSite
-from protonorm.errors import Failed
+from protonorm.errors import Diverged
 from protonorm.federation.client import evaluate_step, first_state, train_step
 from protonorm.runs.states import FolderStore
 from protonorm.tensors import Tensors
@@ -98,8 +98,8 @@ class Node:
         try:
             with one_thread():
                 return write_answer(self._act(request))
-        except Failed as error:
-            raise Unable(str(error)) from None
+        except Diverged as error:  # its sentence names the learning rate
+            raise Unable(f"Its training left the finite numbers in round {request.header.round}.") from error
         except OSError as error:
             raise Unable(f"A file of its own cannot be read or written: {error.strerror}.") from error
         except Unable:
@@ -132,22 +132,33 @@ class Node:
     def _state(self, header: RequestHeader) -> Tensors | None:
         """Find the state that the server's record names, and drop those that no resumed round can need.
 
-        Newer states stay: the server may have lost what came after. None means that the state is lost and that the
-        owner wants to begin anew: nothing is counted then, for what would be counted is not what was trained.
+        None means that the state is lost and that the owner wants to begin anew: nothing is counted then, for what
+        would be counted is not what was trained.
         """
-        id, trained = self._site.id, header.trained
+        trained = header.trained
         if not trained:
+            self._tidy(header)
             return first_state(self._task, self._site)
         try:
-            state = self._store.load(id, trained)
+            state = self._store.load(self._site.id, trained)
         except ValueError as error:
             if self._begin_anew and header.kind != "evaluate":
                 return None
             raise Unable(f"Its state after round {trained} is lost or damaged; its owner may begin anew.") from error
-        newest = max(round for owner, round, _ in self._store.files() if owner == id)
-        if header.kind != "evaluate" and trained >= newest:  # an evaluated round may not be committed yet
-            self._store.keep_only(id, trained, header.chosen)
+        self._tidy(header)
         return state
+
+    def _tidy(self, header: RequestHeader) -> None:
+        """Drop states of answers that did not count, and old ones; the server may have lost rounds from this one on."""
+        if header.kind == "evaluate":
+            return  # the round may not be committed yet
+        id, trained = self._site.id, header.trained
+        found = {round: path for owner, round, path in self._store.files() if owner == id}
+        for round, path in found.items():
+            if trained < round < header.round:
+                path.unlink(missing_ok=True)
+        if trained and all(round < header.round for round in found):
+            self._store.keep_only(id, trained, header.chosen)
 
     def _header(self, asked: RequestHeader) -> AnswerHeader:
         return AnswerHeader(

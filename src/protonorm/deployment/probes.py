@@ -15,7 +15,7 @@ from protonorm.deployment.keys import problems_of, read_certificate
 from protonorm.deployment.terms import address_of
 
 PATIENCE = 5.0  # seconds
-SKEW = 60.0  # seconds that two clocks may differ: what is signed is valid for a short time
+SKEW = 60.0  # seconds that two clocks should differ at most; the server refuses five minutes
 ANSWER = 4096  # bytes of an answer that are looked at
 
 

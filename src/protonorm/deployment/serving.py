@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from protonorm.deployment.events import Event, tell_all
@@ -21,9 +21,11 @@ PAGE = "report.html"  # in the run's folder
 
 
 def serve_folder(folder: FederationFolder, show: Callable[[str], None] | None = None, *, once: bool = False) -> None:
-    """Serve a federation until a signal comes; with `once` until its rounds are done."""
+    """Serve a federation until a signal comes; with `once` begin with its rounds, and end when they are done."""
     with ExitStack() as stack:
         stack.enter_context(held(folder.server_lock, f"The server of {folder.path}"))
+        if once:
+            folder.wanted.touch(mode=0o600)
         from protonorm import __version__  # all this takes seconds, in which the server counts as running already
         from protonorm.deployment.board import Board
         from protonorm.deployment.flower import server
@@ -50,10 +52,11 @@ def serve_folder(folder: FederationFolder, show: Callable[[str], None] | None = 
         except KeyboardInterrupt:
             log.write("ended", "The server was asked to end.")
             raise
-        except Failed as error:
+        except (Failed, ValueError, OSError) as error:
             if board.status.state == "failed":
                 folder.wanted.unlink(missing_ok=True)  # the same would fail again
-            log.write("ended", str(error), "error")
+            with suppress(OSError):  # the disk may be full
+                log.write("ended", str(error), "error")
             raise
 
 

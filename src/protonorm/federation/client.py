@@ -13,7 +13,7 @@ from protonorm.core.algorithm import Algorithm
 from protonorm.core.node import Client
 from protonorm.core.protocols import Site
 from protonorm.core.randomness import seeded
-from protonorm.core.returned import checked_state, checked_step
+from protonorm.core.returned import checked_scores, checked_state, checked_step
 from protonorm.core.samples import Samples
 from protonorm.core.task import Counts, Order, Reply, Task
 from protonorm.federation.experts import JOINT, Sharpness, fit_experts, joint_scores
@@ -93,7 +93,9 @@ def score_samples(
     client.load(state).eval()
     for x, y in samples.sweep(device=client.device):
         with client.autocast():
-            scores = dict(algorithm.scores(client, state, message, x))
+            scores = checked_scores(
+                algorithm, algorithm.scores(client, state, message, x), (len(y), client.num_classes)
+            )
         if received is not None:
             client.load(received).eval()
             with client.autocast():

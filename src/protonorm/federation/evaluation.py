@@ -10,8 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from protonorm.core.digits import digits
 from protonorm.core.task import Counts
-from protonorm.federation.client import BINS
+from protonorm.core.types import LARGEST
+from protonorm.federation.client import ANSWERS, BINS, LEAST_LOG
+from protonorm.federation.experts import SHARPEST, SMALLEST
 from protonorm.geometry.prototypes import margins, spread
 from protonorm.runs.accuracy import (
     Integers,
@@ -19,11 +22,12 @@ from protonorm.runs.accuracy import (
     accuracy_of,
     balanced_accuracy,
     calibration_error,
-    digits,
     macro_f1,
 )
 from protonorm.runs.schema import Accuracy, Distances
 from protonorm.tensors import Tensors, under
+
+ROUNDED = 1 + 1e-6  # what rounding may add to a sum of fractions
 
 
 class Tally:
@@ -52,7 +56,8 @@ class Tally:
         found = {name: value.numpy() for name, value in under(counts.counts, self.part).items()}
         for rule, held in self._rules.items():
             if held is None and f"correct.{rule}" in found:
-                held = self._rules[rule] = RuleTally(rule, self._num_classes, self._totals)
+                silent = [totals or not size for totals, size in zip(self._totals, self._support, strict=True)]
+                held = self._rules[rule] = RuleTally(rule, self._num_classes, silent)
             if held is not None:
                 held.add(found)
         self._ids.append(counts.id)
@@ -63,7 +68,7 @@ class Tally:
             self._by_class += found["support"]
 
     def check(self, counts: Counts) -> None:
-        """Refuse, with a sentence, counts that are missing, of another kind, or more than there are samples."""
+        """Refuse, with a sentence, counts that are missing, of another kind, or more than samples can give."""
         held = under(counts.counts, self.part)
         if "support" in held and not held["support"].ndim:
             self._check_totals(held)
@@ -78,10 +83,12 @@ class Tally:
             if found is None or found.dtype != dtype or found.shape != shape or not bool((found >= 0).all()):
                 unit = "whole numbers" if dtype is torch.int64 else "numbers"
                 raise ValueError(f"Its counts have no {self.part}.{name} of {shape} {unit}.")
-            if name.startswith("correct.") and bool((found > held["support"]).any()):
-                raise ValueError(f"Its counts have more right answers than samples in {name}.")
-            if name.startswith("predicted.") and found.sum() != held["support"].sum():
-                raise ValueError(f"Its counts do not have an answer for each sample in {name}.")
+        if bool((held["support"] > LARGEST).any()):
+            raise ValueError(f"Its counts have more than {LARGEST} samples of a class.")
+        if held["unseen"] > held["support"].sum():
+            raise ValueError("Its counts have more samples of classes without a prototype than samples.")
+        for rule in sorted({rule for name in wanted if (rule := name.partition(".")[2])}):
+            _check_rule(held, rule)
 
     def _check_totals(self, held: Tensors) -> None:
         """Check the counts of a client that tells totals alone: samples and right answers, each a whole number."""
@@ -92,6 +99,8 @@ class Tally:
                 raise ValueError(f"Its counts have no {self.part}.{name} that is a whole number.")
             if found > held["support"]:
                 raise ValueError(f"Its counts have more right answers than samples in {name}.")
+            if found > LARGEST:
+                raise ValueError(f"Its counts have more than {LARGEST} samples.")
 
     def accuracies(self) -> dict[str, Accuracy | None]:
         """Condense each rule; None for one that does not exist yet. Nothing if nobody was evaluated."""
@@ -127,10 +136,13 @@ class RuleTally:
     """Counts of a round under one rule."""
 
     def __init__(self, rule: str, num_classes: int, before: Sequence[bool]) -> None:
-        """Begin after clients that do not have the rule, and count as wrong; some of them tell totals alone."""
+        """Begin after clients that do not have the rule, and count as wrong.
+
+        Some of them have no samples, or tell totals alone: these have no measures by class.
+        """
         self._rule = rule
         self._correct = [0] * len(before)
-        self._balanced: list[float] = [math.nan if totals else 0.0 for totals in before]
+        self._balanced: list[float] = [math.nan if silent else 0.0 for silent in before]
         self._f1 = list(self._balanced)
         self._surprise: list[float] = [0.0] * len(before)
         self._by_class = np.zeros((2, num_classes), np.int64)  # right answers, predictions
@@ -187,6 +199,29 @@ class RuleTally:
         return found
 
 
+def _check_rule(held: Tensors, rule: str) -> None:
+    """Refuse counts under a rule that no answers to the samples can have."""
+    support, samples = held["support"], held["support"].sum()
+    found = {kind: held[name] for kind in ANSWERS if (name := f"{kind}.{rule}") in held}
+    if ("correct" in found) != ("predicted" in found) or ("surprise" in found) != ("bins" in found):
+        raise ValueError(f"Its counts have one of two that belong together under {rule}.")
+    if "correct" in found:
+        if bool((found["correct"] > support).any()):
+            raise ValueError(f"Its counts have more right answers than samples in correct.{rule}.")
+        if bool((found["predicted"] > samples).any()) or found["predicted"].sum() != samples:
+            raise ValueError(f"Its counts do not have an answer for each sample in predicted.{rule}.")
+        if bool((found["correct"] > found["predicted"]).any()):
+            raise ValueError(f"Its counts have more right answers than answers in correct.{rule}.")
+    if "bins" in found:
+        counted, confidence, right = found["bins"]
+        if counted.sum() != samples or bool((confidence > ROUNDED * counted).any()) or bool((right > counted).any()):
+            raise ValueError(f"Its counts have bins.{rule} that are not those of its samples.")
+        if found["surprise"] > -ROUNDED * LEAST_LOG * samples:
+            raise ValueError(f"Its counts have a surprise.{rule} that is larger than probabilities can make it.")
+    if "sharpness" in found and found["sharpness"] > ROUNDED * SHARPEST / SMALLEST:
+        raise ValueError(f"Its counts have a sharpness.{rule} that is larger than scores can make it.")
+
+
 def _ratio(total: float, count: float) -> float:
     return total / count if count else math.nan
 
@@ -207,9 +242,9 @@ def mean_metrics(reported: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 def prototype_shape(message: Tensors) -> tuple[Distances | None, dict[str, NDArray[Any]]]:
     """Describe published prototypes: their distances, and each class's margin for the record's arrays."""
-    if len(message.get("prototypes", ())) < 2:
-        return None, {}
-    vectors = message["prototypes"]
+    vectors, classes = message.get("prototypes"), message.get("classes")
+    if vectors is None or classes is None or vectors.ndim != 2 or not 2 <= len(vectors) == len(classes):
+        return None, {}  # those of a user's own method may be something else
     least, mean, greatest = map(digits, spread(vectors))
-    arrays = {"margins": margins(vectors).float().numpy(), "margins.classes": message["classes"].numpy()}
+    arrays = {"margins": margins(vectors).float().numpy(), "margins.classes": classes.numpy()}
     return Distances(min=least, mean=mean, max=greatest), arrays

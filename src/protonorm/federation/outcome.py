@@ -8,10 +8,10 @@ from typing import Any, Literal, NamedTuple
 
 from numpy.typing import NDArray
 
+from protonorm.core.digits import digits
 from protonorm.core.task import ByClient, Messages, Reply
 from protonorm.federation.evaluation import Tally, mean_metrics, prototype_shape
 from protonorm.federation.policy import Policy
-from protonorm.runs.accuracy import digits
 from protonorm.runs.checkpoint import Checkpoint
 from protonorm.runs.schema import Traffic
 from protonorm.tensors import Tensors, nbytes, numbers

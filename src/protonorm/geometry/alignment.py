@@ -99,6 +99,12 @@ def choose(method: str, count: int, dimension: int) -> str:
     return method
 
 
+def check_solvable(method: str, count: int, dimension: int) -> None:
+    """Refuse a method that cannot align K prototypes in d dimensions."""
+    if choose(method, count, dimension) == "exact":
+        exact.require_closed_form(count, dimension)
+
+
 def run_method(points: Tensor, method: str, schedule: Schedule, settings: Settings, trace: bool) -> Trajectory:
     """Move unit (or zero) points with a method."""
     if len(points) == 1:

@@ -34,7 +34,7 @@ def _what(info: ClientInfo, facts: Facts) -> str:
     return (
         f"# {who} of {_code(info.run)}\n\n"
         f"A classifier that was trained by {_code(info.algorithm.name)}, federated with others: its data stayed with "
-        f"it. It has the network {_code(_network(info))} with d = {info.feature_dim} features, and was trained on "
+        f"it. It has the network {_code(info.network_name)} with d = {info.feature_dim} features, and was trained on "
         f"{facts.train} samples of {_code(facts.data)}.\n\n"
         f"{facts.chosen[0].upper()}{facts.chosen[1:]}.\n\n"
         f"Its {len(info.classes)} classes, in the order of the scores: {classes}."
@@ -44,7 +44,7 @@ def _what(info: ClientInfo, facts: Facts) -> str:
 def _answers(info: ClientInfo) -> str:
     advice = info.recommended
     means = MEANING.get(advice.rule, "a rule of the method's own")
-    why = "it is the method's usual rule, and nothing was validated in this round"
+    why = "it is the method's usual rule, which no validation has chosen"
     if advice.by == "validation" and advice.validation is not None:
         right = f"{100 * advice.validation:.2f} % right, the mean over clients"
         why = f"it won on the clients' validation parts ({right})"
@@ -87,6 +87,9 @@ def _inputs(info: ClientInfo) -> str:
 
 def _python(info: ClientInfo) -> str:
     own = "" if isinstance(info.network, str) else ", network=make_network"
+    own += (
+        "" if info.auxiliary in (None, info.network) or isinstance(info.auxiliary, str) else ", auxiliary=make_second"
+    )
     return (
         "## With protonorm\n\n```python\nimport torch\n\nimport protonorm as pn\n\n"
         f'client = pn.load_client("."{own})\n'
@@ -137,10 +140,6 @@ def _origin(info: ClientInfo, facts: Facts, onnx: bool) -> str:
         "Weights and prototypes were computed from this client's training data, and can reveal something of them. "
         "How good it is on other data than those of its own test part has not been measured."
     )
-
-
-def _network(info: ClientInfo) -> str:
-    return str(info.network["name"]) if isinstance(info.network, dict) else str(info.network)
 
 
 def _plain(text: str) -> str:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Literal
 
 import numpy as np
 
+from protonorm.core.digits import digits
 from protonorm.federation.client import PROBABLE
 from protonorm.federation.experts import JOINT
 from protonorm.inference.info import Facts, Measured, Recommendation
 from protonorm.runs import layout
-from protonorm.runs.accuracy import digits
 from protonorm.runs.arrays import BESIDE, SHARPNESS
 from protonorm.runs.run import Run
 from protonorm.runs.schema import RoundRecord
@@ -23,35 +24,36 @@ MEASURED = (
     "of the classes, f1 the mean F1, log_loss the mean of −log p of the true class, calibration the mean distance of "
     "confidence and accuracy in 15 bins."
 )
-CHOSEN = {
-    "validation": "it has the best validation accuracy, the mean over clients",
-    "test": "it has the best test accuracy, as nothing was validated: its test accuracy is optimistic",
-    "last": "it is the last one that was evaluated",
-}
 
 
-def recommend(run: Run, round: int, fitted: bool = True) -> Recommendation:
+def recommend(run: Run, round: int, among: Collection[str] | None = None) -> Recommendation:
     """Recommend the rule with the best mean validation accuracy in a round; the headline wins among equals.
 
-    A client whose temperatures are not known, not `fitted`, has no `joint`.
+    A client may lack some of the method's rules: `among` are those that it has.
     """
     info = run.info
-    validated = run.rounds[round - 1].validation
+    validated, there = run.rounds[round - 1].validation, info.rules if among is None else among
     order = dict.fromkeys([info.headline, *info.rules])
-    known = {rule: found for rule in order if (found := validated.get(rule)) and (fitted or rule != JOINT)}
-    if known:
-        rule = max(known, key=lambda one: known[one].mean)  # the first of equals
-    else:
-        rule = "logits" if info.headline == "received" else info.headline
+    known = {rule: found for rule in order if rule in there and (found := validated.get(rule))}
+    if not known:
+        return usual_rule(info.headline, there)
+    rule = max(known, key=lambda one: known[one].mean)  # the first of equals
     probability = rule if rule in PROBABLE else "logits"
     calibrated = known.get(probability)
     return Recommendation(
         rule=rule,
-        by="validation" if known else "headline",
-        validation=known[rule].mean if known else None,
+        by="validation",
+        validation=known[rule].mean,
         probability=probability,
         calibration=calibrated.calibration if calibrated else None,
     )
+
+
+def usual_rule(headline: str, rules: Collection[str]) -> Recommendation:
+    """Recommend the method's usual rule, without validation; the first there is, if a client lacks it."""
+    usual = "logits" if headline == "received" else headline
+    rule = usual if usual in rules else next(iter(rules))
+    return Recommendation(rule=rule, by="headline", probability=rule if rule in PROBABLE else "logits")
 
 
 def sharpness_of(run: Run, id: int, round: int) -> dict[str, float] | None:
@@ -95,7 +97,7 @@ def _measured(run: Run, id: int, record: RoundRecord, part: Literal["validation"
 def _chosen(run: Run, round: int) -> str:
     """Say why it is this round."""
     if run.chosen and run.chosen.record.round == round:
-        return f"round {round} of {len(run.rounds)}: {CHOSEN[run.chosen.by]}"
+        return f"round {round} of {len(run.rounds)}: {run.chosen.why}"
     return f"round {round} of {len(run.rounds)}: the last one; the run's tables do not report it"
 
 

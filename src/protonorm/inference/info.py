@@ -18,7 +18,7 @@ class Recommendation(Part):
     """Which rule's answer is recommended, and what says how sure it is."""
 
     rule: Name
-    by: Literal["validation", "headline"]  # it won on the validation parts, or nothing was validated in that round
+    by: Literal["validation", "headline"]  # it won on the validation parts; or it is the method's usual one
     validation: Share | None = None  # its accuracy there, the mean over clients
     probability: Name  # the rule whose softmax gives the answer's probability
     calibration: Share | None = None  # that rule's calibration error on the validation samples of all clients
@@ -84,6 +84,11 @@ class ClientInfo(Part):
     lowered: bool  # whether layers take their CPU forms: their last bits differ
     precision: Literal["float32", "bfloat16"]
     sharpness: dict[Name, Number] | None = None  # 1/T of its rules in `joint`, 1 where none is given; None: not known
+
+    @property
+    def network_name(self) -> str:
+        """Name the client's network."""
+        return self.network if isinstance(self.network, str) else str(self.network["name"])
 
 
 def preprocessing(inputs: InputInfo) -> Preprocessing:

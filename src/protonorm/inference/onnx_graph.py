@@ -53,7 +53,7 @@ def onnx_graph(info: ClientInfo, module: ClientModule) -> bytes:
             graph = made.model_proto
     except Exception as error:  # whatever an exporter meets in a network
         said = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        raise ValueError(f"The network {_named(info)} cannot be written as ONNX: {said}.") from error
+        raise ValueError(f"The network {info.network_name} cannot be written as ONNX: {said}.") from error
     onnx.helper.set_model_props(graph, _properties(info))
     content: bytes = graph.SerializeToString()
     _try(content, info, module)
@@ -82,11 +82,9 @@ def _try(content: bytes, info: ClientInfo, module: ClientModule) -> None:
         x = probe(info, count)
         found = dict(zip(module.rules, map(torch.from_numpy, session.run(None, {INPUT: x.numpy()})), strict=True))
         if differ(found, module(x)):
-            raise ValueError(f"The network {_named(info)} gives other scores as ONNX than here; it was not written.")
-
-
-def _named(info: ClientInfo) -> str:
-    return str(info.network["name"]) if isinstance(info.network, dict) else str(info.network)
+            raise ValueError(
+                f"The network {info.network_name} gives other scores as ONNX than here; it was not written."
+            )
 
 
 @contextmanager

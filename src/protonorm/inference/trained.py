@@ -140,8 +140,8 @@ class TrainedClient:
 
     def known_sharpness(self, rules: Iterable[str]) -> dict[str, float] | None:
         """Give 1/T of the rules that there are; None if they cannot be joined as they were when the run tested them."""
-        sharpness = self.info.sharpness
-        if JOINT not in self.algorithm.rules or sharpness is None:
+        sharpness, lacks_second = self.info.sharpness, self.algorithm.auxiliary and self.client.auxiliary is None
+        if JOINT not in self.algorithm.rules or sharpness is None or lacks_second:
             return None
         return None if sharpness.keys() - {*self.experts(rules), JOINT} else sharpness
 
@@ -149,7 +149,9 @@ class TrainedClient:
     def features(self, x: NDArray[Any] | None = None) -> NDArray[np.float64]:
         """Give the features (n, d) of inputs; of the client's own test samples if none are given."""
         client = self.client
-        with one_thread():
+        if x is None and not len(client.test):
+            raise ValueError(f"Client {self.name} has no test samples here; give inputs, (n, …).")
+        with one_thread(), client.autocast():
             model = client.load(self.state).eval()
             batches = (one for one, _ in client.test.sweep(device=client.device)) if x is None else self._batches(x)
             parts = [model.features(batch).double().cpu() for batch in batches]

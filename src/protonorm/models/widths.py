@@ -12,8 +12,8 @@ SCALABLE = ("plain", "residual", "cnn4", "mlp")  # networks that can be had at a
 
 
 def scaled(channels: int, width: float) -> int:
-    """Count the channels of a layer at a width: ⌈rC⌉."""
-    return math.ceil(channels * width - 1e-9)
+    """Count the channels of a layer at a width: ⌈rC⌉, at least one."""
+    return max(1, math.ceil(channels * width - 1e-9))
 
 
 def base_and_width(name: str) -> tuple[str, float]:
@@ -41,7 +41,7 @@ def spelled_out(items: Iterable[Any]) -> list[Any]:
         base = ""
         if isinstance(name, str) and "@" in name and ":" not in name:
             base, width = base_and_width(name)
-            name = base if width == 1 else f"{base}@{width:g}"
+            name = base if width == 1 else f"{base}@{width!r}"
         found.append(name)
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from protonorm.analysis.row import RULES
 from protonorm.analysis.wording import CHOSEN
 from protonorm.reproduction.cells import Place
 from protonorm.reproduction.findings import Findings
@@ -11,16 +12,7 @@ from protonorm.reproduction.leaders import about_bold, leaders
 from protonorm.reproduction.tables import Table, TableEntry
 from protonorm.reproduction.values import Value, cell_value, finished_runs, values
 
-HEADLINE = (
-    "Test accuracy in per cent, pooled over clients, {round}; under the headline rule of each method (nearest global "
-    "prototype for ProtoNorm, FedProto, FedTGP and FedSA, nearest target for fixed ones; for the others logits, of the "
-    "model as received where model parts "
-    "are shared)."
-)
-OTHER_RULES = (
-    "In the same rounds, which are chosen under the headline rule. local: nearest local prototype (Eq. 6). logits: the "
-    "model's own answer after local training."
-)
+OTHER_RULES = "In the same rounds, which are chosen under the headline rule."
 BEST = "best*: the best test round, chosen by looking at what it reports, so that it is optimistic."
 
 
@@ -41,6 +33,18 @@ def how_chosen(findings: Findings) -> str:
     return ", ".join([CHOSEN[findings.protocol.by], *told])
 
 
+def judged_by(findings: Findings) -> str:
+    """Say under which rule each row is judged; in a column with several the rule may be what wins."""
+    rows: dict[str, list[str]] = {}
+    for one in findings.outcomes:
+        held = rows.setdefault(one.experiment.algorithm.headline, [])
+        if one.cell.row in findings.rows and one.cell.row not in held:
+            held.append(one.cell.row)
+    told = [f"Judged by {_meaning(rule)}: {'; '.join(held)}." for rule, held in rows.items() if held]
+    mixed = ["So numbers of one column may be of different rules."] if len(told) > 1 else []
+    return " ".join([*told, *mixed])
+
+
 def about_seeds(findings: Findings) -> str:
     """Say how many seeds the numbers come from, and what ± is."""
     seeds = sorted({one.seed for one in findings.outcomes})
@@ -57,7 +61,8 @@ def _main(findings: Findings) -> Table:
         (row, [_entry(findings, found, place, bold=place in bold) for place in _places(findings, row)])
         for row in findings.rows
     ]
-    told = [HEADLINE.format(round=how_chosen(findings)), about_seeds(findings)]
+    told = [f"Test accuracy in per cent, pooled over clients, {how_chosen(findings)}.", judged_by(findings)]
+    told += [about_seeds(findings)]
     told += [*_about_best(findings), about_bold(findings, highest), *_about_printed(findings)]
     return _table(findings, findings.study.title, findings.study.corner, rows, told)
 
@@ -92,8 +97,10 @@ def _others(findings: Findings) -> Table:
         for rule in _rules(findings, row)
     ]
     title = "The same runs under other rules" + (f", and {', '.join(study.beside)}" if study.beside else "")
+    shown = dict.fromkeys(rule for row in [*findings.rows, *study.beside] for rule in _rules(findings, row))
+    rules = f"Rules: {'; '.join(map(_meaning, shown))}."
     alone = ["Local: every client trains alone."] if "Local" in study.beside else []
-    told = [OTHER_RULES, *alone, about_seeds(findings), *_about_best(findings)]
+    told = [OTHER_RULES, rules, *alone, about_seeds(findings), *_about_best(findings)]
     return _table(findings, title, f"{study.corner}, rule", rows, told)
 
 
@@ -110,6 +117,10 @@ def _rules(findings: Findings, row: str) -> list[str]:
     if row in findings.study.beside:
         return [run.info.headline]
     return [rule for rule in run.info.rules if rule != run.info.headline]
+
+
+def _meaning(rule: str) -> str:
+    return f"{rule} ({RULES[rule]})" if rule in RULES else rule
 
 
 def _places(findings: Findings, row: str) -> list[Place]:

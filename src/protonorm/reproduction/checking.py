@@ -20,6 +20,7 @@ class Verdict(NamedTuple):
 
     passed: bool | None  # None if these runs do not tell
     sentence: str
+    leads: bool = False  # whether it is about who leads
 
 
 def can_check(study: Study, profile: Profile, seeds: int) -> bool:
@@ -89,9 +90,10 @@ def _lead(groups: Mapping[str, list[Run]], leads: str, slack: float, told: str) 
     others = [row for row in groups if row != leads]
     ahead = [row for row in others if not not_distinguishable(row, {row: groups[row], leads: own}, margin)]
     if ahead:
-        return Verdict(False, f"{told}, and more than the {slack:g} allowed behind {', '.join(ahead)}.")
+        return Verdict(False, f"{told}, and more than the {slack:g} allowed behind {', '.join(ahead)}.", leads=True)
     # better than a negative margin: whatever the difference is, it is not further behind than the slack
     if unclear := not_distinguishable(leads, groups, -margin):
         reasons = "; ".join(f"{row}: {why}" for row, why in unclear.items())
-        return Verdict(None, f"{told}; whether it may be more than the {slack:g} allowed behind is open ({reasons}).")
-    return Verdict(True, f"{told}, and at most the {slack:g} allowed behind anybody.")
+        open_yet = f"{told}; whether it may be more than the {slack:g} allowed behind is open ({reasons})."
+        return Verdict(None, open_yet, leads=True)
+    return Verdict(True, f"{told}, and at most the {slack:g} allowed behind anybody.", leads=True)

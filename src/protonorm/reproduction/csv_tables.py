@@ -8,6 +8,7 @@ from typing import Any
 from protonorm import __version__
 from protonorm.analysis.plain_text import csv_lines
 from protonorm.analysis.row import Reported
+from protonorm.reproduction.cutting import cut_in_short
 from protonorm.reproduction.findings import Findings, Outcome
 from protonorm.reproduction.tables import Table
 from protonorm.reproduction.values import finished_runs, share_of_seeds
@@ -16,14 +17,14 @@ COLUMNS = (
     "row", "column", "seed", "seeds", "state", "rule", "headline", "accuracy", "round", "chosen_by", "clients", "worst",
     "best", "best_round", "last", "own_best", "paper", "paper_std", "key", "note",
 )  # fmt: skip
-ORIGIN = ("protocol", "profile", "version", "command")  # at the end of every line
+ORIGIN = ("cut", "protocol", "profile", "version", "command")  # at the end of every line
 
 
 def accuracy_csv(findings: Findings) -> str:
     """Write every cell, also those without a number; accuracies in per cent, a line for each seed and no ±.
 
     `accuracy`, `clients` and `worst` are those of the reported `round`; `best` and `own_best` are optimistic; `seeds`
-    counts those of the cell that are finished.
+    counts those of the cell that are finished. A run that is not finished has a line without numbers.
     """
     lines = [line for outcome in findings.outcomes for line in _lines(findings, outcome)]
     return _text(findings, COLUMNS, [[line[name] for name in COLUMNS] for line in lines])
@@ -48,7 +49,7 @@ def _lines(findings: Findings, outcome: Outcome) -> list[dict[str, Any]]:
     }
     if printed:
         common |= {"paper": "-" if printed.mean is None else printed.mean, "paper_std": printed.std or ""}
-    if outcome.run is None:
+    if outcome.run is None or outcome.state != "finished":
         return [common]
     headline = outcome.run.info.headline
     return [
@@ -64,7 +65,7 @@ def _note(findings: Findings, outcome: Outcome) -> str:
     if outcome.state == "finished":
         seeds = findings.at(*outcome.cell.place)
         return share_of_seeds(len(finished_runs(seeds)), len(seeds))
-    return outcome.reason
+    return outcome.progress if outcome.state == "begun" else outcome.reason
 
 
 def _numbers(found: Reported | None) -> dict[str, Any]:
@@ -79,5 +80,5 @@ def _numbers(found: Reported | None) -> dict[str, Any]:
 
 def _text(findings: Findings, titles: Sequence[str], lines: Sequence[Sequence[Any]]) -> str:
     profile = findings.profile.stamp or findings.profile.name
-    origin = [findings.protocol.name, profile, __version__, findings.command]
+    origin = [cut_in_short(findings), findings.protocol.name, profile, __version__, findings.command]
     return csv_lines([[*titles, *ORIGIN], *([*line, *origin] for line in lines)])

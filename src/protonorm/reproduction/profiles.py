@@ -29,20 +29,17 @@ class Profile:
     seeds: tuple[int, ...]
     cut: Callable[[Settings], dict[str, Any]]  # the paper's settings to those that are run
     protocol: str = "validated"  # unless the command says otherwise
-    cuts: tuple[str, ...] = ()  # what was cut and why, in sentences
     engine: str | None = None  # unless the command says otherwise
     is_result: bool = True  # otherwise outputs are stamped, and no printed numbers stand beside ours
-    most_rounds: int | None = None  # if the command says so
 
     def up_to(self, rounds: int) -> Profile:
-        """Stop earlier: cells with more rounds than these end with them, and outputs say so."""
+        """Stop earlier: cells with more rounds than these end with them."""
 
         def shorter(settings: Settings) -> dict[str, Any]:
             cut = self.cut(settings)
             return cut | ({"rounds": rounds} if cut.get("rounds", USUAL_ROUNDS) > rounds else {})
 
-        told = f"Training stops after round {rounds}, by `--rounds {rounds}`, where this profile would go on."
-        return replace(self, cut=shorter, cuts=(*self.cuts, told), most_rounds=rounds)
+        return replace(self, cut=shorter)
 
     @property
     def stamp(self) -> str:
@@ -57,12 +54,14 @@ def as_printed(settings: Settings) -> dict[str, Any]:
 
 def for_two_cores(settings: Settings) -> dict[str, Any]:
     """Take fewer pictures and rounds, and small networks with the paper's width; the toy data stay as they are."""
-    smaller = dict(settings)
+    smaller, rounds = dict(settings), settings.get("rounds", USUAL_ROUNDS)
+    if rounds == 0:
+        return smaller  # samples are assigned, and nothing is trained
     name = _dataset(settings)["name"]
-    if name in CPU_SAMPLES and settings.get("rounds"):
+    if name in CPU_SAMPLES:
         smaller["dataset"] = _dataset(settings) | {"samples": CPU_SAMPLES[name]}
     if name in PUBLISHED:
-        smaller["rounds"] = min(settings.get("rounds", CPU_ROUNDS), CPU_ROUNDS)
+        smaller["rounds"] = min(rounds, CPU_ROUNDS)
     if settings.get("models") == "paper":
         smaller |= {"models": "light", "feature_dim": settings.get("feature_dim", CPU_WIDTH)}
     if settings.get("models") == "resnet18":
@@ -111,28 +110,12 @@ PROFILES: dict[str, Profile] = {
             "a size for two cores: 30,000 pictures, 100 rounds, small networks, one seed",
             (0,),
             for_two_cores,
-            cuts=(
-                "Of CIFAR-10 and CIFAR-100 30,000 pictures are used, of Tiny ImageNet 10,000, of each class its share, "
-                "because a round costs what its pictures cost; so a client has less to learn from, and accuracies "
-                "are likely to be lower than printed. Flowers-102 is used whole.",
-                f"{CPU_ROUNDS} rounds instead of 300, for the same reason.",
-                f"The four networks of the family `light`, with decision layers of the paper's width ({CPU_WIDTH} "
-                "unless the table varies it), instead of the paper's four: they are of four kinds too, "
-                "and about four times as fast. ResNet-18 is replaced by the network `residual`; the 4-layer CNN "
-                "stays.",
-                "One seed instead of three; `--seeds 0,1,2` adds the others.",
-                "So compare methods with each other inside a column. The printed numbers stand beside for orientation.",
-            ),
         ),
         Profile(
             "smoke",
             "seconds a cell, on pictures inside the package; shows that everything works, no result",
             (0,),
             for_seconds,
-            cuts=(
-                "SMOKE: 600 pictures of `fashion` in place of every data set, 2 rounds, fewer clients and classes. "
-                "Nothing here is a result.",
-            ),
             engine="serial",  # starting processes would take longer than such a run
             is_result=False,
         ),

@@ -121,6 +121,7 @@ class Reproduction:
         `tell` is given sentences; `follow` gives for each experiment what is called with its rounds.
         """
         waiting = self.pending()
+        self._tidy()
         estimate, throttle = self._estimate(), Throttle()
         for number, (key, one) in enumerate(waiting.items(), 1):
             left = duration(estimate.left([_work(other) for other in list(waiting.values())[number - 1 :]]))
@@ -138,6 +139,15 @@ class Reproduction:
             throttle.call(partial(self.write, key))
         return self.write()
 
+    def _tidy(self) -> None:
+        """Remove what a kill has left in the folders of runs that are done."""
+        from protonorm.session.running import tidy  # slow to import
+
+        done = {one.key for study in self.studies for one in self.findings(study).outcomes if one.state == "finished"}
+        for key in done:
+            if key:
+                tidy(self.root / key)
+
     def _run_one(
         self, one: Outcome, engine: str | None, workers: int | None, estimate: Estimate, follow: Follow
     ) -> None:
@@ -151,7 +161,8 @@ class Reproduction:
                 estimate.learn(work, round.seconds["round"])
                 show(round)
 
-            run(one.experiment, out=self.root, engine=chosen, workers=workers, watch=watch)
+            several = None if chosen == "serial" else workers
+            run(one.experiment, out=self.root, engine=chosen, workers=several, watch=watch)
 
     def _write_last(self, tell: Tell) -> None:
         """Write what is there while another error is on its way, which matters more than one here."""

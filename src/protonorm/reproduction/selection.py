@@ -23,7 +23,9 @@ def select_cells(studies: Sequence[Study], only: Sequence[str]) -> list[Study]:
 
 
 def _select(study: Study, only: Sequence[str], known: set[str]) -> Study:
-    cells = [cell for cell in study.cells if all(_matches(cell, text.strip().lower(), known) for text in only)]
+    texts = [text.strip().lower() for text in only]
+    whole = {name.lower() for cell in study.cells for name in cell.place}
+    cells = [cell for cell in study.cells if all(_matches(cell, text, whole, known) for text in texts)]
     if not cells:
         raise ValueError(_refusal(study, only))
     if len(cells) == len(study.cells):
@@ -40,8 +42,13 @@ def _names(cell: Cell) -> list[str]:
     return [cell.row, cell.column, *re.split(", |: ", cell.row), *re.split(", |: ", cell.column)]
 
 
-def _matches(cell: Cell, text: str, known: set[str]) -> bool:
-    """Compare whole names if the text is one, so that CIFAR-10 is not CIFAR-100; otherwise look for it inside them."""
+def _matches(cell: Cell, text: str, whole: set[str], known: set[str]) -> bool:
+    """Compare whole names if the text is one, so that CIFAR-10 is not CIFAR-100; otherwise look for it inside them.
+
+    A whole row or column comes before a part of others: Duet is not "Duet, alone", and alone is every row with it.
+    """
+    if text in whole:
+        return text in map(str.lower, cell.place)
     if text in known:
         return text in map(str.lower, _names(cell))
     return text in f"{cell.row} {cell.column}".lower()

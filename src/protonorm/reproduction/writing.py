@@ -16,6 +16,7 @@ from protonorm.core.types import shown
 from protonorm.files import make_folder, replace
 from protonorm.reproduction.accuracy import accuracy_tables
 from protonorm.reproduction.csv_tables import accuracy_csv, table_csv
+from protonorm.reproduction.cutting import cut_in_short, cuts
 from protonorm.reproduction.findings import Findings, Outcome
 from protonorm.reproduction.latex import latex
 from protonorm.reproduction.study import Study
@@ -88,10 +89,11 @@ def _is_ours(path: Path) -> bool:
 
 
 def make_tables(findings: Findings) -> Sequence[Table]:
-    """Make a study's tables."""
-    if findings.study.tables:
-        return findings.study.tables(findings)
-    return accuracy_tables(findings) if findings.study.columns else ()
+    """Make a study's tables; below each stands what was cut."""
+    make = findings.study.tables or (accuracy_tables if findings.study.columns else None)
+    made = make(findings) if make else ()
+    cut = cut_in_short(findings)
+    return [table._replace(explanation=f"{table.explanation} Cut: {cut}.".strip()) for table in made] if cut else made
 
 
 def _save_figures(findings: Findings, folder: Path) -> list[Path]:
@@ -116,12 +118,6 @@ def _attempt(make: Callable[[], Made], otherwise: str, failures: list[str]) -> M
         reason = f"{type(error).__name__}: {error}"
     failures.append(f"{otherwise}: {visible(' '.join(reason.split())).rstrip('.')}.")
     return None
-
-
-def cuts(findings: Findings) -> Sequence[str]:
-    """Say what the profile cut, if it cut anything of this study."""
-    settings = [cell.settings for cell in findings.study.cells]
-    return findings.profile.cuts if any(findings.profile.cut(one) != one for one in settings) else ()
 
 
 def about_protocol(findings: Findings) -> Sequence[str]:
@@ -199,7 +195,8 @@ def _save(findings: Findings, figure: Figure, path: Path) -> list[Path]:
     from protonorm.report.style import save  # slow to import
 
     keys = ", ".join(one.key for one in findings.outcomes if one.key and one.run)
-    told = f"{origin(findings).replace('`', '')} Runs: {keys}"
+    cut = f" Cut: {short}." if (short := cut_in_short(findings)) else ""
+    told = f"{origin(findings).replace('`', '')}{cut} Runs: {keys}"
     return save(figure, path, findings.study.title, told, stamp=findings.profile.stamp)
 
 

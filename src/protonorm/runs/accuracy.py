@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from protonorm.core.digits import digits
 from protonorm.runs.schema import Accuracy
 
 WORST = 0.1  # the share of clients whose mean accuracy is `worst`
@@ -61,8 +62,3 @@ def majority_correct(train: Integers, test: Integers) -> Integers:
     rows, guess = np.arange(len(test)), train.argmax(1)
     correct[rows, guess] = test[rows, guess]
     return correct
-
-
-def digits(value: float) -> float:
-    """Keep six significant digits: enough for every table, and short in a file."""
-    return float(f"{float(value):.6g}")

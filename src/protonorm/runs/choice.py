@@ -9,12 +9,23 @@ import numpy as np
 
 from protonorm.runs.schema import RoundRecord
 
+WHY = {  # it is this round
+    "validation": "it has the best mean validation accuracy",
+    "test": "it has the best test accuracy, which is optimistic: there is no validation part",
+    "last": "it is the last that was evaluated; there is none in which everybody was",
+}
+
 
 class Choice(NamedTuple):
     """The round that is reported, and how it was chosen."""
 
     record: RoundRecord
     by: Literal["validation", "test", "last"]  # the best validation accuracy, the best test accuracy, or the last round
+
+    @property
+    def why(self) -> str:
+        """Say why it is this round."""
+        return WHY[self.by]
 
 
 def choose_round(rounds: Sequence[RoundRecord], rule: str) -> Choice | None:

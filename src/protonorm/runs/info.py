@@ -1,14 +1,16 @@
-"""Read what a run is: its settings, and the names of its clients. Nothing here needs torch."""
+"""Read what a run is: its settings, and the names of its classes and clients. Nothing here needs torch."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from protonorm.core.registry import nearest
-from protonorm.core.types import shortened
+from protonorm.core.types import shortened, shown
 from protonorm.files import damaged, format_of, unsealed
 from protonorm.runs.schema import FORMAT, RunInfo
 
@@ -47,3 +49,22 @@ def typed(model: type[Model], value: dict[str, Any], path: Path) -> Model:
         reason = first["ctx"]["error"] if first["type"] == "value_error" else first["msg"]
         told = f"{where}: {str(reason)[0].lower()}{str(reason)[1:]}" if where else str(reason)
         raise damaged(path, told) from None
+
+
+def refuse_other_names(
+    folder: Path, found: RunInfo, classes: Sequence[str], client_names: Sequence[str] | None
+) -> None:
+    """Refuse to take a run for one of data whose classes or clients have other names, which are in no key."""
+    pairs = {"classes": (found.classes, classes), "clients": (found.client_names, client_names)}
+    for what, (before, now) in pairs.items():
+        for number, (was, new) in enumerate(zip_longest(before or (), now or ())):
+            if was != new:
+                raise ValueError(
+                    f"{folder} is a run of data with other names of {what}: number {number} was {_named(was)}, and is "
+                    f"{_named(new)} now. The run is left as it is; give another folder with --out (out=… in Python), "
+                    "or move this one away."
+                )
+
+
+def _named(name: str | None) -> str:
+    return "without a name" if name is None else shown(name)

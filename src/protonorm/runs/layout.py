@@ -154,6 +154,8 @@ def find_runs(root: Path) -> list[Path]:
 
 def find_run(root: Path, name: str) -> Path:
     """Find a run by its folder, its name, or the beginning of its name."""
+    if not name.strip():
+        raise ValueError(f"{name!r} is no run: expected a run's folder, its name, or the beginning of its name.")
     for folder in (Path(name), root / name):
         if (folder / INFO).exists():
             return folder

@@ -27,7 +27,8 @@ def read_run(folder: Path, rounds: int | None = None) -> Run:
     counted = counted_rounds(info, found)
     ended = has_stopped(counted, info.headline, info.early_stopping)  # more rounds would change nothing
     if rounds is not None and (rounds < info.experiment.rounds or ended):
-        info = info.model_copy(update={"experiment": info.experiment.model_copy(update={"rounds": rounds})})
+        asked = {"experiment": info.experiment.model_copy(update={"rounds": rounds})}
+        info = info.model_copy(update=asked | {"changed": info.changed | {"rounds": rounds}})
         found, failure = found[:rounds], failure if failure and failure.round <= rounds else None
     return Run(folder, info, found, failure)
 

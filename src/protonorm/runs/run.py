@@ -17,7 +17,7 @@ from protonorm.runs.accuracy import accuracy_of, majority_correct
 from protonorm.runs.arrays import BESIDE, ArrayCache, Arrays, decode_arrays, read_arrays, unfit
 from protonorm.runs.choice import Choice, choose_round, has_stopped
 from protonorm.runs.info import find_client, typed
-from protonorm.runs.layout import is_archived, snapshot_rounds, stamp
+from protonorm.runs.layout import committed, is_archived, snapshot_rounds, stamp
 from protonorm.runs.packed import Blocks
 from protonorm.runs.schema import Accuracy, Failure, Provenance, RoundRecord, RunInfo, Seconds
 from protonorm.runs.standing import counted_rounds
@@ -127,6 +127,13 @@ class Run:
         """Give each client's accuracy (M,) in a round; NaN for one that has no sample or was not evaluated."""
         return self._shares(record, rule, part, "clients", self.info.experiment.clients)
 
+    def support(self, record: RoundRecord, part: str = "test") -> NDArray[np.int64]:
+        """Count the samples (M,) that each client was evaluated on in a round; 0 for one that was not."""
+        found, counts = self.arrays(record), np.zeros(self.info.experiment.clients, np.int64)
+        if (known := found.get(f"{part}.support.clients")) is not None:
+            counts[found.get("ids", np.arange(len(counts)))] = known
+        return counts
+
     def measured(self, record: RoundRecord, rule: str, measure: str, part: str = "test") -> Shares:
         """Give each client's `balanced`, `f1`, `log_loss` or `calibration` (M,) in a round; NaN where there is none."""
         if measure not in BESIDE:
@@ -151,11 +158,12 @@ class Run:
         known = [(record, found) for record in self.rounds if (found := record.rules.get(rule))]
         if not known:
             return None
+        everybody = [pair for pair in known if pair[0].evaluated == "all"]  # others may have had the easier clients
         own = np.full(self.info.experiment.clients, np.nan)  # (M,) each client's own best
         for record, _ in known:
             own = np.fmax(own, self.by_client(record, rule))  # NaN where a client was not evaluated
         return Summary(
-            _brief(*max(known, key=lambda pair: pair[1].pooled)),
+            _brief(*max(everybody or known, key=lambda pair: pair[1].pooled)),
             _brief(*known[-1]),
             float(f"{own[~np.isnan(own)].mean():.6g}"),
         )
@@ -197,7 +205,7 @@ class Run:
         """List the committed rounds whose prototypes should be in the record; none if it was archived without them."""
         if is_archived(self.folder) and not (self.folder / layout.PROTOTYPES).exists():
             return []
-        kept = snapshot_rounds(len(self.rounds))
+        kept = snapshot_rounds(max(len(self.rounds), committed(self.folder)))  # it may have more than are shown
         return [record.round for record in self.rounds if record.round in kept and record.prototypes]
 
     def prototypes(self, round: int) -> Prototypes:

@@ -12,12 +12,13 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from protonorm import tensors
+from protonorm.config.keys import UNDECISIVE
 from protonorm.core.task import ByClient
 from protonorm.files import PRIVATE_FILE, append, cut, make_folder, read_lines, replace, sealed
 from protonorm.runs import layout
 from protonorm.runs.arrays import encode_arrays, write_arrays
 from protonorm.runs.checkpoint import Checkpoint, pack, trained_rounds, unpack
-from protonorm.runs.info import read_info
+from protonorm.runs.info import read_info, refuse_other_names
 from protonorm.runs.layout import committed, refuse_archived, refuse_rounds_without, snapshot_rounds, stamp
 from protonorm.runs.reader import read_run
 from protonorm.runs.run import Population
@@ -73,8 +74,9 @@ class RunWriter:
             return
         found = read_info(path)
         rounds = max(info.experiment.rounds, found.experiment.rounds)  # more may be asked for later
-        if _with_rounds(found, rounds).experiment != _with_rounds(info, rounds).experiment:
+        if _decisive(found, rounds) != _decisive(info, rounds):
             raise ValueError(f"{path} holds another experiment than the one asked for; it is left as it is.")
+        refuse_other_names(self.folder, found, info.classes, info.client_names)
         _tell_of_versions(found.versions, info.versions)
         if rounds > found.experiment.rounds:
             replace(
@@ -130,10 +132,11 @@ class RunWriter:
             path = self.folder / layout.PROTOTYPES / f"{round}.safetensors"
             tensors.save(path, shown, self._stamp("prototypes", round))
         if figures:
-            tensors.save(self.folder / layout.FIGURES, figures, self._stamp("figures", round))
+            tensors.save(self.folder / layout.FIGURES, figures, self._stamp("figures", 1))  # whatever round they are of
 
     def _finish(self, point: Checkpoint) -> None:
         """Move the server's file to its place: now the round is final."""
+        self._trained = None  # if Ctrl-C comes now, nobody here knows which states count: all stay
         tensors.save(self.folder / layout.SERVER, pack(point), self._stamp("server", point.round))
         self._trained, self._done = list(point.trained), point.round
         for gone in snapshot_rounds(point.round - 1) - snapshot_rounds(point.round):
@@ -229,8 +232,10 @@ def _tell_of_versions(before: dict[str, str], now: dict[str, str]) -> None:
         )
 
 
-def _with_rounds(info: RunInfo, rounds: int) -> RunInfo:
-    return info.model_copy(update={"experiment": info.experiment.model_copy(update={"rounds": rounds})})
+def _decisive(info: RunInfo, rounds: int) -> dict[str, Any]:
+    """List the settings that decide the numbers of so many rounds."""
+    plain = info.experiment.plain() | {"rounds": rounds}
+    return {name: value for name, value in plain.items() if name not in UNDECISIVE}
 
 
 def _round_of(line: bytes) -> int:

@@ -61,7 +61,8 @@ class Grid:
 def read_grid(words: Sequence[str]) -> Grid:
     """Make all experiments of a sweep, or say in a sentence what is wrong with the words."""
     methods, entries = read_entries(words)
-    seeds = entries.pop("seeds", None) or entries.pop("seed", [0])
+    seed = entries.pop("seed", [0])
+    seeds = entries.pop("seeds", None) or seed  # seeds win, as in `compare`
     names = {method: _own_names(method, entries, methods) for method in methods}
     remarks = _remarks(entries, names)
     whole = sum(math.prod(len(entries[name]) for name in own) for own in names.values()) * len(seeds)

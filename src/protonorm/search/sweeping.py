@@ -18,6 +18,7 @@ from protonorm.runs.run import Run
 from protonorm.search.grid import Grid
 from protonorm.search.side_by_side import Crew, Job, News
 from protonorm.search.worker import attempt
+from protonorm.session.running import refuse_renamed, tidy
 
 State = Literal["absent", "begun", "done", "diverged", "damaged"]
 Tell = Callable[[str], None]
@@ -37,7 +38,7 @@ class Standing(NamedTuple):
 
 
 def stand(experiment: Experiment, root: Path) -> Standing:
-    """Read how a run stands."""
+    """Read how a run stands; refuse one that is done with other names of classes or clients."""
     folder = root / experiment.key
     if not (folder / INFO).exists():
         return Standing("absent")
@@ -48,6 +49,7 @@ def stand(experiment: Experiment, root: Path) -> Standing:
     except UNFIT:
         return Standing("damaged", reason=str(damaged(folder, "its files do not fit together")))
     if len(run.rounds) >= experiment.rounds or run.stopped_early:
+        refuse_renamed(experiment, folder)
         return Standing("done", run)
     return Standing("diverged", run, run.failure.reason) if run.failure else Standing("begun", run)
 
@@ -87,7 +89,13 @@ class Sweep:
         workers: int | None = None,
         no_own_code: bool = False,
     ) -> None:
-        """Do runs, `count` of them side by side; one that fails is told of and stops no other."""
+        """Do runs, `count` of them side by side; one that fails is told of and stops no other.
+
+        The other runs are done: what a kill has left in their folders is removed.
+        """
+        for key, one in self.standings().items():
+            if one.state == "done":
+                tidy(self.root / key)
         follow = Follower(jobs, tell, count)
         if count > 1:
             for news in Crew(jobs, self.root, count, no_own_code=no_own_code).news():

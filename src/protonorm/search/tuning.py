@@ -6,8 +6,10 @@ stopped a search, the same command goes on from the last round, and tries what a
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,19 +19,30 @@ from protonorm.runs.schema import RoundRecord
 from protonorm.search.journal import import_optuna, next_trial, open_study, values_of
 from protonorm.search.space import Space
 from protonorm.search.sweeping import stand
-from protonorm.session.running import run
+from protonorm.session.comparing import run_or_tell
+from protonorm.session.running import run, tidy
 
 if TYPE_CHECKING:
     import optuna
 
+    from protonorm.analysis.comparison import Unread
     from protonorm.runs.run import Run
 
 FOLDER = "searches"  # under that of all runs
 FRESH = 3  # seeds with which the best settings are run in the end
+CUT = "cut"  # the state of a trial for which there were no rounds left
+
+
+def _warn(sentence: str) -> None:
+    warnings.warn(sentence, stacklevel=4)
 
 
 class _Stop(Exception):
-    """A trial is not worth going on with, or the rounds are used up."""
+    """A trial is not worth going on with."""
+
+
+class _UsedUp(Exception):
+    """All rounds that the search may take are run."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +54,7 @@ class Trial:
     key: str  # of its run
     rounds: int  # that were run
     validation: float | None  # the best so far; None if it diverged
-    state: str  # complete, stopped, diverged
+    state: str  # complete, stopped, diverged, or cut: the rounds were used up, and it goes on when there are more
 
     @property
     def whole(self) -> bool:
@@ -68,23 +81,33 @@ class Search:
         rounds = self._experiment(self._first_values()).rounds
         with open_study(self.folder, self.space, rounds) as study:
             while True:
-                found = ended_trials(study)
-                left = None if budget is None else budget - used_rounds(found)
-                report("trials", len(found), trials)
-                if len(found) >= trials or (left is not None and left <= 0):
+                found = trials_of(study)
+                ended = [one for one in found if one.state != CUT]
+                left = None if budget is None else budget - used_rounds(ended)
+                report("trials", len(ended), trials)
+                if len(ended) >= trials or (left is not None and left <= 0):
                     return found
-                self._try(study, left)
+                goes_on = self._try(study, left)
+                found = trials_of(study)
                 if tell:
-                    tell(ended_trials(study)[-1])
+                    tell(found[-1])
+                if not goes_on:
+                    return found
 
-    def confirm(self, values: Mapping[str, Any], count: int = FRESH) -> list[Run]:
-        """Run chosen values with seeds that the search has not seen, and test them."""
-        seeds = range(self.space.seed + 1, self.space.seed + 1 + count)
-        experiments = [self.space.experiment(values, seed, tested=True) for seed in seeds]
-        return [run(one, out=self.root, engine=self.engine, workers=self.workers).run for one in experiments]
+    def fresh_seeds(self, count: int = FRESH) -> range:
+        """Give so many seeds that the search has not seen."""
+        return range(self.space.seed + 1, self.space.seed + 1 + count)
 
-    def _try(self, study: optuna.Study, left: int | None) -> None:
-        """Do one trial, or what is left of one that was cut off."""
+    def confirm(
+        self, values: Mapping[str, Any], count: int = FRESH, tell: Callable[[str], None] = _warn
+    ) -> list[Run | Unread]:
+        """Run chosen values with fresh seeds, and test them; tell of a run that diverges or is damaged, and go on."""
+        start = partial(run, out=self.root, engine=self.engine, workers=self.workers)
+        experiments = [self.space.experiment(values, seed, tested=True) for seed in self.fresh_seeds(count)]
+        return [run_or_tell(one, self.root, partial(start, one), tell) for one in experiments]
+
+    def _try(self, study: optuna.Study, left: int | None) -> bool:
+        """Do one trial, or what is left of one that was cut off; tell whether there are rounds for another."""
         state = import_optuna().trial.TrialState
         trial = next_trial(study, self.space)
         values = values_of(trial, self.space)
@@ -108,6 +131,11 @@ class Search:
                 raise ValueError(before.reason)
             elif before.state == "diverged":
                 raise Diverged(before.reason)
+            else:
+                tidy(self.folder / experiment.key)  # the search was killed after its last round
+        except _UsedUp:
+            self._end(trial, follow)  # it stays a running one, as if it had been interrupted
+            return False
         except _Stop:
             self._end(trial, follow)
             study.tell(trial, state=state.PRUNED)
@@ -118,6 +146,7 @@ class Search:
         else:
             self._end(trial, follow)
             study.tell(trial, follow.best)
+        return True
 
     def _end(self, trial: optuna.Trial, follow: _Follower) -> None:
         trial.set_user_attr("rounds", follow.rounds)
@@ -152,17 +181,18 @@ class _Follower:
                 raise _Stop
         report(f"trial {self._trial.number}, rounds", record.round, self._whole)
         if self._left is not None and self._left <= record.round < self._whole:
-            raise _Stop
+            raise _UsedUp
 
 
-def ended_trials(study: optuna.Study) -> list[Trial]:
-    """List the trials that have come to an end."""
+def trials_of(study: optuna.Study) -> list[Trial]:
+    """List the trials that have come to an end, or that were cut because the rounds were used up."""
     found = []
+    states = {"COMPLETE": "complete", "RUNNING": CUT}
     for one in study.get_trials(deepcopy=False):
-        if not one.state.is_finished():
-            continue
         attrs = one.user_attrs
-        state = "diverged" if "diverged" in attrs else "complete" if one.state.name == "COMPLETE" else "stopped"
+        if "rounds" not in attrs:  # it was interrupted
+            continue
+        state = "diverged" if "diverged" in attrs else states.get(one.state.name, "stopped")
         best = None if state == "diverged" else attrs["best"]
         found.append(Trial(one.number, attrs["values"], attrs["key"], attrs["rounds"], best, state))
     return found

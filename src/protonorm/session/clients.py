@@ -52,9 +52,10 @@ class TrainedClients(Sequence[TrainedClient]):
                 raise
             return {}  # the record alone makes the client
         choice = networks(result.experiment.models)
-        item = choice[number % len(choice)]
+        item, second = choice[number % len(choice)], result.experiment.auxiliary
         return {
             "network": None if isinstance(item, str) else item,
+            "auxiliary": None if isinstance(second, str) else second,
             "algorithm": result.experiment.algorithm,
             "test": test,
         }

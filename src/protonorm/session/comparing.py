@@ -14,12 +14,13 @@ from protonorm.analysis.reading import UNREADABLE, read_whole, unread_reason
 from protonorm.config.experiment import Experiment
 from protonorm.config.methods import beside_controls, experiments_of, tracker_of
 from protonorm.core.algorithm import Algorithm
+from protonorm.core.own_failures import runtime_failure
 from protonorm.errors import Diverged
 from protonorm.runs.layout import INFO, runs_root
 from protonorm.runs.run import Run
 from protonorm.session.comparison import Comparison
 from protonorm.session.progress import Watch, reading_line
-from protonorm.session.running import run
+from protonorm.session.running import check_engine, run
 from protonorm.trackers.tracker import Tracker, choose
 
 
@@ -52,6 +53,7 @@ def compare(
         experiments = experiments_of(methods, settings)
         if solo:
             experiments = beside_controls(experiments, experiments_of(methods, settings | {"control": "solo"}))
+        check_engine(engine, workers)  # before any run: what it refuses is no damage
         root = runs_root(Path(out) if out else None)
         follower = choose(tracker or tracker_of(methods))
         start = partial(run, out=root, engine=engine, workers=workers, tracker=follower, progress=progress)
@@ -73,7 +75,7 @@ def run_or_tell(
     except Diverged as error:
         tell(str(error))
     except ValueError as error:
-        if not begun:
+        if not begun or runtime_failure(error):  # the settings, or a user's own file
             raise
         tell(str(error))
         return Unread(headline, str(error))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from protonorm.analysis.breakdown import about, check_rule, class_rows, client_rows, round_rows, rule_rows
+from protonorm.analysis.breakdown import ACCURACIES, about, check_rule, class_rows, client_rows, round_rows, rule_rows
 from protonorm.config.experiment import Experiment
 from protonorm.core.html import html_table, percent
 from protonorm.data.own.tables import import_pandas
@@ -69,7 +69,9 @@ class Result:
         `rule` is the method's headline rule if none is given. `of` may also be any measure over clients: `pooled`,
         `mean`, `worst`, `p10`, `balanced`, `f1`, `log_loss`, `calibration`.
         """
-        rule = rule or self.run.info.headline
+        rule = check_rule(self.run, rule)
+        if of not in (*ACCURACIES, "clients", "classes"):
+            raise ValueError(f"of={of!r} is refused: expected {', '.join(ACCURACIES)}, clients or classes.")
         if of in ("clients", "classes"):
             find = self.run.by_client if of == "clients" else self.run.by_class
             width = len(self.client_names if of == "clients" else self.classes)

@@ -13,6 +13,9 @@ import torch
 from protonorm.config.experiment import Experiment
 from protonorm.core.randomness import one_thread
 from protonorm.core.task import Task
+from protonorm.core.types import shown
+from protonorm.data.dataset import Dataset
+from protonorm.data.own.files import OwnFiles
 from protonorm.engines import ENGINES
 from protonorm.engines.choice import EngineChoice, read_engine
 from protonorm.engines.processes.engine import cores
@@ -21,6 +24,7 @@ from protonorm.errors import Diverged
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.federation.rounds import begin, run_rounds
 from protonorm.models.choose import described, networks
+from protonorm.runs.info import read_info, refuse_other_names
 from protonorm.runs.layout import INFO, runs_root
 from protonorm.runs.provenance import provenance, versions
 from protonorm.runs.reader import read_run
@@ -62,19 +66,34 @@ def run(
     print(result.accuracy("global"))  # (2,)
     ```
     """
+    if not isinstance(experiment, Experiment):
+        raise ValueError(
+            f"{shown(experiment)} is not an experiment: expected pn.Experiment(…), or pn.Experiment.of({{…}})."
+        )
+    wanted = check_engine(engine, workers)
     follower = choose(tracker)
-    wanted = None if engine is None else read_engine(engine)
     with progress_line(experiment, watch, progress) as told:
         folder = runs_root(Path(out) if out else None) / experiment.key
+        refuse_renamed(experiment, folder)
         if not is_finished(folder, experiment.rounds):
             with one_thread():
                 _run(experiment, folder, wanted, workers, told, follower)
-        elif follower:
-            with RunWriter(folder, experiment.key), tracked(follower, folder):
-                pass  # all rounds are recorded
         else:
-            _tidy(experiment, folder)
+            tidy(folder)
+            if follower:
+                with RunWriter(folder, experiment.key), tracked(follower, folder, experiment.rounds):
+                    pass  # all rounds are recorded
     return Result(experiment, read_run(folder, experiment.rounds))
+
+
+def check_engine(engine: str | None, workers: int | None) -> EngineChoice | None:
+    """Read which engine is wanted, and refuse a number of processes that is none."""
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+        raise ValueError(f"workers={shown(workers)} is refused: expected at least one process.")
+    wanted = None if engine is None else read_engine(engine)
+    if wanted and wanted.name == "serial" and (workers or 1) > 1:
+        raise ValueError(f"workers={workers} is refused: the engine serial has all clients in one process.")
+    return wanted
 
 
 def is_finished(folder: Path, rounds: int) -> bool:
@@ -83,6 +102,12 @@ def is_finished(folder: Path, rounds: int) -> bool:
         return False
     found = read_run(folder)
     return len(found.rounds) >= rounds or found.stopped_early
+
+
+def refuse_renamed(experiment: Experiment, folder: Path) -> None:
+    """Refuse a run of the same samples whose classes or clients had other names; data of the package never do."""
+    if isinstance(experiment.dataset, Dataset | OwnFiles) and (folder / INFO).exists():
+        refuse_other_names(folder, read_info(folder / INFO), *experiment.dataset.names)
 
 
 def _run(
@@ -95,7 +120,7 @@ def _run(
 ) -> None:
     """Do the rounds that are left and tell of each; note why, if they end too soon."""
     task, population = build(experiment)
-    chosen = choose_engine(task, population, engine.name if engine else None)
+    chosen = choose_engine(task, population, engine.name if engine else None, workers)
     settings = engine.settings if engine and engine.name == chosen else {}
     start = partial(ENGINES[chosen].load(), **settings)
     with RunWriter(folder, experiment.key) as writer:
@@ -118,9 +143,10 @@ def _run(
                 ) from None
 
 
-def choose_engine(task: Task, population: SimulatedPopulation, wanted: str | None) -> str:
+def choose_engine(task: Task, population: SimulatedPopulation, wanted: str | None, workers: int | None = None) -> str:
     """Name the engine to use: the one wanted, if the simulation can leave this process."""
-    name = wanted or ("processes" if cores() > 1 and len(population) > 1 and task.rounds else "serial")
+    several = (workers or cores()) > 1 and len(population) > 1 and task.rounds
+    name = wanted or ("processes" if several else "serial")
     if name != "serial" and (reason := obstacle(task, population)):
         warnings.warn(f"All clients run in this process, one after the other: {reason}.", stacklevel=4)
         return "serial"
@@ -146,12 +172,16 @@ def info_of(experiment: Experiment, task: Task, client_names: Sequence[str] | No
     )
 
 
-def _tidy(experiment: Experiment, folder: Path) -> None:
-    """Remove what a kill after the last round has left, unless another process is at work here."""
-    run = read_run(folder)
-    if run.rounds and stray_states(run):
-        with suppress(BlockingIOError), RunWriter(folder, experiment.key) as writer:
-            writer.tidy()
+def tidy(folder: Path) -> None:
+    """Remove what a kill after the last round of a finished run has left.
+
+    Where another process is at work, or something is damaged or not to be written, all stays: a record may be shown.
+    """
+    with suppress(ValueError, OSError):
+        run = read_run(folder)
+        if run.rounds and stray_states(run):
+            with RunWriter(folder, run.info.key) as writer:
+                writer.tidy()
 
 
 def _counts(population: SimulatedPopulation) -> Population:

@@ -21,12 +21,6 @@ Numbers = NDArray[np.float64]
 
 MOST_CLIENTS = 100  # with a curve each
 
-CHOSEN = {  # how a round was chosen
-    "validation": "it has the best mean validation accuracy",
-    "test": "it is the best test round, as there is no validation part, and so its accuracy is optimistic",
-    "last": "it is the last one, as not everybody was evaluated in any",
-}
-
 
 def scalars(round: Round) -> dict[str, float]:
     """Name each number of a round: accuracy/global/pooled, loss/train, bytes/up, …; what is not known is left out.
@@ -113,7 +107,7 @@ def reported_text(run: Run) -> str:
     """Say which round is reported, and how it was chosen."""
     if run.chosen is None:
         return "No round has been evaluated yet."
-    return f"Round {run.chosen.record.round} is reported: {CHOSEN[run.chosen.by]}."
+    return f"Round {run.chosen.record.round} is reported: {run.chosen.why}."
 
 
 def settings(run: Run) -> dict[str, float | str]:

@@ -70,19 +70,22 @@ def choose(value: Any) -> Tracker | None:
 
 
 @contextmanager
-def tracked(tracker: Tracker | None, folder: Path) -> Iterator[Listener]:
-    """Tell a tracker of a run from its first round on; the rounds that are done already come from the record."""
+def tracked(tracker: Tracker | None, folder: Path, rounds: int | None = None) -> Iterator[Listener]:
+    """Tell a tracker of a run from its first round on; the rounds that are done already come from the record.
+
+    Of a run that has more rounds than asked for, it hears of the first so many.
+    """
     if tracker is None:
         yield lambda _: None
         return
-    run = read_run(folder)
+    run = read_run(folder, rounds)
     tracker.begin(run)
     try:
         for round in recorded_rounds(run):
             tracker(round)
         yield tracker
     finally:
-        tracker.end(read_run(folder))
+        tracker.end(read_run(folder, rounds))
 
 
 def recorded_rounds(run: Run) -> list[Round]:

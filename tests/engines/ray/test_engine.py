@@ -1,10 +1,12 @@
 """Runs on a local cluster of two actors: the same bits, whatever is lost on the way."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -191,6 +193,26 @@ def test_all_actors_may_be_killed_at_once(engine, serial):
     assert bits([first, *answers]) == bits(serial.train(orders(), {}))
 
 
+@linux
+def test_an_actor_that_is_refused_in_the_middle_of_a_run_is_told_of_and_replaced(engine, serial, monkeypatch, recwarn):
+    """A node may come to a cluster with other versions than those that were there at the start."""
+    here = engine.crew._versions
+    monkeypatch.setattr(engine.crew, "_versions", here | {"torch": "1.0"})
+    victim, other = pids(engine)
+    answers = engine.train(orders(), {})
+    first = next(answers)
+    kill(victim)
+    assert bits([first, *answers]) == bits(serial.train(orders(), {}))
+    wait_for(lambda: list(engine.evaluate(orders(), {}, ("test",))) and engine.crew._hired > 4)
+    (told,) = (str(one.message) for one in recwarn)  # once, however often it is tried
+    assert re.search(
+        r"other versions than this machine: torch \S+ instead of 1\.0\..* given up; the run goes on\.$", told
+    )
+    monkeypatch.setattr(engine.crew, "_versions", here)
+    wait_for(lambda: list(engine.evaluate(orders(), {}, ("test",))) and len(pids(engine)) == 2)
+    assert other in pids(engine)
+
+
 DEADLY = "import os; client.id == 3 and client.round > 1 and os._exit(7); model = client.load(state)"
 
 
@@ -213,6 +235,18 @@ def test_who_is_late_is_lost_and_may_come_back(engine, serial):
         assert replies[0].reason == "it had not replied after 0 seconds"
         assert bits(engine.train(orders(), {})) == expected
     assert pids(engine) == before
+
+
+def test_orders_that_are_late_are_not_given(engine, monkeypatch):
+    """What nobody waits for any more would only keep the next call waiting."""
+    call = module.Call({"verb": "train"}, {}, lambda *_: None, 5.0, time.monotonic() - 1)
+    engine.orders.give(call, Order(0, 1, 0))
+    assert not engine.orders.owed
+    assert engine.orders.hear(call) == {0: Lost(0, "it had not replied after 5 seconds")}
+    given = []
+    monkeypatch.setattr(engine.orders, "give", lambda call, order: given.append(order))
+    assert all(isinstance(one, Lost) for one in engine.train(orders(), {}, deadline=0.0))
+    assert not given
 
 
 def test_an_actor_has_few_orders_at_once(engine, monkeypatch):

@@ -136,7 +136,8 @@ def _gaps(column: Frame, options: ColumnOptions, where: str) -> NDArray[np.bool_
     gaps: NDArray[np.bool_] = column.isna().to_numpy(dtype=bool)
     if gaps.any() and options.missing == "refuse":
         raise ValueError(
-            f"{where} has no value in {gaps.sum()} of {len(gaps)} rows, first in row {int(gaps.argmax()) + 1}; "
+            f"{where} has no value in {gaps.sum()} of {len(gaps)} rows, first in row {int(gaps.argmax()) + 1} "
+            "(in a CSV file words such as NA, None, null and nan count as none); "
             "dataset.missing=mean puts the column's mean there."
         )
     return gaps

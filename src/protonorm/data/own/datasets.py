@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count
 from protonorm.data.access import real_path, require_file
-from protonorm.data.dataset import Dataset
+from protonorm.data.dataset import Dataset, Names
 from protonorm.data.mapped import Mapped, file_version, open_mapped, short_hash
 from protonorm.data.own.clients import client_files, client_names, client_paths, read_clients
-from protonorm.data.own.files import OwnFiles, copy_name, safe_name
+from protonorm.data.own.files import OwnFiles
 from protonorm.data.own.folders import ImageOptions, picture_files
 from protonorm.data.own.reading import read_picture_files
 from protonorm.data.prepared import Arrays, data_root, read_prepared
@@ -35,7 +35,7 @@ class Folder(OwnFiles):
         """Read or map the pictures."""
         source: Source = (real_path(self.path), ImageOptions(self.size, self.channels), self.skip_bad)
         version = short_hash(*((file, _size_and_time(file.path)) for file in picture_files(source[0])))
-        return open_mapped(data_root(), _copy_name(source), version, _read_folder, source)
+        return open_mapped(data_root(), self.copy_name(*source[1:]), version, _read_folder, source)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -49,7 +49,7 @@ class Npz(OwnFiles):
     def opened(self) -> Mapped:
         """Map the pictures."""
         path = real_path(self.path)
-        return open_mapped(data_root(), copy_name(path), file_version(path), read_prepared, path)
+        return open_mapped(data_root(), self.copy_name(), file_version(path), read_prepared, path)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -68,6 +68,11 @@ class Clients(OwnFiles):
         """Count the clients."""
         return len(client_paths(real_path(self.path)))
 
+    @property
+    def names(self) -> Names:
+        """Name the classes and the clients."""
+        return self.opened().arrays.classes, client_names(real_path(self.path))
+
     def dataset(self) -> Dataset:
         """Read or map the pictures of all clients."""
         arrays, names = self.opened().arrays, client_names(real_path(self.path))
@@ -85,13 +90,7 @@ class Clients(OwnFiles):
         """Read or map the pictures of all clients."""
         source: Source = (real_path(self.path), ImageOptions(self.size, self.channels), self.skip_bad)
         version = short_hash(*((path, _size_and_time(path)) for path in client_files(source[0])))
-        return open_mapped(data_root(), _copy_name(source), version, _read_clients, source)
-
-
-def _copy_name(source: Source) -> str:
-    """Name the mapped copy: one without bad pictures is another than one that is refused because of them."""
-    path, options, skip_bad = source
-    return f"{safe_name(path)}-{short_hash(source if skip_bad else (path, options))}"
+        return open_mapped(data_root(), self.copy_name(*source[1:]), version, _read_clients, source)
 
 
 def _size_and_time(path: Path) -> tuple[int, int] | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from protonorm.data.access import real_path
-from protonorm.data.dataset import Dataset
+from protonorm.data.dataset import Dataset, Names
 from protonorm.data.mapped import Mapped, short_hash
 from protonorm.data.own.labels import refuse_one_class
 
@@ -27,6 +27,15 @@ class OwnFiles(ABC):
     def name(self) -> str:
         """Name it after its file or folder."""
         return f"{self.kind}:{safe_name(self.path)}"
+
+    @property
+    def names(self) -> Names:
+        """Name the classes, and the clients if they have names."""
+        return self.opened().arrays.classes, None
+
+    def copy_name(self, *settings: object) -> str:
+        """Name the mapped copy of what is read with some settings: each kind reads a file in its own way."""
+        return f"{self.kind}-{safe_name(self.path)}-{short_hash(real_path(self.path), *settings)}"
 
     def load(self) -> Dataset:
         """Read or map the data of an experiment, which needs two classes."""
@@ -50,8 +59,3 @@ class OwnFiles(ABC):
 def safe_name(path: Path) -> str:
     """Make of a path's last part a word that is fit for a file's name."""
     return re.sub(r"[^\w.-]+", "-", real_path(path).stem).strip("-.") or "data"
-
-
-def copy_name(path: Path, *settings: object) -> str:
-    """Name the mapped copy of a file that was read with some settings."""
-    return f"{safe_name(path)}-{short_hash(path, *settings)}"

@@ -35,7 +35,7 @@ class ImageOptions(NamedTuple):
 def picture_files(folder: Path, client: int = 0, *, allow_empty: bool = False) -> list[PictureFile]:
     """List the pictures of a folder of class folders, or of train and test folders of these.
 
-    With `allow_empty`, a class folder may be empty.
+    Without pictures to test on, all are undecided. With `allow_empty`, a class folder may be empty.
     """
     inside = folders_in(folder)
     if inside and all(one.name in SPLITS for one in inside) and any(folders_in(one) for one in inside):
@@ -52,7 +52,8 @@ def picture_files(folder: Path, client: int = 0, *, allow_empty: bool = False) -
         found += [PictureFile(path, label.name, split, client) for path in files]
     if not found:
         raise ValueError(f"{folder} has no pictures in it; expected files that end in {', '.join(SUFFIXES)}.")
-    return found
+    tested = any(file.split > 0 for file in found)
+    return found if tested else [file._replace(split=UNDECIDED) for file in found]
 
 
 def pictures_in(folder: Path) -> list[Path]:

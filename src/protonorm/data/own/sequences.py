@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protonorm.core.types import shown
+from protonorm.data.access import require_room
 from protonorm.data.own.columns import ColumnOptions, as_they_are, standardised
-from protonorm.data.own.tokens import USUAL_LENGTH, TokenOptions
+from protonorm.data.own.tokens import TokenOptions
 
 
 def number_rows(values: Sequence[Any], about: str) -> list[NDArray[Any]]:
@@ -28,8 +29,10 @@ def number_rows(values: Sequence[Any], about: str) -> list[NDArray[Any]]:
 
 
 def padded(rows: Sequence[NDArray[Any]], options: TokenOptions, about: str) -> NDArray[np.int64]:
-    """Make tokens (N, L): short texts are filled up with 0, long ones are cut."""
-    most = min(options.length or USUAL_LENGTH[options.unit], max(1, *map(len, rows)))
+    """Make tokens (N, L): short texts are filled up with 0, and long ones cut if a length is given."""
+    longest = max(1, *map(len, rows))
+    most = min(options.length or longest, longest)
+    require_room(8 * most * len(rows), f"{about} with {most} tokens a row", "dataset.length=256, say, makes it less.")
     tokens = np.zeros((len(rows), most), np.int64)
     for target, row in zip(tokens, rows, strict=True):
         target[: len(row)] = row[:most]

@@ -6,6 +6,7 @@ import csv
 import io
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +27,11 @@ Separator = Literal["comma", "semicolon", "tab"]
 
 SEPARATORS: dict[str, str] = {"comma": ",", "semicolon": ";", "tab": "\t"}
 LONGEST = 200  # characters of what is wrong with a file, in a sentence
+# What counts as no value, as pandas has it; labels and texts may be any of these words.
+NOTHING = (
+    *("", "NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "<NA>", "None", "NULL", "null"),
+    *("NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+)
 
 
 class TableOptions(NamedTuple):
@@ -42,7 +48,10 @@ class TableOptions(NamedTuple):
 def read_table(source: tuple[Path, TableOptions]) -> Arrays:
     """Read a CSV file, or say what is wrong with it."""
     path, options = source
-    return frame_arrays(read_frame(path, SEPARATORS[options.separator]), options, str(path))
+    frame = read_frame(path, SEPARATORS[options.separator], [options.label, *([options.text] if options.text else [])])
+    if options.label in frame:
+        frame[options.label] = _among_numbers(frame[options.label])
+    return frame_arrays(frame, options, str(path))
 
 
 def frame_arrays(frame: Frame, options: TableOptions, where: str) -> Arrays:
@@ -64,17 +73,28 @@ def frame_arrays(frame: Frame, options: TableOptions, where: str) -> Arrays:
     return Arrays(encode_columns(rest, options.columns, where), labels, split, classes)
 
 
-def read_frame(path: Path, separator: str) -> Frame:
-    """Read a CSV file with pandas, and tell how far it is; whatever is wrong with it becomes a sentence."""
+def read_frame(path: Path, separator: str, words: Sequence[str] = ()) -> Frame:
+    """Read a CSV file with pandas, and tell how far it is; whatever is wrong with it becomes a sentence.
+
+    In the columns `words` nothing but the empty text is missing; in others also NA, None, null and the like.
+    """
     pandas = import_pandas()
     size = require_file(path, "table").st_size
     require_room(2 * size, f"The table {path}", ADVICE)
     try:
-        _check_header(path, separator)
+        missing = {name: [""] if name in words else list(NOTHING) for name in _read_header(path, separator)}
         with path.open("rb") as file, warnings.catch_warnings():
             warnings.simplefilter("error", pandas.errors.ParserWarning)  # rows that are longer than the first line
             text = io.TextIOWrapper(io.BufferedReader(Watched(file, path, size), CHUNK), "utf-8-sig", newline="")
-            return pandas.read_csv(text, sep=separator, index_col=False, low_memory=False, skipinitialspace=True)
+            return pandas.read_csv(
+                text,
+                sep=separator,
+                index_col=False,
+                low_memory=False,
+                skipinitialspace=True,
+                keep_default_na=False,
+                na_values=missing,
+            )
     except pandas.errors.ParserWarning:
         raise ValueError(f"{path} cannot be read as a table: rows have more columns than the first line.") from None
     except OSError as error:
@@ -113,10 +133,19 @@ def import_pandas() -> Any:
     return import_module("pandas")
 
 
-def _check_header(path: Path, separator: str) -> None:
-    """Refuse a first line in which a name is missing or comes twice, which pandas would change without a word."""
+def _among_numbers(labels: Frame) -> Frame:
+    """Take NA, nan and the like for no label where all others are numbers; among words they are words."""
+    gaps = labels.isin(NOTHING)
+    if not gaps.any() or import_pandas().to_numeric(labels[~gaps], errors="coerce").isna().any():
+        return labels
+    return labels.mask(gaps)
+
+
+def _read_header(path: Path, separator: str) -> list[str]:
+    """Read the columns' names; refuse a missing one and one that comes twice, which pandas would change."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        names = [name.strip() for name in next(csv.reader(file, delimiter=separator), [])]
+        found = next(csv.reader(file, delimiter=separator, skipinitialspace=True), [])
+    names = [name.strip() for name in found]
     if not names:
         raise ValueError("it is empty; expected a first line with the names of the columns")
     if len(names) < 2:
@@ -127,6 +156,7 @@ def _check_header(path: Path, separator: str) -> None:
         raise ValueError(f"column {names.index('') + 1} has no name in the first line")
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise ValueError(f"the name {shown(twice[0])} is there twice in the first line")
+    return found
 
 
 def _check_columns(frame: Frame, options: TableOptions, where: str) -> None:

@@ -8,21 +8,21 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge, Le
 
 from protonorm.core.settings import dataclass
-from protonorm.core.types import STRICT, Count
+from protonorm.core.types import NOT_TRUTH, STRICT, Count
 from protonorm.data.access import real_path
 from protonorm.data.dataset import MOST_TOKENS, usual_models
 from protonorm.data.mapped import Mapped, file_version, open_mapped
 from protonorm.data.own.arrays import read_features, read_tokens
 from protonorm.data.own.columns import ColumnOptions, Missing
 from protonorm.data.own.datasets import Channels
-from protonorm.data.own.files import OwnFiles, copy_name
+from protonorm.data.own.files import OwnFiles
 from protonorm.data.own.folders import ImageOptions
 from protonorm.data.own.hugging import HuggingOptions, folder_version, read_saved
 from protonorm.data.own.tables import Separator, TableOptions, read_table
 from protonorm.data.own.tokens import TokenOptions, Unit
 from protonorm.data.prepared import data_root
 
-Vocabulary = Annotated[int, Ge(2), Le(MOST_TOKENS)]
+Vocabulary = Annotated[int, Ge(2), Le(MOST_TOKENS), NOT_TRUTH]
 
 
 class OwnData(OwnFiles):
@@ -46,7 +46,7 @@ class Array(OwnData):
     def opened(self) -> Mapped:
         """Read or map the vectors."""
         source = (real_path(self.path), self.standardise)
-        return open_mapped(data_root(), copy_name(*source), file_version(source[0]), read_features, source)
+        return open_mapped(data_root(), self.copy_name(source[1]), file_version(source[0]), read_features, source)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -70,7 +70,7 @@ class Table(OwnData):
     def opened(self) -> Mapped:
         """Read or map the table."""
         source = (real_path(self.path), self._options())
-        return open_mapped(data_root(), copy_name(*source), file_version(source[0]), read_table, source)
+        return open_mapped(data_root(), self.copy_name(source[1]), file_version(source[0]), read_table, source)
 
     def _options(self) -> TableOptions:
         return TableOptions(
@@ -94,7 +94,7 @@ class Text(OwnData):
     def opened(self) -> Mapped:
         """Read or map the tokens."""
         path = real_path(self.path)
-        return open_mapped(data_root(), copy_name(path), file_version(path), read_tokens, path)
+        return open_mapped(data_root(), self.copy_name(), file_version(path), read_tokens, path)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -119,7 +119,7 @@ class HuggingFace(OwnData):
     def opened(self) -> Mapped:
         """Read or map the data."""
         source = (real_path(self.path), self._options())
-        return open_mapped(data_root(), copy_name(*source), folder_version(source[0]), read_saved, source)
+        return open_mapped(data_root(), self.copy_name(source[1]), folder_version(source[0]), read_saved, source)
 
     def _options(self) -> HuggingOptions:
         return HuggingOptions(

@@ -23,7 +23,7 @@ class TokenOptions(NamedTuple):
     """How a text becomes tokens."""
 
     unit: Unit = "words"
-    length: int | None = None  # tokens of a text at most; None takes 64 words or 256 characters
+    length: int | None = None  # tokens of a text at most; None takes 64 words or 256 characters, and whole token lists
     vocabulary: int = 4096  # V: tokens go from 1 to V − 1, and 0 fills up
 
 

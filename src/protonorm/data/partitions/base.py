@@ -10,10 +10,10 @@ from annotated_types import Ge, Lt
 from numpy.typing import NDArray
 
 from protonorm.core.settings import dataclass
-from protonorm.core.types import STRICT
+from protonorm.core.types import NOT_TRUTH, STRICT
 
 Index = NDArray[np.int64]  # positions in the data set
-Seed = Annotated[int, Ge(0), Lt(2**32)]
+Seed = Annotated[int, Ge(0), Lt(2**32), NOT_TRUTH]
 
 
 class ClientIndex(NamedTuple):

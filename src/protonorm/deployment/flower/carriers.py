@@ -37,7 +37,7 @@ class Carrier(Protocol):
         """Send bytes to nodes; give the messages' ids by node."""
 
     def withdraw(self, ids: Iterable[str]) -> None:
-        """Take back messages that have not been fetched."""
+        """Take back messages that have not been fetched, or not all of them."""
 
     def pull(self, ids: Sequence[str]) -> Mapping[str, Delivered]:
         """Give what has come back for messages."""

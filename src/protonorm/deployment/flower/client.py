@@ -22,7 +22,7 @@ from protonorm.errors import Failed
 FORGOTTEN = 2 * INTERVAL + 5  # seconds after which the server has forgotten a client that was killed
 SHORTEST, LONGEST = 0.25, 5.0  # seconds between two tries to reach the server
 ENDING = 3.0  # seconds that a sign of life on its way has for coming to its end
-LINGER = 30.0  # seconds that a client stays after the last round, for the server may ask again
+LINGER = 45.0  # seconds that a client stays after the last round: the server may ask again, after 30 at most
 
 Tell = Callable[[str, str], None]  # a word for machines, and a sentence
 Found = TypeVar("Found")
@@ -91,12 +91,13 @@ class Worker:
 
     def _connect(self, after: int | None = None) -> None:
         """Tell the server that this client is there; one that was killed is remembered for a while."""
-        end = time.monotonic() + self._patience.taken
+        end = 0.0  # until when to try again, from the first time on that another one was there
         while True:
             try:
                 self._persist(lambda: self._fleet.activate(after))
                 break
             except Taken as error:
+                end = end or time.monotonic() + self._patience.taken
                 if time.monotonic() >= end:
                     raise
                 self._tell("waiting", f"{error} It may have ended just now: trying again for a while.")
@@ -131,11 +132,12 @@ class Worker:
         asked = _header(letter.content)
         if declined:
             self._tell("declined", declined)
-            if asked is not None and asked.agreement != self._agreement.digest:
-                raise Refused(declined)
+        if asked is None:
             return False
-        assert asked is not None
-        self._tell("answered", f"Round {asked.round}: {asked.kind}, {seconds:.1f} seconds.")
+        if declined and asked.agreement != self._agreement.digest:
+            raise Refused(declined)
+        if not declined:
+            self._tell("answered", f"Round {asked.round}: {asked.kind}, {seconds:.1f} seconds.")
         ending = "evaluate" if self._agreement.evaluated else "train"
         return asked.round == self._agreement.rounds and asked.kind == ending
 

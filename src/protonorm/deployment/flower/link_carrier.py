@@ -60,13 +60,10 @@ class LinkCarrier:
         return id if done else ""
 
     def withdraw(self, ids: Iterable[str]) -> None:
-        """Take back messages that have not been fetched."""
-        with self._state.lock:
-            waiting = self._state.message_ins_store
-            unread = {id for id in ids if id in waiting and not waiting[id].metadata.delivered_at}
-            self._state.delete_messages(unread)
-        for id in unread:
-            self._state.object_store.delete(id)
+        """Take back messages that have not been fetched, or not all of them."""
+        for id in ids:
+            if id in self._state.object_store:  # its parts are dropped once its node has them all
+                self._forget(id)
 
     def pull(self, ids: Sequence[str]) -> Mapping[str, Delivered]:
         """Give what has come back for messages."""
@@ -85,10 +82,11 @@ class LinkCarrier:
                 self._forget(asked, self._coming.pop(asked).id)
         return found
 
-    def _forget(self, asked: str, answer: str) -> None:
+    def _forget(self, asked: str, answer: str = "") -> None:
         """Drop a message and its answer; not before all of it is there, so that it can be sent again from the start."""
         self._state.delete_messages({asked})
-        self._state.object_store.delete(answer)
+        for id in (asked, answer):
+            self._state.object_store.delete(id)
 
     def _whole(self, id: str) -> Delivered | None:
         """Put an answer together; None if parts of it are still on their way."""
@@ -98,17 +96,23 @@ class LinkCarrier:
             return Delivered(away=True)
         if len(names) > MOST_OBJECTS:
             return Delivered()
-        parts = {name: self._state.get_object(self._link.run, name) for name in names}
-        if any(part == b"" for part in parts.values()):
+        found = {name: self._state.get_object(self._link.run, name) for name in names}
+        parts = {name: part for name, part in found.items() if part is not None}
+        if len(parts) < len(found):
+            return Delivered(away=True)  # it was dropped just now
+        if not all(parts.values()):
             return None
         try:
-            message = inflate_object_from_contents(id, {name: part for name, part in parts.items() if part})
+            message = inflate_object_from_contents(id, parts)
             return Delivered(unwrap(message) if isinstance(message, Message) else b"")
         except Exception:  # whatever a client may send; the guard says that it is no message
             return Delivered()
 
     def lost(self, id: str) -> bool:
-        """Tell whether a message was fetched and did not arrive: its node asks for work again, without answering."""
+        """Tell whether a message was fetched and did not arrive: its node asks for work again, without answering.
+
+        One that is lost is dropped.
+        """
         if id in self._coming:
             return self._broken_off(id)
         with self._state.lock:
@@ -118,7 +122,10 @@ class LinkCarrier:
             if id in self._state.message_ins_id_to_message_res_id:
                 return False
             fetched = dt.datetime.fromisoformat(message.metadata.delivered_at).timestamp()
-            return self._asked(message.metadata.dst_node_id) > fetched
+            if self._asked(message.metadata.dst_node_id) <= fetched:
+                return False
+            self._forget(id)
+            return True
 
     def _broken_off(self, id: str) -> bool:
         """Tell whether the rest of an answer will never come, for its node asks for work again; drop what has come."""

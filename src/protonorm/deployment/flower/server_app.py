@@ -36,6 +36,7 @@ class Introductions:
     def __call__(self, nodes: Iterable[NodeInfo]) -> dict[int, int]:
         """Give the node of each client that is there and has said which one it is."""
         here = [one.node_id for one in nodes]
+        self._numbers = {node: number for node, number in self._numbers.items() if node in here}
         new = [node for node in here if node not in self._numbers and node not in self._waiting.values()]
         messages = [Message(RecordDict(), node, ASKED) for node in new]
         ids = list(self._grid.push_messages(messages)) if messages else []
@@ -43,7 +44,7 @@ class Introductions:
         for id in list(self._waiting):
             for message in self._grid.pull_messages([id]):
                 self._take(self._waiting.pop(id), message)
-        return {number: node for node in here if (number := self._numbers.get(node)) is not None}
+        return {number: node for node, number in reversed(self._numbers.items()) if number is not None and node in here}
 
     def _take(self, node: int, message: Message) -> None:
         if message.has_error():
@@ -55,9 +56,8 @@ class Introductions:
         if said.get("agreement") != self._digest:
             log(WARNING, "A node has another agreement and cannot take part.")
             number = None
-        elif number in [one for other, one in self._numbers.items() if other != node]:
-            log(WARNING, "Two nodes say that they are client %s; the first one counts.", number)
-            number = None
+        elif number is not None and number in self._numbers.values():
+            log(WARNING, "Two nodes say that they are client %s; the first one counts while it is there.", number)
         self._numbers[node] = number if isinstance(number, int) else None
 
 

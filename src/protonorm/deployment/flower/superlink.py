@@ -21,6 +21,7 @@ from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SubStatus
 from flwr.server.superlink.linkstate import LinkStateFactory
 from flwr.server.superlink.linkstate.in_memory_linkstate import InMemoryLinkState
 from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID, NodeStatus, TaskType
+from flwr.supercore.corestate import in_memory_corestate
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.superlink.federation import NoOpFederationManager
 
@@ -35,6 +36,7 @@ STARTING, ENDING = 30.0, 5.0  # seconds
 LONGEST_HEAD = 2**14  # bytes of a request's first lines
 IDLE = 75  # seconds after which a connection on which nothing happens is closed
 LAST_WORDS = 0.3  # seconds that answers have when the server ends
+UPLOAD = 86400  # seconds that a part of an answer may take; with Flower's 180 a slow line would never deliver any
 
 
 class Certificate(NamedTuple):
@@ -56,6 +58,7 @@ class SuperLink:
         *,
         tell: Callable[[str], None] | None = None,
     ) -> None:
+        vars(in_memory_corestate)["OBJECT_PUSH_SESSION_TTL_SECONDS"] = UPLOAD
         getLogger("flwr").setLevel(CRITICAL)  # whom it refuses is told by the gate
         objects = ObjectStoreFactory(FLWR_IN_MEMORY_DB_NAME)
         factory = LinkStateFactory(FLWR_IN_MEMORY_DB_NAME, NoOpFederationManager(), objects)
@@ -176,7 +179,9 @@ class SuperLink:
                 self.state.acknowledge_task_heartbeat(self._task)
 
     def _begin_run(self) -> None:
-        """Begin a run of Flower's, which is what its messages belong to."""
+        """Begin a run of Flower's, which is what its messages belong to; those of the last one are asked again."""
+        if self._run:
+            self.state.cleanup_run(self._run)
         self._run = self.state.create_run(
             "protonorm/federation", "1", None, {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, TaskType.SERVER_APP
         )

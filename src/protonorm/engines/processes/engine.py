@@ -94,7 +94,8 @@ class Processes:
     ) -> Iterator[Answer | Lost]:
         """Send each worker its orders, and give the answers in the order of the orders."""
         self._calls += 1
-        header, end = header | {"call": self._calls}, None if deadline is None else time.monotonic() + deadline
+        end = None if deadline is None else time.monotonic() + deadline
+        header |= {"call": self._calls} | ({} if end is None else {"end": end})
         self._owed = {}
         early: dict[int, Answer | Lost] = {}
         size, sent = AHEAD * len(self.pool), 0

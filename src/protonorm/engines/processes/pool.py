@@ -45,6 +45,7 @@ class Pool:
         self._workers: list[subprocess.Popen[bytes]] = []
         self._letters: list[Letters] = []  # what each worker is still to be sent
         self._scratch: Scratch | None = None  # with arrays, until all workers have mapped them
+        self._told: dict[str, Any] = {}  # what workers that start now are told
         self._starting: set[int] = set()  # numbers of workers that are not ready yet
         try:
             for number in range(count):
@@ -79,6 +80,8 @@ class Pool:
             if "ready" in heard.header:
                 self._note_ready(heard.number)
                 continue
+            if "error" in heard.header and heard.number in self._starting:
+                raise_error(heard.header)  # the next one would fail in the same way
             return heard
 
     def replace(self, number: int, reason: str) -> str:
@@ -103,13 +106,13 @@ class Pool:
 
     def _start(self, number: int) -> tuple[subprocess.Popen[bytes], Letters]:
         """Start a worker, tell it what it needs, and listen to it."""
-        if self._scratch is None:
+        if self._scratch is None:  # else the arrays are there, and others may be mapping them
             self._scratch = Scratch()
-        told = self._hand_over(self._scratch.folder)
+            self._told = self._hand_over(self._scratch.folder)
         worker = start_worker()
         self._starting.add(number)
         letters: Letters = queue.SimpleQueue()
-        letters.put((told, None))
+        letters.put((self._told, None))
         threading.Thread(target=self._listen, args=(number, worker), daemon=True).start()
         threading.Thread(target=_deliver, args=(_stdin(worker), letters), daemon=True).start()
         return worker, letters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import signal
@@ -61,9 +62,13 @@ def listen(stream: IO[bytes], frames: Frames) -> None:
 
 
 def serve(frames: Frames, answers: IO[bytes]) -> None:
-    """Take over the task and the population, then do what the parent asks."""
+    """Take over the task and the population, then do what the parent asks; tell it if that cannot be."""
     told, _ = frames.get()
-    task, population = take_over(told)
+    try:
+        task, population = take_over(told)
+    except Exception as error:
+        write_frame(answers, tell_error(error))
+        return
     store = FolderStore(Path(told["states"]), told["key"], told["cache"])
     worker = Worker(Host(task, population, store), answers)
     write_frame(answers, {"ready": True})
@@ -88,7 +93,8 @@ class Worker:
             self._host.commit(header["round"], set(header["replied"]), header["chosen"])
         else:
             for fields in header.get("orders", ()):
-                self._answer(header, Order(*fields))
+                if time.monotonic() < header.get("end", math.inf):  # the clock is the parent's too; else nobody waits
+                    self._answer(header, Order(*fields))
         return bool(header["verb"] != "close")
 
     def _act(self, header: dict[str, Any], order: Order) -> tuple[dict[str, Any], Tensors]:

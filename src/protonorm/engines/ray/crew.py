@@ -46,6 +46,7 @@ class Crew:
         self._token, self._hired = secrets.token_hex(4), 0
         self._told = pack(told | {"arrays": supply.facts})
         self._versions = versions_here()
+        self._said: set[str] = set()  # why actors were given up
         self._folders: dict[str, set[str]] = {}  # by node: what its actors have made there
         self._supplied: set[str] = set()  # nodes that were sent what they lacked, while an actor is there
 
@@ -113,10 +114,13 @@ class Crew:
         return member
 
     def try_advance(self, ref: Any) -> Member | None:
-        """Hear of an actor that was hired in the middle of a run; one that is of no use is replaced."""
+        """Hear of an actor that was hired in the middle of a run; tell of one that is of no use, and replace it."""
         try:
             return self.advance(ref)
-        except (Failed, ValueError, OSError, RuntimeError):
+        except (Failed, ValueError, OSError, RuntimeError) as error:
+            if str(error) not in self._said:  # a node that stays may be tried again and again
+                self._said.add(str(error))
+                warnings.warn(f"{error} This actor is given up; the run goes on.", stacklevel=2)
             self.losses += 1
             self.refill()
             return None

@@ -112,7 +112,10 @@ class Ray:
         sent = answered = 0
         for place, order in enumerate(orders):
             while sent < len(orders) and sent <= place + AHEAD * max(1, len(self.crew.members)):
-                self.orders.give(call, orders[sent])
+                if call.is_late:
+                    early[orders[sent].id] = Lost(orders[sent].id, call.lateness)
+                else:
+                    self.orders.give(call, orders[sent])
                 sent += 1
             while order.id not in early:
                 new = self.orders.hear(call)

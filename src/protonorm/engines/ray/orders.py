@@ -46,6 +46,16 @@ class Call(NamedTuple, Generic[Answer]):
     deadline: float | None
     end: float | None  # of the clock
 
+    @property
+    def is_late(self) -> bool:
+        """Tell whether an order that is given now would be done for nobody."""
+        return self.end is not None and time.monotonic() >= self.end
+
+    @property
+    def lateness(self) -> str:
+        """Say of a client that it is late; nothing without a deadline."""
+        return "" if self.deadline is None else f"it had not replied after {self.deadline:g} seconds"
+
 
 class Orders:
     """The orders of one call at a time."""
@@ -75,7 +85,7 @@ class Orders:
         What was sent is not taken back: Ray's actors wait in vain for a call that was cancelled on its way.
         """
         queue, held = self._queues.get(member.number), sum(owed.member is member for owed in self.owed.values())
-        while queue and held < DEPTH:
+        while queue and held < DEPTH and not call.is_late:
             order, file = queue.popleft(), b""
             if order.trained and order.trained not in member.holds.get(order.id, ()):
                 file = self._store.copy_out(order.id, order.trained)
@@ -91,14 +101,13 @@ class Orders:
         """Wait for the next answer; who is late is lost, and an actor that is lost is replaced."""
         waited = [*self.owed, *self._crew.coming]
         if not waited:
-            return self._give_up("no actor is left, and none can be started")
+            return self._give_up(call.lateness if call.is_late else "no actor is left, and none can be started")
         left = None if self.owed else START  # Ray tells of an actor that is gone
         if call.end is not None:
             left = max(0.0, call.end - time.monotonic())
         done, _ = self._ray.wait(waited, timeout=left)
         if not done:
-            late = f"it had not replied after {call.deadline:g} seconds" if call.deadline is not None else ""
-            return self._give_up(late or f"no actor has begun after {START:g} seconds")
+            return self._give_up(call.lateness or f"no actor has begun after {START:g} seconds")
         if done[0] in self._crew.coming:
             self._welcome(call, done[0])
             return {}

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import torch
-from annotated_types import Ge, Lt
 from pydantic import Strict
 from torch import Tensor
 
 from protonorm.core.settings import dataclass
-from protonorm.core.types import STRICT, Count, Fraction, Positive
+from protonorm.core.types import STRICT, Below1, Count, Fraction, Positive
 from protonorm.geometry.points import unit
 from protonorm.geometry.sphere.energy import force_field, force_of, project
 
@@ -27,7 +26,7 @@ class Schedule:
     """How Algorithm 1 moves and when it stops."""
 
     eta: Positive = 0.1  # η, Eq. 12
-    mu: Annotated[float, Ge(0), Lt(1)] = 0.9  # μ, Eq. 12
+    mu: Below1 = 0.9  # μ, Eq. 12
     decay: Fraction = 0.95  # factor on η …
     decay_every: Updates = 10  # … after so many updates
     first_decay: Updates = 1  # updates before the first decay: 1 as the authors' code, 10 as the paper

@@ -15,14 +15,19 @@ def has_closed_form(count: int, dimension: int) -> bool:
     return count <= dimension + 1 or dimension == 2
 
 
-def solve(points: Tensor) -> Tensor:
-    """Find the optimum nearest to unit (or zero) points (K, d), whatever the exponent s."""
-    count, dimension = points.shape
+def require_closed_form(count: int, dimension: int) -> None:
+    """Refuse K points in d dimensions whose best arrangement is not known in closed form."""
     if not has_closed_form(count, dimension):
         raise ValueError(
             f"No closed form is known for {count} prototypes in {dimension} dimensions: method 'exact' needs "
             f"K ≤ d + 1 or d = 2; use 'descent' (or 'auto', which chooses)."
         )
+
+
+def solve(points: Tensor) -> Tensor:
+    """Find the optimum nearest to unit (or zero) points (K, d), whatever the exponent s."""
+    count, dimension = points.shape
+    require_closed_form(count, dimension)
     return simplex(points) if count <= dimension + 1 else polygon(points)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from protonorm.analysis.comparison import RULES, Row
@@ -14,6 +15,7 @@ from protonorm.runs.schema import RoundRecord
 
 LABEL = "test accuracy, pooled (%)"
 NOTHING = "No round has been evaluated yet."
+UNTESTED = "The test parts are not evaluated (tested=false)."
 
 
 def accuracy_charts(groups: Groups, majorities: Sequence[Row]) -> list[dict[str, Any]]:
@@ -34,6 +36,11 @@ def accuracy_charts(groups: Groups, majorities: Sequence[Row]) -> list[dict[str,
     return charts
 
 
+def is_untested(run: Run) -> bool:
+    """Tell whether a run looks at the validation parts alone, as those of a search do."""
+    return run.info.experiment.plain().get("tested") is False
+
+
 def rules_of(groups: Groups) -> list[str]:
     """List the rules of all runs, the known ones in their usual order."""
     found = dict.fromkeys(rule for runs in groups.values() for run in runs for rule in run.info.rules)
@@ -45,8 +52,16 @@ def _line(name: str, slot: int, runs: Sequence[Run], rule: str) -> Line:
         found = record.rules.get(rule)
         return found.pooled if found else None
 
-    line = over_seeds(name, slot, [by_round(run, pooled) for run in runs], 100.0)
-    return line | {"reported": [one for run in runs if (one := _reported(run, pooled))]}
+    curves = [curve for run in runs if (curve := by_round(run, pooled))]
+    line = over_seeds(name, slot, curves, 100.0)
+    ends = sorted({max(curve) for curve in curves})
+    last = fmean(100 * curve[max(curve)] for curve in curves) if curves else None  # of each seed, wherever it ended
+    return line | {
+        "reported": [one for run in runs if (one := _reported(run, pooled))],
+        "ends": ends,
+        "last": last,
+        "untested": all(map(is_untested, runs)),
+    }
 
 
 def _reported(run: Run, pooled: Callable[[RoundRecord], float | None]) -> list[float | None] | None:
@@ -57,19 +72,26 @@ def _reported(run: Run, pooled: Callable[[RoundRecord], float | None]) -> list[f
 
 def _chart(id: str, title: str, lines: Sequence[Line], reference: list[dict[str, Any]]) -> dict[str, Any]:
     known = [line for line in lines if line["x"]]
-    conclusion = " ".join(filter(None, [_conclusion(known, reference), _reported_rounds(known)]))
+    nothing = UNTESTED if all(line["untested"] for line in lines) else NOTHING
+    conclusion = " ".join(filter(None, [_conclusion(known, reference) or nothing, _reported_rounds(known)]))
     return chart(id, title, LABEL, known, conclusion, reference=reference, most=100)
 
 
 def _conclusion(lines: Sequence[Line], reference: Sequence[Mapping[str, Any]]) -> str:
     if not lines:
-        return NOTHING
-    done = max(line["x"][-1] for line in lines)
-    short = {line["name"]: f" (round {line['x'][-1]})" for line in lines if line["x"][-1] < done}
-    ends = [f"{line['name']} {line['y'][-1]:.2f} %{short.get(line['name'], '')}" for line in lines]
+        return ""
+    done = max(line["ends"][-1] for line in lines)
+    ends = [f"{line['name']} {line['last']:.2f} %{_ended(line['ends'], done)}" for line in lines]
     text = f"After {counted(done, 'round')}: {listed(ends)}"
     text += "".join(f"; guessing the majority class gives {per_cent(one['y'] / 100)}" for one in reference)
     return f"{text}."
+
+
+def _ended(rounds: Sequence[int], done: int) -> str:
+    """Say where a method's seeds ended, if not all of them in the last round of all."""
+    if list(rounds) == [done]:
+        return ""
+    return f" (round {rounds[0]})" if len(rounds) == 1 else f" (rounds {rounds[0]} to {rounds[-1]})"
 
 
 def _reported_rounds(lines: Sequence[Line]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from protonorm.analysis.comparison import COLUMNS, RULES, rows
+from protonorm.analysis.comparison import COLUMNS, RULES, rows, whole
 from protonorm.analysis.summaries import headline
 from protonorm.report.page import costs
 from protonorm.report.page.accuracy import accuracy_charts, rules_of
@@ -23,7 +23,8 @@ METHODS = 4  # named in a title; of more, the first ones
 
 
 def content(groups: Groups) -> dict[str, Any]:
-    """Collect what the template needs; `data` is for the charts."""
+    """Collect what the template needs, of each run once; `data` is for the charts."""
+    groups = whole(groups)
     table = rows(groups)
     majorities = [row for row in table if row.is_majority]
     ranked = len(groups) > 1 and len(by_data(groups)) == 1

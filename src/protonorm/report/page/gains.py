@@ -33,7 +33,7 @@ class Cases(NamedTuple):
 
     clients: NDArray[np.int64]
     seeds: NDArray[np.int64]
-    samples: NDArray[np.int64]  # to train on
+    samples: NDArray[np.int64]  # to train on; all 0 if the record does not tell
     networks: list[str]
     accuracies: NDArray[np.float64]
     references: NDArray[np.float64]
@@ -104,7 +104,7 @@ def _panel(
     table = zip(
         cases.clients.tolist(),
         cases.seeds.tolist(),
-        cases.samples.tolist(),
+        cases.samples.tolist() if cases.samples.any() else [None] * len(cases.samples),
         [networks.index(name) for name in cases.networks],
         *([rounded(100 * one) for one in part.tolist()] for part in (cases.accuracies, cases.references, cases.gains)),
         strict=True,

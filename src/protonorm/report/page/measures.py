@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from protonorm.analysis.comparison import Row
-from protonorm.analysis.statistics import mean_interval
+from protonorm.analysis.statistics import mean_interval, share_a_seed
 from protonorm.report.page.groups import Groups
 from protonorm.runs.run import Run
 
@@ -38,19 +38,24 @@ def measures(groups: Groups, table: Sequence[Row]) -> dict[str, Any]:
 
 def _row(row: Row, runs: Sequence[Run]) -> dict[str, Any]:
     found = [run.chosen.record.rules.get(row.rule) for run in runs if run.chosen]
+    repeated = share_a_seed([run.info.experiment.seed for run in runs])
     cells = [
-        _cell([getattr(one, name) for one in found if one], share=share) for name, (_, _, share) in MEASURES.items()
+        _cell([getattr(one, name) for one in found if one], share=share, repeated=repeated)
+        for name, (_, _, share) in MEASURES.items()
     ]
     return {"method": row.method, "rule": row.rule, "headline": row.headline, "cells": cells}
 
 
-def _cell(values: Sequence[float | None], *, share: bool) -> str:
-    """Write the mean over seeds, with half its 95 % interval; a dash where the rule has no such measure."""
+def _cell(values: Sequence[float | None], *, share: bool, repeated: bool) -> str:
+    """Write the mean over seeds, with half its 95 % interval; a dash where the rule has no such measure.
+
+    Runs that share a seed are not independent, and have no interval.
+    """
     scale, digits = (100, 2) if share else (1, 3)
     known = [scale * value for value in values if value is not None]
     if not known:
         return "–"
-    interval = mean_interval(known)
+    interval = None if repeated else mean_interval(known)
     return f"{fmean(known):.{digits}f}" + (f" ± {interval.half:.{digits}f}" if interval else "")
 
 

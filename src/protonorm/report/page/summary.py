@@ -9,7 +9,7 @@ from protonorm.analysis.comparison import COLUMNS, Cell, Row, majority_rows, row
 from protonorm.analysis.labels import dataset_names
 from protonorm.analysis.wording import NOT_RANKED, OPTIMISTIC, how_chosen, is_hint, p_values, what_spread_is, why_bold
 from protonorm.report.page import costs
-from protonorm.report.page.accuracy import NOTHING
+from protonorm.report.page.accuracy import NOTHING, UNTESTED, is_untested
 from protonorm.report.page.groups import Groups
 from protonorm.report.page.text import duration, listed, per_cent, size
 
@@ -30,10 +30,17 @@ def lead(groups: Groups, table: Sequence[Row]) -> str:
     """Say in a sentence for each data set how the comparison, or the run, came out; then what its numbers are."""
     parts = by_data(groups)
     told = [outcome(part, table if len(parts) == 1 else rows(part)) for part in parts.values()]
-    empty = [NOTHING if len(parts) == 1 else f"No round on {name} has been evaluated yet." for name in parts]
+    empty = [_nothing(part, f" on {name}" if len(parts) > 1 else "") for name, part in parts.items()]
     chosen = f"Test accuracies are pooled over clients, {how}." if (how := how_chosen(table)) else ""
     said = [one or none for one, none in zip(told, empty, strict=True)]
     return " ".join(filter(None, [*said, chosen, what_spread_is(table)]))
+
+
+def _nothing(groups: Groups, where: str) -> str:
+    """Say why there is no test accuracy."""
+    if all(is_untested(run) for runs in groups.values() for run in runs):
+        return UNTESTED if not where else f"The test parts{where} are not evaluated (tested=false)."
+    return NOTHING if not where else f"No round{where} has been evaluated yet."
 
 
 def outcome(groups: Groups, table: Sequence[Row]) -> str:
@@ -46,8 +53,9 @@ def outcome(groups: Groups, table: Sequence[Row]) -> str:
         return ""
     told = [_outcome(row) for row in heads if row.leads or sum(one.rule == row.rule for one in heads) == 1]
     told += [NOT_RANKED] if len({row.rule for row in heads}) > 1 else []
-    majority = majority_rows(groups[heads[0].method])[0].cells["accuracy"]
-    told += [f"Guessing each client’s majority class gives {per_cent(majority.mean)}."] if majority else []
+    levels = [row.cells["accuracy"] for row in majority_rows([run for runs in groups.values() for run in runs])]
+    if len(levels) == 1 and levels[0]:  # where methods differ in who holds what, no one level is that of all
+        told.append(f"Guessing each client’s majority class gives {per_cent(levels[0].mean)}.")
     return " ".join(told)
 
 
@@ -75,8 +83,10 @@ def cards(groups: Groups, table: Sequence[Row], *, ranked: bool) -> list[dict[st
     ]
     found = [(name, _value(head.cells[column]), note) for column, name, note in named]
     found.append(("majority class", _value(majority), "guessing, for scale"))
-    found.append(("sent in all", _plain(size(costs.total_bytes(runs[0]))), ""))
-    found.append(("time of all rounds", _plain(duration(costs.total_seconds(runs[0]))), costs.untimed(runs[0])))
+    first = "the first seed" if len(runs) > 1 else ""
+    timed = ", ".join(filter(None, [first, costs.untimed(runs[0])]))
+    found.append(("sent in all", _plain(size(costs.total_bytes(runs[0]))), first))
+    found.append(("time of all rounds", _plain(duration(costs.total_seconds(runs[0]))), timed))
     return [{"slot": None, "name": name, **value, "note": note, "first": False} for name, value, note in found]
 
 

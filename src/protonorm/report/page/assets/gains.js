@@ -33,10 +33,11 @@ function gainChart(figure, panel, hidden, beside, alike) {
   const seeds = new Set(panel.cases.map((one) => one[1])).size > 1;
   const network = (one) => data.gains.networks[one[3]];
   const client = (one) => panel.clients[one[0]] ?? `client ${one[0]}`;
+  const held = (one) => one[2] ?? "–"; // in a real federation each client knows it of itself alone
   const slot = (one) => (alike ? panel.slot : one[3]); // where all have one network, the method's own colour
   numbers(figure, () => [
     ["client", ...(seeds ? ["seed"] : []), "network", "samples to train on", "accuracy", "in the reference", "gain (points)"],
-    ...panel.cases.map((one) => [client(one), ...(seeds ? [one[1]] : []), network(one), one[2], percent(one[4]), percent(one[5]), inPoints(one[6])]),
+    ...panel.cases.map((one) => [client(one), ...(seeds ? [one[1]] : []), network(one), held(one), percent(one[4]), percent(one[5]), inPoints(one[6])]),
   ]);
   let chosen = -1;
   return sized(place, (width) => {
@@ -44,7 +45,8 @@ function gainChart(figure, panel, hidden, beside, alike) {
     const heights = [0, ...every.map((one) => one[6]), ...beside(panel).flatMap((one) => one.interval || [])];
     const room = (Math.max(...heights) - Math.min(...heights)) * 0.07 || 1;
     const [low, high] = [Math.min(...heights) - room, Math.max(...heights) + room];
-    const sizes = every.map((one) => one[2]);
+    const sizes = every.map((one) => one[2] ?? 0);
+    const known = every.some((one) => one[2] !== null);
     const [least, most] = [Math.min(...sizes), Math.max(...sizes)];
     const log = least > 0 && most > 10 * least;
     const scale = log ? Math.log10 : (value) => value;
@@ -56,7 +58,7 @@ function gainChart(figure, panel, hidden, beside, alike) {
     const base = height - EDGE.bottom;
     const x = (value) => left + ((scale(value) - from) / (to - from)) * (width - left - EDGE.right);
     const y = (value) => base - ((value - low) / (high - low)) * (base - EDGE.top);
-    const shown = panel.cases.filter((one) => !hidden.has(network(one))).sort((a, b) => a[2] - b[2] || a[0] - b[0] || a[1] - b[1]);
+    const shown = panel.cases.filter((one) => !hidden.has(network(one))).sort((a, b) => (a[2] ?? 0) - (b[2] ?? 0) || a[0] - b[0] || a[1] - b[1]);
     const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", tabindex: 0, "aria-label": `${panel.title}: gain of each client by its samples to train on. ${panel.sentence} ${panel.judged}` });
     svg.append(shape("rect", { class: "harm", x: left, y: y(0), width: width - left - EDGE.right, height: Math.max(0, base - y(0)) }));
     for (const value of marks) {
@@ -65,7 +67,7 @@ function gainChart(figure, panel, hidden, beside, alike) {
     }
     const steps = log ? decades(10 ** from, 10 ** to) : ticks(from, to, Math.max(2, (width - left) / 60), true).filter((value) => value >= 0);
     let free = -99; // where the next number has room
-    for (const value of steps) {
+    for (const value of known ? steps : []) {
       svg.append(shape("line", { class: "axis", x1: x(value), x2: x(value), y1: base, y2: base + 4 }));
       const half = 4 * String(value).length;
       if (x(value) - half < free) continue;
@@ -73,13 +75,13 @@ function gainChart(figure, panel, hidden, beside, alike) {
       svg.append(shape("text", { x: x(value), y: base + 17, "text-anchor": "middle" }, String(value)));
     }
     svg.append(shape("line", { class: "axis", x1: left, x2: width - EDGE.right, y1: base, y2: base }),
-      shape("text", { x: (left + width - EDGE.right) / 2, y: height - 5, "text-anchor": "middle" }, "samples to train on"),
+      shape("text", { x: (left + width - EDGE.right) / 2, y: height - 5, "text-anchor": "middle" }, known ? "samples to train on" : "samples to train on: not on record"),
       shape("text", { x: -(EDGE.top + base) / 2, y: 11, transform: "rotate(-90)", "text-anchor": "middle" }, "gain (points)"));
     if (panel.interval) {
       svg.append(shape("rect", { class: "between", x: left, y: y(panel.interval[1]), width: width - left - EDGE.right, height: Math.max(1, y(panel.interval[0]) - y(panel.interval[1])) }));
     }
     svg.append(shape("line", { class: "reference", x1: left, x2: width - EDGE.right, y1: y(panel.mean), y2: y(panel.mean) }));
-    const places = apart(shown.map((one) => [x(one[2]), y(one[6])]));
+    const places = apart(shown.map((one) => [x(one[2] ?? 0), y(one[6])]));
     shown.forEach((one, i) => {
       const mark = marker(slot(one), ...places[i], 4.4);
       mark.classList.add("case");
@@ -95,9 +97,9 @@ function gainChart(figure, panel, hidden, beside, alike) {
       if (!one) return;
       cursor.replaceChildren(shape("circle", { class: "ring", cx: places[chosen][0], cy: places[chosen][1], r: 9 }));
       const box = svg.getBoundingClientRect();
-      showTip(clientX ?? box.left + x(one[2]), clientY ?? box.top + y(one[6]), `${client(one)}${seeds ? `, seed ${one[1]}` : ""}`, [
+      showTip(clientX ?? box.left + x(one[2] ?? 0), clientY ?? box.top + y(one[6]), `${client(one)}${seeds ? `, seed ${one[1]}` : ""}`, [
         ["gain", `${inPoints(one[6])} points`], ["accuracy", percent(one[4])], ["in the reference", percent(one[5])],
-        ["samples to train on", String(one[2])], ["network", network(one), slot(one)]]);
+        ["samples to train on", String(held(one))], ["network", network(one), slot(one)]]);
     };
     const leave = () => (cursor.replaceChildren(), hideTip());
     svg.addEventListener("pointermove", (event) => {
