@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from typer.main import get_command
 
@@ -15,20 +16,19 @@ from protonorm.cli.reproduce import WORDS, reproduction
 from protonorm.reproduction.checking import check
 from protonorm.reproduction.findings import Findings
 from protonorm.reproduction.tables import Table, markdown
+from protonorm.reproduction.values import Value, values
 from protonorm.reproduction.writing import make_tables, remarks
 
 OPTIONS = ("names", "profile", "protocol", "only", "seeds", "rounds")
+GLANCE = ("column", "size", "method", "accuracy", "best test round", "printed", "difference", "")
+NEAR = 3.0  # points: what --check allows at the paper's size
 
 
 def reproduced(command: str, records: Path) -> str:
     """Write the tables of a command in Markdown, what is missing in them, and with --check its verdicts."""
-    words = shlex.split(command, comments=True)[2:]  # without `protonorm reproduce`
-    given = get_command(app).commands["reproduce"].make_context("reproduce", words).params  # type: ignore[attr-defined]
-    names, *others = (given[name] for name in OPTIONS)
-    profile, protocol, only, seeds, rounds = others
-    task = reproduction(list(names), profile, protocol, records, None, list(only or []), seeds, rounds)
+    given = _options(command)
     parts: list[str] = []
-    for findings in map(_whatever_is_here, map(task.findings, task.studies)):
+    for findings in _findings(given, records):
         parts += [_plain(table) for table in make_tables(findings)]
         parts += _listed("What is missing", map(markdown_text, remarks(findings)))
         if given["check"]:
@@ -36,6 +36,48 @@ def reproduced(command: str, records: Path) -> str:
             parts += _listed("What `--check` says", judged)
         parts.append(_made(findings, records.name))
     return "\n".join(parts)
+
+
+def beside_printed(commands: Sequence[str], records: Path) -> str:
+    """Write one table of all numbers of some commands for which the paper prints one, and of Local in their columns."""
+    every = [findings for command in commands for findings in _findings(_options(command), records)]
+    lines = [GLANCE, ("---",) * 3 + ("---:",) * 4 + ("---",)]
+    lines += [line for findings in every if findings.study.paper for line in _glance(findings)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _options(command: str) -> dict[str, Any]:
+    """Read the options of a command as the command line does."""
+    words = shlex.split(command, comments=True)[2:]  # without `protonorm reproduce`
+    context = get_command(app).commands["reproduce"].make_context("reproduce", words)  # type: ignore[attr-defined]
+    return dict(context.params)
+
+
+def _findings(given: Mapping[str, Any], records: Path) -> Iterator[Findings]:
+    names, profile, protocol, only, seeds, rounds = (given[name] for name in OPTIONS)
+    task = reproduction(list(names), profile, protocol, records, None, list(only or []), seeds, rounds)
+    return map(_whatever_is_here, map(task.findings, task.studies))
+
+
+def _glance(findings: Findings) -> Iterator[tuple[str, ...]]:
+    """Write a line for each number that is there, by column; what compares with the paper's is the best test round."""
+    found = values(findings)
+    for column in findings.columns:
+        named = f"{findings.study.title.split(':')[0]}, {column.place}"  # once a column
+        for row in (*findings.rows, *findings.study.beside):
+            ours, printed = found.get((row, column.place), Value()), findings.study.paper.get((row, column.place))
+            if ours.mean is None:
+                continue
+            best = float(ours.best) if ours.best else ours.mean
+            size = f"{findings.profile.name}, {findings.at(row, column.place)[0].experiment.rounds} rounds"
+            about, named = (named, size, row), ""
+            validated = ours.text if ours.best else "–"
+            if printed is None or printed.mean is None:
+                yield (*about, validated, f"{best:.2f}", "not printed", "", "")
+            else:
+                gap = best - printed.mean
+                word = "near" if abs(gap) <= NEAR else "above" if gap > 0 else "below"
+                yield (*about, validated, f"{best:.2f}", str(printed), f"{gap:+.2f}".replace("-", "−"), word)
 
 
 def _whatever_is_here(findings: Findings) -> Findings:

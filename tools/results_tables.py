@@ -3,8 +3,9 @@
 A table stands between `<!-- FOLDER -->` and `<!-- end -->`; FOLDER in results/ holds the archived runs of one
 comparison. Methods are sorted by what their clients gain on training alone. With the mark `<!-- reproduced -->` it is
 what the last `protonorm reproduce` above shows of the records in results/reproduced; with `<!-- several_seeds -->` it
-is the comparison of those of them that were run with several seeds. Marks that begin with `exchange` are tables of
-tools.exchange, of the records in results/exchange.
+is the comparison of those of them that were run with several seeds, and with `<!-- glance -->` all numbers of such
+tables on the page beside the printed ones. Marks that begin with `exchange` are tables of tools.exchange, of the
+records in results/exchange.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from tools.exchange.tables import TABLES as EXCHANGE
 from tools.exchange.work import Work
-from tools.results_reproduced import reproduced
+from tools.results_reproduced import beside_printed, reproduced
 
 from protonorm.analysis.comparison import rows
 from protonorm.analysis.plain_text import markdown_text
@@ -34,6 +35,7 @@ PLACE = re.compile(r"(<!-- (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 COMMAND = re.compile(r"^protonorm reproduce .*$", re.MULTILINE)
 REPRODUCED = "reproduced"
 SEVERAL = "several_seeds"
+GLANCE = "glance"
 SEEDS = 3  # of them at least
 NO_PICTURES = Path("no-pictures")  # records are read without them
 HEAD = ("method", "rule", "accuracy", "other rules", "gain on Local, client by client", "lose", "verdict")
@@ -51,6 +53,8 @@ def written(page: str, results: Path = RESULTS) -> str:
             text = EXCHANGE[match["name"]](Work(folder, NO_PICTURES))
         elif match["name"] == REPRODUCED:
             text = reproduced(command_above(page, match.start()), folder)
+        elif match["name"] == GLANCE:
+            text = beside_printed(commands(page), folder)
         elif match["name"] == SEVERAL:
             text = table(folder, several(folder))
         else:
@@ -68,9 +72,15 @@ def command_above(page: str, mark: int) -> str:
     return str(found[-1])
 
 
+def commands(page: str) -> list[str]:
+    """List the commands whose tables stand on a page, in their order."""
+    marks = (match.start() for match in PLACE.finditer(page) if match["name"] == REPRODUCED)
+    return list(dict.fromkeys(command_above(page, mark) for mark in marks))
+
+
 def folder_of(mark: str) -> str:
     """Name the folder of records that a mark stands for."""
-    return "exchange" if mark in EXCHANGE else REPRODUCED if mark == SEVERAL else mark
+    return "exchange" if mark in EXCHANGE else REPRODUCED if mark in (SEVERAL, GLANCE) else mark
 
 
 def several(folder: Path) -> list[Path]:

@@ -106,6 +106,29 @@ def test_reproduced_tables_are_of_the_command_above_them(tmp_path):
     assert "3 runs" in third
 
 
+def test_the_glance_holds_the_best_test_round_against_the_printed_number(tmp_path):
+    """70 and 50 are printed, three points are near; a row that is not printed has no difference, and none is run twice.
+
+    ProtoNorm's best test rounds are at 72.5 and 25; in the rounds that validation chooses it has 70.5 and 20.
+    """
+    (tmp_path / "mine.py").write_text(OWN, encoding="utf-8")
+    for name, clients, test, validated in (
+        ("protonorm", 2, (0.6, 0.725, 0.705), (0.5, 0.6, 0.7)),
+        ("fedproto", 2, 0.5, None),
+        ("protonorm", 3, (0.2, 0.25, 0.1), (0.7, 0.6, 0.5)),
+    ):
+        settings = {"dataset": "fashion", "rounds": 3, "clients": clients, "algorithm": name, "validation": 0.1}
+        write_record(tmp_path / "reproduced", Experiment.of(settings | {"seed": 0}), Fake(test, validated))
+    table = f"protonorm reproduce {tmp_path}/mine.py\n<!-- reproduced -->\nold\n<!-- end -->\n"
+    page = results_tables.written(f"<!-- glance -->\nold\n<!-- end -->\n{table}{table}", tmp_path)
+    lines = page.split("<!-- end -->")[0].splitlines()
+    assert [line for line in lines if line.startswith("|")][2:] == [
+        "| Mine, a | cpu, 3 rounds | ProtoNorm | 70.50 | 72.50 | 70.00 ± 0.10 | +2.50 | near |",
+        "|  | cpu, 3 rounds | FedProto | 50.00 | 50.00 | not printed |  |  |",
+        "| Mine, b | cpu, 3 rounds | ProtoNorm | 20.00 | 25.00 | 50.00 ± 0.10 | −25.00 | below |",
+    ]
+
+
 def test_what_was_not_run_is_said_alike_whatever_data_are_here(tmp_path, monkeypatch):
     monkeypatch.setenv("PROTONORM_DATA", str(tmp_path / "nothing"))
     (tmp_path / "reproduced").mkdir()
