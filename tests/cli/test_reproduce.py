@@ -64,7 +64,9 @@ def test_a_file_of_ones_own_is_run_written_and_checked(mine, tmp_path):
     assert done.exit_code == 0, done.output
     assert "agrees: mine, ProtoNorm, spiral" in done.output
     assert "who leads" not in done.output  # the file states nothing of it
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"mine.md", "mine.tex", "mine.csv"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "mine.md", "mine.tex", "mine.csv", "mine-curves.png", "mine-curves.pdf",
+    }  # fmt: skip
 
 
 def test_check_fails_where_a_cell_is_outside_the_tolerance(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from protonorm.report.drawing import label_text
 from protonorm.report.palette import LIGHT, SLOTS, line_style, marks_apart, ring_size
-from protonorm.report.style import COLOURS, COLUMN, add_legend, label, paper_style
+from protonorm.report.style import COLOURS, COLUMN, FULL, add_legend, label, paper_style
 from protonorm.runs.run import Run
 
 Numbers = NDArray[np.float64]
 
 NAME = 60  # characters of a run's name
+ACROSS = 3  # panels side by side
 RING, MARK = 4.0, 2.5  # points: how large rings and markers are
 HATCHES = ("", "////", "....", "xxxx")  # of bars, once the colours are used up
 FEW_CLASSES = 20  # up to which bars can be told apart
@@ -36,16 +37,9 @@ def convergence(runs: Mapping[str, Run]) -> Figure:
         left, right = figure.subplots(1, 2, sharex=True)
         for number, (name, run) in enumerate(runs.items()):
             steps = {one.round: one.server.get("alignment.steps", np.nan) for one in run.rounds}
-            pooled = {
-                one.round: 100 * found.pooled for one in run.rounds if (found := one.rules.get(run.info.headline))
-            }
-            for axes, curve in ((left, steps), (right, pooled)):
-                look = _look(number, len(curve), len(runs))
-                axes.plot(list(curve), list(curve.values()), label=label_text(name, NAME), linewidth=0.9, **look)
-            if run.chosen:
-                at = (run.chosen.record.round, pooled[run.chosen.record.round])
-                right.plot(*at, "o", color=look["color"], mfc="none", ms=ring_size([at], rings, RING), mew=0.8)
-                rings.append(at)
+            look = _look(number, len(steps), len(runs))
+            left.plot(list(steps), list(steps.values()), label=label_text(name, NAME), linewidth=0.9, **look)
+            rings += _accuracy(right, name, run, _look(number, len(_pooled(run)), len(runs)), rings)
         left.set_ylabel("PA iterations")
         right.set_ylabel("test accuracy (%)")
         left.set_ylim(bottom=0)
@@ -55,6 +49,70 @@ def convergence(runs: Mapping[str, Run]) -> Figure:
             axes.set_title(label(number, title))
         add_legend(figure, left, 2)
         return figure
+
+
+def accuracy_panels(panels: Mapping[str, Mapping[str, Run]], printed: Mapping[str, Mapping[str, float]]) -> Figure:
+    """Draw each method's pooled accuracy over rounds under its headline rule, a panel for each column of a table.
+
+    A ring is the round that is reported, a cross the end of a run that is not finished, and an arrow at the right edge
+    the number that the paper prints.
+    """
+    methods = list(dict.fromkeys(method for runs in panels.values() for method in runs))
+    across = min(ACROSS, len(panels))
+    down = -(-len(panels) // across)
+    with paper_style():
+        width = FULL if across > 1 else 1.4 * COLUMN
+        figure = Figure(figsize=(width, 2.4 * down + 0.4), layout="constrained")
+        grid = figure.subplots(down, across, squeeze=False).ravel()
+        for number, (axes, (title, runs)) in enumerate(zip(grid, panels.items(), strict=False)):
+            _accuracy_panel(axes, runs, printed.get(title, {}), methods)
+            axes.set_title(label(number, label_text(title, NAME)) if len(panels) > 1 else label_text(title, NAME))
+        for axes in grid[len(panels) :]:
+            axes.set_axis_off()
+        for slot, method in enumerate(methods):  # one legend for all panels
+            grid[0].plot([], [], label=label_text(method, NAME), linewidth=0.9, **_look(slot, 1, 1))
+        held = [run for runs in panels.values() for run in runs.values()]
+        signs = {"reported round": ("o", any(run.chosen for run in held)), "printed": ("<", any(printed.values()))}
+        signs |= {"not finished": ("x", not all(run.finished for run in held))}
+        for told, (sign, is_there) in signs.items():
+            if is_there:
+                grid[0].plot([], [], sign, color="0.3", mfc="none", ms=RING, mew=0.8, label=told)
+        add_legend(figure, grid[0], ACROSS)
+        return figure
+
+
+def _accuracy_panel(axes: Axes, runs: Mapping[str, Run], printed: Mapping[str, float], methods: Sequence[str]) -> None:
+    rings: list[tuple[float, float]] = []
+    for method, run in runs.items():
+        slot, pooled = methods.index(method), _pooled(run)
+        look = _look(slot, len(pooled), len(methods))
+        rings += _accuracy(axes, "", run, look, rings)
+        if pooled and not run.finished:
+            axes.plot(*list(pooled.items())[-1], "x", color=look["color"], ms=RING, mew=1.0)
+        if method in printed:
+            edge = axes.get_yaxis_transform()  # across as a share of the panel
+            axes.plot(1.02, printed[method], "<", color=look["color"], ms=RING, transform=edge, clip_on=False)
+    axes.set_xlabel("round")
+    axes.set_ylabel("test accuracy (%)")
+    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+
+
+def _pooled(run: Run) -> dict[int, float]:
+    """Give the pooled accuracy under the headline rule by round, in per cent."""
+    return {one.round: 100 * found.pooled for one in run.rounds if (found := one.rules.get(run.info.headline))}
+
+
+def _accuracy(
+    axes: Axes, name: str, run: Run, look: Mapping[str, Any], before: Sequence[tuple[float, float]]
+) -> list[tuple[float, float]]:
+    """Draw a run's accuracy over rounds, with a ring where it is reported; give the rings."""
+    pooled = _pooled(run)
+    axes.plot(list(pooled), list(pooled.values()), label=label_text(name, NAME) or None, linewidth=0.9, **look)
+    if not run.chosen:
+        return []
+    at = (float(run.chosen.record.round), pooled[run.chosen.record.round])
+    axes.plot(*at, "o", color=look["color"], mfc="none", ms=ring_size([at], before, RING), mew=0.8)
+    return [at]
 
 
 def first_distances(run: Run) -> Numbers | None:

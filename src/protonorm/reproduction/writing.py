@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import quote
@@ -16,6 +16,7 @@ from protonorm.core.types import shown
 from protonorm.files import make_folder, replace
 from protonorm.reproduction.accuracy import accuracy_tables
 from protonorm.reproduction.csv_tables import accuracy_csv, table_csv
+from protonorm.reproduction.curves import curves_name, draw_curves
 from protonorm.reproduction.cutting import cut_in_short, cuts
 from protonorm.reproduction.findings import Findings, Outcome
 from protonorm.reproduction.latex import latex
@@ -75,8 +76,9 @@ def refuse_foreign_files(study: Study, folder: Path) -> None:
             raise ValueError(
                 f"{path} exists and was not written by protonorm; it is left as it is. Give another folder."
             )
-    if study.draw:
-        refuse_foreign(folder / f"{study.name}{ending}" for ending in (".png", ".pdf"))
+    figures = [study.name] if study.draw else []
+    figures += [f"{curves_name(study)}{study.ending}"] if study.columns else []
+    refuse_foreign(folder / f"{name}{ending}" for name in figures for ending in (".png", ".pdf"))
 
 
 def _is_ours(path: Path) -> bool:
@@ -97,14 +99,14 @@ def make_tables(findings: Findings) -> Sequence[Table]:
 
 
 def _save_figures(findings: Findings, folder: Path) -> list[Path]:
-    figures: Mapping[str, Figure] = findings.study.draw(findings) if findings.study.draw else {}
+    study = findings.study
+    figures: dict[str, Figure] = {**draw_curves(findings)} if study.columns else {}
+    figures |= study.draw(findings) if study.draw else {}
     for name in figures:
         if not name or name != Path(name).name:
             raise ValueError(f"{shown(name)} is refused as the name of a figure: expected a name without slashes.")
     return [
-        path
-        for name, figure in figures.items()
-        for path in _save(findings, figure, folder / f"{name}{findings.study.ending}")
+        path for name, figure in figures.items() for path in _save(findings, figure, folder / f"{name}{study.ending}")
     ]
 
 
