@@ -1,17 +1,22 @@
 """The commands: what they print, what they import, and how they end."""
 
+import errno
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from protonorm import __version__
 from protonorm.cli.app import app
+from protonorm.cli.console import reporting
 from tests.cli.commands import imported
 from tests.support import run, spiral
 
@@ -228,6 +233,14 @@ def test_a_reader_who_has_gone_is_no_failure_to_speak_of(words):
     process.wait()
 
 
+def test_a_pipe_that_broke_elsewhere_is_told():
+    """A tracker's connection, say: somebody still reads what the command prints."""
+    with pytest.raises(typer.Exit) as left, redirect_stderr(io.StringIO()) as told, reporting(quiet=True):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+    assert left.value.exit_code == 1
+    assert told.getvalue() == f"protonorm: A file could not be used: [Errno {errno.EPIPE}] Broken pipe.\n"
+
+
 def test_a_full_disk_is_told_in_a_sentence():
     if not os.path.exists("/dev/full"):
         pytest.skip("there is no /dev/full here")
@@ -244,4 +257,23 @@ def test_an_empty_path_is_no_folder_to_write_into(tmp_path, monkeypatch):
         found = CliRunner().invoke(app, words)
         assert found.exit_code == 2
         assert "expected the path of a file or folder" in found.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", *SMALL],
+        ["compare", "local", *SMALL],
+        ["sweep", "lr=0.1,0.2", *SMALL],
+        ["tune", "lr=0.1..0.2", *SMALL],
+        ["reproduce", "table1", "--profile", "smoke"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_several_processes_of_the_engine_that_has_one_are_refused_before_anything_begins(tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    found = CliRunner().invoke(app, [*words, "--engine", "serial", "--workers", "2"])
+    assert found.exit_code == 2
+    assert found.stderr == "protonorm: workers=2 is refused: the engine serial has all clients in one process.\n"
     assert list(tmp_path.iterdir()) == []

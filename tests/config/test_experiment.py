@@ -1,4 +1,5 @@
 import json
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -181,8 +182,9 @@ def test_a_copy_with_other_settings_is_an_experiment_of_its_own():
 
 @pytest.mark.parametrize("name", ["rounds", "early_stopping", "clip", "feature_dim", "batch_size", "lr", "validation"])
 def test_yes_is_no_number(name):
-    with pytest.raises(ValueError, match=f"{name}=True is refused: input should be a number"):
-        pn.Experiment(**{name: True})
+    for yes, told in ((True, "True"), (np.True_, "(np.)?True_?")):
+        with pytest.raises(ValueError, match=f"{name}={told} is refused: input should be a number"):
+            pn.Experiment(**{name: yes})
 
 
 def test_yes_is_no_number_of_a_component():
@@ -222,3 +224,55 @@ def test_an_array_among_own_settings_is_compared_by_its_numbers():
     other[2500] = 1
     assert "partition.weights" in changed_fields(Weighted(other), "partition")
     assert "partition.weights" not in changed_fields(Weighted(usual.copy()), "partition")
+
+
+def test_settings_of_an_own_class_may_be_anything(tmp_path):
+    """What cannot be compared counts as changed, NaN is not, and what nobody could type is told by how it begins."""
+
+    class Odd:
+        def __eq__(self, other):
+            raise ValueError("ambiguous")
+
+        __hash__ = None
+
+        def __str__(self):
+            return "odd " * 1000
+
+    @dataclass
+    class Anything:
+        odd: object = 0
+        pairs: dict = field(default_factory=dict)
+        many: tuple = ()
+        few: tuple = ()
+        fill: float = math.nan
+        seed: int = 0
+
+        def description(self):
+            return {"name": "anything"}
+
+        def assign(self, labels, clients):
+            raise NotImplementedError
+
+    own = Anything(odd=Odd(), pairs={(1, 2): 3}, many=tuple(range(300_000)), few=(1, 2))
+    changed = pn.Experiment(dataset="spiral", partition=own).changed
+    assert changed["partition.odd"].startswith("odd odd")
+    assert changed["partition.pairs"] == "{(1, 2): 3}"
+    assert len(changed["partition.many"]) < 100
+    assert changed["partition.few"] == [1, 2]
+    assert "partition.fill" not in changed
+
+
+def test_a_copy_has_what_was_given_however_often_it_was_checked():
+    """γ depends on the data: 10 on the spiral, 200 on CIFAR-100; what is filled in for one is not given to another."""
+    first = pn.Experiment(algorithm="protonorm", dataset="spiral")
+    assert pn.Experiment.model_validate(first) is first
+    assert first.algorithm.gamma == 10
+    assert first.model_copy(update={"dataset": "cifar100"}).algorithm.gamma == 200
+    bare = pn.Experiment.model_construct(rounds=3)
+    assert bare.model_copy(update={"seed": 4}).rounds == 3
+
+
+def test_an_experiment_as_a_dict_holds_its_settings_alone():
+    made = pn.Experiment(dataset="spiral", rounds=3)
+    assert dict(made).keys() == pn.Experiment.model_fields.keys()
+    assert pn.Experiment(**dict(made)) == made

@@ -255,6 +255,14 @@ def test_states_of_answers_that_did_not_count_are_dropped(tmp_path, site):
     assert not answered(node, round=5, trained=4)[0].declined
 
 
+def test_a_state_that_did_not_count_is_not_taken_for_that_of_the_best_round(tmp_path, site):
+    """The answer of round 2 was late, 3 was missed, and 2 is the best round: then the client had its state of 1."""
+    node = node_of(site, tmp_path)
+    for round, trained, chosen in ((1, 0, 0), (2, 1, 0), (4, 1, 2), (5, 4, 2)):
+        assert not answered(node, round=round, trained=trained, chosen=chosen)[0].declined
+    assert rounds_kept(node) == [1, 4, 5]
+
+
 def test_being_evaluated_loses_no_state(tmp_path, site):
     """A server that is killed after round 2 was evaluated, and before it was committed, asks for round 2 again."""
     node = node_of(site, tmp_path)

@@ -54,6 +54,10 @@ class Mine(pn.Local):
             pn.Step({}, {}, {"loss": 1.0, "norm": float("nan")}),
             "Mine.aggregate must return metrics that are finite numbers, but 'norm' is nan.",
         ),
+        (
+            pn.Step({}, {}, {"norm": 10**400}),
+            f"Mine.aggregate must return metrics that are finite numbers, but 'norm' is 1{'0' * 78}….",
+        ),
         (pn.Step({}, {}, 3), "Mine.aggregate must return the metrics as a dict of numbers, but they are an int."),
         (
             pn.Step({}, {}, {}, {"picture": 1}),

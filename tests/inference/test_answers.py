@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from protonorm.inference.answers import answers_of, margins
-from protonorm.inference.facts import facts_of, recommend
+from protonorm.inference.facts import facts_of, recommend, usual_rule
 from tests.records import hundred, made
 from tests.support import run, spiral
 
@@ -32,6 +32,11 @@ def test_answers_by_hand():
     assert found.rules["global"].confidence.tolist() == [0.99]
     assert found.rules["logits"].margin is None
     assert found.rules["logits"].confidence.tolist() == [0.75]
+
+
+def test_a_client_without_any_rule_is_recommended_the_usual_one():
+    assert usual_rule("received", []).rule == "logits"
+    assert usual_rule("global", ["local"]).rule == "local"
 
 
 def test_a_method_without_probabilities_has_none():

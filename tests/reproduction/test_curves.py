@@ -1,12 +1,16 @@
 """Curves beside a table: what is drawn of whom, and where it is written."""
 
 import pytest
+from matplotlib.figure import Figure
 
+import protonorm as pn
+from protonorm.report.paper_figures import accuracy_panels
 from protonorm.reproduction.cells import Printed
 from protonorm.reproduction.curves import draw_curves
 from protonorm.reproduction.writing import refuse_foreign_files, write
 from tests.reproduction.studies import Fake, fake_findings, small_study, task
 from tests.reproduction.test_accuracy import ONE, TWO
+from tests.support import spiral
 
 
 def study(**more):
@@ -78,6 +82,25 @@ def test_curves_are_written_with_the_table_and_shown_on_its_page(tmp_path):
     written = write(fake_findings(tmp_path / "runs", study(), {("ProtoNorm", ONE): [Fake(0.5)]}), tmp_path / "out")
     assert {path.name for path in written.paths} >= {"small-curves.png", "small-curves.pdf"}
     assert "![small-curves](small-curves.png)" in (tmp_path / "out" / "small.md").read_text(encoding="utf-8")
+
+
+def test_a_round_that_was_not_tested_has_no_ring(tmp_path):
+    """It is chosen by validation; nothing is drawn of a run without test accuracies, and nothing goes wrong."""
+    run = pn.run(spiral(tested=False, rounds=2), out=tmp_path, engine="serial").run
+    figure = accuracy_panels({"a": {"mine": run}}, {})
+    assert run.chosen
+    assert points(figure, 0, "o") == []
+
+
+def test_curves_that_cannot_be_drawn_take_nothing_else_with_them(tmp_path, monkeypatch):
+    def fail(findings):
+        raise KeyError(1)
+
+    monkeypatch.setattr("protonorm.reproduction.writing.draw_curves", fail)
+    findings = fake_findings(tmp_path / "runs", study(draw=lambda found: {"own": Figure()}), {})
+    written = write(findings, tmp_path / "out")
+    assert (tmp_path / "out" / "own.png").exists()
+    assert "The curves were not drawn: KeyError: 1." in written.remarks
 
 
 @pytest.mark.parametrize(("only", "name"), [((), "small-curves.png"), (("Local",), "small-curves-only-local.pdf")])

@@ -225,6 +225,14 @@ def test_a_trial_that_the_budget_cut_goes_on_with_a_larger_one(tmp_path):
     assert runs_of(found) == runs_of(search(tmp_path / "whole"))
 
 
+def test_settings_that_come_again_use_no_rounds_of_the_budget(tmp_path):
+    """Two settings of two rounds each: six trials need four rounds, and a budget of five does not cut any."""
+    found = Search(read_space([*SPIRAL, "fedproto", "lam=0|1"]), tmp_path, engine="serial")
+    trials = found.run(6, budget=5)
+    assert [one.state for one in trials] == ["complete"] * 6
+    assert used_rounds(trials) == 4
+
+
 def test_a_trial_that_diverges_is_the_worst_and_the_search_goes_on(tmp_path):
     found = Search(read_space([*WORDS, "lr=1.0e+10..1.0e+12:log"]), tmp_path, engine="serial")
     trials = found.run(2)

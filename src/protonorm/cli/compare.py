@@ -85,7 +85,7 @@ def compare(
             raise ValueError("One of --json, --csv, --latex - and --markdown - can be printed, not several.")
         files = {ending: path for ending, path in ((".tex", latex), (".md", markdown)) if path and path != STDOUT}
         refuse_files(files)
-        check_engine(engine)
+        check_engine(engine, workers)
         words = with_skip_bad(words, skip_bad)
         tracker, experiments = choose(tracker_of(words)), experiments_of(words)
         if solo:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 from rich.console import Console
@@ -73,11 +74,11 @@ def reporting(*, quiet: bool = False, no_own_code: bool = False) -> Iterator[Non
             said = runtime_failure(error)  # of a user's own file, while it ran
             complain(said or str(error))
             raise typer.Exit(FAILED if said else REFUSED) from None
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on, and nobody needs to know
-            raise typer.Exit(FAILED) from None
         except OSError as error:
-            complain(f"A file could not be used: {error}.")
+            if isinstance(error, BrokenPipeError) and _is_closed(sys.stdout):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody needs to know
+            else:
+                complain(f"A file could not be used: {error}.")
             raise typer.Exit(FAILED) from None
         except Failed as error:
             complain(str(error))
@@ -91,6 +92,18 @@ def reporting(*, quiet: bool = False, no_own_code: bool = False) -> Iterator[Non
                 raise
             complain(said)
             raise typer.Exit(FAILED) from None
+
+
+def _is_closed(stream: TextIO) -> bool:
+    """Tell whether a stream is a pipe whose reader has gone; where systems do not say, it is taken for one."""
+    if not hasattr(select, "poll"):
+        return True
+    try:
+        pipe = select.poll()
+        pipe.register(stream.fileno(), 0)
+    except (OSError, ValueError):  # it is no file
+        return False
+    return any(event & select.POLLERR for _, event in pipe.poll(0))
 
 
 def _asked(error: BaseException) -> str:

@@ -87,7 +87,7 @@ def reproduce(
             say(listing(names or ["all"]))
             return
         task = reproduction(names or [], profile, protocol, out, to, only or [], seeds, rounds)
-        refuse_early(task, engine, run=not render_only, check=check)
+        refuse_early(task, engine, workers, run=not render_only, check=check)
         written = task.write() if render_only else task.run(engine, workers, complain, follow)
         for path in (path for one in written for path in one.paths):
             say(visible(f"Wrote {path}"))
@@ -134,13 +134,12 @@ def reproduction(
     )
 
 
-def refuse_early(task: Reproduction, engine: str | None, *, run: bool, check: bool) -> None:
+def refuse_early(task: Reproduction, engine: str | None, workers: int | None, *, run: bool, check: bool) -> None:
     """Refuse what cannot be done before anything is run or written."""
-    from protonorm.engines.choice import read_engine
+    from protonorm.cli.running import check_engine
     from protonorm.reproduction.checking import can_check, leads_somebody
 
-    if engine is not None:
-        read_engine(engine)
+    check_engine(engine, workers)
     if check and not any(can_check(study, task.profile, len(task.seeds)) for study in task.studies):
         names = ", ".join(study.name for study in task.studies)
         if any(leads_somebody(study, task.profile) for study in task.studies):

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from protonorm.trackers.tracker import Tracker
 
 
-def check_engine(name: str | None) -> None:
-    """Refuse an engine that there is not before anything begins."""
-    from protonorm.engines.choice import read_engine
+def check_engine(name: str | None, workers: int | None) -> None:
+    """Refuse an engine that there is not, or one with so many processes, before anything begins."""
+    from protonorm.engines.choice import check_workers, read_engine
 
     if name is not None:
-        read_engine(name)
+        check_workers(read_engine(name), workers)
 
 
 def run_for_table(

@@ -64,7 +64,7 @@ def sweep(
         from protonorm.search.grid import read_grid
         from protonorm.search.sweeping import Sweep, how_many
 
-        check_engine(engine)
+        check_engine(engine, workers)
         if best and (as_json or dry_run):
             raise ValueError("--best prints commands alone: it is refused beside --json and --dry-run.")
         found = Sweep(read_grid(with_skip_bad(words, skip_bad)), runs_root(out))

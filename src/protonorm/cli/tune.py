@@ -59,7 +59,7 @@ def tune(
         from protonorm.search.tuning import Search, best_trial, used_rounds
 
         import_optuna()  # refused before anything begins
-        check_engine(engine)
+        check_engine(engine, workers)
         space = read_space(with_skip_bad(words, skip_bad))
         search = Search(space, runs_root(out), engine, workers)
         found = search.run(trials, budget, None if as_json else lambda one: complain(trial_line(one)))

@@ -133,8 +133,15 @@ def registered_name(kind: str, value: Any) -> str | None:
 
 
 def _are_equal(one: Any, other: Any) -> bool:
-    """Compare settings, those of a user's own class too, which may be arrays."""
-    return np.array_equal(one, other) if isinstance(one, np.ndarray) else bool(one == other)
+    """Compare settings, those of a user's own class too: arrays, or what cannot be compared and so differs."""
+    if one is other:
+        return True
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return np.array_equal(one, other)
+    try:
+        return bool(one == other) or bool(one != one and other != other)  # NaN is no other value than NaN
+    except (ValueError, TypeError, RuntimeError):
+        return False
 
 
 def changed_fields(value: Any, prefix: str, usual: Any = None) -> dict[str, Any]:

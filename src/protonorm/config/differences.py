@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from protonorm.config.components import changed_fields, registered_name
 from protonorm.config.kinds import COMPONENTS, KINDS
 from protonorm.core.own_text import own_name
+from protonorm.core.types import shortened
 from protonorm.data.dataset import Dataset
 from protonorm.data.partitions.given import Given
 from protonorm.models.choose import named, networks
+
+FEW = 100  # values in a list that somebody may have typed
 
 if TYPE_CHECKING:
     from protonorm.config.experiment import Experiment
@@ -46,9 +50,23 @@ def _of_component(experiment: Experiment, kind: str, value: Any, dataset: str) -
     name = getattr(value, "name", None) or known or own_name(type(value))
     found = {} if name == KINDS[kind].default else {kind: name}
     if kind != "algorithm":
-        return found | ({} if isinstance(value, Dataset) else changed_fields(value, kind))
-    usual = type(value)().adapted(dataset, [named(item) for item in networks(experiment.models)]) if known else None
+        held = {} if isinstance(value, Dataset) else changed_fields(value, kind)
+        return found | (held if known else _in_short(held))
+    if not known:
+        return found | _in_short(changed_fields(value, kind))
+    usual = type(value)().adapted(dataset, [named(item) for item in networks(experiment.models)])
     return found | changed_fields(value, kind, usual)
+
+
+def _in_short(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Write settings of a user's own class that nobody could type, such as tables, by how their text begins."""
+    return {name: one if _can_be_typed(one) else shortened(str(one)) for name, one in fields.items()}
+
+
+def _can_be_typed(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return len(value) <= FEW and all(map(_can_be_typed, value))
+    return value is None or callable(value) or isinstance(value, bool | int | float | str | Path)
 
 
 def _plain_name(value: Any) -> str:

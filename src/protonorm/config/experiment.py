@@ -58,7 +58,7 @@ Size = Annotated[int, Ge(2), Le(LARGEST), NOT_TRUTH]  # of a batch: batch norm n
 
 Precision = Literal["float32", "bfloat16"]
 
-GIVEN = " given"  # beside the fields: settings as they came, which do not make equal experiments unequal
+GIVEN = "_given"  # beside the fields: settings as they came, which do not make equal experiments unequal
 LATER: dict[str, Any] = {"evaluate_all_every": None, "start": "own"}  # settings that came later, and their usual values
 
 
@@ -161,7 +161,9 @@ class Experiment(BaseModel):
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Copy it with other settings: an experiment of its own, which is checked and has a key of its own."""
-        return type(self).of(self.__dict__[GIVEN] | dict(update)) if update else super().model_copy(deep=deep)
+        if not update:
+            return super().model_copy(deep=deep)
+        return type(self).of(self.__dict__.get(GIVEN, self._as_set()) | dict(update))
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
         """Write it as plain data; what is wrong with its data is said as they say it.
@@ -219,7 +221,7 @@ class Experiment(BaseModel):
     @model_validator(mode="after")
     def _resolve(self) -> Self:
         """Fill in what depends on other settings, so that the record says what was run."""
-        self.__dict__[GIVEN] = {name: getattr(self, name) for name in self.model_fields_set}
+        self.__dict__.setdefault(GIVEN, self._as_set())  # it may be checked again once it is made
         dataset = getattr(self.dataset, "name", None) or describe("dataset", self.dataset)["name"]
         usual = getattr(self.dataset, "models", None)  # the family that data of one's own name
         usual = usual or (DATASETS[dataset].details["models"] if dataset in DATASETS else "light")
@@ -236,6 +238,10 @@ class Experiment(BaseModel):
         usual_settings |= usual_values(found, self.evaluate_every, self.clients)
         self._changed.update(differences(self, dataset, usual_settings))
         return self
+
+    def _as_set(self) -> dict[str, Any]:
+        """List the settings that somebody gave, with their present values."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
 
     def _take_over_clients(self) -> None:
         """Let data that are assigned to clients already say how many clients there are."""

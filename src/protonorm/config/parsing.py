@@ -60,7 +60,12 @@ def _without_path(held: Mapping[str, Any], owner: str, fields: Sequence[str], va
     if owner == "dataset" and list(fields) == ["path"] and isinstance(name, str):
         kept["name"] = without_path(name)
     named = value.get("name") if isinstance(value, Mapping) else value
-    if owner == "dataset" and not fields and isinstance(named, str) and without_path(named) != named:
+    if (
+        owner == "dataset"
+        and list(fields) in ([], ["name"])
+        and isinstance(named, str)
+        and without_path(named) != named
+    ):
         kept.pop("path", None)
         kept |= {"name": named} if isinstance(name, str) and without_path(name) == without_path(named) else {}
     return kept

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from protonorm.core.own_failures import PREFIX, import_failure, in_few
-from protonorm.core.own_text import TEXT, edited, imported_text, refuse_edited
+from protonorm.core.own_text import TEXT, edited, fingerprint, imported_text, refuse_edited
 from protonorm.core.registry import nearest
 from protonorm.core.torchvision_import import importable_torchvision
 
@@ -81,16 +81,15 @@ def load_file(path: Path) -> ModuleType:
     if not os.path.isfile(path):  # which takes any text, whatever characters it has
         raise ValueError(f"There is no Python file {in_few(str(path))}.")
     name, text = _module_name(path.resolve()), path.read_bytes()
-    digest = hashlib.sha256(text).hexdigest()
     before = sys.modules.get(name)
-    if before is not None and getattr(before, TEXT, digest) == digest:
+    if before is not None and getattr(before, TEXT, text) == text:
         return before
     linecache.checkcache(str(path.resolve()))  # where lines of source are looked up
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None:
         raise ValueError(f"There is no Python file {in_few(str(path))}.")
     module = importlib.util.module_from_spec(spec)
-    setattr(module, TEXT, digest)
+    setattr(module, TEXT, text)
     sys.modules[name] = module
     try:
         with importable_torchvision():
@@ -125,7 +124,8 @@ def reference(thing: Any) -> dict[str, str]:
     """Say in plain data where a class or function is, and which text of its file was imported."""
     refuse_edited(thing)
     file = inspect.getfile(inspect.unwrap(thing))
-    return {"module": thing.__module__, "name": thing.__qualname__, "file": file, "text": imported_text(thing)}
+    text = "" if imported_text(thing) is None else fingerprint(thing)
+    return {"module": thing.__module__, "name": thing.__qualname__, "file": file, "text": text}
 
 
 def resolve(place: dict[str, str]) -> Any:
@@ -141,6 +141,6 @@ def resolve(place: dict[str, str]) -> Any:
     found: Any = module
     for name in place["name"].split("."):
         found = getattr(found, name)
-    if place["text"] and imported_text(found) not in ("", place["text"]):
+    if place["text"] and fingerprint(found) != place["text"]:
         raise edited(file)
     return found

@@ -15,11 +15,12 @@ import sysconfig
 import tokenize
 from collections.abc import Iterator
 from contextlib import suppress
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-TEXT = "__text_digest__"  # of a file that was imported: once it is edited, it is imported anew
+TEXT = "__own_text__"  # in a module: its file as it was imported; once that is edited, it is imported anew
 PLAIN = (bool, int, float, str, type(None))
 
 
@@ -39,31 +40,33 @@ def is_installed(thing: Any) -> bool:
     return thing.__module__.partition(".")[0] == "protonorm" or path is None or bool(_in_library(path))
 
 
-def imported_text(thing: Any) -> str:
-    """Give the digest of a user's file as it was when a class or function was imported; nothing if nobody noted it."""
+def imported_text(thing: Any) -> bytes | None:
+    """Give a user's file as it was when a class or function was imported; None if nobody noted it."""
     held = [one.__globals__ for one in _functions(inspect.unwrap(thing))]  # the module's name may be a newer one's
     held.append(vars(sys.modules.get(thing.__module__, inspect)))
-    return next((str(names[TEXT]) for names in held if TEXT in names), "")
+    return next((names[TEXT] for names in held if TEXT in names), None)
 
 
 def refuse_edited(thing: Any) -> None:
-    """Refuse a class or function whose file has another text than the one that was imported."""
-    path, digest = _file(thing), imported_text(thing)
-    if path and digest and hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+    """Refuse a class or function if its file says another thing of it now than when it was imported."""
+    path, held = _file(thing), imported_text(thing)
+    if path and held is not None and _text_of(thing, path.read_bytes()) != _text_of(thing, held):
         raise edited(path)
 
 
 def edited(path: Path) -> ValueError:
     """Say that a user's file was changed since it was imported."""
     return ValueError(
-        f"{path.name} was changed since it was imported here, so that its text and what is executed are not the same: "
+        f"{path.name} was changed since it was imported here, so that other processes would execute another text: "
         "give the command again, or load it again."
     )
 
 
 def fingerprint(thing: Any) -> str:
-    """Tell one text of a class or function from another: of itself, and of all that it uses of its file."""
-    refuse_edited(thing)
+    """Tell one text of a class or function from another: of itself, and of all that it uses of its file.
+
+    A file that was edited since counts as it was imported, for that is what is executed.
+    """
     texts = _texts(thing, set())
     return hashlib.sha256(repr(texts).encode()).hexdigest()[:16] if texts else "unknown"
 
@@ -112,13 +115,22 @@ def _in_library(path: Path) -> str:
 
 
 def _text_in_file(thing: Any, path: Path) -> str | None:
-    """Collect the statements of a file that a class or function needs: its own, and those that name what it uses."""
+    """Collect the statements of a file that a class or function needs, as it was imported if that is known."""
+    held = imported_text(thing)
+    try:
+        text = _text_of(thing, path.read_bytes() if held is None else held)
+    except OSError:
+        return None
+    return _text_in_notebook(thing) if text == "" else text
+
+
+def _text_of(thing: Any, content: bytes) -> str | None:
+    """Collect the statements that a class or function needs: its own, and those that name what it uses."""
     name = inspect.unwrap(thing).__qualname__.partition(".")[0]
     try:
-        with tokenize.open(path) as file:
-            text = file.read()
-        return "\n".join(_needed(text, name)) or _text_in_notebook(thing)
-    except (OSError, SyntaxError, ValueError, RecursionError):
+        encoding, _ = tokenize.detect_encoding(BytesIO(content).readline)
+        return "\n".join(_needed(TextIOWrapper(BytesIO(content), encoding).read(), name))
+    except (SyntaxError, ValueError, RecursionError):
         return None
 
 

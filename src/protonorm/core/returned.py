@@ -11,6 +11,7 @@ from torch import Tensor
 
 from protonorm.core.algorithm import Algorithm, Step
 from protonorm.core.schema import Schema
+from protonorm.core.types import shown
 from protonorm.errors import Failed
 from protonorm.tensors import Tensors
 
@@ -27,9 +28,17 @@ def checked_step(algorithm: Algorithm, method: str, found: Any) -> Step:
     for name, value in found.metrics.items():
         if not isinstance(name, str) or not isinstance(value, Real):
             raise Failed(f"{where} must return metrics that are numbers, but {name!r} is {_kind(value)}.")
-        if not math.isfinite(value):
-            raise Failed(f"{where} must return metrics that are finite numbers, but {name!r} is {float(value)}.")
+        if not _is_finite(value):
+            held = shown(value) if isinstance(value, int) else value
+            raise Failed(f"{where} must return metrics that are finite numbers, but {name!r} is {held}.")
     return found._replace(metrics={name: float(value) for name, value in found.metrics.items()})
+
+
+def _is_finite(value: Real) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number that no float holds
+        return False
 
 
 def checked_state(algorithm: Algorithm, method: str, found: Any) -> Tensors:

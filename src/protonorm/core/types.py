@@ -13,7 +13,7 @@ SHOWN = 80  # characters of a value in a sentence
 
 
 def _refuse_truth(value: Any) -> Any:
-    if isinstance(value, bool):
+    if type(value).__name__ in ("bool", "bool_"):  # Python's, and numpy's, which is not imported here
         raise PydanticCustomError("number", "input should be a number")
     return value
 

@@ -153,10 +153,10 @@ class Node:
         if header.kind == "evaluate":
             return  # the round may not be committed yet
         id, trained = self._site.id, header.trained
-        found = {round: path for owner, round, path in self._store.files() if owner == id}
-        for round, path in found.items():
+        found = [round for owner, round, _ in self._store.files() if owner == id]
+        for round in found:
             if trained < round < header.round:
-                path.unlink(missing_ok=True)
+                self._store.drop(id, round)
         if trained and all(round < header.round for round in found):
             self._store.keep_only(id, trained, header.chosen)
 

@@ -25,6 +25,12 @@ class EngineChoice(NamedTuple):
     settings: dict[str, Any]
 
 
+def check_workers(choice: EngineChoice, workers: int | None) -> None:
+    """Refuse several processes where there is one."""
+    if choice.name == "serial" and (workers or 1) > 1:
+        raise ValueError(f"workers={workers} is refused: the engine serial has all clients in one process.")
+
+
 def read_engine(word: str) -> EngineChoice:
     """Read the name of an engine, and perhaps :field=value,field=value; refuse what there is not."""
     name, colon, text = word.partition(":")

@@ -52,7 +52,7 @@ def recommend(run: Run, round: int, among: Collection[str] | None = None) -> Rec
 def usual_rule(headline: str, rules: Collection[str]) -> Recommendation:
     """Recommend the method's usual rule, without validation; the first there is, if a client lacks it."""
     usual = "logits" if headline == "received" else headline
-    rule = usual if usual in rules else next(iter(rules))
+    rule = usual if usual in rules else next(iter(rules), usual)
     return Recommendation(rule=rule, by="headline", probability=rule if rule in PROBABLE else "logits")
 
 

@@ -108,9 +108,10 @@ def _accuracy(
     """Draw a run's accuracy over rounds, with a ring where it is reported; give the rings."""
     pooled = _pooled(run)
     axes.plot(list(pooled), list(pooled.values()), label=label_text(name, NAME) or None, linewidth=0.9, **look)
-    if not run.chosen:
+    round = run.chosen.record.round if run.chosen else 0
+    if round not in pooled:  # it may be chosen by validation, and not tested
         return []
-    at = (float(run.chosen.record.round), pooled[run.chosen.record.round])
+    at = (float(round), pooled[round])
     axes.plot(*at, "o", color=look["color"], mfc="none", ms=ring_size([at], before, RING), mew=0.8)
     return [at]
 

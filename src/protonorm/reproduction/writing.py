@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import quote
@@ -52,7 +52,8 @@ def write(findings: Findings, folder: Path) -> Written:
     make_folder(folder)
     failures: list[str] = []
     tables = _attempt(lambda: make_tables(findings), "The table was not made", failures) or ()
-    pictures = _attempt(lambda: _save_figures(findings, folder), "Nothing was drawn", failures) or []
+    pictures = _attempt(lambda: _save_curves(findings, folder), "The curves were not drawn", failures) or []
+    pictures += _attempt(lambda: _save_figures(findings, folder), "Nothing was drawn", failures) or []
     notes = [*remarks(findings), *failures]
     pages = {"md": page(findings, tables, [path for path in pictures if path.suffix == ".png"], notes)}
     if tables:
@@ -98,16 +99,21 @@ def make_tables(findings: Findings) -> Sequence[Table]:
     return [table._replace(explanation=f"{table.explanation} Cut: {cut}.".strip()) for table in made] if cut else made
 
 
+def _save_curves(findings: Findings, folder: Path) -> list[Path]:
+    return _save_all(findings, draw_curves(findings) if findings.study.columns else {}, folder)
+
+
 def _save_figures(findings: Findings, folder: Path) -> list[Path]:
-    study = findings.study
-    figures: dict[str, Figure] = {**draw_curves(findings)} if study.columns else {}
-    figures |= study.draw(findings) if study.draw else {}
+    figures: Mapping[str, Figure] = findings.study.draw(findings) if findings.study.draw else {}
     for name in figures:
         if not name or name != Path(name).name:
             raise ValueError(f"{shown(name)} is refused as the name of a figure: expected a name without slashes.")
-    return [
-        path for name, figure in figures.items() for path in _save(findings, figure, folder / f"{name}{study.ending}")
-    ]
+    return _save_all(findings, figures, folder)
+
+
+def _save_all(findings: Findings, figures: Mapping[str, Figure], folder: Path) -> list[Path]:
+    ending = findings.study.ending
+    return [path for name, one in figures.items() for path in _save(findings, one, folder / f"{name}{ending}")]
 
 
 def _attempt(make: Callable[[], Made], otherwise: str, failures: list[str]) -> Made | None:

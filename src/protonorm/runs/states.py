@@ -120,6 +120,13 @@ class FolderStore:
             self._path(id, other).unlink(missing_ok=True)
         self._known[id] = known & {round, best} | {round}
 
+    def drop(self, id: int, round: int) -> None:
+        """Remove a client's state after a round, and forget it: it is no longer one that could be the best."""
+        self._path(id, round).unlink(missing_ok=True)
+        self._known.get(id, set()).discard(round)
+        if self.cache.get(id, round) is not None:
+            self.cache.drop(id)
+
     def has(self, id: int, round: int) -> bool:
         """Tell whether the file of a client's state is here."""
         return self._path(id, round).is_file()

@@ -7,7 +7,7 @@ stopped a search, the same command goes on from the last round, and tries what a
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -87,7 +87,7 @@ class Search:
                 report("trials", len(ended), trials)
                 if len(ended) >= trials or (left is not None and left <= 0):
                     return found
-                goes_on = self._try(study, left)
+                goes_on = self._try(study, left, ended)
                 found = trials_of(study)
                 if tell:
                     tell(found[-1])
@@ -106,14 +106,19 @@ class Search:
         experiments = [self.space.experiment(values, seed, tested=True) for seed in self.fresh_seeds(count)]
         return [run_or_tell(one, self.root, partial(start, one), tell) for one in experiments]
 
-    def _try(self, study: optuna.Study, left: int | None) -> bool:
-        """Do one trial, or what is left of one that was cut off; tell whether there are rounds for another."""
+    def _try(self, study: optuna.Study, left: int | None, ended: Sequence[Trial]) -> bool:
+        """Do one trial, or what is left of one that was cut off; tell whether there are rounds for another.
+
+        Rounds that a trial with the same settings has used are there already, and use none.
+        """
         state = import_optuna().trial.TrialState
         trial = next_trial(study, self.space)
         values = values_of(trial, self.space)
         experiment = self._experiment(values)
         for name, value in {"values": values, "key": experiment.key}.items():
             trial.set_user_attr(name, value)
+        if left is not None:
+            left += max((one.rounds for one in ended if one.key == experiment.key), default=0)
         follow = _Follower(trial, experiment.algorithm.headline, experiment.rounds, left)
         before = stand(experiment, self.folder)
         try:

@@ -17,7 +17,7 @@ from protonorm.core.types import shown
 from protonorm.data.dataset import Dataset
 from protonorm.data.own.files import OwnFiles
 from protonorm.engines import ENGINES
-from protonorm.engines.choice import EngineChoice, read_engine
+from protonorm.engines.choice import EngineChoice, check_workers, read_engine
 from protonorm.engines.processes.engine import cores
 from protonorm.engines.processes.handover import obstacle
 from protonorm.errors import Diverged
@@ -91,8 +91,8 @@ def check_engine(engine: str | None, workers: int | None) -> EngineChoice | None
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
         raise ValueError(f"workers={shown(workers)} is refused: expected at least one process.")
     wanted = None if engine is None else read_engine(engine)
-    if wanted and wanted.name == "serial" and (workers or 1) > 1:
-        raise ValueError(f"workers={workers} is refused: the engine serial has all clients in one process.")
+    if wanted:
+        check_workers(wanted, workers)
     return wanted
 
 
