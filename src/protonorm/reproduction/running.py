@@ -86,15 +86,19 @@ class Reproduction:
         outcomes = read_outcomes(self._expected[study.name], self.root, self._refused)
         return Findings(study, self.profile, self.protocol, outcomes, self.command)
 
-    def pending(self) -> dict[str, Outcome]:
+    def outcomes(self) -> list[Outcome]:
+        """Read how all cells of all studies stand."""
+        return [one for study in self.studies for one in self.findings(study).outcomes]
+
+    def pending(self, outcomes: Sequence[Outcome] | None = None) -> dict[str, Outcome]:
         """List the runs that are not done, by key: all of the first seed first; a run that diverged is done.
 
         Cells that differ in the number of rounds may share a run; it is listed with the most that are asked for.
         """
-        waiting = [one for study in self.studies for one in self.findings(study).outcomes]
-        waiting.sort(key=lambda one: self.seeds.index(one.seed))
         found: dict[str, Outcome] = {}
-        for one in waiting:
+        for one in sorted(
+            self.outcomes() if outcomes is None else outcomes, key=lambda one: self.seeds.index(one.seed)
+        ):
             if one.key and not one.missing and one.state in ("absent", "begun"):
                 longest = found.setdefault(one.key, one)
                 found[one.key] = one if one.experiment.rounds > longest.experiment.rounds else longest
@@ -120,9 +124,10 @@ class Reproduction:
 
         `tell` is given sentences; `follow` gives for each experiment what is called with its rounds.
         """
-        waiting = self.pending()
-        self._tidy()
-        estimate, throttle = self._estimate(), Throttle()
+        outcomes = self.outcomes()
+        waiting = self.pending(outcomes)
+        self._tidy(outcomes)
+        estimate, throttle = _estimate(outcomes), Throttle()
         for number, (key, one) in enumerate(waiting.items(), 1):
             left = duration(estimate.left([_work(other) for other in list(waiting.values())[number - 1 :]]))
             tell(f"{number} of {len(waiting)} runs: {one.where}, seed {one.seed}; about {left} left for all.")
@@ -139,14 +144,12 @@ class Reproduction:
             throttle.call(partial(self.write, key))
         return self.write()
 
-    def _tidy(self) -> None:
+    def _tidy(self, outcomes: Sequence[Outcome]) -> None:
         """Remove what a kill has left in the folders of runs that are done."""
         from protonorm.session.running import tidy  # slow to import
 
-        done = {one.key for study in self.studies for one in self.findings(study).outcomes if one.state == "finished"}
-        for key in done:
-            if key:
-                tidy(self.root / key)
+        for key in {one.key for one in outcomes if one.key and one.state == "finished"}:
+            tidy(self.root / key)
 
     def _run_one(
         self, one: Outcome, engine: str | None, workers: int | None, estimate: Estimate, follow: Follow
@@ -171,15 +174,6 @@ class Reproduction:
         except (OSError, ValueError) as error:
             tell(f"What is there could not be written: {error}")
 
-    def _estimate(self) -> Estimate:
-        """Learn from what was run before."""
-        outcomes = {one.key: one for study in self.studies for one in self.findings(study).outcomes}
-        estimate = Estimate()
-        for one in outcomes.values():
-            if one.run:
-                estimate.learn(_work(one), sum(one.run.seconds.values()), len(one.run.seconds))
-        return estimate
-
 
 def check_writable(folder: Path) -> None:
     """Make a folder that files can be written to, or refuse it."""
@@ -191,6 +185,15 @@ def check_writable(folder: Path) -> None:
         raise ValueError(f"Nothing can be written to {folder}: it is, or is inside, a file.") from None
     except OSError as error:
         raise ValueError(f"Nothing can be written to the folder {folder}: {error.strerror}.") from error
+
+
+def _estimate(outcomes: Sequence[Outcome]) -> Estimate:
+    """Learn from what was run before."""
+    estimate = Estimate()
+    for one in {one.key: one for one in outcomes}.values():
+        if one.run:
+            estimate.learn(_work(one), sum(one.run.seconds.values()), len(one.run.seconds))
+    return estimate
 
 
 def _work(one: Outcome) -> Work:
