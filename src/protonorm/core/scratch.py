@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 
 LOCK = "lock"  # held as long as the folder's process lives
 ENDING = r"[a-z0-9_]{8}"  # what stands behind the prefix in the name of a temporary folder
+TRIES = 10  # to make a folder that nobody else looks at
 YOUNG = 60.0  # seconds in which a folder may still be without its lock
 
 
@@ -27,9 +28,15 @@ class Scratch:
         """Make the folder, after those that killed processes left in the same place are removed."""
         place = parent or Path(tempfile.gettempdir())
         remove_abandoned(place, prefix)
-        self.folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))  # with mode 0700
-        self._lock = FileLock(self.folder / LOCK)
-        self._lock.acquire(timeout=0)
+        for tries_left in reversed(range(TRIES)):
+            self.folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))  # with mode 0700
+            self._lock = FileLock(self.folder / LOCK)
+            try:
+                self._lock.acquire(timeout=0)
+                return
+            except Timeout:  # somebody who removes what is abandoned had it for a moment, and may remove the folder
+                if not tries_left:
+                    raise
 
     def __enter__(self) -> Self:
         return self
