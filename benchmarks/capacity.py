@@ -16,7 +16,7 @@ import torch
 from protonorm.algorithms.protonorm import ProtoNorm
 from protonorm.geometry.alignment import align
 from protonorm.geometry.points import unit
-from protonorm.geometry.sphere.algorithm1 import DEFAULT_SCHEDULE, updates
+from protonorm.geometry.sphere.energy import DEFAULT_SCHEDULE, updates
 from protonorm.tensors import Tensors, decode, encode
 
 from .alignment import prototypes

@@ -34,12 +34,12 @@ from flwr.app import Message
 from flwr.serverapp import ServerApp
 
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.flower.carriers import TTL, GridCarrier
-from protonorm.deployment.flower.envelope import TYPE, unwrap, wrap
-from protonorm.deployment.flower.server_app import Introductions
+from protonorm.deployment.flower.transport import TTL, GridCarrier
+from protonorm.deployment.flower.transport import TYPE, unwrap, wrap
+from protonorm.deployment.flower.app import Introductions
 from protonorm.deployment.flower.transport import FlowerTransport
-from protonorm.deployment.loop import run_federation
-from protonorm.deployment.remote import Arrived
+from protonorm.deployment.federation import run_federation
+from protonorm.deployment.engine import Arrived
 
 app = ServerApp()
 

@@ -17,7 +17,8 @@ from typing import Any, Self
 
 import protonorm as pn
 from protonorm.core import one_thread
-from protonorm.engines.processes.engine import Processes, cores
+from protonorm.engines.choice import cores
+from protonorm.engines.processes import Processes
 
 from .results import silent
 from .running import MeasuredRun

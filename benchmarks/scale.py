@@ -19,8 +19,9 @@ import numpy as np
 
 import protonorm as pn
 from protonorm.core import Task
-from protonorm.data.partitions.base import Parts
-from protonorm.engines.processes.engine import Processes, cores
+from protonorm.data.partitions import Parts
+from protonorm.engines.choice import cores
+from protonorm.engines.processes import Processes
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.runs.layout import CLIENTS
 from protonorm.session.build import build

@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from protonorm.search.choice import scores_of, winners
 from protonorm.search.grid import read_grid
+from protonorm.search.scores import scores_of, winners
 from protonorm.search.space import read_space
 from protonorm.search.sweeping import Sweep, how_many
 from protonorm.search.tuning import Search, best_trial, used_rounds

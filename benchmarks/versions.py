@@ -1,12 +1,15 @@
 """Whole rounds of two checkouts of the repository, taking turns, so that a noisy machine slows both alike.
 
     python benchmarks/versions.py A B --family light --samples 15000 --rounds 4 --turns 5
+    python benchmarks/versions.py A B --compare --turns 5
 
 Every turn runs the same experiment with each checkout, as a process of its own into a fresh folder, and reads the
 seconds of its rounds from the record; the first round, in which processes warm up, does not count. The ratio A/B of a
 turn is above 1 where B is faster; the median of the turns is printed last. Where a setting has another name in one of
 the checkouts, give it with --only-a or --only-b. A checkout that holds samples out for validation is told not to, as
 older ones do not: both train and evaluate on the same samples.
+
+With --compare the command `compare` is timed instead, from its start to its end, on six tiny runs that are finished.
 """
 
 from __future__ import annotations
@@ -17,17 +20,22 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
 DATA, ELSEWHERE = "cifar100", "fashion"  # the latter where the former is not prepared
 WORKERS = 2
+COMPARED = ["protonorm", "fedproto", "dataset=spiral", "clients=4", "rounds=2", "seeds=0,1"]  # local is added: six runs
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Measure, and print each turn and the median ratio."""
     options = parse(words)
+    if options.compare:
+        compare(options)
+        return
     shared = settings(options)
     print(f"A: {options.a}\nB: {options.b}\n{' '.join(shared)}")
     print("turn  A, s a round  B, s a round     A/B")
@@ -44,6 +52,30 @@ def main(words: Sequence[str] | None = None) -> None:
     print(f"median A/B: {median(ratios):.3f}")
 
 
+def compare(options: argparse.Namespace) -> None:
+    """Time finished comparisons, after two that are not counted: one runs, the other finds all done."""
+    print(f"A: {options.a}\nB: {options.b}\n{' '.join(COMPARED)}\nturn  A, s           B, s               A/B")
+    ratios = []
+    with tempfile.TemporaryDirectory(prefix="protonorm-versions-") as folder:
+        rivals = {name: (getattr(options, name), Path(folder) / name) for name in ("a", "b")}
+        for checkout, out in rivals.values():
+            compared_seconds(checkout, out)
+            compared_seconds(checkout, out)
+        for turn in range(options.turns):
+            order = list(rivals) if turn % 2 == 0 else list(rivals)[::-1]
+            seconds = {name: compared_seconds(*rivals[name]) for name in order}
+            ratios.append(seconds["a"] / seconds["b"])
+            print(f"{turn + 1:4d}  {seconds['a']:12.3f}  {seconds['b']:12.3f}  {ratios[-1]:6.3f}", flush=True)
+    print(f"median A/B: {median(ratios):.3f}")
+
+
+def compared_seconds(checkout: Path, out: Path) -> float:
+    """Time one comparison with a checkout's code."""
+    start = time.perf_counter()
+    with_code_of(checkout, ["-m", "protonorm", "compare", *COMPARED, "--engine", "serial", "--out", str(out)])
+    return time.perf_counter() - start
+
+
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
@@ -58,6 +90,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--clients", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=4, help="rounds of each run; at least 2 (default: 4)")
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--compare", action="store_true", help="time finished comparisons instead of rounds")
     parser.add_argument("--only-a", action="append", default=[], metavar="KEY=VALUE", help="a setting for A alone")
     parser.add_argument("--only-b", action="append", default=[], metavar="KEY=VALUE", help="a setting for B alone")
     options = parser.parse_intermixed_args(words)

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from protonorm.core import one_thread
-from protonorm.engines.processes.engine import Processes
+from protonorm.engines.processes import Processes
 from protonorm.engines.serial import Serial
 
 from .results import silent

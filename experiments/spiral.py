@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from protonorm.reproduction.tables import Table, TableEntry
-from protonorm.runs.layout import SERVER
+from protonorm.runs.layout import SERVER, exists
 
 from .toy import angles, client_star, server_star, toy_cell
 
@@ -48,14 +48,14 @@ def _numbers(findings: Findings, row: str, column: str) -> list[str]:
         return ["not run yet"] * len(COLUMNS_OF_NUMBERS)
     found = result.run.rounds[-1].rules
     accuracies = [100 * held.pooled if (held := found.get(rule)) else None for rule in ("global", "local", "logits")]
-    has_clients = (result.run.folder / SERVER).exists()  # an archived record may be without
+    has_clients = exists(result.run.folder / SERVER)  # an archived record may be without
     degrees = [f"{angle:.0f}°" for angle in angles(server_star(result, ""))] if has_clients else ["-", "-"]
     return degrees + ["-" if one is None else f"{one:.1f}" for one in accuracies]
 
 
 def draw(findings: Findings) -> Mapping[str, Figure]:
     """Draw the data and their distribution, and the six stars that can be drawn."""
-    from protonorm.report.spiral_figures import stars, toy_data
+    from protonorm.report.paper_figures import stars, toy_data
 
     results = {cell.row: found for cell in PANELS if (found := findings.result(cell.row, cell.column))}
     panels = [server_star(found, row.replace(" (", "\n(", 1)) for row, found in results.items()]

@@ -19,8 +19,8 @@ CELLS = [toy_cell("ProtoNorm", "non-IID", gamma=gamma) for gamma in (1.0, 10.0)]
 
 def draw(findings: Findings) -> Mapping[str, Figure]:
     """Draw the clients in turn, both values of γ beside each other."""
-    from protonorm.report.spiral_figures import stars
-    from protonorm.report.style import COLUMN
+    from protonorm.report.drawing import COLUMN
+    from protonorm.report.paper_figures import stars
 
     results = [found for cell in CELLS if (found := findings.result(cell.row, cell.column))]
     if len(results) < len(CELLS):

@@ -6,11 +6,10 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from protonorm.runs.accuracy import accuracy_of
-from protonorm.runs.checkpoint import Checkpoint
-from protonorm.runs.reader import read_run
-from protonorm.runs.run import Population, Run
+from protonorm.runs.arrays import accuracy_of
+from protonorm.runs.run import Population, Run, read_run
 from protonorm.runs.schema import FORMAT, Accuracy, Distances, RunInfo, Traffic
+from protonorm.runs.states import Checkpoint
 from protonorm.runs.writer import RoundOutcome, RunWriter
 
 METHOD = {"name": "protonorm", "lam": 1.0, "gamma": 100.0}

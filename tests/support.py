@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 import protonorm as pn
-from protonorm.runs.reader import read_run
+from protonorm.runs.run import read_run
 from protonorm.runs.states import stray_states
 from protonorm.session.build import build
 

@@ -1,5 +1,6 @@
 """What stands around the package: pages for people, workflows, the wheel, the notebook."""
 
+import ast
 import os
 import re
 import subprocess
@@ -46,6 +47,50 @@ def _mapping(loader, node):
 
 
 Careful.add_constructor("tag:yaml.org,2002:map", _mapping)
+
+
+def importers():
+    """Map each module of the package to those that import it, in a statement or in a line of a table."""
+    source, found = ROOT / "src", {}
+    files = {".".join(path.relative_to(source).with_suffix("").parts): path for path in source.rglob("*.py")}
+    for name, path in files.items():
+        named = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                named |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                named.add(node.value.partition(":")[0])
+        for other in named & files.keys() - {name}:
+            found.setdefault(other, set()).add(name)
+    return found
+
+
+def test_few_modules_have_a_single_importer_in_their_own_package():
+    """Such a module is a part of the one that imports it; a file is a topic, not a function."""
+    loose = {}
+    for module, users in importers().items():
+        package = module.rpartition(".")[0]
+        if len(users) == 1 and next(iter(users)).startswith(f"{package}."):
+            loose.setdefault(package, []).append(module)
+    assert max(map(len, loose.values()), default=0) <= 6, loose
+
+
+OTHER_WORDS = {"Give", "Say", "Tell", "Let", "Hear", "Put"}  # begin no docstring: Return, Raise, Check, Build, … do
+
+
+def test_docstrings_begin_with_the_verbs_of_the_field():
+    found = []
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
+            text = ast.get_docstring(node) if isinstance(node, kinds) else None
+            if text and text.split()[0] in OTHER_WORDS:
+                found.append(f"{path.relative_to(ROOT)}: {text.splitlines()[0]}")
+    assert not found
+
+
+def test_the_package_has_a_bounded_number_of_files():
+    assert len(list((ROOT / "src").rglob("*.py"))) <= 270
 
 
 def read(path):

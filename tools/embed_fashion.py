@@ -1,4 +1,4 @@
-"""Pack the pictures of `protonorm.data.fashion` from the idx files of Fashion-MNIST.
+"""Pack the pictures of `protonorm.data.builtin` from the idx files of Fashion-MNIST.
 
     python tools/embed_fashion.py [folder with train-images-idx3-ubyte.gz and train-labels-idx1-ubyte.gz]
 
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from protonorm.data.fashion import CLASSES, EACH, FILE, SHA256, SIDE
+from protonorm.data.builtin import CLASSES, EACH, FILE, SHA256, SIDE
 
 USUAL = Path("/usr/share/datasets/fashion-mnist")
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "protonorm" / "data"
@@ -46,7 +46,7 @@ def main() -> None:
     digest = hashlib.sha256(chosen.tobytes()).hexdigest()
     print(f"{FILE}: {len(chosen)} pictures, {len(packed)} bytes, sha256 of the pictures {digest}")
     if digest != SHA256:
-        print("This is not the hash in protonorm/data/fashion.py: change SHA256 there.")
+        print("This is not the hash in protonorm/data/builtin.py: change SHA256 there.")
 
 
 if __name__ == "__main__":

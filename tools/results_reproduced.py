@@ -10,13 +10,12 @@ from typing import Any
 
 from typer.main import get_command
 
-from protonorm.analysis.plain_text import markdown_text
 from protonorm.cli.app import app
 from protonorm.cli.reproduce import WORDS, reproduction
-from protonorm.reproduction.checking import check
-from protonorm.reproduction.findings import Findings
+from protonorm.core.text import markdown_text
+from protonorm.reproduction.accuracy import check
+from protonorm.reproduction.findings import Findings, Value, values
 from protonorm.reproduction.tables import Table, markdown
-from protonorm.reproduction.values import Value, values
 from protonorm.reproduction.writing import make_tables, remarks
 
 OPTIONS = ("names", "profile", "protocol", "only", "seeds", "rounds")

@@ -19,14 +19,11 @@ from tools.exchange.tables import TABLES as EXCHANGE
 from tools.exchange.work import Work
 from tools.results_reproduced import beside_printed, reproduced
 
-from protonorm.analysis.comparison import rows
-from protonorm.analysis.plain_text import markdown_text
-from protonorm.analysis.printed import gain_cells
-from protonorm.analysis.reading import read_whole
-from protonorm.analysis.row import Row
+from protonorm.analysis.comparison import Row, rows
+from protonorm.analysis.tables import gain_cells
+from protonorm.core.text import markdown_text
 from protonorm.runs.layout import find_runs
-from protonorm.runs.reader import read_run
-from protonorm.runs.run import Run
+from protonorm.runs.run import Run, read_run, read_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "docs" / name for name in ("results.md", "exchange.md", "algorithms/duet.md")]

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from protonorm.models import libraries
-from protonorm.models.facts import Facts, examine
+from protonorm.models.split import Facts, examine
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "split-table.md"
 SIDE = 32  # pixels, unless a network needs more

@@ -122,7 +122,8 @@ def _shape(shape: tuple[Size, ...]) -> str:
 def _bounds(one: Field) -> str:
     told = []
     if one.least is not None:
-        told.append(f"{one.least} to {one.below} − 1" if one.below is not None else f"from {one.least}")
+        last = one.below - 1 if isinstance(one.below, int) else f"{one.below} − 1"
+        told.append(f"{one.least} to {last}" if one.below is not None else f"from {one.least}")
     told += ["no two alike"] * one.distinct + ["not all 0"] * one.some + ["0 to 1"] * one.share
     return ", ".join(told)
 

@@ -10,10 +10,10 @@ from typing import Any
 from pydantic import BaseModel
 from tools.wire_methods import json_of, methods, network, rules, table
 
-from protonorm.deployment import frames, guard, messages
-from protonorm.deployment.agreement import LARGEST_FILE, Agreement
-from protonorm.deployment.bundle import Bundle
-from protonorm.federation.client import BINS
+from protonorm.core import frames
+from protonorm.deployment import guard, messages
+from protonorm.deployment.agreement import LARGEST_FILE, Agreement, Bundle
+from protonorm.metrics.probability import BINS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "wire.md"
 PLACE = re.compile(r"(<!-- (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -1,7 +1,7 @@
-"""Federate different models on different data by sharing prototypes, not networks."""
+"""Federated learning across clients with different models and data: methods, simulation and deployment."""
 
-# Only what Python has loaded anyway is imported here: with `python -m protonorm` the current folder is still searched
-# first, and a typing.py that lies there would be executed (see __main__).
+# Only modules that Python has already loaded may be imported here: with `python -m protonorm` the current folder is
+# still first on the search path, so a typing.py in it would be executed (see __main__).
 from importlib import import_module
 
 TYPE_CHECKING = False
@@ -34,37 +34,50 @@ if TYPE_CHECKING:
     from protonorm.algorithms.protonorm import ProtoNorm
     from protonorm.algorithms.targets import FixedTargets
     from protonorm.config.experiment import Experiment
-    from protonorm.core import Algorithm, Client, Field, Schema, Server, SplitModel, Step, Task
+    from protonorm.core import (
+        Additive,
+        Algorithm,
+        Client,
+        Contribution,
+        Field,
+        Schema,
+        Server,
+        SplitModel,
+        Step,
+        Sums,
+        Task,
+    )
+    from protonorm.core.training import Training
     from protonorm.data.dataset import Dataset
     from protonorm.errors import Diverged, TooFewReplies
     from protonorm.geometry.alignment import Alignment, Schedule, align
     from protonorm.inference.loading import load_client
     from protonorm.inference.trained import TrainedClient
-    from protonorm.models.normalise import Normalise
+    from protonorm.models.inputs import Normalise
     from protonorm.models.split import split
-    from protonorm.runs.reader import read_run
-    from protonorm.runs.run import Run
+    from protonorm.runs.run import Run, read_run
     from protonorm.session.comparing import compare
     from protonorm.session.comparison import Comparison
-    from protonorm.session.loading import load_run
-    from protonorm.session.result import Result
+    from protonorm.session.result import Result, load_run
     from protonorm.session.running import run
     from protonorm.tensors import Tensors
 
     __version__: str
 
-# Where each public name lives: looked up on first use, so that `import protonorm` loads no torch. The classes of the
-# algorithms are found in their table.
+# Module of each public name, imported on first use so that `import protonorm` does not load torch. Algorithm classes
+# are looked up in the algorithms table.
 _PLACES = {
+    "Additive": "core",
     "Algorithm": "core",
     "Alignment": "geometry.alignment",
     "Client": "core",
     "Comparison": "session.comparison",
+    "Contribution": "core",
     "Dataset": "data.dataset",
     "Diverged": "errors",
     "Experiment": "config.experiment",
     "Field": "core",
-    "Normalise": "models.normalise",
+    "Normalise": "models.inputs",
     "Result": "session.result",
     "Run": "runs.run",
     "Schedule": "geometry.alignment",
@@ -72,25 +85,29 @@ _PLACES = {
     "Server": "core",
     "SplitModel": "core",
     "Step": "core",
+    "Sums": "core",
     "Task": "core",
     "Tensors": "tensors",
     "TooFewReplies": "errors",
+    "Training": "core.training",
     "TrainedClient": "inference.trained",
     "align": "geometry.alignment",
     "compare": "session.comparing",
     "load_client": "inference.loading",
-    "load_run": "session.loading",
-    "read_run": "runs.reader",
+    "load_run": "session.result",
+    "read_run": "runs.run",
     "run": "session.running",
     "split": "models.split",
 }
 
 __all__ = [
     "FML",
+    "Additive",
     "Algorithm",
     "Alignment",
     "Client",
     "Comparison",
+    "Contribution",
     "Dataset",
     "Diverged",
     "Duet",
@@ -127,10 +144,12 @@ __all__ = [
     "Server",
     "SplitModel",
     "Step",
+    "Sums",
     "Task",
     "Tensors",
     "TooFewReplies",
     "TrainedClient",
+    "Training",
     "__version__",
     "align",
     "compare",
@@ -154,7 +173,7 @@ def __getattr__(name: str) -> "Any":
 
 
 def _version() -> str:
-    """Give the version that was installed, which is that of a git tag; a mere folder of sources has none."""
+    """Return the installed version, taken from a git tag; "0+unknown" if the package is not installed."""
     metadata = import_module("importlib.metadata")
     try:
         return str(metadata.version("protonorm"))

@@ -1,17 +1,28 @@
-"""What can go wrong in a run although its settings are right. Nothing here needs torch."""
+"""Exceptions raised by a run whose settings are valid. Does not import torch."""
 
 
 class Failed(RuntimeError):
-    """A run stopped; what it had finished is kept. The base of the others."""
+    """Base class of the errors that stop a run; completed rounds are kept."""
 
 
 class Diverged(Failed):
-    """Training left the finite numbers. The sentence names client, round and settings; the rounds before are kept."""
+    """Raised when training yields non-finite values; names client, round and settings. Earlier rounds are kept."""
 
 
 class TooFewReplies(Failed):
-    """A round did not reach its quorum, however often it was tried. The same call goes on from the round before."""
+    """Raised when a round misses its quorum on every attempt; repeating the call resumes after the last round."""
 
 
 class NotFetched(Failed):
-    """A download stopped; what has come is kept."""
+    """Raised when a download is interrupted; the part already received is kept."""
+
+
+# Substrings of torch's out-of-memory messages.
+MEMORY_SIGNS = ("can't allocate memory", "not enough memory", "out of memory", "Storage size calculation overflowed")
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Return whether an error reports a lack of memory: a MemoryError, or torch's RuntimeError, by its text."""
+    if isinstance(error, MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in MEMORY_SIGNS)

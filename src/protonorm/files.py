@@ -1,76 +1,108 @@
-"""Files that are there whole or not at all, that carry a checksum, that only their owner can read, and read with care.
+"""File input and output: atomic writes, checksums, owner-only permissions and careful reading.
 
-Nothing here needs torch.
+Also temporary folders; those left behind by killed processes are removed by the next process. Does not import torch.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import re
+import secrets
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from types import TracebackType
+from typing import IO, Any, Self
 
-CHECKSUM = "checksum"  # the last member of a sealed JSON object
+from filelock import FileLock, Timeout
+
+CHECKSUM = "checksum"  # last member of a sealed JSON object
 DIGITS = 32  # hexadecimal digits of a checksum: half a SHA-256
-PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700  # what is made of a user's data is for its owner only
+PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700  # files derived from a user's data are readable by their owner only
 
 
 def checksum(content: bytes | bytearray | memoryview) -> str:
-    """Condense bytes, so that any change of them shows."""
+    """Return a truncated SHA-256 of the bytes."""
     return hashlib.sha256(content).hexdigest()[:DIGITS]
 
 
 def open_private(path: Path, mode: str) -> IO[bytes]:
-    """Open a file for writing that only its owner can read."""
+    """Open a file for writing with owner-only permissions."""
     return open(path, mode, opener=lambda name, flags: os.open(name, flags, PRIVATE_FILE))
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it that are not there, for their owner only."""
+    """Create a folder and its missing parents with owner-only permissions."""
     if not path.is_dir():
         if path.parent != path:
             make_folder(path.parent)
         path.mkdir(PRIVATE_FOLDER, exist_ok=True)
 
 
-def temporary_name(path: Path) -> Path:
-    """Name the file beside a place in which its new content is written."""
-    return path.with_name(f".{path.name}.{os.getpid()}")
+TEMPORARY = r"\.[0-9a-f]{16}"  # suffix of a file that is still being written
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a temporary file beside a path for writing; on success, flush it to disk and move it to the path.
+
+    The name is unpredictable, and an existing file or link of that name is never opened.
+    """
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with explaining_full_disk(path):
+        try:
+            with open_private(beside, "xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, path)
+        finally:
+            beside.unlink(missing_ok=True)
 
 
 def replace(path: Path, content: bytes | bytearray) -> None:
-    """Write a file beside its place, bring it to the disk, and move it there."""
-    beside = temporary_name(path)
-    try:
-        with open_private(beside, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    """Write a file atomically."""
+    with replacing(path) as file:
+        file.write(content)
 
 
 def append(path: Path, content: bytes) -> None:
-    """Add bytes to the end of a file, and bring them to the disk."""
-    with open_private(path, "ab") as file:
+    """Append bytes to a file and flush them to disk."""
+    with explaining_full_disk(path), open_private(path, "ab") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
 
 
+@contextmanager
+def explaining_full_disk(path: Path) -> Iterator[None]:
+    """Add the file and its folder to the error raised when the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        told = f"{error.strerror}: {path} could not be written. Make space on the disk of {path.parent.absolute()}"
+        raise OSError(error.errno, f"{told}, and give the same command again") from error
+
+
 def cut(path: Path, size: int) -> None:
-    """Shorten a file to its first bytes, if it is longer."""
+    """Truncate a file to a size in bytes, if it is longer."""
     if path.exists() and path.stat().st_size > size:
         os.truncate(path, size)
 
 
 def sealed(value: Mapping[str, Any], *, pretty: bool = False, owner: str = "") -> bytes:
-    """Write a JSON object with a checksum inside: one line, or indented for people.
+    """Serialise a JSON object with an embedded checksum, on a single line or indented.
 
-    The checksum is one of the owner's name too: what was taken from another owner's file does not fit.
+    The checksum covers the owner's name, so content copied from another owner's file does not validate.
     """
     indent = 2 if pretty else None
     text = json.dumps(value, indent=indent, allow_nan=False)
@@ -79,42 +111,45 @@ def sealed(value: Mapping[str, Any], *, pretty: bool = False, owner: str = "") -
 
 
 def unsealed(content: bytes, path: Path, *, pretty: bool = False, owner: str = "") -> dict[str, Any]:
-    """Read what `sealed` wrote; a single changed byte, or another owner, is noticed, and the file named."""
+    """Parse the output of `sealed`; raise, naming the file, if any byte or the owner differs."""
     found = parse_json(content, path)
     if not isinstance(found.pop(CHECKSUM, None), str):
         raise damaged(path, "it has no checksum")
     try:
         same = sealed(found, pretty=pretty, owner=owner) == content
-    except (ValueError, RecursionError):  # NaN and the like, which nobody writes
+    except (ValueError, RecursionError):  # NaN and similar values, which are never written
         same = False
     if not same:
         raise damaged(path, "it was changed after it was written, as its checksum says")
     return found
 
 
-def format_of(content: bytes, path: Path) -> Any:
-    """Read of which format a sealed, indented JSON object is; one that never had a checksum may be an older one."""
+def format_of(content: bytes, path: Path) -> int:
+    """Return the format version of a sealed, indented JSON object; older formats may lack a checksum."""
     found = parse_json(content, path)
-    return (unsealed(content, path, pretty=True) if CHECKSUM in found else found).get("format", 1)
+    version = (unsealed(content, path, pretty=True) if CHECKSUM in found else found).get("format", 1)
+    if type(version) is not int:  # True and 1.0 are equal to 1 in Python
+        raise damaged(path, f"its format is {json.dumps(version)[:40]}, which is no whole number")
+    return version
 
 
 def read_lines(path: Path) -> list[bytes]:
-    """Read the complete lines of a file; a file that is not there has none."""
+    """Read the complete lines of a file; a missing file has none."""
     return complete_lines(path.read_bytes() if path.exists() else b"")
 
 
 def complete_lines(text: bytes) -> list[bytes]:
-    """Split text into its lines; what stands behind the last line break is none yet."""
+    """Split text into complete lines; text after the last line break is ignored."""
     return [line + b"\n" for line in text.split(b"\n")[:-1]]
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read one JSON object, or say that the file is damaged."""
+    """Read a JSON object from a file; raise if the file is damaged."""
     return parse_json(path.read_bytes(), path)
 
 
 def parse_json(text: bytes, path: Path) -> dict[str, Any]:
-    """Parse one JSON object that was read from a file, or say that it is damaged."""
+    """Parse a JSON object read from a file; raise if it is damaged."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -125,23 +160,23 @@ def parse_json(text: bytes, path: Path) -> dict[str, Any]:
 
 
 def pretty(value: Mapping[str, Any]) -> bytes:
-    """Write JSON for people."""
+    """Format a JSON object with indentation."""
     return json.dumps(value, indent=2, allow_nan=False).encode() + b"\n"
 
 
 def damaged(path: Path, reason: str) -> ValueError:
-    """Say what is wrong with a file."""
+    """Create the error for a damaged file."""
     return ValueError(f"{path} is damaged: {reason}.")
 
 
-# Tensor files are safetensors, whose only metadata is a stamp: what the file is, and a checksum of all its bytes, taken
-# while the checksum's own place is blank.
+# Tensor files are safetensors whose only metadata is a stamp: the kind of file and a checksum of all bytes, computed
+# with the checksum's own characters set to BLANK.
 BLANK = "0" * DIGITS
-HEADER = 8  # bytes at the beginning of a safetensors file: the length of its header
+HEADER = 8  # bytes at the start of a safetensors file that encode the length of its header
 
 
 def seal(content: bytes, stamp: str) -> bytearray:
-    """Put the checksum into the bytes of a tensor file that was stamped with `stamp` and a blank checksum."""
+    """Write the checksum into the bytes of a tensor file that was stamped with `stamp` and a blank checksum."""
     whole = bytearray(content)
     place = whole.index(f'"{stamp} {BLANK}"'.encode()) + len(stamp.encode()) + 2
     whole[place : place + DIGITS] = checksum(content).encode()
@@ -149,7 +184,7 @@ def seal(content: bytes, stamp: str) -> bytearray:
 
 
 def check_seal(content: bytes, path: Path) -> str:
-    """Return the stamp of a tensor file, or say that the file is damaged."""
+    """Return the stamp of a tensor file; raise if the file is damaged."""
     size = int.from_bytes(content[:HEADER], "little")
     try:
         header = json.loads(content[HEADER : HEADER + size]) if size <= len(content) else None
@@ -167,12 +202,102 @@ def check_seal(content: bytes, path: Path) -> str:
 
 
 def read_sealed(path: Path, stamp: str) -> bytes:
-    """Read the bytes of a tensor file, if it is whole and what the stamp says."""
+    """Read the bytes of a tensor file; raise if it is missing, damaged or has another stamp."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         raise ValueError(f"{path} is missing.") from None
+    return check_stamp(content, path, stamp)
+
+
+def check_stamp(content: bytes, path: Path, stamp: str) -> bytes:
+    """Return the bytes of a tensor file; raise if it is damaged or has another stamp."""
     found = check_seal(content, path)
     if found != stamp:
         raise ValueError(f"{path} is not the right file: it is stamped {found!r}, and {stamp!r} was expected.")
     return content
+
+
+LOCK = "lock"  # locked while the folder's process is alive
+ENDING = r"[a-z0-9_]{8}"  # random suffix in the name of a temporary folder
+TRIES = 10  # attempts to create a folder that no other process is inspecting
+YOUNG = 60.0  # seconds in which a new folder may not have its lock yet
+
+
+class Scratch:
+    """Temporary folder with owner-only permissions that is removed when it is no longer needed."""
+
+    def __init__(self, parent: Path | None = None, prefix: str = "protonorm-") -> None:
+        """Create the folder after removing those that killed processes left in the same parent."""
+        place = parent or Path(tempfile.gettempdir())
+        remove_abandoned(place, prefix)
+        for tries_left in reversed(range(TRIES)):
+            self.folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))  # mode 0700
+            self._lock = FileLock(self.folder / LOCK)
+            try:
+                self._lock.acquire(timeout=0)
+                return
+            except Timeout:  # another process, removing abandoned folders, had the lock and may remove the folder
+                if not tries_left:
+                    raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.remove()
+
+    def release(self) -> None:
+        """Release the folder's lock because the folder has been or will be moved."""
+        self._lock.release()
+        (self.folder / LOCK).unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Remove the folder and its content."""
+        _empty(self.folder)
+        self._lock.release()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def remove_abandoned(place: Path, prefix: str) -> None:
+    """Remove the folders of ended processes; keep those of other users, other names and running processes.
+
+    A folder without a lock may belong to another program and is removed only if empty.
+
+    Args:
+        place: Parent folder.
+        prefix: Prefix of the names, ending with a hyphen; or a complete name, for a folder that is known to be ours.
+    """
+    whole = not prefix.endswith("-")
+    for folder in place.glob("*"):
+        if not re.fullmatch(re.escape(prefix) + ("" if whole else ENDING), folder.name):
+            continue
+        with suppress(OSError):
+            found = folder.lstat()
+            own = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+            if own and stat.S_ISDIR(found.st_mode) and _is_abandoned(folder, found):
+                if whole or (folder / LOCK).exists():
+                    _empty(folder)
+                    shutil.rmtree(folder, ignore_errors=True)
+                else:
+                    folder.rmdir()
+
+
+def _empty(folder: Path) -> None:
+    """Remove a folder's content except its lock, which goes last: it marks the remaining files as ours."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != LOCK:
+                path.unlink(missing_ok=True)
+
+
+def _is_abandoned(folder: Path, found: os.stat_result) -> bool:
+    if not (folder / LOCK).exists():
+        return time.time() - found.st_mtime > YOUNG
+    try:
+        FileLock(folder / LOCK).acquire(timeout=0).lock.release()
+    except Timeout:
+        return False
+    return True

@@ -9,7 +9,8 @@ import protonorm as pn
 from protonorm.algorithms.fedmd import FedMD, digest_loss, tell
 from protonorm.algorithms.parts.common_inputs import draw_positions, noise, read_public
 from protonorm.core import Client, Samples
-from protonorm.core.task import InputSpec
+from protonorm.core.training import Training
+from protonorm.core.types import InputSpec
 from protonorm.session.build import build
 from tests.algorithms.tasks import federation, server, task_of
 from tests.contract.playing import outcome, same
@@ -74,7 +75,7 @@ def test_a_digest_is_one_step_of_its_own_whatever_the_clients_settings(tmp_path)
     Three epochs or batches of one would take more steps; a decay of ½ would turn the diagonal's sign, −¼ + ½·1.
     """
     method, client, state = example(tmp_path, digest_lr=0.125)
-    own = replace(client, epochs=3, weight_decay=0.5, batch_size=1)
+    own = replace(client, epochs=3, batch_size=1, training=Training(weight_decay=0.5))
     logits = tell(client, client.load(state), method._chosen(method.inputs(client), 1))
     after = method.local_update(own, state, said(logits + 1)).state
     torch.testing.assert_close(after["model.head.weight"], torch.eye(2) + 0.125)
@@ -87,7 +88,7 @@ def test_public_pictures_are_digested_as_they_are(tmp_path):
     layers[1].weight.data = torch.eye(2)
     samples = Samples(torch.ones(2, 1, 2, 1), torch.tensor([0, 1]), torch.arange(2))
     client = Client(0, 2, 5, pn.SplitModel(layers, nn.Linear(2, 2)), None, *[samples] * 3, num_classes=2, feature_dim=2)
-    client = replace(client, lr=1e-12, augment="flip")
+    client = replace(client, lr=1e-12, training=Training(augment="flip"))
     np.save(tmp_path / "public.npy", np.arange(32, dtype=np.float32).reshape(16, 1, 2, 1))
     method = FedMD(public=str(tmp_path / "public.npy"), samples=16)
     state = method.init_client(client)
@@ -188,7 +189,7 @@ def test_noise_is_of_the_form_of_the_samples():
 def test_public_inputs_that_do_not_fit_are_refused_with_a_sentence(tmp_path, array, sentence):
     np.save(tmp_path / "public.npy", array)
     with pytest.raises(ValueError, match=sentence):
-        read_public(str(tmp_path / "public.npy"), InputSpec((2,), "float32"), 4)
+        read_public(str(tmp_path / "public.npy"), InputSpec(shape=(2,), type="float32"), 4)
 
 
 def test_a_run_is_known_by_the_content_of_its_public_inputs(tmp_path):
@@ -326,10 +327,10 @@ def test_public_numbers_have_to_be_finite(tmp_path):
         np.save(path, rows)
         for _ in range(2):
             with pytest.raises(ValueError, match="cannot be used as public inputs: some of its numbers are NaN or inf"):
-                read_public(str(path), InputSpec((2,), "float32"), 2)
+                read_public(str(path), InputSpec(shape=(2,), type="float32"), 2)
     np.save(tmp_path / "good.npy", np.zeros((4, 2), np.float32))
     (tmp_path / "good.npy").replace(path)
-    assert read_public(str(path), InputSpec((2,), "float32"), 2).shape == (4, 2)
+    assert read_public(str(path), InputSpec(shape=(2,), type="float32"), 2).shape == (4, 2)
 
 
 def test_too_few_public_samples_are_refused(folder):
@@ -339,14 +340,14 @@ def test_too_few_public_samples_are_refused(folder):
 
 def test_public_tokens_have_to_be_words_that_networks_know(tmp_path):
     np.save(tmp_path / "tokens.npy", np.array([[0, 1, 5]] * 4))
-    kind = InputSpec((3,), "int64", vocabulary=5)
+    kind = InputSpec(shape=(3,), type="int64", vocabulary=5)
     with pytest.raises(ValueError, match="it holds tokens from 0 to 5; expected tokens from 0 to 4"):
         read_public(str(tmp_path / "tokens.npy"), kind, 2)
-    assert read_public(str(tmp_path / "tokens.npy"), kind._replace(vocabulary=6), 2).shape == (4, 3)
+    assert read_public(str(tmp_path / "tokens.npy"), kind.model_copy(update={"vocabulary": 6}), 2).shape == (4, 3)
 
 
 def test_noise_for_texts_is_refused_before_anything_begins():
-    task = task_of(FedMD(), input=InputSpec((3,), "int64", vocabulary=5))
+    task = task_of(FedMD(), input=InputSpec(shape=(3,), type="int64", vocabulary=5))
     with pytest.raises(ValueError, match="Noise is no text"):
         FedMD().check_network(None, task)
 

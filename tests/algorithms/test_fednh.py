@@ -8,6 +8,7 @@ from torch import nn
 import protonorm as pn
 from protonorm.algorithms.fednh import Directions, FedNH, Unit
 from protonorm.core import Client, Samples
+from protonorm.core.training import Training
 from protonorm.federation.client import count_answers
 from tests.algorithms.tasks import OneNetwork, federation, server, task_of
 from tests.support import Given, count_floats, pictures, run
@@ -37,7 +38,9 @@ def seeing(inputs, labels, lr=1e-12):
     """A client whose features are its inputs (n, 2), of three classes."""
     samples = Samples.of(np.array(inputs, np.float32), np.array(labels), np.arange(len(labels)))
     model = pn.SplitModel(nn.Identity(), nn.Linear(2, 3))
-    return Client(0, 1, 1, model, None, samples, samples, samples, 3, 2, lr=lr, batch_size=64, shuffle=False)
+    return Client(
+        0, 1, 1, model, None, samples, samples, samples, 3, 2, lr=lr, batch_size=64, training=Training(shuffle=False)
+    )
 
 
 def told(client, directions=((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0)), scale=1.0, method=None):

@@ -55,7 +55,7 @@ def test_prototypes_measured_during_training_are_running_means_of_its_batches():
 @pytest.mark.parametrize(
     ("counts", "sentence"),
     [
-        ([0], "holds counts from 0 to 0; expected whole numbers from 1 on"),
+        ([0], "holds counts from 0 to 0; expected whole numbers from 1 to 2147483647"),
         ([1, 1], r"holds counts of shape \(2,\)"),
         ([1.5], "holds counts as torch.float32"),
         (None, "lacks counts"),

@@ -5,7 +5,7 @@ import torch
 
 from protonorm.algorithms.fedsaf import FedSAF, turned_to
 from protonorm.algorithms.parts.prototypes import class_means
-from protonorm.geometry.structure import structural_loss
+from protonorm.geometry.losses import structural_loss
 from tests.algorithms.tasks import federation, first_batch_loss, server, task_of
 from tests.algorithms.tasks import vectors as reply
 from tests.support import pictures, run, spiral

@@ -3,9 +3,10 @@ import torch
 from torch import nn
 
 import protonorm as pn
-from protonorm.algorithms.parts.prototypes import average_by_class, class_means, stack_prototypes
+from protonorm.algorithms.parts.messages import by_examples, shared
+from protonorm.algorithms.parts.prototypes import class_means, stack_prototypes
 from protonorm.algorithms.parts.server_training import descend, shuffled
-from protonorm.algorithms.parts.weights import average_by_examples, shared
+from protonorm.core.combine import Mean, combine
 from tests.algorithms.tasks import OneNetwork, federation, server, task_of
 from tests.algorithms.tasks import vectors as reply
 
@@ -16,7 +17,7 @@ def model(value, examples):
 
 def test_the_average_is_weighted_by_numbers_of_samples():
     """(1·2 + 4·7)/5 = 6."""
-    assert average_by_examples([model([2.0], 1), model([7.0], 4)])["model.w"] == 6.0
+    assert combine((by_examples(one) for one in (model([2.0], 1), model([7.0], 4))), Mean()).means["model.w"] == 6.0
 
 
 def test_buffers_are_shared_or_stay():
@@ -74,7 +75,10 @@ def tiny():
         ({"model.head.w": torch.ones(3, 2)}, "holds model.head.w, which nobody expects"),
         ({"model.features.num_batches_tracked": torch.tensor(3)}, "holds model.features.num_batches_tracked, which"),
         ({"model.features.running_var": torch.tensor([1, torch.inf])}, "holds model.features.running_var with numbers"),
-        ({"num_examples": torch.tensor(0)}, "holds num_examples from 0 to 0; expected whole numbers from 1 on"),
+        (
+            {"num_examples": torch.tensor(0)},
+            "holds num_examples from 0 to 0; expected whole numbers from 1 to 2147483647",
+        ),
         ({"num_examples": torch.tensor(-3)}, "holds num_examples from -3 to -3"),
         ({"num_examples": torch.tensor(1.5)}, "holds num_examples as torch.float32"),
         ({"num_examples": torch.tensor([1, 2])}, r"holds num_examples as torch.int64 of shape \(2,\)"),
@@ -107,7 +111,8 @@ def test_prototypes_are_stacked_in_the_order_of_the_replies():
 def test_a_class_that_nobody_sent_keeps_its_last_vector():
     """Class 1 is sent by two, class 0 is known from before, class 2 is new; class 3 stays unknown."""
     state = reply([0, 1], [[9, 9], [8, 8]])
-    found = average_by_class(state, [reply([1], [[1, 2]]), reply([1, 2], [[3, 4], [5, 6]])], "prototypes", 4, 2)
+    replies = [reply([1], [[1, 2]]), reply([1, 2], [[3, 4], [5, 6]])]
+    found = pn.FedProto().aggregate(server(classes=4), state, replies).message
     assert found["classes"].tolist() == [0, 1, 2]
     assert found["prototypes"].tolist() == [[9, 9], [2, 3], [5, 6]]
     assert found["prototypes"].dtype == torch.float32

@@ -6,7 +6,7 @@ from pydantic import TypeAdapter
 
 import protonorm as pn
 from protonorm.algorithms.parts.prototypes import class_means
-from protonorm.geometry.sphere.algorithm1 import Schedule
+from protonorm.geometry.sphere.energy import Schedule
 from protonorm.session.build import build
 from tests.algorithms.tasks import all_classes, federation, first_batch_loss, server, task_of
 from tests.algorithms.tasks import vectors as reply

@@ -9,7 +9,7 @@ import protonorm as pn
 from protonorm.algorithms.parts.common_inputs import read_targets
 from protonorm.algorithms.protonorm import ProtoNorm
 from protonorm.algorithms.targets import FixedTargets
-from protonorm.geometry.directions import equally_spread
+from protonorm.geometry.alignment import equally_spread
 from protonorm.geometry.losses import batch_alignment_loss, cosines
 from tests.algorithms.tasks import federation, first_batch_loss, server, task_of
 from tests.support import build, pictures, run, spiral

@@ -11,8 +11,7 @@ import protonorm as pn
 from protonorm.algorithms.fedrolex import FedRolex
 from protonorm.algorithms.fjord import FjORD
 from protonorm.algorithms.heterofl import HeteroFL
-from protonorm.algorithms.parts.statistics import measure
-from protonorm.algorithms.parts.widths import parameters
+from protonorm.algorithms.parts.widths import measure, parameters
 from protonorm.core import Client, Samples
 from tests.algorithms.tasks import Federation
 from tests.algorithms.test_widths import tiny

@@ -9,8 +9,15 @@ import protonorm as pn
 from protonorm.algorithms.fedrolex import FedRolex
 from protonorm.algorithms.fjord import FjORD
 from protonorm.algorithms.heterofl import HeteroFL
-from protonorm.algorithms.parts.statistics import measure, new_statistics
-from protonorm.algorithms.parts.widths import OwnClasses, Part, average_parts, cut, pixels, places, window
+from protonorm.algorithms.parts.widths import (
+    OwnClasses,
+    cut,
+    measure,
+    new_statistics,
+    pixels,
+    places,
+    window,
+)
 from protonorm.core import Order
 from protonorm.federation.client import train_step
 from protonorm.models.choose import Recipe
@@ -43,21 +50,26 @@ def square(value, size):
     return {"model.w": torch.full((size, size), float(value))}
 
 
+def averaged(whole, replies, method=HeteroFL, round=1):
+    """Let a server that has the whole model hear clients of all classes."""
+    return method().aggregate(server(round), whole, [{"classes": ALL} | reply for reply in replies]).message
+
+
 def test_what_overlaps_is_averaged_and_the_rest_is_the_widest_clients():
     """A 4×4 weight of 0: one client has all of it at 2, one the first half of each axis at 6: 4 there, 2 elsewhere."""
-    parts = [Part(1.0, square(2, 4), ALL), Part(1.0, square(6, 2), ALL)]
-    found = average_parts(square(0, 4), parts, turn=0)["model.w"]
+    found = averaged(square(0, 4), [square(2, 4), square(6, 2)])["model.w"]
     wanted = torch.full((4, 4), 2.0)
     wanted[:2, :2] = 4.0
     assert torch.equal(found, wanted)
-    weighted = average_parts(square(0, 4), [Part(3.0, square(2, 4), ALL), Part(1.0, square(6, 2), ALL)], 0)["model.w"]
+    counted = [square(2, 4) | {"num_examples": torch.tensor(3)}, square(6, 2)]
+    weighted = averaged(square(0, 4), counted)["model.w"]
     assert weighted[0].tolist() == [3.0, 3.0, 2.0, 2.0]
 
 
 def test_what_nobody_has_stays():
-    found = average_parts(square(9, 4), [Part(1.0, square(6, 2), ALL)], turn=1)["model.w"]  # channels 3 and 0
+    found = averaged(square(9, 4), [square(6, 2)], FedRolex, 2)["model.w"]  # channels 3 and 0
     assert found.tolist() == [[6, 9, 9, 6], [9, 9, 9, 9], [9, 9, 9, 9], [6, 9, 9, 6]]
-    assert torch.equal(average_parts(square(9, 4), [], turn=0)["model.w"], torch.full((4, 4), 9.0))
+    assert torch.equal(averaged(square(9, 4), [])["model.w"], torch.full((4, 4), 9.0))
 
 
 def test_the_server_knows_whose_turn_it_is():
@@ -82,7 +94,7 @@ def test_a_heads_rows_are_of_those_who_have_the_class():
     said = [
         ({name: torch.full_like(one, value) for name, one in whole.items()}, c) for value, c in ((2, [0]), (6, [0, 2]))
     ]
-    found = average_parts(whole, [Part(1.0, weights, torch.tensor(classes)) for weights, classes in said], turn=0)
+    found = averaged(whole, [weights | {"classes": torch.tensor(classes)} for weights, classes in said])
     assert found["model.head.bias"].tolist() == [4.0, 0.0, 6.0]
     assert found["model.head.weight"].tolist() == [[4.0, 4.0], [0.0, 0.0], [6.0, 6.0]]
 

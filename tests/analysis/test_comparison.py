@@ -4,9 +4,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from protonorm.analysis.comparison import COLUMNS, MAJORITY, Unread, best, rows, whole
-from protonorm.analysis.row import Reported
-from protonorm.analysis.summaries import headline, plain_run, standing
+from protonorm.analysis.breakdown import headline, plain_run, standing
+from protonorm.analysis.comparison import COLUMNS, MAJORITY, Reported, Unread, best, rows, whole
 from protonorm.runs.run import RoundSummary, Summary
 from protonorm.runs.schema import Accuracy
 from tests.records import guessing, hundred, made

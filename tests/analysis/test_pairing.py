@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from protonorm.analysis.pairing import is_local, is_solo, pair_runs, same_but_control, same_clients
+from protonorm.analysis.contrasts import is_local, is_solo, pair_runs, same_but_control, same_clients
 from protonorm.runs.run import Population
 from tests.records import made
 

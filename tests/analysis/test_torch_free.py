@@ -5,14 +5,19 @@ import sys
 from importlib.resources import files
 from pathlib import Path
 
-PROMISE = "Nothing here needs torch"
+PROMISES = ("Nothing here needs torch", "Does not import torch")
+
+
+def promises(path):
+    text = path.read_text(encoding="utf-8")
+    return any(promise in text for promise in PROMISES)
 
 
 def test_modules_that_promise_it_do_not_import_torch():
     root = Path(str(files("protonorm")))
-    found = [path for path in root.rglob("*.py") if PROMISE in path.read_text(encoding="utf-8")]
+    found = [path for path in root.rglob("*.py") if promises(path)]
     names = [".".join(("protonorm", *path.relative_to(root).with_suffix("").parts)) for path in found]
-    assert {"protonorm.analysis.comparison", "protonorm.report.figures", "protonorm.runs.reader"} <= set(names)
+    assert {"protonorm.analysis.comparison", "protonorm.report.figures", "protonorm.runs.run"} <= set(names)
     code = (
         "import importlib, sys\n"
         "for name in sys.argv[1:]:\n"

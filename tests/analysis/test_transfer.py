@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from protonorm.analysis.pairing import Pair
-from protonorm.analysis.transfer import corrected, gains_of, measure, who_gains
+from protonorm.analysis.contrasts import Pair, corrected, gains_of, measure, who_gains
 from protonorm.runs.run import Population
 from tests.records import hundred, made
 

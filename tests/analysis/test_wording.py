@@ -5,7 +5,7 @@ import pytest
 from protonorm.analysis.comparison import Row, rows
 from protonorm.analysis.contrasts import Contrast
 from protonorm.analysis.statistics import Verdict
-from protonorm.analysis.wording import (
+from protonorm.analysis.tables import (
     VERDICTS,
     how_chosen,
     meaning_of_rules,

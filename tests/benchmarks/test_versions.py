@@ -88,3 +88,17 @@ def test_a_checkout_runs_with_its_own_code(monkeypatch):
     assert ran == [str(CHECKOUT / "src")]
     with pytest.raises(SystemExit, match="did you mean 'rounds'"):
         versions.typical(CHECKOUT, ["roundz=1"])
+
+
+def test_finished_comparisons_take_turns(monkeypatch, capsys):
+    """Two comparisons of each are not counted; then B takes half of what A takes."""
+    asked = []
+
+    def seconds(checkout, out):
+        asked.append(out.name)
+        return 2.0 if out.name == "a" else 1.0
+
+    monkeypatch.setattr(versions, "compared_seconds", seconds)
+    versions.main([*HERE, "--compare", "--turns", "2"])
+    assert asked == ["a", "a", "b", "b", "a", "b", "b", "a"]
+    assert capsys.readouterr().out.splitlines()[-1] == "median A/B: 2.000"

@@ -277,3 +277,13 @@ def test_several_processes_of_the_engine_that_has_one_are_refused_before_anythin
     assert found.exit_code == 2
     assert found.stderr == "protonorm: workers=2 is refused: the engine serial has all clients in one process.\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_does_without_the_modules_of_the_others():
+    program = (
+        "import sys; from protonorm.cli.app import app; app(['list', 'engines'], standalone_mode=False)\n"
+        "print(*sorted(name for name in sys.modules if name.startswith('protonorm.cli.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    names = [name.removeprefix("protonorm.cli.") for name in done.stdout.splitlines()[-1].split()]
+    assert names == ["app", "console", "options", "progress"]

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 import protonorm as pn
 from protonorm.cli.app import app
-from protonorm.runs.reader import read_run
+from protonorm.runs.layout import find_runs, study_in
+from protonorm.runs.run import read_run
 from tests.cli.commands import imported
 from tests.records import made
 from tests.support import pictures, run
@@ -96,7 +97,7 @@ def test_commands_say_the_same_of_archives(copy, words, kept):
 
 
 def test_a_finished_run_is_not_done_again(copy):
-    key = next(path.name for path in (copy / "kept").iterdir() if path.name.startswith("protonorm"))
+    key = next(path.name for path in find_runs(copy / "kept") if path.name.startswith("protonorm"))
     before = tree(copy / "kept")
     told = [call("run", *WORDS, "--out", copy / name, "--json").stdout for name in ("runs", "kept", "whole")]
     assert told[1].replace(str(copy / "kept"), str(copy / "runs")) == told[0]
@@ -192,7 +193,8 @@ def test_a_comparison_tells_of_what_cannot_go_on(copy):
 def test_it_says_what_it_kept(root, tmp_path):
     """Thousands of bytes are rounded up."""
     done = call("archive", "one", "two", "--out", root, "--to", tmp_path / "kept")
-    sizes = [sum(path.stat().st_size for path in folder.iterdir()) for folder in sorted((tmp_path / "kept").iterdir())]
+    assert os.listdir(tmp_path / "kept") == ["records.zip"]
+    sizes = [study_in(tmp_path / "kept").size(key) for key in ("one", "two")]
     kilobytes = [-(-size // 1000) for size in (*sizes, sum(sizes))]
     assert done.stdout.splitlines() == [
         f"one: 3 of 3 rounds, {kilobytes[0]} kB",
@@ -215,7 +217,7 @@ def test_it_says_what_it_kept(root, tmp_path):
 )
 def test_runs_by_name_and_by_filter(root, tmp_path, words, kept):
     call("archive", *words, "--out", root, "--to", tmp_path / "kept")
-    assert sorted(os.listdir(tmp_path / "kept")) == kept
+    assert [folder.name for folder in find_runs(tmp_path / "kept")] == kept
 
 
 @pytest.mark.parametrize(
@@ -259,22 +261,30 @@ def test_a_damaged_run_is_refused(root, tmp_path, name):
     assert not list(tmp_path.glob("kept/*"))
 
 
-def test_our_report_in_an_older_archive_is_replaced_with_it(root, tmp_path):
+def test_a_report_lies_beside_the_packed_runs_and_goes_with_its_run(root, tmp_path):
     kept = tmp_path / "kept"
     call("archive", "two", "--to", kept)
     call("report", "two", "--out", kept)
     assert (kept / "two" / "report.html").exists()
+    call("archive", "one", "two", "--to", kept)
+    assert "Removed 1 run." in call("remove", "two", "--yes", "--out", kept).stdout
+    assert os.listdir(kept) == ["records.zip"]
+    assert find_runs(kept) == [kept / "one"]
+
+
+def test_runs_are_added_to_those_that_are_there(root, tmp_path):
+    kept = tmp_path / "kept"
+    call("archive", "one", "--to", kept)
     call("archive", "two", "--to", kept)
-    assert not (kept / "two" / "report.html").exists()
-    (kept / "two" / "report.html").write_text("<!doctype html>mine")
-    done = call("archive", "two", "--to", kept, code=2)
-    assert "holds what is no part of the record, such as report.html" in done.stderr
+    assert [folder.name for folder in find_runs(kept)] == ["one", "two"]
+    assert call("show", "--out", kept, "--csv").stdout == call("show", "--out", root, "--csv").stdout
 
 
 def test_archives_are_removed_like_runs(root, tmp_path):
     call("archive", "one", "two", "--to", tmp_path / "kept")
     assert "Removed 1 run." in call("remove", "state=unfinished", "--yes", "--out", tmp_path / "kept").stdout
-    assert os.listdir(tmp_path / "kept") == ["one"]
+    assert find_runs(tmp_path / "kept") == [tmp_path / "kept" / "one"]
+    assert len(read_run(tmp_path / "kept" / "one").rounds) == 3
     assert len(read_run(root / "two").rounds) == 2
 
 

@@ -9,9 +9,9 @@ import torch
 from typer.testing import CliRunner
 
 from protonorm.cli.app import app
-from protonorm.config.methods import beside_controls, experiments_of
+from protonorm.config.methods import read_comparison
 from protonorm.inference.loading import load_from_run
-from protonorm.runs.reader import read_run
+from protonorm.runs.run import read_run
 from protonorm.session import running
 
 SPIRAL = ["dataset=spiral", "dataset.points=60", "partition.alpha=0.5", "partition.least=4", "clients=3", "rounds=2"]
@@ -27,7 +27,7 @@ def call():
 
 def test_solo_adds_a_control_to_each_method_but_local():
     words = ["fedavg", "fedproto:lam=2", *SPIRAL, "seeds=0,1"]
-    found = beside_controls(experiments_of(words), experiments_of([*words, "control=solo"]))
+    found = read_comparison(words, solo=True).experiments
     assert list(found) == ["fedavg", "fedavg (solo)", "fedproto:lam=2", "fedproto:lam=2 (solo)", "local"]
     for name, experiments in found.items():
         assert [one.seed for one in experiments] == [0, 1]

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from protonorm.analysis.comparison import Unread, rows, whole
-from protonorm.analysis.reading import read_whole
 from protonorm.cli.app import app
+from protonorm.runs.run import read_whole
 from tests.records import made, record
 
 SMALL = ["dataset=spiral", "dataset.points=60", "partition=iid", "clients=3", "rounds=2", "--engine", "serial"]

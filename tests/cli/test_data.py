@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw
 from typer.testing import CliRunner
 
 from protonorm.cli.app import app
-from protonorm.runs.reader import read_run
+from protonorm.runs.run import read_run
 from tests.cli.commands import imported
 from tests.data import archives
 

@@ -10,9 +10,9 @@ import torch
 from typer.testing import CliRunner
 
 from protonorm.cli.app import app
-from protonorm.data.published.archives import SOURCES
-from protonorm.models.facts import examine
-from protonorm.models.memory import lacks_memory
+from protonorm.data.published.prepare import SOURCES
+from protonorm.errors import lacks_memory
+from protonorm.models.split import examine
 from protonorm.session import running
 
 SPIRAL = ["dataset=spiral", "dataset.points=60", "clients=3", "partition=iid", "rounds=1", "--engine", "serial"]

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from protonorm.cli import progress
 from protonorm.cli.app import app
 from protonorm.core.text import visible
-from protonorm.runs.reader import read_run
+from protonorm.runs.run import read_run
 
 CLASSES = [
     "[red]cat",

@@ -9,8 +9,8 @@ from rich.console import Console
 from protonorm.cli import progress
 from protonorm.cli.progress import RoundDisplay, note, showing_progress, write_time
 from protonorm.core.progress import listening, report, steps
-from protonorm.data.own.clients import read_clients
-from protonorm.data.own.folders import ImageOptions
+from protonorm.data.own.encoding import Options
+from protonorm.data.own.folders import read_clients
 from protonorm.federation.rounds import Round
 from protonorm.runs.schema import Accuracy, ArrayRef, RoundRecord, Traffic
 from tests.data.test_own import draw
@@ -167,12 +167,27 @@ def accuracy(pooled):
 
 
 def test_the_first_and_the_last_round_are_always_told_of(told):
-    """A round takes 30 seconds: of the lines of four rounds, those of the first and the last come whenever they do."""
+    """Of the lines of four rounds, those of the first and the last come whenever they do."""
     with RoundDisplay("mine", 4, "global") as display:
         for number in (1, 2, 3, 4):
             display(a_round(number, {"global": accuracy(0.25), "logits": accuracy(0.5)}, loss=1.5))
             told.now += 1
-    assert told.text.splitlines() == ["mine: 1/4, global 25.00 %, 1:30 left", "mine: 4/4, global 25.00 %, 0:00 left"]
+    assert told.text.splitlines() == ["mine: 1/4, global 25.00 %", "mine: 4/4, global 25.00 %, 0:00 left"]
+
+
+def test_the_start_is_no_part_of_the_time_left(told):
+    """The first round holds the start, 20 seconds; two that take 2 seconds leave 2 × 97 = 194 seconds, or 3:14."""
+    with RoundDisplay("mine", 100, "global") as display:
+        for number, seconds in ((1, 22.0), (2, 2.0), (3, 2.0)):
+            display(a_round(number, {})._replace(seconds={"round": seconds}))
+            told.now += 11
+    assert told.text.splitlines() == ["mine: 1/100", "mine: 2/100, 3:16 left", "mine: 3/100, 3:14 left"]
+
+
+def test_of_a_long_first_round_the_start_is_a_small_part(told):
+    with RoundDisplay("mine", 3, "global") as display:
+        display(a_round(1, {})._replace(seconds={"round": 90.0}))
+    assert told.text.splitlines() == ["mine: 1/3, 3:00 left"]
 
 
 def test_the_rounds_of_a_quiet_run_are_not_told_of(told):
@@ -205,7 +220,7 @@ def test_reading_pictures_of_clients_tells_of_itself(told, tmp_path, monkeypatch
     ticks = iter(range(0, 10_000, 15))
     monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(ticks)))
     with showing_progress():
-        arrays = read_clients(tmp_path, ImageOptions(None, None))
+        arrays = read_clients(tmp_path, Options())
     assert len(arrays.labels) == 4
     assert "Reading picture headers: 1/4" in told.text
     assert "Reading pictures: 3/4" in told.text

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from protonorm.cli.app import app
 from protonorm.report.page import write_page
-from protonorm.runs.reader import read_run
-from protonorm.runs.removing import is_run, own_files, remove_runs
+from protonorm.runs.archive import is_run, own_files, remove_runs
+from protonorm.runs.run import read_run
 from tests.cli.commands import imported
 from tests.records import made
 
@@ -119,7 +119,7 @@ def test_files_of_others_are_kept_and_named(call, root):
 def test_our_report_and_what_a_killed_process_left_go_too(call, root):
     folder = root / "one-a"
     write_page([read_run(folder)], folder / "report.html")
-    (folder / ".server.safetensors.123").write_text("half")
+    (folder / ".server.safetensors.0123456789abcdef").write_text("half")
     (folder / "tensorboard" / "00000" / "prototypes").mkdir(parents=True)
     (folder / "tensorboard" / "events.out.tfevents.1.host.2.0").write_text("log")
     (folder / "tensorboard" / "00000" / "prototypes" / "tensors.tsv").write_text("1")

@@ -11,14 +11,13 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from protonorm.cli.app import app
-from protonorm.cli.reproduce import judge
-from protonorm.cli.reproduce_tables import terminal_table
+from protonorm.cli.reproduce import judge, terminal_table
 from protonorm.reproduction.accuracy import accuracy_tables
 from protonorm.reproduction.profiles import PROFILES
 from protonorm.reproduction.running import Reproduction
 from protonorm.reproduction.tables import Table, TableEntry
 from protonorm.reproduction.writing import Written
-from protonorm.runs.reader import read_run
+from protonorm.runs.run import read_run
 from protonorm.session import running
 from tests.reproduction.studies import fake_findings, small_study
 

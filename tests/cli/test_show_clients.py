@@ -9,8 +9,8 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from protonorm.analysis.alone import local_beside
-from protonorm.cli import client_table
+from protonorm.analysis.breakdown import local_beside
+from protonorm.cli import run_tables
 from protonorm.cli.app import app
 from protonorm.runs.layout import METRICS
 from tests.records import hundred, made
@@ -111,7 +111,7 @@ def test_a_damaged_run_beside_it_is_passed_over(runs):
 
 
 def test_of_very_many_clients_the_first_are_shown(runs, monkeypatch):
-    monkeypatch.setattr(client_table, "MOST", 1)
+    monkeypatch.setattr(run_tables, "MOST", 1)
     shown = call("show", "ours").stdout
     assert "These are the first 1 of 2 clients; --csv and --json have all." in shown
     assert "paris" not in shown

@@ -7,11 +7,10 @@ from rich.text import Text
 
 from protonorm.analysis.comparison import COLUMNS, Cell, Row
 from protonorm.cli import console
-from protonorm.cli.console import say
+from protonorm.cli.console import Column, bold, entries_table, make_table, say
 from protonorm.cli.run_tables import comparison_tables, curve, runs_table
-from protonorm.cli.tables import Column, bold, entries_table, make_table
 from protonorm.core.registry import Entry
-from protonorm.runs.reader import read_run
+from protonorm.runs.run import read_run
 from tests.support import run, run_folder, spiral
 
 TRICKY = ["[red]cat[/red]", "[/]", "[link=x]", ":smile:", "[bold"]

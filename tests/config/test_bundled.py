@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from protonorm.config import bundled as module
-from protonorm.config.bundled import bundled
+from protonorm.config import kinds as module
+from protonorm.config.kinds import bundled
 
 
 def test_the_checkout_has_its_experiments():

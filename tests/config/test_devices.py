@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from protonorm.config.devices import check_device
+from protonorm.config.resolving import check_device
 
 DISPATCHER = (
     "Could not run 'aten::empty.memory_format' with arguments from the 'CUDA' backend. This could be because the "

@@ -1,5 +1,7 @@
+import inspect
 import json
 import math
+import re
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -276,3 +278,14 @@ def test_an_experiment_as_a_dict_holds_its_settings_alone():
     made = pn.Experiment(dataset="spiral", rounds=3)
     assert dict(made).keys() == pn.Experiment.model_fields.keys()
     assert pn.Experiment(**dict(made)) == made
+
+
+def test_the_signature_can_be_read():
+    """Names, types and values, and no bounds; pydantic's has 4,700 characters."""
+    found = inspect.signature(pn.Experiment)
+    assert list(found.parameters)[:3] == ["algorithm", "dataset", "partition"]
+    assert found.parameters.keys() == pn.Experiment.model_fields.keys()
+    assert str(found).startswith("(*, algorithm: Any = 'protonorm', dataset: Any = 'fashion', ")
+    assert "rounds: int = 20, " in str(found)
+    assert "momentum: float = 0.0, " in str(found)
+    assert not re.search("Annotated|Validator|[GL][et]\\(|ParameterSource|<", str(found))

@@ -35,12 +35,18 @@ def test_words_override_a_file_and_another_algorithm_drops_the_fields_of_the_fir
     ("words", "held"),
     [
         (["dataset=folder:/old", "dataset.path=/new"], {"name": "folder", "path": "/new"}),
-        (["dataset.path=/old", "dataset=folder:/new"], {"name": "folder:/new"}),
-        (["dataset.path=/old", "dataset.name=folder:/new"], {"name": "folder:/new"}),
-        (["dataset=folder:/old", "dataset.size=8", "dataset.name=folder:/new"], {"name": "folder:/new", "size": 8}),
-        (["dataset=folder:/old", "dataset.size=8", "dataset=folder:/new"], {"name": "folder:/new", "size": 8}),
-        (["dataset=folder", "dataset.size=8", "dataset=folder:/new"], {"name": "folder:/new", "size": 8}),
-        (["dataset=folder:/old", "dataset.size=8", "dataset=npz:/new"], {"name": "npz:/new"}),
+        (["dataset.path=/old", "dataset=folder:/new"], {"name": "folder", "path": "/new"}),
+        (["dataset.path=/old", "dataset.name=folder:/new"], {"name": "folder", "path": "/new"}),
+        (
+            ["dataset=folder:/old", "dataset.size=8", "dataset.name=folder:/new"],
+            {"name": "folder", "path": "/new", "size": 8},
+        ),
+        (
+            ["dataset=folder:/old", "dataset.size=8", "dataset=folder:/new"],
+            {"name": "folder", "path": "/new", "size": 8},
+        ),
+        (["dataset=folder", "dataset.size=8", "dataset=folder:/new"], {"name": "folder", "path": "/new", "size": 8}),
+        (["dataset=folder:/old", "dataset.size=8", "dataset=npz:/new"], {"name": "npz", "path": "/new"}),
         (["dataset=mine.py:Blobs", "dataset.path=/new"], {"name": "mine.py:Blobs", "path": "/new"}),
     ],
 )

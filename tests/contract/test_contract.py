@@ -44,6 +44,16 @@ def copied(tensors):
     return {name: value.clone() for name, value in tensors.items()}
 
 
+def test_a_whole_number_that_sums_cannot_hold_is_refused(algorithm):
+    """Four counts of 2**62 are 2**64, which int64 does not have: no client may say a number of that size."""
+    task, population = build(spiral(algorithm=algorithm))
+    reply = played(task, population, 1)["replies"][1].message
+    task.schema.check_up(reply, "It")
+    for name in [name for name, value in reply.items() if value.dtype == torch.int64]:
+        with pytest.raises(ValueError, match=f"It holds {name} from .* expected whole numbers from . to "):
+            task.schema.check_up(reply | {name: torch.full_like(reply[name], 2**62)}, "It")
+
+
 def test_it_is_pure(algorithm):
     """Equal inputs give equal outputs, and inputs are left as they were."""
     task, population = build(spiral(algorithm=algorithm))

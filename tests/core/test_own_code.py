@@ -4,8 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from protonorm.cli.app import app
-from protonorm.core.own_code import VARIABLE, load_file, load_own, without_own_code
-from protonorm.core.own_text import fingerprint
+from protonorm.core.own_code import VARIABLE, fingerprint, load_file, load_own, without_own_code
 from tests.support import run, spiral
 
 TRAP = """

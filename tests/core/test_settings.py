@@ -4,11 +4,11 @@ import dataclasses
 import traceback
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 import protonorm as pn
 from protonorm.algorithms import ALGORITHMS
-from protonorm.core.complaints import known_fields
-from protonorm.core.settings import dataclass
+from protonorm.core.settings import dataclass, known_fields, sentences
 from protonorm.core.types import STRICT, Count
 from protonorm.data import DATASETS, PARTITIONS
 
@@ -90,3 +90,19 @@ def test_data_that_cannot_be_described_say_why_themselves(tmp_path):
     for write in (lambda: experiment.key, experiment.model_dump, experiment.model_dump_json):
         with pytest.raises(ValueError, match=r"There is no folder .*nothing\.$"):
             write()
+
+
+def test_no_more_complaints_are_written_than_are_shown():
+    """Each asks what may be meant, which takes half a millisecond: for 20,000 unknown names that was nine seconds."""
+    asked = []
+
+    def hint(name):
+        asked.append(name)
+        return "it is none."
+
+    with pytest.raises(ValidationError) as refused:
+        TypeAdapter(Small).validate_python({f"x{number}": 1 for number in range(20_000)})
+    said = sentences(refused.value, known_fields(Small), "Small", hint=hint)
+    assert asked == ["x0", "x1", "x2", "x3", "x4"]
+    assert said.splitlines()[0] == "Small has no setting 'x0'; it is none."
+    assert said.splitlines()[5:] == ["There are 19995 more like these."]

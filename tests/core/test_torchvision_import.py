@@ -7,15 +7,14 @@ from torch.library import Library
 from typer.testing import CliRunner
 
 from protonorm.cli.app import app
-from protonorm.core import torchvision_import
-from protonorm.core.own_code import load_file
-from protonorm.core.torchvision_import import MISSING, SIGNATURE, importable_torchvision
+from protonorm.core import own_code
+from protonorm.core.own_code import MISSING, SIGNATURE, importable_torchvision, load_file
 from protonorm.models import libraries
 
 STUMBLES = f"""
-from protonorm.core import torchvision_import
+from protonorm.core import own_code
 
-if not torchvision_import._defined:
+if not own_code._defined:
     raise RuntimeError({MISSING!r})
 """
 
@@ -33,7 +32,7 @@ def fake(tmp_path, monkeypatch):
     """Put a torchvision of the test's own in the place of the real one, and nothing is declared yet."""
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(torchvision_import, "_defined", [])
+    monkeypatch.setattr(own_code, "_defined", [])
     monkeypatch.setattr("torch.library.Library", FakeLibrary)
 
     def write(text):
@@ -46,7 +45,7 @@ def fake(tmp_path, monkeypatch):
 def test_missing_operators_are_declared_and_the_import_repeated(fake):
     fake(STUMBLES)
     assert libraries.torchvision() is sys.modules["torchvision"]
-    (library,) = torchvision_import._defined  # kept, or the definitions would go
+    (library,) = own_code._defined  # kept, or the definitions would go
     assert library.words == ("torchvision", "DEF")
     assert library.defined == ["nms" + SIGNATURE, "qnms" + SIGNATURE]
 
@@ -54,7 +53,7 @@ def test_missing_operators_are_declared_and_the_import_repeated(fake):
 def test_an_import_that_works_declares_nothing(fake):
     fake("x = 3\n")
     assert libraries.torchvision().x == 3
-    assert torchvision_import._defined == []
+    assert own_code._defined == []
 
 
 @pytest.mark.parametrize("error", ["RuntimeError('something else')", "ImportError('no operators')"])
@@ -62,7 +61,7 @@ def test_other_failures_are_not_hidden(fake, error):
     fake(f"raise {error}\n")
     with pytest.raises((RuntimeError, ImportError), match="something else|no operators"):
         libraries.torchvision()
-    assert torchvision_import._defined == []
+    assert own_code._defined == []
 
 
 def test_it_lasts_as_long_as_it_is_asked_for(fake):

@@ -2,7 +2,6 @@
 
 import math
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +14,9 @@ import protonorm as pn
 from protonorm.algorithms import ALGORITHMS
 from protonorm.algorithms.parts.prototypes import class_means
 from protonorm.core import seeded
-from protonorm.core.training import LrSchedule, augmentation, augmented, make_optimiser
+from protonorm.core.node import make_optimiser
+from protonorm.core.samples import augmentation, augmented
+from protonorm.core.training import LrSchedule
 from protonorm.session.build import build
 from tests.contract.playing import outcome, same
 from tests.support import contents, pictures, run, run_folder, site, spiral
@@ -187,7 +188,7 @@ def test_smoothed_labels():
     −0.9 log ¼ − 0.1 log ¾ = 1.276434; without smoothing −log ¼ = 1.386294.
     """
     client, logits, label = site().client(1), torch.tensor([[0.0, math.log(3)]]), torch.tensor([0])
-    smoothed = replace(client, label_smoothing=0.2).cross_entropy(logits, label)
+    smoothed = site(label_smoothing=0.2).client(1).cross_entropy(logits, label)
     assert float(smoothed) == pytest.approx(1.276434, abs=1e-6)
     assert float(smoothed) == pytest.approx(float(cross_entropy(logits, label, label_smoothing=0.2)), abs=1e-7)
     assert float(client.cross_entropy(logits, label)) == pytest.approx(1.386294, abs=1e-6)
@@ -217,7 +218,7 @@ def outcome_loss(task, population):
 @pytest.mark.parametrize(("own", "expected"), [(None, 0.5), (10.0, 0.5), (0.1, 0.1 * math.sqrt(2))])
 def test_clip_bounds_all_gradients_together(own, expected):
     """Two modules and a step of 1·gradient. A method's own bound comes first, for each module: 0.1 each is √2·0.1."""
-    client = replace(site(0, lr=1.0, batch_size=1000).client(1), clip=0.5)
+    client = site(0, lr=1.0, batch_size=1000, clip=0.5).client(1)
     other = nn.Linear(2, 6)
     modules = (client.model, other)
     before = [weight.detach().clone() for module in modules for weight in module.parameters()]

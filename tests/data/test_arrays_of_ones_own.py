@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import protonorm as pn
-from protonorm.data.own.tabular import Array, Text
+from protonorm.data.own.datasets import Array, Text
 
 
 def saved(tmp_path, **arrays):

@@ -10,8 +10,7 @@ from PIL import Image
 import protonorm as pn
 from protonorm.core.progress import listening
 from protonorm.data.own.datasets import Clients, Folder
-from protonorm.data.own.folders import pictures_in
-from protonorm.data.own.reading import count_left_out
+from protonorm.data.own.folders import count_left_out, pictures_in
 from protonorm.data.pictures import LISTED, describe_bad, read_pictures, read_usable
 
 

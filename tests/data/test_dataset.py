@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import protonorm as pn
-from protonorm.core.task import InputSpec
+from protonorm.core.types import InputSpec
 from protonorm.data.dataset import Dataset, take_samples
 from protonorm.data.prepared import Arrays, write_prepared
-from protonorm.runs.schema import InputInfo
 
 
 def pictures(count=4, height=3, width=5, channels=3):
@@ -55,6 +54,37 @@ def test_refuses_what_cannot_be_trained_on(inputs, labels, sentence):
         Dataset("mine", inputs, labels, ("a", "b"))
 
 
+@pytest.mark.parametrize("names", [np.array(["a", "b"]), np.array(["a", "b"], object), ["a", "b"], ("a", "b")])
+def test_names_of_classes_come_in_any_sequence(names):
+    data = Dataset("points", np.zeros((2, 2), np.float32), np.array([0, 1]), names)
+    assert data.classes == ("a", "b")
+    assert all(type(name) is str for name in data.classes)
+
+
+@pytest.mark.parametrize("names", [None, (), []])
+def test_classes_without_names_are_numbers(names):
+    data = Dataset("points", np.zeros((3, 2), np.float32), np.array([0, 2, 2]), names)
+    assert data.classes == ("0", "1", "2")
+    assert data.num_classes == 3
+
+
+@pytest.mark.parametrize("names", [np.array([0, 1]), [0, 1], "ab", 2, np.array("ab"), {"a": 0, "b": 1}, [["a"], ["b"]]])
+def test_what_is_no_name_of_a_class_is_refused(names):
+    with pytest.raises(ValueError, match="Data set 'points': classes has .*; expected the names of the classes"):
+        Dataset("points", np.zeros((2, 2), np.float32), np.array([0, 1]), names)
+
+
+def test_lists_and_labels_that_are_no_classes_are_refused_in_a_sentence():
+    with pytest.raises(ValueError, match="inputs must be a numpy array, got a list"):
+        Dataset("points", [[1.0, 2.0]], np.array([0]), ("a",))
+    with pytest.raises(ValueError, match="labels must be a numpy array, got a list"):
+        Dataset("points", np.zeros((1, 2), np.float32), [0], ("a",))
+    with pytest.raises(ValueError, match="the labels go up to 20240101, and no classes are named"):
+        Dataset("points", np.zeros((1, 2), np.float32), np.array([20240101]), None)
+    with pytest.raises(ValueError, match="at most 1048576 numbers are taken along a side"):
+        Dataset("points", np.zeros((1, 2**20 + 1), np.float32), np.array([0]), None)
+
+
 def tokens(**more):
     return Dataset("texts", np.array([[4, 2], [9, 0]]), np.array([0, 1]), ("a", "b"), **more)
 
@@ -84,8 +114,8 @@ def test_a_record_knows_what_a_network_is_made_for():
         ((7,), "float32", None, (7,)),
         ((6,), "int64", 40, (6, 40)),
     ):
-        spec = InputSpec(shape, kind, vocabulary)
-        assert spec.network_shape == InputInfo(**spec.describe()).network_shape == made
+        spec = InputSpec(shape=shape, type=kind, vocabulary=vocabulary)
+        assert spec.network_shape == InputSpec(**spec.describe()).network_shape == made
 
 
 def test_description_follows_the_content():

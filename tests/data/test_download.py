@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from protonorm.core.progress import listening
-from protonorm.data.published.download import download, fetch
+from protonorm.data.published.prepare import download, fetch
 from protonorm.errors import NotFetched
 from tests.data import archives
 

@@ -10,10 +10,9 @@ from PIL import Image as Picture
 import protonorm as pn
 from protonorm.core.progress import listening
 from protonorm.data.own import hugging
-from protonorm.data.own.folders import ImageOptions
-from protonorm.data.own.hugging import HuggingOptions, from_hugging_face
-from protonorm.data.own.tabular import HuggingFace
-from protonorm.data.own.tokens import TokenOptions
+from protonorm.data.own.datasets import HuggingFace
+from protonorm.data.own.encoding import Options
+from protonorm.data.own.hugging import from_hugging_face
 from tests.support import run
 
 datasets = pytest.importorskip("datasets", reason="Hugging Face datasets is not installed: pip install 'protonorm[hf]'")
@@ -38,7 +37,7 @@ def saved(data, tmp_path, name="pets"):
 
 
 def made(columns, **options):
-    return from_hugging_face(datasets.Dataset.from_dict(columns), "mine", HuggingOptions(**options))
+    return from_hugging_face(datasets.Dataset.from_dict(columns), "mine", Options(**options))
 
 
 def test_a_folder_of_pictures(tmp_path):
@@ -77,7 +76,7 @@ def test_pictures_of_several_sizes_and_kinds():
     mixed = datasets.concatenate_datasets([photographs([1], [0]), photographs([2], [1], size=(8, 8))])
     with pytest.warns(UserWarning, match="differ in size .*16×20 image of row 1, 8×8 image of row 2"):
         assert from_hugging_face(mixed).inputs.shape == (2, 64, 64, 3)
-    small = from_hugging_face(mixed, options=HuggingOptions(pictures=ImageOptions(8, 1)))
+    small = from_hugging_face(mixed, options=Options(size=8, channels=1))
     assert small.inputs.shape == (2, 8, 8, 1)
     greys = datasets.concatenate_datasets([photographs([1], [0]), photographs([2], [1], grey=True)])
     with pytest.raises(ValueError, match=r"coloured \(image of row 1\) and some are grey \(image of row 2\)"):
@@ -100,7 +99,7 @@ def test_vectors_tokens_and_texts():
     assert (tokens.inputs.tolist(), tokens.vocabulary, tokens.models) == ([[7, 2], [3, 0]], 8, "text")
     long = {"input_ids": [list(range(1, 301)), [3]], "label": labels}  # more than the usual 64 words or 256 characters
     assert made(long, input="input_ids").inputs[0].tolist() == list(range(1, 301))
-    cut = made(long, input="input_ids", tokens=TokenOptions(length=5))
+    cut = made(long, input="input_ids", length=5)
     assert (cut.inputs.tolist(), cut.vocabulary) == ([[1, 2, 3, 4, 5], [3, 0, 0, 0, 0]], 6)
     texts = made({"text": ["so good", "so bad"], "label": labels}, input="text")
     assert (texts.inputs.shape, texts.vocabulary) == ((2, 2), 4096)
@@ -157,8 +156,8 @@ def test_several_columns_of_pictures():
     data = datasets.Dataset.from_dict(rows, features)
     with pytest.raises(ValueError, match=r"several columns of pictures \(left, right\); dataset.input names one"):
         from_hugging_face(data)
-    assert from_hugging_face(data, options=HuggingOptions(input="right")).inputs[0, 0, 0, 0] == 3
-    assert from_hugging_face(data, options=HuggingOptions(drop=("right",))).inputs[0, 0, 0, 0] == 1
+    assert from_hugging_face(data, options=Options(input="right")).inputs[0, 0, 0, 0] == 3
+    assert from_hugging_face(data, options=Options(drop=("right",))).inputs[0, 0, 0, 0] == 1
 
 
 def test_a_picture_that_is_none():

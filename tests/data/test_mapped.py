@@ -187,7 +187,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path, moment, monkeypatch):
     assert ended.returncode == -9
     (left,) = (tmp_path / "mapped").iterdir()
     assert left.name.startswith(".cifar10-")
-    monkeypatch.setattr("protonorm.core.scratch.YOUNG", -1.0)  # as if it had been a while ago
+    monkeypatch.setattr("protonorm.files.YOUNG", -1.0)  # as if it had been a while ago
     assert is_same(opened(tmp_path))
     (copy,) = (tmp_path / "mapped").iterdir()
     assert not copy.name.startswith(".")

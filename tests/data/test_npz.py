@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from protonorm.data import access
-from protonorm.data.npz import open_npz
 from protonorm.data.own.datasets import Clients, Npz
-from protonorm.data.prepared import check_arrays, has_training, read_prepared, read_shape
+from protonorm.data.prepared import check_arrays, has_training, open_npz, read_prepared, read_shape
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.integers(0, 256, (4, 5, 5, 1), dtype=np.uint8)

@@ -10,10 +10,8 @@ from PIL import Image
 
 import protonorm as pn
 from protonorm.core.progress import listening
-from protonorm.data.own.datasets import Clients, Folder, Npz
-from protonorm.data.own.tabular import Text
-from protonorm.data.partitions.base import IID
-from protonorm.data.partitions.given import Given, parts_of
+from protonorm.data.own.datasets import Clients, Folder, Npz, Text
+from protonorm.data.partitions import IID, Given, parts_of
 
 RANDOM = np.random.default_rng(0)
 

@@ -1,6 +1,8 @@
-"""What holds for every way to assign samples to clients."""
+"""Samples are assigned to clients, and each client's share is split."""
 
 import hashlib
+import math
+import re
 
 import numpy as np
 import pytest
@@ -8,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protonorm.data import PARTITIONS
-from protonorm.data.partitions.base import (
+from protonorm.data.partitions import (
     IID,
     ClientIndex,
+    Dirichlet,
     Parts,
+    Pathological,
     assign_counts,
     default_least,
     group_by_class,
     partition,
 )
-from protonorm.data.partitions.dirichlet import Dirichlet
-from protonorm.data.partitions.pathological import Pathological
 
 WAYS = st.one_of(
     st.builds(IID, seed=st.integers(0, 2**32 - 1)),
@@ -230,3 +232,128 @@ def test_positions_of_other_whole_numbers_are_taken():
     parts = partition(np.zeros(3, np.int64), 2, Own())
     assert parts.index.dtype == np.int64
     assert sorted(parts.index.tolist()) == [0, 1, 2]
+
+
+def counts(classes, each, clients, how, order=None):
+    """Assign a balanced data set and count, (M, K)."""
+    labels = np.repeat(np.arange(classes), each)
+    labels = labels if order is None else order.permutation(labels)
+    return sum(partition(labels, clients, how).class_counts(labels, classes))
+
+
+@pytest.mark.parametrize("order", [None, np.random.default_rng(7)])
+def test_is_the_partition_of_the_authors(order):
+    """Exact integers of the CIFAR-10 partition (M = 20, α = 0.1, seed 1), whatever the order of the labels."""
+    table = counts(10, 6000, 20, Dirichlet(), order)
+    assert table.sum(1).tolist() == [
+        *(1621, 1814, 1211, 2080, 5128, 4264, 1440, 2622, 2974, 3236),
+        *(1164, 1964, 5994, 1527, 3100, 4325, 4252, 3175, 5449, 2660),
+    ]
+    assert (table > 0).sum(1).tolist() == [7, 6, 4, 6, 2, 2, 5, 7, 6, 3, 4, 8, 6, 6, 4, 6, 5, 1, 4, 10]
+    assert table[0].tolist() == [0, 9, 0, 668, 476, 287, 5, 167, 0, 9]
+
+
+def test_classes_held_in_a_hundred():
+    """CIFAR-100: the numbers of classes of the clients add up to 921."""
+    table = counts(100, 600, 20, Dirichlet())
+    assert (table > 0).sum() == 921
+    assert (table > 0).sum(1)[-1] == 99  # what rounding leaves goes to the last client
+
+
+def test_members_are_mixed_before_they_are_cut():
+    """A client's samples of a class are spread over it, not one run of neighbours."""
+    labels = np.zeros(1000, np.int64)
+    first = Dirichlet(alpha=100.0).assign(labels, 2)[0]
+    assert first[0] < 50
+    assert first[-1] > 950
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 1e-8, 1e-320])
+def test_tiny_alpha_gives_whole_classes(alpha):
+    """The limit of α → 0: a class has one owner; draws that underflow do not end in NaN."""
+    table = counts(100, 30, 10, Dirichlet(alpha=alpha, least=1))
+    assert table.sum() == 3000
+    assert (table.max(0) >= 29).mean() > 0.9
+
+
+def test_huge_alpha_is_even():
+    """Where α → ∞ all shares are 1/M."""
+    table = counts(10, 1000, 10, Dirichlet(alpha=1e6))
+    assert abs(table[:-1] - 100).max() <= 2
+
+
+def test_draws_again_until_everybody_has_enough():
+    """Seed 1 leaves somebody with fewer than 40 in the first two draws of 10 × 600 for twenty clients."""
+    with pytest.raises(ValueError, match="in 2 draws"):
+        counts(10, 600, 20, Dirichlet(retries=2))
+    assert counts(10, 600, 20, Dirichlet(retries=3)).sum(1).min() >= 40
+    assert counts(10, 600, 20, Dirichlet(least=10)).sum(1).min() >= 10
+
+
+def test_gives_up_with_advice():
+    with pytest.raises(ValueError, match=r"alpha=0.01 .* 5 draws; .* larger alpha, fewer clients"):
+        counts(10, 100, 20, Dirichlet(alpha=0.01, retries=5))
+    with pytest.raises(ValueError, match=r"at most 10 clients"):
+        counts(10, 100, 20, Dirichlet(least=100))
+
+
+def test_advice_works():
+    """The number of samples that the best draw left is reachable with the same seed and retries."""
+    with pytest.raises(ValueError, match=r"or least=(\d+)") as caught:
+        counts(10, 600, 50, Dirichlet(retries=50))
+    least = int(str(caught.value).split("least=")[1].rstrip("."))
+    assert counts(10, 600, 50, Dirichlet(least=least, retries=50)).sum(1).min() >= least
+
+
+def test_blocks_of_the_paper():
+    """CIFAR-10, M = 20, two classes each: ⌈20·2/10⌉ = 4 clients a class; 0–3 hold classes 0, 1; 4–7 hold 2, 3; …"""
+    table = counts(10, 6000, 20, Pathological())
+    np.testing.assert_array_equal(table > 0, np.kron(np.eye(5), np.ones((4, 2))) > 0)
+
+
+def test_sizes_are_unequal():
+    """All but the last of a block hold between a tenth of 6000/4 = 1500 and 1500; the last holds the rest."""
+    table = counts(10, 6000, 20, Pathological())
+    held = table[table > 0].reshape(5, 4, 2)
+    assert ((held[:, :3] >= 150) & (held[:, :3] < 1500)).all()
+    assert (held[:, 3] >= 1500).all()
+    assert len(np.unique(held)) > 30
+
+
+@settings(deadline=None, derandomize=True, max_examples=200)
+@given(classes=st.integers(1, 12), clients=st.integers(1, 30), each=st.integers(1, 12))
+def test_same_clients_as_one_by_one(classes, clients, each):
+    """Follow the rule class by class: the first ⌈M·c/K⌉ clients that have fewer than c classes take it."""
+    if each > classes:
+        return
+    left, takes = [each] * clients, np.zeros((clients, classes), bool)
+    for k in range(classes):
+        for client in [i for i in range(clients) if left[i]][: math.ceil(clients * each / classes)]:
+            left[client] -= 1
+            takes[client, k] = True
+    if takes.any(0).all():
+        table = counts(classes, 40, clients, Pathological(each))
+        np.testing.assert_array_equal(table > 0, takes)
+        assert table.any(1).all()
+    else:
+        with pytest.raises(ValueError, match="leave"):
+            counts(classes, 40, clients, Pathological(each))
+
+
+def test_lost_classes_are_refused_with_advice_that_works():
+    """102 classes on 20 × 10 places: ⌈200/102⌉ = 2 clients a class, ten blocks of ten classes, two left over."""
+    with pytest.raises(ValueError, match="leave 2 of 102 classes") as caught:
+        counts(102, 80, 20, Pathological(10))
+    fitting, larger = map(int, re.findall(r"=(\d+)", str(caught.value))[-2:])
+    counts(102, 80, 20, Pathological(fitting))
+    counts(102, 80, larger, Pathological(10))
+
+
+def test_more_classes_than_there_are():
+    with pytest.raises(ValueError, match="only 3 classes"):
+        counts(3, 10, 6, Pathological(4))
+
+
+def test_classes_too_small_for_their_clients():
+    with pytest.raises(ValueError, match="A class of 2 samples is too small for the 3 clients"):
+        Pathological(1).assign(np.array([0, 0, 1, 1, 1, 1, 1]), 6)

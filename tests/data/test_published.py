@@ -5,8 +5,8 @@ import pytest
 
 import protonorm as pn
 from protonorm.data.prepared import Arrays, write_prepared
-from protonorm.data.published.archives import SOURCES
 from protonorm.data.published.datasets import CIFAR10, TinyImageNet
+from protonorm.data.published.prepare import SOURCES
 
 RANDOM = np.random.default_rng(0)
 

@@ -13,14 +13,13 @@ from PIL import Image
 
 import protonorm as pn
 from protonorm.data.access import require_file
+from protonorm.data.builtin import Spiral
 from protonorm.data.own.datasets import Clients, Folder, Npz
 from protonorm.data.own.folders import sort_by_name
 from protonorm.data.pictures import read_header, read_pictures
 from protonorm.data.prepared import data_root, read_prepared, read_shape
 from protonorm.data.published.datasets import CIFAR10
-from protonorm.data.published.download import download
-from protonorm.data.published.prepare import find_files, prepare, require_md5
-from protonorm.data.spiral import Spiral
+from protonorm.data.published.prepare import download, find_files, prepare, require_md5
 from tests.data import archives
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes, devices and modes are those of POSIX")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from protonorm.data import DATASETS, PARTITIONS
-from protonorm.data.published.archives import SOURCES
+from protonorm.data.published.prepare import SOURCES
 from protonorm.models import FAMILIES
 
 

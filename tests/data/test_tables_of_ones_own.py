@@ -1,6 +1,7 @@
 """CSV files of one's own by one setting: what they become, and what is refused."""
 
 import re
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 import protonorm as pn
 from protonorm.core.progress import listening
 from protonorm.data.own import tables
-from protonorm.data.own.tabular import Table
+from protonorm.data.own.datasets import Table
 
 FLOWERS = "size,colour,kind\n1,red,rose\n3,white,lily\n1,white,rose\n3,red,lily\n"
 
@@ -206,3 +207,16 @@ def test_without_pandas_a_sentence_says_what_to_install(flowers, monkeypatch):
     monkeypatch.setattr(tables, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=re.escape("pip install 'protonorm[frame]'")):
         Table(flowers, label="kind").load()
+
+
+def test_a_table_of_very_many_columns_is_refused_by_its_first_line(tmp_path):
+    """Whatever is in them, pandas takes kilobytes for each column: 200,000 of them took 3.3 GB."""
+    names = ",".join(f"c{number}" for number in range(200_000))
+    path = written(tmp_path, f"label,{names}\n")
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="its first line has 200001 names, and 20000 columns at most are taken"):
+            Table(path).load()
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()

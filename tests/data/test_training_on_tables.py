@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import protonorm as pn
 from protonorm.cli.app import app
-from protonorm.runs.reader import read_run
+from protonorm.runs.run import read_run
 from tests.support import contents, run, run_folder
 
 

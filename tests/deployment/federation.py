@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import protonorm as pn
+from protonorm.core.frames import split
 from protonorm.core.randomness import one_thread
 from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.engine import Arrived, FederationEngine
 from protonorm.deployment.events import Event
-from protonorm.deployment.frames import split
-from protonorm.deployment.loop import Server
+from protonorm.deployment.federation import report_rounds
 from protonorm.deployment.node import Node
-from protonorm.deployment.remote import Arrived, Remote
 from protonorm.federation.rounds import begin
-from protonorm.runs.deferred import DeferredWriter
+from protonorm.runs.writer import DeferredWriter
 from protonorm.session.build import build, policy_of
 from protonorm.session.running import _counts, info_of
 from tests.deployment.sites import make_nodes, own_sites
@@ -85,23 +85,22 @@ class Federation:
         sites = own_sites(self.task, self.population)
         self.line = Line(make_nodes(self.agreement, sites, folder / "nodes"))
         self.told: list[Event] = []
-        self.remote = self.new_remote()
+        self.engine = self.new_engine()
 
-    def new_remote(self) -> Remote:
-        return Remote(self.agreement, self.line, self.policy, self.told.append, lambda: self.line.now)
+    def new_engine(self, chosen: int = 0) -> FederationEngine:
+        return FederationEngine(self.agreement, self.line, self.policy, self.told.append, lambda: self.line.now, chosen)
 
     def run(self, rounds: int | None = None) -> Path:
         """Let a new server process go on to the end, or for some rounds; it may be killed."""
-        self.remote = self.new_remote()
         writer = DeferredWriter(self.place, self.experiment.key)
         writer.__enter__()
         try:
             with one_thread():
                 writer.describe(info_of(self.experiment, self.simulated), _counts(self.population))
                 point = writer.resume() or begin(self.task, self.policy)
-                server = Server(self.task, self.remote, self.policy, writer, self.told.append, lambda: self.line.now)
-                for record in server.run(point):
-                    if record.round == rounds:
+                self.engine = self.new_engine(writer.chosen)
+                for round in report_rounds(self.task, self.engine, self.policy, point, writer, self.told.append):
+                    if round.number == rounds:
                         break
             writer.__exit__()
         finally:

@@ -13,12 +13,11 @@ from PIL import Image
 
 import protonorm as pn
 from protonorm import tensors
-from protonorm.deployment.client_folder import ClientFolder
-from protonorm.deployment.folder import FederationFolder
+from protonorm.deployment.folders import ClientFolder, FederationFolder
 from protonorm.deployment.site import open_store
 from protonorm.deployment.status import Status
 from protonorm.runs.layout import stamp
-from protonorm.runs.reader import read_run
+from protonorm.runs.run import read_run
 from protonorm.runs.states import FolderStore
 from tests.contract.playing import same
 from tests.deployment.hosts import Host, Hosts

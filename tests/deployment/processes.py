@@ -13,8 +13,7 @@ import numpy as np
 
 import protonorm as pn
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.client_folder import ClientFolder
-from protonorm.deployment.folder import FederationFolder, FederationSettings
+from protonorm.deployment.folders import ClientFolder, FederationFolder, FederationSettings
 from protonorm.session.build import build
 from tests.support import pictures, run, run_folder
 
@@ -24,14 +23,14 @@ NAMES = ("berlin", "kyoto", "lima", "quito")
 SERVER = """
 import sys
 from pathlib import Path
-from protonorm.deployment.folder import FederationFolder
+from protonorm.deployment.folders import FederationFolder
 from protonorm.deployment.flower.server import serve
 told = lambda event: print(event.what, event.sentence, flush=True)
 serve(FederationFolder.open(sys.argv[1]), told, denied=print, once=True)
 """
 CLIENT = """
 import sys
-from protonorm.deployment.client_folder import ClientFolder
+from protonorm.deployment.folders import ClientFolder
 from protonorm.deployment.flower.client import Patience, run_client
 from protonorm.errors import Failed
 told = lambda event, sentence: print(event, sentence, flush=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 import protonorm as pn
 from protonorm.core import Task
-from protonorm.data.partitions.base import ClientIndex
+from protonorm.data.partitions import ClientIndex
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.node import Node
 from protonorm.deployment.site import OwnSamples, OwnSite, open_store

@@ -5,9 +5,14 @@ import json
 import re
 
 import pytest
+from pydantic import ValidationError
 
 from protonorm.algorithms import ALGORITHMS
-from protonorm.deployment.agreement import LARGEST_FILE, Agreement
+from protonorm.deployment.agreement import LARGEST_FILE, Agreement, Bundle
+from protonorm.deployment.messages import AnswerHeader, RequestHeader
+from protonorm.deployment.settings import ClientSettings, FederationSettings
+from protonorm.deployment.status import Status
+from protonorm.runs.schema import RunInfo
 from protonorm.session.build import build
 from tests.support import spiral
 
@@ -159,3 +164,20 @@ def test_all_terms_are_shown():
     assert shown["classes"] == "3: cat, dog, fox"
     assert shown["rounds"] == "5"
     assert shown["SHA-256"] == agreed().digest
+
+
+@pytest.mark.parametrize("method", ["fednh", "fedavg"])
+def test_a_method_that_shares_a_network_needs_one(method):
+    """FedNH takes its first scale from the network: without one it is refused in the same sentence as any other."""
+    with pytest.raises(ValueError, match=f"{method} needs a network that all clients share: give shared_network"):
+        Agreement.of(TERMS | {"algorithm": method})
+
+
+@pytest.mark.parametrize(
+    "cls", [Agreement, Bundle, RequestHeader, AnswerHeader, FederationSettings, ClientSettings, Status, RunInfo]
+)
+def test_true_is_no_number_of_a_format(cls):
+    """Python takes True for 1, and so does a Literal[1] of pydantic."""
+    with pytest.raises(ValidationError) as refused:
+        cls.model_validate({"format": True})
+    assert ("format",) in [one["loc"] for one in refused.value.errors()]

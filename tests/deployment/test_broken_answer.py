@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from protonorm.deployment.remote import Arrived
+from protonorm.deployment.engine import Arrived
 from tests.deployment.test_link import Keys
 
 

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.bundle import LARGEST_BUNDLE, Bundle
+from protonorm.deployment.agreement import LARGEST_BUNDLE, Agreement, Bundle
 from protonorm.deployment.keys import make_authority, make_client_key
 
 TERMS = {"algorithm": "fedproto", "classes": ["cat", "dog"], "feature_dim": 4, "rounds": 5, "seed": 7}
@@ -34,7 +33,7 @@ def test_it_is_read_as_it_was_written_and_holds_no_secret(bundle, tmp_path):
     found = Bundle.read(bundle.write())
     assert found == bundle
     assert found.terms == Agreement.of(TERMS)
-    assert found.checksum == bundle.checksum
+    assert found.fingerprint == bundle.fingerprint
     assert b"PRIVATE" not in bundle.write()
     for name in ("ca.key", "lima"):
         assert (tmp_path / name).read_text().splitlines()[1] not in bundle.write().decode()
@@ -47,7 +46,7 @@ def test_every_change_changes_the_checksum(bundle, tmp_path):
     authority = (tmp_path / "c.crt").read_text()
     changes = {"federation": "ears", "client": 2, "name": "rome", "public_key": other, "host": "b.org", "port": 1}
     for change in ({name: value} for name, value in (changes | {"agreement": terms, "authority": authority}).items()):
-        assert Bundle.read(changed(bundle, **change)).checksum != bundle.checksum
+        assert Bundle.read(changed(bundle, **change)).fingerprint != bundle.fingerprint
 
 
 @pytest.mark.parametrize(

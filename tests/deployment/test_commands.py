@@ -11,14 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 from protonorm.cli.app import app
+from protonorm.core.training import LrSchedule
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.board import Board
-from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.events import Event
 from protonorm.deployment.flower import client as flower_client
 from protonorm.deployment.flower import server as flower_server
-from protonorm.deployment.folder import FederationFolder
-from protonorm.deployment.holding import Ended, held
+from protonorm.deployment.folders import ClientFolder, FederationFolder
+from protonorm.deployment.process_lock import Ended, process_lock
+from protonorm.deployment.status import StatusWriter
 from protonorm.errors import Failed
 from tests.cli.commands import imported
 from tests.support import pictures, run, spiral
@@ -155,10 +155,10 @@ def test_add_client_writes_a_bundle_and_its_checksum(call, federation, tmp_path)
     line = (tmp_path / "berlin" / "client.pub").read_text().strip()
     said = call("add-client", "berlin", line, "--folder", "fed")
     first = federation.bundle(federation.roster[0])
-    assert first.checksum in said
+    assert first.fingerprint in said
     assert (federation.bundles / "berlin.json").read_bytes() == first.write()
     found = json.loads(call("add-client", "kyoto", "kyoto/client.pub", "--folder", "fed", "--json"))
-    assert (found["client"], found["checksum"]) == (1, federation.bundle(federation.roster[1]).checksum)
+    assert (found["client"], found["checksum"]) == (1, federation.bundle(federation.roster[1]).fingerprint)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_commands_find_the_folder_by_the_current_one_or_by_the_environment(call,
 
 
 def test_status_tells_of_a_federation_and_of_a_client(call, joined, federation):
-    Board(federation)(Event("committed", "Round 1 is done.", 1, numbers={"seconds": 1.0}))
+    StatusWriter(federation)(Event("committed", "Round 1 is done.", 1, numbers={"seconds": 1.0}))
     said = call("status", "--folder", "fed")
     assert "the server is not running" in said
     assert "1 of 3 are done" in said
@@ -196,7 +196,7 @@ def test_status_tells_of_a_federation_and_of_a_client(call, joined, federation):
 
 
 def test_status_can_be_watched_until_ctrl_c(call, federation, monkeypatch):
-    from protonorm.cli import deploy_look
+    from protonorm.cli import deploy_status
 
     times = iter([None, KeyboardInterrupt])
 
@@ -204,7 +204,7 @@ def test_status_can_be_watched_until_ctrl_c(call, federation, monkeypatch):
         if (error := next(times)) is not None:
             raise error
 
-    monkeypatch.setattr(deploy_look.time, "sleep", sleep)
+    monkeypatch.setattr(deploy_status.time, "sleep", sleep)
     assert call("status", "--folder", "fed", "--watch").count("the server is not running") == 2
 
 
@@ -226,7 +226,7 @@ def test_renew_makes_a_certificate_for_the_names_of_now(call, federation):
     settings = federation.path / "federation.json"
     settings.write_text(settings.read_text().replace('"localhost"', '"fl.example.org"'))
     assert "for fl.example.org, 127.0.0.1, until 2" in call("renew", "--folder", "fed")
-    with held(federation.server_lock, "The server"):
+    with process_lock(federation.server_lock, "The server"):
         assert "start it again to use the new one" in call("renew", "--folder", "fed")
 
 
@@ -236,7 +236,7 @@ def test_renew_writes_bundles_anew_if_the_address_has_changed(call, joined, fede
     settings.write_text(settings.read_text().replace("9092", "9093"))
     said = call("renew", "--folder", "fed")
     changed = FederationFolder.open(federation.path)
-    assert changed.bundle(changed.roster[0]).checksum in said
+    assert changed.bundle(changed.roster[0]).fingerprint in said
     assert json.loads((changed.bundles / "berlin.json").read_text())["port"] == 9093
 
 
@@ -256,10 +256,11 @@ def take_part(monkeypatch, then=lambda tell: None):
 def test_a_client_sees_the_agreement_and_confirms_it_once(call, joined, federation, monkeypatch):
     ran = take_part(monkeypatch, lambda tell: tell("connected", "The client is connected."))
     own = ["--data", "data.npz", "--model", "cnn", "--lr", "0.5", "--evaluation", "classes"]
+    own += ["--set", "optimiser=adam", "--set", "lr_schedule=cosine", "--set", "lr_schedule.floor=0.1"]
     said = " ".join(call("client", "fed/bundles/berlin.json", *own, "--yes").split())
     bundle = federation.bundle(federation.roster[0])
     for one in (
-        bundle.checksum,
+        bundle.fingerprint,
         bundle.terms.digest,
         bundle.terms.fingerprint,
         "localhost:9092",
@@ -270,10 +271,11 @@ def test_a_client_sees_the_agreement_and_confirms_it_once(call, joined, federati
     (client,) = ran
     assert client.path == joined.path
     assert (client.settings.lr, client.settings.model, client.settings.allowed) == (0.5, "cnn", "classes")
+    assert (client.settings.optimiser, client.settings.lr_schedule) == ("adam", LrSchedule("cosine", floor=0.1))
     assert client.settings.data == f"npz:{joined.path.parent / 'data.npz'}"
     assert ClientFolder.open(joined.path).bundle == bundle
     again = call("client", "--folder", "berlin")  # all that was said is remembered
-    assert bundle.checksum not in again
+    assert bundle.fingerprint not in again
     assert ran[1].settings == client.settings
     events = (joined.log_folder / "client.log").read_text()
     assert events.count("The client is connected.") == 2
@@ -290,7 +292,7 @@ def test_without_a_confirmation_nothing_is_done(call, joined, monkeypatch):
 def test_the_checksum_confirms_if_it_is_right_and_refuses_if_it_is_not(call, joined, federation, monkeypatch):
     ran = take_part(monkeypatch)
     words = ["fed/bundles/berlin.json", "--data", "data.npz", "--model", "cnn", "--checksum"]
-    right = federation.bundle(federation.roster[0]).checksum
+    right = federation.bundle(federation.roster[0]).fingerprint
     wrong = right[:-1] + ("0" if right[-1] != "0" else "1")
     assert "not the one given" in call("client", *words, wrong, code=2)
     assert not joined.joined
@@ -407,8 +409,8 @@ def test_a_client_that_is_asked_to_end_ends_well(call, joined, monkeypatch):
 
 
 def test_two_clients_cannot_have_one_folder(call, joined, monkeypatch):
-    monkeypatch.setattr("protonorm.deployment.holding.PATIENCE", 0.01)
-    with held(joined.lock, "The client"):
+    monkeypatch.setattr("protonorm.deployment.process_lock.PATIENCE", 0.01)
+    with process_lock(joined.lock, "The client"):
         said = call("client", "fed/bundles/berlin.json", "--yes", "--data", "data.npz", code=2)
     assert f"is running already, as process {os.getpid()}" in said
 
@@ -474,7 +476,7 @@ def test_a_run_that_failed_is_not_tried_again_and_one_that_was_stopped_is(call, 
 
 
 def test_a_second_server_does_not_begin_the_rounds_of_the_first(call, joined, federation):
-    with held(federation.server_lock, "The server"):
+    with process_lock(federation.server_lock, "The server"):
         assert "is running already" in call("server", "--folder", "fed", "--run", code=2)
     assert not federation.wanted.exists()
 
@@ -500,9 +502,9 @@ def test_a_run_needs_clients(call):
 
 @pytest.mark.parametrize(("event", "code"), [("finished", 0), ("failed", 1)])
 def test_a_run_is_followed_to_its_end(call, joined, federation, monkeypatch, event, code):
-    from protonorm.cli import deploy_look
+    from protonorm.cli import deploy_status
 
-    board = Board(federation)
+    board = StatusWriter(federation)
     board(Event("round", "Round 0 was before.", 1))
     steps = iter(["round", "committed", event])
 
@@ -512,8 +514,8 @@ def test_a_run_is_followed_to_its_end(call, joined, federation, monkeypatch, eve
         if what == event:
             federation.wanted.unlink()
 
-    monkeypatch.setattr(deploy_look.time, "sleep", sleep)
-    with held(federation.server_lock, "The server"):
+    monkeypatch.setattr(deploy_status.time, "sleep", sleep)
+    with process_lock(federation.server_lock, "The server"):
         said = call("run", "--folder", "fed", code=code)
     assert [line.split("info")[-1].split("error")[-1].strip() for line in said.splitlines()][:3] == [
         "It is round.", "It is committed.", f"It is {event}.",
@@ -522,29 +524,29 @@ def test_a_run_is_followed_to_its_end(call, joined, federation, monkeypatch, eve
 
 
 def test_a_run_whose_server_ends_says_so(call, joined, federation, monkeypatch):
-    from protonorm.cli import deploy_look
+    from protonorm.cli import deploy_status
 
-    server = held(federation.server_lock, "The server")
+    server = process_lock(federation.server_lock, "The server")
     server.__enter__()
-    monkeypatch.setattr(deploy_look.time, "sleep", lambda seconds: server.__exit__(None, None, None))
+    monkeypatch.setattr(deploy_status.time, "sleep", lambda seconds: server.__exit__(None, None, None))
     assert "The server has ended" in call("run", "--folder", "fed", code=1)
     assert federation.wanted.exists()
 
 
 def test_a_run_can_be_asked_for_without_waiting(call, joined, federation):
-    with held(federation.server_lock, "The server"):
+    with process_lock(federation.server_lock, "The server"):
         assert "deploy status" in call("run", "--folder", "fed", "--no-wait")
     assert federation.wanted.exists()
 
 
 def test_a_run_can_be_asked_for_before_there_is_a_server(call, joined, federation, monkeypatch):
-    from protonorm.cli import deploy_look
+    from protonorm.cli import deploy_status
 
     assert "the rounds begin once `protonorm deploy server`" in call("run", "--folder", "fed", "--no-wait")
     assert federation.wanted.exists()
-    server, board = held(federation.server_lock, "The server"), Board(federation)
+    server, board = process_lock(federation.server_lock, "The server"), StatusWriter(federation)
     steps = iter([server.__enter__, lambda: board(Event("finished", "All rounds.", 3)), federation.wanted.unlink])
-    monkeypatch.setattr(deploy_look.time, "sleep", lambda seconds: next(steps)())
+    monkeypatch.setattr(deploy_status.time, "sleep", lambda seconds: next(steps)())
     said = call("run", "--folder", "fed")
     server.__exit__(None, None, None)
     assert "the rounds begin once" in said

@@ -11,14 +11,21 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from protonorm.deployment import doctor, probes
+from protonorm.deployment import doctor
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.client_folder import ClientFolder
-from protonorm.deployment.doctor import find_room, find_versions, look_at_client, look_at_server
-from protonorm.deployment.folder import FederationFolder, FederationSettings
-from protonorm.deployment.holding import held
+from protonorm.deployment.doctor import (
+    compare_clocks,
+    find_free_port,
+    find_name,
+    find_room,
+    find_server,
+    find_versions,
+    look_at_client,
+    look_at_server,
+)
+from protonorm.deployment.folders import ClientFolder, FederationFolder, FederationSettings
 from protonorm.deployment.keys import make_authority, make_client_key, make_server_certificate
-from protonorm.deployment.probes import compare_clocks, find_free_port, find_name, find_server
+from protonorm.deployment.process_lock import process_lock
 from tests.support import pictures
 
 LONG_AGO = dt.datetime(2001, 1, 1, tzinfo=dt.UTC)
@@ -106,9 +113,9 @@ def test_a_port_that_is_taken_is_told(folder):
 
 def test_the_port_of_a_running_server_is_its_own(folder):
     ways = folder.superlink
-    with held(folder.server_lock, "The server"), answering(folder.settings.port, ways.certificate, ways.key):
+    with process_lock(folder.server_lock, "The server"), answering(folder.settings.port, ways.certificate, ways.key):
         assert wrong(look_at_server(folder)) == []
-    with held(folder.server_lock, "The server"):
+    with process_lock(folder.server_lock, "The server"):
         (one,) = wrong(look_at_server(folder))
     assert one[0] == "port"
     assert "Nobody listens" in one[1]
@@ -118,7 +125,7 @@ def test_a_running_server_with_the_certificate_from_before_is_told(folder, tmp_p
     ways = folder.superlink
     key, certificate = tmp_path / "k", tmp_path / "c"
     make_server_certificate((folder.authority_key, ways.authority), key, certificate, ["other.example"])
-    with held(folder.server_lock, "The server"), answering(folder.settings.port, certificate, key):
+    with process_lock(folder.server_lock, "The server"), answering(folder.settings.port, certificate, key):
         assert wrong(look_at_server(folder)) == [
             ("certificate", "The server's certificate is for other.example, not for localhost.")
         ]
@@ -249,7 +256,7 @@ def test_nobody_at_a_port_is_told(folder):
 
 
 def test_silence_is_told(folder, monkeypatch):
-    monkeypatch.setattr(probes, "PATIENCE", 0.2)
+    monkeypatch.setattr(doctor, "PATIENCE", 0.2)
     with socket.create_server(("127.0.0.1", folder.settings.port)):
         (one,) = wrong(find_server("127.0.0.1", folder.settings.port, folder.superlink.authority))
     assert one == ("certificate", "The server ended the connection instead of showing a certificate.")

@@ -22,10 +22,9 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import protonorm as pn
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.flower.client_app import make_client_app
+from protonorm.deployment.flower.app import Introductions, make_client_app, make_server_app
 from protonorm.deployment.flower.export import export_app
-from protonorm.deployment.flower.server_app import Introductions, make_server_app
-from protonorm.runs.reader import read_run
+from protonorm.runs.run import read_run
 from protonorm.session.build import build
 from tests.deployment.processes import free_port
 from tests.support import run, run_folder

@@ -5,10 +5,10 @@ import json
 import pytest
 import torch
 
-from protonorm.deployment.frames import join, split
+from protonorm.core.frames import join, split
+from protonorm.deployment.engine import Arrived
 from protonorm.deployment.messages import Answer, read_answer_header, read_answer_tensors, write_answer
-from protonorm.deployment.remote import Arrived
-from protonorm.runs.reader import read_run
+from protonorm.runs.run import read_run
 from tests.deployment.federation import Federation, small, without_states
 
 BAD = 1  # the client whose answers are changed
@@ -103,7 +103,7 @@ def test_a_refused_answer_costs_its_sender_the_round_and_nobody_else(tmp_path, f
     assert first["evaluated"] == "some"  # its counts of round 1 came with the same answer
     assert third["evaluated"] == "all"
     assert federation.line.now == 0.0
-    assert federation.remote.guard.refused == {why: 1}
+    assert federation.engine.guard.refused == {why: 1}
     told = federation.heard("refused")
     assert [(event.round, event.client, event.why) for event in told] == [(2, BAD, why)]
     assert said in told[0].sentence
@@ -122,7 +122,7 @@ def test_a_repaired_answer_counts_if_the_round_still_needs_it(tmp_path, fault):
     broken = [change]
     federation = disturbed(tmp_path, lambda answer: [broken.pop()(answer) if broken else answer], quorum=1.0)
     found = federation.run()
-    assert federation.remote.guard.refused == {why: 1}
+    assert federation.engine.guard.refused == {why: 1}
     assert federation.line.now == 30.0
     assert federation.heard("waiting")
     assert without_states(found) == federation.serial()
@@ -131,7 +131,7 @@ def test_a_repaired_answer_counts_if_the_round_still_needs_it(tmp_path, fault):
 def test_a_repeated_answer_counts_once(tmp_path):
     federation = disturbed(tmp_path, lambda answer: [answer, answer, answer])
     found = federation.run()
-    assert federation.remote.guard.refused == {"repeated": 2}
+    assert federation.engine.guard.refused == {"repeated": 2}
     assert without_states(found) == federation.serial()
 
 
@@ -155,7 +155,7 @@ def test_a_late_answer_is_refused_in_the_next_round_and_its_sender_takes_part(tm
     federation.line.change = change
     federation.run()
     assert federation.line.now == 30.0
-    assert federation.remote.guard.refused == {"late": 1}
+    assert federation.engine.guard.refused == {"late": 1}
     assert [event.client for event in federation.heard("late")] == [BAD]
     assert [list(record["lost"]) for record in federation.records()] == [[], [str(BAD)], []]
     assert federation.records()[1]["lost"][str(BAD)] == "it had not replied after 30 seconds"
@@ -167,7 +167,7 @@ def test_a_stranger_s_answer_changes_nothing(tmp_path):
         tmp_path, lambda answer: [Arrived(9, answer), Arrived(9, of_header(client=9)(answer)), answer]
     )
     found = federation.run()
-    assert federation.remote.guard.refused == {"identity": 1, "unknown client": 1}
+    assert federation.engine.guard.refused == {"identity": 1, "unknown client": 1}
     assert [event.client for event in federation.heard("refused")] == [9, 9]
     assert without_states(found) == federation.serial()
 
@@ -177,7 +177,7 @@ def test_a_client_that_always_sends_nonsense_stops_nobody(tmp_path):
     federation = disturbed(tmp_path, None, rounds=5)
     federation.line.change = lambda id, _, answer: [b"x" * 100] if id == BAD else [answer]
     found = federation.run()
-    assert federation.remote.guard.refused == {"malformed": 6}
+    assert federation.engine.guard.refused == {"malformed": 6}
     run = read_run(found)
     assert run.finished
     assert [record.evaluated for record in run.rounds] == ["some"] * 5

@@ -8,7 +8,7 @@ import pytest
 from protonorm import tensors
 from protonorm.deployment.flower.server import ask_for_run
 from protonorm.runs.layout import stamp
-from protonorm.runs.reader import read_run
+from protonorm.runs.run import read_run
 from tests.contract.playing import same
 from tests.deployment.processes import RealFederation
 

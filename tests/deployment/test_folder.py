@@ -9,9 +9,9 @@ import sys
 import numpy as np
 import pytest
 
+from protonorm.core.training import Training
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.client_folder import ClientFolder, ClientSettings
-from protonorm.deployment.folder import FederationFolder, FederationSettings, Member
+from protonorm.deployment.folders import ClientFolder, ClientSettings, FederationFolder, FederationSettings, Member
 from protonorm.deployment.keys import hosts_of, make_client_key, read_certificate
 from tests.support import pictures
 
@@ -206,6 +206,43 @@ def test_a_client_confirms_the_bundle_that_is_for_its_key_and_can_work(made, tmp
     assert node._site.training.batch_size == 4
 
 
+def test_the_owner_of_a_client_decides_how_it_trains(made, tmp_path):
+    """All settings of training are a client's own; seven were."""
+    wanted = {
+        "epochs": 3,
+        "batch_size": 4,
+        "lr": 0.25,
+        "weight_decay": 0.1,
+        "optimiser": "adamw",
+        "lr_schedule": {"name": "step", "every": 1},
+        "label_smoothing": 0.1,
+        "clip": 0.5,
+        "augment": "flip",
+        "start": "equal",
+        "protect": {"name": "minimum_count", "least": 2},
+        "shuffle": False,
+        "train": 0.5,
+        "validation": 0.2,
+        "precision": "bfloat16",
+        "device": "cpu",
+        "lowering": False,
+    }
+    assert wanted.keys() | {"momentum"} == Training.model_fields.keys()
+    client = ClientFolder.create(tmp_path / "berlin", "berlin")
+    client.confirm(made.bundle(made.add("berlin", client.public_key_file.read_text())))
+    client.change(data=str(write_data(tmp_path / "data.npz")), model="cnn", **wanted)
+    site = ClientFolder.open(client.path).node()._site
+    assert site.training == Training(**wanted)
+    second = site.client(2)
+    assert (second.lr, second.epochs, second.batch_size) == (0.125, 3, 4)  # the step after every round halves
+    assert second.training == site.training
+    assert not site.recipe.lowered
+    with pytest.raises(ValueError, match="momentum=0.9 is refused: adamw has moments of its own"):
+        client.change(momentum=0.9)
+    with pytest.raises(ValueError, match=r"\[0.1, 0.2\] is refused: a client has one value of"):
+        client.change(lr=[0.1, 0.2])
+
+
 def test_what_a_client_tells_of_its_evaluation_is_off_until_its_owner_says_otherwise(tmp_path):
     assert ClientFolder.create(tmp_path / "x", "x").settings.allowed == "off"
 
@@ -240,8 +277,8 @@ def test_opening_folders_and_reading_the_roster_needs_no_torch(made, tmp_path):
     client = ClientFolder.create(tmp_path / "berlin", "berlin")
     made.add("berlin", client.public_key)
     code = (
-        "import sys; from protonorm.deployment.folder import FederationFolder as F; "
-        "from protonorm.deployment.client_folder import ClientFolder as C; "
+        "import sys; from protonorm.deployment.folders import FederationFolder as F; "
+        "from protonorm.deployment.folders import ClientFolder as C; "
         f"F.open({str(made.path)!r}).roster; C.open({str(client.path)!r}).joined; "
         "sys.exit(bool({'torch', 'flwr'} & sys.modules.keys()))"
     )

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import protonorm as pn
-from protonorm.data.partitions.base import ClientIndex
+from protonorm.core.frames import SIZES, encode_body, join
+from protonorm.core.training import Training
+from protonorm.data.partitions import ClientIndex
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.frames import SIZES, encode_body, join
 from protonorm.deployment.guard import Guard
 from protonorm.deployment.messages import (
     Answer,
@@ -26,7 +27,6 @@ from protonorm.deployment.messages import (
 )
 from protonorm.deployment.node import Node
 from protonorm.deployment.site import OwnSamples, OwnSite, open_store
-from protonorm.federation.population import Training
 from protonorm.models.choose import Recipe
 
 TERMS = {"algorithm": "fedproto", "classes": ["cat", "dog", "fox"], "feature_dim": 4, "rounds": 5, "seed": 7}

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from protonorm.core import Task
+from protonorm.core.frames import SIZES, join, split
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.frames import SIZES, join, split
 from protonorm.deployment.guard import Guard, Refusal
 from protonorm.deployment.messages import Answer, AnswerHeader, largest_message, write_answer
 from protonorm.tensors import encode

@@ -2,14 +2,13 @@
 
 import pytest
 
+from protonorm.core.frames import join
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.frames import join
 
 pytest.importorskip("flwr")
 
 from protonorm.deployment.flower.client import Patience, Worker
-from protonorm.deployment.flower.explain import Unreachable
-from protonorm.deployment.flower.fleet import Letter
+from protonorm.deployment.flower.fleet import Letter, Unreachable
 
 AGREEMENT = Agreement.of(
     {

@@ -16,15 +16,12 @@ from flwr.supercore.primitives.asymmetric import generate_key_pairs
 from flwr.supernode import node_auth_http_interceptor
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
+from protonorm.deployment.engine import Arrived
 from protonorm.deployment.flower import fleet as fleet_module
-from protonorm.deployment.flower.explain import Refused, Restarted, Taken, Unreachable, Withdrawn
-from protonorm.deployment.flower.fleet import Fleet
-from protonorm.deployment.flower.fleet_api import key_bytes
-from protonorm.deployment.flower.link_carrier import LinkCarrier
-from protonorm.deployment.flower.superlink import Certificate, SuperLink
-from protonorm.deployment.flower.transport import FlowerTransport, by_key
+from protonorm.deployment.flower.fleet import Fleet, Refused, Restarted, Taken, Unreachable, Withdrawn
+from protonorm.deployment.flower.superlink import Certificate, LinkCarrier, SuperLink
+from protonorm.deployment.flower.transport import FlowerTransport, by_key, key_bytes
 from protonorm.deployment.keys import make_authority, make_client_key, make_server_certificate
-from protonorm.deployment.remote import Arrived
 from protonorm.errors import Failed
 from tests.deployment.processes import free_port
 

@@ -4,15 +4,13 @@ import json
 
 import pytest
 
-import protonorm.runs.deferred
 import protonorm.runs.writer
 import protonorm.tensors
 from protonorm.algorithms import ALGORITHMS
 from protonorm.runs import layout
-from protonorm.runs.deferred import DeferredWriter
-from protonorm.runs.reader import read_run
-from protonorm.runs.removing import other_files, own_files
-from protonorm.runs.writer import RunWriter
+from protonorm.runs.archive import other_files, own_files
+from protonorm.runs.run import read_run
+from protonorm.runs.writer import DeferredWriter, RunWriter
 from tests.contract.playing import same
 from tests.deployment.federation import Federation, Killed, small, without_states
 from tests.support import run_folder
@@ -72,7 +70,7 @@ class Steps:
         patch.setattr(federation.line, "pull", lambda seconds: self.around(self._pull, seconds))
         self._append = protonorm.runs.writer.append
         patch.setattr(protonorm.runs.writer, "append", self.append)
-        for module in (protonorm.runs.writer, protonorm.runs.deferred, protonorm.tensors):
+        for module in (protonorm.runs.writer, protonorm.tensors):
             patch.setattr(module, "replace", lambda *words, to=module.replace: self.around(to, *words))
         for id, node in federation.line.nodes.items():
             patch.setattr(node, "answer", lambda content, id=id, to=node.answer: self.remember(id, content, to))
@@ -214,7 +212,7 @@ def test_nothing_stays_that_was_left_by_a_kill(tmp_path):
         assert writer.resume().round == 2
         assert writer.pending is None
         assert not (federation.place / layout.PENDING).exists()
-    (federation.place / f".{layout.PENDING}.123").write_text("half of it")
+    (federation.place / f".{layout.PENDING}.0123456789abcdef").write_text("half of it")
     assert without_states(federation.run()) == federation.serial()
 
 

@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from protonorm.deployment.metrics import serving
+from protonorm.deployment.service import serve_metrics
 from protonorm.deployment.status import ClientStatus, Status
 from protonorm.errors import Failed
 
@@ -46,7 +46,7 @@ def read(port, path="/metrics"):
 
 def figures(path):
     """Give each figure by its name and labels, as a reader of Prometheus' own parses it."""
-    with serving(path, 0, "1.2.3") as port:
+    with serve_metrics(path, 0, "1.2.3") as port:
         text = read(port)
     return {
         (one.name, *sorted(one.labels.values())): one.value
@@ -86,7 +86,7 @@ def test_all_that_is_asked_for_is_there(status):
 
 
 def test_every_figure_says_what_it_is(status):
-    with serving(status, 0, "1") as port:
+    with serve_metrics(status, 0, "1") as port:
         text = read(port)
     families = re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M)
     assert {kind for _, kind in families} == {"gauge", "counter"}
@@ -94,7 +94,7 @@ def test_every_figure_says_what_it_is(status):
 
 
 def test_figures_are_read_anew_each_time(status):
-    with serving(status, 0, "1") as port:
+    with serve_metrics(status, 0, "1") as port:
         changed = Status.read(status)
         changed.done = 8
         changed.write(status)
@@ -110,10 +110,13 @@ def test_without_a_status_that_can_be_read_the_figures_say_so(tmp_path, content)
 
 
 def test_figures_are_for_this_machine_alone_and_their_port_is_given_back(status):
-    with serving(status, 0, "1") as port:
+    with serve_metrics(status, 0, "1") as port:
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.2", port), 5)  # another address of this machine
-        with pytest.raises(Failed, match=f"The port {port} for figures cannot be used"), serving(status, port, "1"):
+        with (
+            pytest.raises(Failed, match=f"The port {port} for figures cannot be used"),
+            serve_metrics(status, port, "1"),
+        ):
             pass
-    with serving(status, port, "1"):
+    with serve_metrics(status, port, "1"):
         pass

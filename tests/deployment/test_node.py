@@ -1,24 +1,21 @@
 """A client's own side: what its owner allows, what it keeps, and what it does when that is lost."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
-from protonorm.analysis.reading import read_whole
 from protonorm.core import Counts
+from protonorm.core.training import Training
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.answers import LastAnswer, request_key
+from protonorm.deployment.federation import run_federation
 from protonorm.deployment.guard import Guard
-from protonorm.deployment.loop import run_federation
 from protonorm.deployment.messages import RequestHeader, read_answer_header, read_answer_tensors, write_request
-from protonorm.deployment.node import Node, totals
+from protonorm.deployment.node import LastAnswer, Node, request_key, totals
 from protonorm.deployment.site import make_site, open_store
 from protonorm.errors import Failed
 from protonorm.federation.evaluation import Tally
-from protonorm.federation.population import Training
 from protonorm.report.page import write_page
+from protonorm.runs.run import read_whole
 from tests.deployment.federation import Line
 from tests.support import pictures
 
@@ -176,16 +173,13 @@ def test_a_damaged_answer_is_computed_again(tmp_path):
     for damage in (content[:-1], content[:20], content[:-1] + b"x", b""):
         last.path.write_bytes(damage)
         assert last.find(key) is None
-    last.forget()
-    last.forget()
-    assert not last.path.exists()
 
 
 def test_a_disk_that_is_full_keeps_no_answer_and_loses_none(tmp_path, site, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("protonorm.deployment.answers.replace", full)
+    monkeypatch.setattr("protonorm.deployment.node.replace", full)
     assert not answered(node_of(site, tmp_path))[0].declined
 
 
@@ -228,7 +222,7 @@ def test_nothing_of_the_machine_is_told_to_the_server(tmp_path, site, monkeypatc
 def test_a_client_that_diverges_keeps_its_learning_rate_to_itself(tmp_path, site):
     """Its own log names it, and so does what a simulation says."""
     told = []
-    site.training = replace(site.training, lr=7e37)
+    site.training = site.training.model_copy(update={"lr": 7e37})
     declined = answered(node_of(site, tmp_path, tell=told.append))[0].declined
     assert declined == "Its training left the finite numbers in round 1."
     assert "7e+37" in told[0]
@@ -287,6 +281,6 @@ def test_a_record_of_totals_alone_or_of_nothing_becomes_a_page(tmp_path, site, a
 def test_an_owner_who_trains_in_another_way_gets_another_answer(tmp_path, site):
     """The server asks again what it refused; with another learning rate the client does not repeat itself."""
     _, first, _ = answered(node_of(site, tmp_path))
-    site.training = replace(site.training, lr=0.5)
+    site.training = site.training.model_copy(update={"lr": 0.5})
     _, second, _ = answered(node_of(site, tmp_path))
     assert not torch.equal(first["prototypes"], second["prototypes"])

@@ -13,15 +13,14 @@ import pytest
 from tools import wire_tables
 
 import protonorm as pn
+from protonorm.core.frames import join, split
+from protonorm.core.training import Training
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.client_folder import ClientFolder
-from protonorm.deployment.folder import FederationFolder, FederationSettings
-from protonorm.deployment.frames import join, split
-from protonorm.deployment.loop import run_federation
+from protonorm.deployment.federation import run_federation
+from protonorm.deployment.folders import ClientFolder, FederationFolder, FederationSettings
 from protonorm.deployment.messages import RequestHeader, read_answer_header, write_request
 from protonorm.deployment.node import Node
 from protonorm.deployment.site import make_site, open_store
-from protonorm.federation.population import Training
 from tests.deployment import numpy_client
 from tests.deployment.federation import Line
 from tests.deployment.processes import free_port

@@ -8,16 +8,16 @@ import pytest
 import protonorm as pn
 from protonorm import tensors
 from protonorm.analysis.breakdown import class_rows
-from protonorm.cli.client_table import clients_table, plain_clients
+from protonorm.cli.run_tables import clients_table, plain_clients
+from protonorm.core.training import Training
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.events import Event, tell_all
-from protonorm.deployment.loop import run_federation
+from protonorm.deployment.federation import run_federation
 from protonorm.deployment.site import make_site
 from protonorm.errors import Diverged
-from protonorm.federation.population import Training
 from protonorm.report.page import write_page
 from protonorm.runs.layout import stamp
-from protonorm.runs.reader import read_run
+from protonorm.runs.run import read_run
 from protonorm.session.build import build
 from tests.contract.playing import same
 from tests.deployment.federation import Line

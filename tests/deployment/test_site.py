@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from protonorm.core import Order
+from protonorm.core.training import Training
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.site import make_site, open_store
 from protonorm.federation.client import evaluate_step, first_state, train_step
-from protonorm.federation.population import Training
 from protonorm.federation.rounds import Policy, begin
 from protonorm.session.build import build
 from tests.contract.playing import same

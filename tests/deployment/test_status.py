@@ -9,17 +9,13 @@ import threading
 
 import pytest
 
-from protonorm.cli.deploy_tables import client_lines, federation_tables
+from protonorm.cli.deploy_status import client_lines, federation_tables
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.board import Board
-from protonorm.deployment.client_folder import ClientFolder
-from protonorm.deployment.events import Event
-from protonorm.deployment.folder import FederationFolder, FederationSettings
-from protonorm.deployment.holding import end_holder, held, holder, is_alive, is_held, process_began
+from protonorm.deployment.events import Event, Log, read_events
+from protonorm.deployment.folders import ClientFolder, FederationFolder, FederationSettings
 from protonorm.deployment.keys import make_client_key
-from protonorm.deployment.log import Log, read_events
-from protonorm.deployment.status import Status, seconds_since
-from protonorm.deployment.view import view_client, view_federation
+from protonorm.deployment.process_lock import end_owner, is_alive, is_locked, lock_owner, process_began, process_lock
+from protonorm.deployment.status import Status, StatusWriter, seconds_since, view_client, view_federation
 from protonorm.errors import Failed
 
 TERMS = {"algorithm": "protonorm", "classes": ["a", "b"], "feature_dim": 8, "rounds": 3, "seed": 0}
@@ -49,7 +45,7 @@ def told(board):
 
 
 def test_a_round_shows_in_the_status_file(folder):
-    board = Board(folder)
+    board = StatusWriter(folder)
     told(board)
     found = Status.read(folder.status_file)
     assert found == board.status
@@ -66,7 +62,7 @@ def test_a_round_shows_in_the_status_file(folder):
 
 
 def test_what_was_wrong_with_a_client_is_shown_until_it_answers_again(folder):
-    board = Board(folder)
+    board = StatusWriter(folder)
     told(board)
     board(Event("away", "Client kyoto is away.", 2, 1))
     assert (board.status.clients[1].state, board.status.clients[1].said) == ("absent", "Client kyoto is away.")
@@ -76,8 +72,8 @@ def test_what_was_wrong_with_a_client_is_shown_until_it_answers_again(folder):
 
 
 def test_figures_go_on_when_the_server_is_started_again(folder):
-    told(Board(folder))
-    board = Board(folder)
+    told(StatusWriter(folder))
+    board = StatusWriter(folder)
     board(Event("committed", "Round 2 is done.", 2, numbers={"seconds": 1.5, "bytes_up": 1, "bytes_down": 2}))
     assert (board.status.done, board.status.seconds) == (2, 4.0)
     assert (board.status.bytes_up, board.status.bytes_down) == (6, 22)
@@ -89,14 +85,14 @@ def test_a_status_that_cannot_be_read_is_begun_anew(folder, content):
     folder.status_file.write_bytes(content)
     with pytest.raises(ValueError, match="damaged"):
         Status.read(folder.status_file)
-    assert Board(folder).status.done == 0
+    assert StatusWriter(folder).status.done == 0
 
 
 def test_figures_of_another_agreement_are_not_taken_over(folder):
-    told(Board(folder))
+    told(StatusWriter(folder))
     other = folder.status_file.read_text().replace(folder.agreement.digest, "0" * 64)
     folder.status_file.write_text(other)
-    assert Board(folder).status.bytes_up == 0
+    assert StatusWriter(folder).status.bytes_up == 0
 
 
 @pytest.mark.parametrize(
@@ -104,7 +100,7 @@ def test_figures_of_another_agreement_are_not_taken_over(folder):
     [("waiting", "waiting"), ("finished", "done"), ("failed", "failed"), ("round", "running")],
 )
 def test_the_state_is_that_of_the_last_event(folder, event, state):
-    board = Board(folder)
+    board = StatusWriter(folder)
     told(board)
     board(Event(event, "A sentence.", 2))
     assert (Status.read(folder.status_file).state, board.status.text) == (state, "A sentence.")
@@ -112,12 +108,12 @@ def test_the_state_is_that_of_the_last_event(folder, event, state):
 
 
 def test_who_is_connected_is_told_once_until_it_changes(folder):
-    board = Board(folder)
+    board = StatusWriter(folder)
     board.open()
-    board.attend({0})
-    board.attend({0})
+    board.update_presence({0})
+    board.update_presence({0})
     assert [one.here for one in Status.read(folder.status_file).clients] == [True, False]
-    board.attend({1})
+    board.update_presence({1})
     events = [(one["event"], one["name"]) for one in read_events(folder.log_folder / "server.jsonl")]
     assert events == [("connected", "berlin"), ("disconnected", "berlin"), ("connected", "kyoto")]
     board.close()
@@ -125,15 +121,15 @@ def test_who_is_connected_is_told_once_until_it_changes(folder):
 
 
 def test_a_client_that_is_added_while_the_server_runs_is_met(folder, tmp_path):
-    board = Board(folder)
+    board = StatusWriter(folder)
     board.open()
     folder.add("lima", make_client_key(tmp_path / "lima.key"))
-    board.attend({2})
+    board.update_presence({2})
     assert [(one.name, one.here) for one in board.status.clients][2] == ("lima", True)
 
 
 def test_an_event_of_a_number_that_nobody_has_changes_no_client(folder):
-    board = Board(folder)
+    board = StatusWriter(folder)
     board.open()
     board(Event("refused", "Somebody.", 1, 7, "unknown client"))
     assert board.status.refused["unknown client"] == 1
@@ -141,7 +137,7 @@ def test_an_event_of_a_number_that_nobody_has_changes_no_client(folder):
 
 
 def test_the_same_denial_is_counted_each_time_and_logged_once(folder):
-    board = Board(folder)
+    board = StatusWriter(folder)
     for _ in range(5):
         board.deny("The key is not known.")
     board.deny("The request is too large.")
@@ -150,13 +146,13 @@ def test_the_same_denial_is_counted_each_time_and_logged_once(folder):
     assert texts == [
         f"Somebody was not let in: {said}" for said in ("The key is not known.", "The request is too large.")
     ]
-    board.attend(())
+    board.update_presence(())
     assert Status.read(folder.status_file).denied == 6
 
 
 def test_every_event_is_a_line_for_machines_and_one_for_people(folder, tmp_path):
     shown = []
-    board = Board(folder, Log(tmp_path / "logs", "server", shown.append))
+    board = StatusWriter(folder, Log(tmp_path / "logs", "server", shown.append))
     told(board)
     lines = [json.loads(line) for line in (tmp_path / "logs" / "server.jsonl").read_text().splitlines()]
     texts = (tmp_path / "logs" / "server.log").read_text().splitlines()
@@ -183,7 +179,7 @@ def test_what_a_client_says_cannot_write_lines_of_its_own_into_a_log(tmp_path):
 
 
 def test_a_log_that_has_grown_large_is_moved_aside(tmp_path, monkeypatch):
-    monkeypatch.setattr("protonorm.deployment.log.LARGEST", 1000)
+    monkeypatch.setattr("protonorm.deployment.events.LARGEST", 1000)
     log = Log(tmp_path, "server")
     for number in range(100):
         log.write("round", f"Round {number}.")
@@ -204,13 +200,13 @@ def test_lines_that_a_kill_has_cut_short_are_left_out(tmp_path):
 
 def test_a_second_server_is_refused_and_told_who_is_first(tmp_path):
     path = tmp_path / "server.lock"
-    with held(path, "The server"):
-        assert holder(path) == os.getpid()
+    with process_lock(path, "The server"):
+        assert lock_owner(path) == os.getpid()
         said = []
 
         def second():
             try:
-                with held(path, "The server"):
+                with process_lock(path, "The server"):
                     pass
             except BlockingIOError as error:
                 said.append(str(error))
@@ -219,18 +215,18 @@ def test_a_second_server_is_refused_and_told_who_is_first(tmp_path):
         thread.start()
         thread.join()
         assert said == [f"The server is running already, as process {os.getpid()}."]
-    assert not is_held(path)
-    assert holder(path) is None
-    with held(path, "The server"):
+    assert not is_locked(path)
+    assert lock_owner(path) is None
+    with process_lock(path, "The server"):
         pass
 
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from protonorm.deployment.holding import Ended, ended_by_signal, held
+from protonorm.deployment.process_lock import Ended, ended_by_signal, process_lock
 try:
-    with held(Path(sys.argv[1]), "It"), ended_by_signal():
+    with process_lock(Path(sys.argv[1]), "It"), ended_by_signal():
         print("ready", flush=True)
         time.sleep(600)
 except Ended:
@@ -247,10 +243,10 @@ def start_holder(path, code=HOLDER):
 def test_who_holds_a_folder_can_be_asked_to_end(tmp_path):
     path = tmp_path / "server.lock"
     with start_holder(path) as process:
-        assert holder(path) == process.pid
-        assert end_holder(path, "The server")
+        assert lock_owner(path) == process.pid
+        assert end_owner(path, "The server")
         assert process.wait() == 7
-    assert not end_holder(path, "The server")
+    assert not end_owner(path, "The server")
 
 
 def test_who_was_killed_holds_nothing_and_nobody_else_is_taken_for_it(tmp_path):
@@ -259,14 +255,14 @@ def test_who_was_killed_holds_nothing_and_nobody_else_is_taken_for_it(tmp_path):
         process.kill()
         process.wait()
     assert path.with_suffix(".process").exists()
-    assert not is_held(path)
-    assert not end_holder(path, "The server")
-    with held(path, "The server"):
+    assert not is_locked(path)
+    assert not end_owner(path, "The server")
+    with process_lock(path, "The server"):
         note = path.with_suffix(".process")
         note.write_text(json.dumps({"process": os.getpid(), "began": "0"}))
-        assert holder(path) is None
+        assert lock_owner(path) is None
         with pytest.raises(Failed, match="does not say as which process"):
-            end_holder(path, "The server")
+            end_owner(path, "The server")
 
 
 def test_one_that_does_not_end_is_told(tmp_path):
@@ -279,14 +275,14 @@ def test_one_that_does_not_end_is_told(tmp_path):
     path = tmp_path / "server.lock"
     with start_holder(path, stubborn) as process:
         with pytest.raises(Failed, match=r"has not ended after 0\.3 seconds"):
-            end_holder(path, "The server", 0.3)
+            end_owner(path, "The server", 0.3)
         process.kill()
 
 
 def test_a_server_that_was_killed_is_not_shown_as_running(folder):
-    told(Board(folder))
+    told(StatusWriter(folder))
     found = Status.read(folder.status_file)
-    board = Board(folder)
+    board = StatusWriter(folder)
     board.open()
     assert Status.read(folder.status_file).state_now == "running"
     found.process, found.process_began = os.getpid(), "0"
@@ -316,11 +312,11 @@ def text_of(seen):
 
 
 def test_a_view_tells_rounds_clients_and_problems(folder):
-    board = Board(folder)
-    with held(folder.server_lock, "The server"):
+    board = StatusWriter(folder)
+    with process_lock(folder.server_lock, "The server"):
         board.open()
         told(board)
-        board.attend({0})
+        board.update_presence({0})
         seen = view_federation(folder)
     assert seen["server"] == {"running": True, "process": os.getpid(), "address": "localhost"}
     assert [one["here"] for one in seen["clients"]] == [True, False]

@@ -2,9 +2,8 @@
 
 from flwr.proto.node_pb2 import NodeInfo
 
-from protonorm.deployment.flower.carriers import Delivered
-from protonorm.deployment.flower.transport import GRACE, LOOK, FlowerTransport
-from protonorm.deployment.remote import Arrived
+from protonorm.deployment.engine import Arrived
+from protonorm.deployment.flower.transport import GRACE, LOOK, Delivered, FlowerTransport
 
 
 class FakeCarrier:

@@ -8,14 +8,12 @@ import time
 import pytest
 
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.calls import REPAIR
+from protonorm.deployment.engine import REPAIR, Arrived
 from protonorm.deployment.flower import client as client_module
 from protonorm.deployment.flower.client import Patience, Worker
-from protonorm.deployment.flower.explain import Refused, Taken, Unreachable
-from protonorm.deployment.flower.fleet import Fleet
+from protonorm.deployment.flower.fleet import Fleet, Refused, Taken, Unreachable
 from protonorm.deployment.messages import FORMAT, Answer, AnswerHeader, RequestHeader, read_request, write_answer
 from protonorm.deployment.messages import write_request as write
-from protonorm.deployment.remote import Arrived
 from tests.deployment.processes import free_port
 from tests.deployment.test_link import LARGEST, Keys
 

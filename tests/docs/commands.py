@@ -7,7 +7,7 @@ import tomllib
 import typer
 
 from protonorm.cli.app import app
-from protonorm.cli.commands import TAKE_SETTINGS
+from protonorm.cli.options import TAKE_SETTINGS
 from tests.docs.pages import ROOT
 
 PROTONORM = typer.main.get_command(app)

@@ -93,7 +93,8 @@ def _shared(kind, name):
 def test_members_are_found():
     """Some that must be among them: a method, a property, a cached one, a class method, a field."""
     assert {"frame", "clients", "experiment", "run"} <= set(members(pn.Result))
-    assert {"of", "lr", "key"} <= set(members(pn.Experiment))
+    assert {"of", "rounds", "key"} <= set(members(pn.Experiment))
+    assert "lr" in members(pn.Training)
     assert {"gamma", "local_update"} <= set(members(pn.ProtoNorm))
     assert "headline" not in members(pn.ProtoNorm)
 

@@ -6,9 +6,10 @@ import pytest
 from tools import results_tables
 
 from protonorm.config.experiment import Experiment
-from protonorm.runs.layout import find_runs
-from protonorm.runs.reader import read_run
-from protonorm.session.rebuild import experiment_of
+from protonorm.runs.archive import remove_runs
+from protonorm.runs.layout import exists, find_runs
+from protonorm.runs.run import read_run
+from protonorm.session.result import experiment_of
 from tests.reproduction.studies import Fake, write_record
 
 FOLDERS = sorted(path.name for path in results_tables.RESULTS.iterdir() if path.is_dir())
@@ -23,14 +24,22 @@ def test_the_page_has_the_table_of_every_folder_of_records_and_none_is_out_of_da
     assert sorted(set(marked)) == FOLDERS
 
 
+def test_records_are_one_small_file_a_study():
+    kept = [path for path in results_tables.RESULTS.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in kept) < 10_000_000
+    assert sorted(path.relative_to(results_tables.RESULTS).as_posix() for path in kept if path.suffix == ".zip") == [
+        f"{name}/records.zip" for name in FOLDERS
+    ]
+    assert len(kept) == len(FOLDERS) + 2  # and what they are, for people and for git
+
+
 @pytest.mark.parametrize("name", FOLDERS)
-def test_records_are_small_and_have_no_networks_but_the_spirals(name):
+def test_records_have_no_networks_but_the_spirals(name):
     """The spiral's have theirs, for its figure is drawn from features."""
     runs = find_runs(results_tables.RESULTS / name)
     assert runs
     for folder in runs:
-        assert sum(path.stat().st_size for path in folder.rglob("*")) < 500_000
-        assert (folder / "server.safetensors").exists() == ("-spiral-" in folder.name)
+        assert exists(folder / "server.safetensors") == ("-spiral-" in folder.name)
 
 
 def test_records_have_the_keys_that_this_version_gives():
@@ -49,8 +58,7 @@ def test_a_table_is_of_the_records_alone(tmp_path):
     whole = results_tables.written(page, tmp_path)
     assert "| `fedproto` | global | 63.26" in whole
     assert "old" not in whole
-    for folder in (tmp_path / "fashion").glob("fedproto-*"):
-        shutil.rmtree(folder)
+    remove_runs([folder for folder in find_runs(tmp_path / "fashion") if folder.name.startswith("fedproto-")])
     fewer = results_tables.written(whole, tmp_path)
     assert "fedproto" not in fewer
     assert "| `duet` | received | 92.86" in fewer

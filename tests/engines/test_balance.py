@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protonorm.engines.processes.balance import Costs, assign, reassign
+from protonorm.engines.balance import Costs, assign, reassign
 
 
 def test_the_longest_goes_first_to_the_least_loaded():

@@ -15,11 +15,10 @@ import torch
 import protonorm as pn
 from protonorm.core import Lost, Order, Reply
 from protonorm.core.task import ByClient
-from protonorm.engines.processes import engine as engine_module
-from protonorm.engines.processes import pool as module
-from protonorm.engines.processes.engine import Processes
-from protonorm.engines.processes.handover import obstacle
-from protonorm.engines.processes.worker import Worker
+from protonorm.engines import processes as module
+from protonorm.engines.handover import obstacle
+from protonorm.engines.processes import Processes
+from protonorm.engines.worker import Worker
 from protonorm.errors import Failed
 from protonorm.runs.layout import committed
 from protonorm.runs.states import FolderStore
@@ -139,7 +138,7 @@ def test_a_message_is_sent_once_to_a_worker_not_once_for_each_verb(tmp_path, mon
 @pytest.mark.parametrize("deadline", [None, 0.0])
 def test_few_orders_are_under_way_at_a_time(tmp_path, monkeypatch, deadline):
     """With one order for each of two workers at a time, no more than four are ahead; late ones are not even sent."""
-    monkeypatch.setattr("protonorm.engines.processes.engine.AHEAD", 1)
+    monkeypatch.setattr("protonorm.engines.processes.AHEAD", 1)
     task, population = build(spiral(clients=12))
     engine = Processes(task, population, FolderStore(tmp_path, "key"), workers=2)
     sent, answered, ahead = [], 0, []
@@ -282,8 +281,8 @@ def test_what_cannot_leave_the_process_runs_in_it_and_a_sentence_says_why(tmp_pa
 def test_arrays_are_written_once_for_all_workers_that_start_together(tmp_path, monkeypatch):
     """Some map them while others start: they must not be written again."""
     written = []
-    real = engine_module.hand_over
-    monkeypatch.setattr(engine_module, "hand_over", lambda *told: written.append(1) or real(*told))
+    real = module.hand_over
+    monkeypatch.setattr(module, "hand_over", lambda *told: written.append(1) or real(*told))
     engine = Processes(*build(spiral()), FolderStore(tmp_path, "key"), workers=3)
     try:
         assert len(written) == 1
@@ -351,7 +350,7 @@ def test_numbers_of_numpy_are_metrics_like_others(tmp_path):
 
 
 def test_a_worker_gone_before_it_began_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr("protonorm.engines.processes.pool.sys.executable", "/bin/false")
+    monkeypatch.setattr("protonorm.engines.processes.sys.executable", "/bin/false")
     with pytest.raises(Failed, match="did not start: it ended with code 1"):
         run(spiral(), out=tmp_path, engine="processes", workers=1)
 

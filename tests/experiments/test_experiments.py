@@ -6,20 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from protonorm.analysis.reading import read_whole
-from protonorm.config.bundled import bundled
 from protonorm.config.experiment import Experiment
+from protonorm.config.kinds import bundled
 from protonorm.core import Client
-from protonorm.report import spiral_figures, style
+from protonorm.report import drawing, paper_figures
 from protonorm.reproduction.cells import Printed
 from protonorm.reproduction.findings import Findings, expected_outcomes, read_outcomes
-from protonorm.reproduction.profiles import PROFILES
-from protonorm.reproduction.protocols import PROTOCOLS
+from protonorm.reproduction.profiles import PROFILES, PROTOCOLS
 from protonorm.reproduction.running import Reproduction
-from protonorm.reproduction.selection import select_cells
-from protonorm.reproduction.study import find_studies, study_names
+from protonorm.reproduction.study import find_studies, select_cells, study_names
 from protonorm.reproduction.writing import make_tables
-from protonorm.runs.archive import archive_run
+from protonorm.runs.archive import archive_runs
 from protonorm.session import running
 from protonorm.session.running import run
 
@@ -177,7 +174,7 @@ def smoke(tmp_path_factory):
 
 
 def test_figures_come_from_records_alone(smoke, tmp_path, monkeypatch):
-    monkeypatch.setattr(style, "DPI", 50)
+    monkeypatch.setattr(drawing, "DPI", 50)
     monkeypatch.setattr(running, "run", lambda *_, **__: pytest.fail("it was run"))
     monkeypatch.setattr(Client, "fit", lambda *_, **__: pytest.fail("it trained"))
     chosen = [STUDIES[name] for name in FIGURES]
@@ -246,9 +243,9 @@ def test_angles_of_a_star_are_those_of_its_neighbours_and_of_points_to_their_ray
         return 3 * np.stack([np.cos(turns), np.sin(turns)], 1)
 
     classes = np.array([2, 0, 1, 5])
-    star = spiral_figures.Star("", at(10, 100, 350, 200), classes, at(40, 345, 270), np.array([2, 1, 0]))
+    star = paper_figures.Star("", at(10, 100, 350, 200), classes, at(40, 345, 270), np.array([2, 1, 0]))
     np.testing.assert_allclose(bundled("experiments").toy.angles(star), (20, 30))
-    star = spiral_figures.Star("", at(10, 100, 350, 200), classes, at(5, 355), np.array([1, 1]))
+    star = paper_figures.Star("", at(10, 100, 350, 200), classes, at(5, 355), np.array([1, 1]))
     np.testing.assert_allclose(bundled("experiments").toy.angles(star), (20, 10))  # 15° across 0°, and 5°
 
 
@@ -270,7 +267,7 @@ def test_a_spiral_without_its_clients_has_accuracies_alone_and_one_that_is_not_f
     assert {entry.text for _, entries in table.rows for entry in entries} == {"not run yet"}
     assert [row for row, _ in table.rows] == ["FedProto (IID)", "FedProto (IID), own start"]
     first, second = task.pending().values()
-    archive_run(read_whole(smoke.root / first.key), tmp_path)
+    archive_runs([smoke.root / first.key], tmp_path)
     run(second.experiment.model_copy(update={"rounds": 1}), out=tmp_path, engine="serial")  # of four
     (table,) = make_tables(task.findings(part))
     begun, finished = sorted(([entry.text for entry in entries] for _, entries in table.rows), reverse=True)

@@ -13,12 +13,11 @@ setting tables 4 and 5 use: their numbers at γ = 200, 400 and 1.0 are those of 
 
 import pytest
 
-from protonorm.config.bundled import bundled
 from protonorm.config.components import registered_name
 from protonorm.config.experiment import Experiment
+from protonorm.config.kinds import bundled
 from protonorm.models.choose import networks
-from protonorm.reproduction.profiles import PROFILES
-from protonorm.reproduction.protocols import PROTOCOLS
+from protonorm.reproduction.profiles import PROFILES, PROTOCOLS
 from protonorm.reproduction.study import find_studies
 
 # column | data set | split | α | classes a client | networks | d | clients | rounds | γ of ProtoNorm

@@ -8,8 +8,8 @@ from protonorm.core import Counts, Reply
 from protonorm.core.samples import Samples
 from protonorm.federation.client import count_answers
 from protonorm.federation.evaluation import Tally, mean_metrics, prototype_shape
-from protonorm.federation.rounds import Replies
-from protonorm.runs.accuracy import accuracy_of
+from protonorm.federation.server import Replies
+from protonorm.runs.arrays import accuracy_of
 
 
 def counts(id, support, unseen=0, **correct):
@@ -82,7 +82,7 @@ def test_every_metric_is_averaged_over_those_who_report_it():
 def test_metrics_are_gathered_by_name_whoever_reports_them():
     replies = Replies()
     for id, metrics in enumerate(({"loss": 1.0, "ratio": 4.0}, {}, {"loss": 3.0})):
-        replies.take(Reply(id, {}, metrics, 0.0))
+        replies.add(Reply(id, {}, metrics, 0.0))
     assert replies.metrics == {"loss": [1.0, 3.0], "ratio": [4.0]}
 
 

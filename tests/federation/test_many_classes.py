@@ -9,15 +9,17 @@ import pytest
 SCRIPT = """
 import json, resource, sys
 from pathlib import Path
+import numpy as np
 import torch
 import protonorm as pn
 from protonorm.core import SERVER, seeded
 from protonorm.core.task import Task
 from protonorm.federation.evaluation import prototype_shape
 from protonorm.geometry.alignment import Schedule
-from protonorm.runs.checkpoint import Checkpoint
+from protonorm.runs.states import Checkpoint
 from protonorm.runs.writer import RunWriter
-from tests.runs.records import describe, outcome
+from protonorm.runs.run import Population
+from tests.runs.records import info, outcome
 
 torch.set_num_threads(1)
 K, d, clients = int(sys.argv[1]), 64, 5
@@ -30,10 +32,12 @@ with seeded(0, 1, SERVER):
 shape, arrays = prototype_shape(step.message)
 folder = Path(sys.argv[2])
 with RunWriter(folder, "key") as writer:
-    describe(writer)
+    counts = Population(*(np.ones((2, K), np.int64) for _ in range(3)))
+    names = [str(k) for k in range(K)]
+    writer.describe(info().model_copy(update={"classes": names}), counts)
     writer.resume()
     made = outcome(1, step.figures)
-    writer.commit(Checkpoint(1, step.state, step.message, [1, 1]), made._replace(arrays={**made.arrays, **arrays}))
+    writer.commit(Checkpoint(1, step.state, step.message, [1, 1]), made._replace(arrays=arrays))
 disk = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(json.dumps({"peak": 1024 * peak, "grown": 1024 * (peak - start), "disk": disk}))

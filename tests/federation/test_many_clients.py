@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from protonorm.core import Counts
-from protonorm.engines import host
+from protonorm.engines import serial
 from protonorm.engines.serial import Serial
 from protonorm.federation import rounds
 from protonorm.federation.evaluation import Tally
@@ -48,8 +48,8 @@ def evaluation_bytes(clients, classes, rules):
 def test_clients_that_never_take_part_are_not_touched(tmp_path, monkeypatch):
     """Five in each of three rounds: only they begin, only they have states, and a round adds little to the record."""
     begun = []
-    real = host.first_state
-    monkeypatch.setattr(host, "first_state", lambda task, site: begun.append(site.id) or real(task, site))
+    real = serial.first_state
+    monkeypatch.setattr(serial, "first_state", lambda task, site: begun.append(site.id) or real(task, site))
     sizes = []
     experiment = many(evaluate="cohort")
     folder = run_folder(experiment, tmp_path)

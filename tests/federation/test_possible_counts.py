@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protonorm.core import Counts
-from protonorm.federation.client import BINS, LEAST_LOG, PROBABLE, _count, _fitted
+from protonorm.federation.client import PROBABLE, _count, _fitted
 from protonorm.federation.evaluation import Tally
+from protonorm.metrics.probability import BINS, LEAST_LOG
 from protonorm.tensors import prefixed
 
 RULES = (*PROBABLE, "global", "local")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import protonorm as pn
-from protonorm.core.returned import checked_schema, checked_scores, checked_state, checked_step
+from protonorm.core.algorithm import checked_schema, checked_scores, checked_state, checked_step
 from protonorm.errors import Failed
 from tests.support import run, spiral
 

@@ -11,7 +11,7 @@ from protonorm.engines.serial import Serial
 from protonorm.errors import TooFewReplies
 from protonorm.federation.policy import draw_cohort
 from protonorm.federation.rounds import begin, run_rounds
-from protonorm.runs.reader import read_run
+from protonorm.runs.run import read_run
 from protonorm.runs.writer import RunWriter
 from protonorm.session.build import build, policy_of
 from protonorm.session.running import _counts, info_of

@@ -6,13 +6,15 @@ import torch
 
 import protonorm as pn
 from protonorm.federation.client import count_answers
-from protonorm.runs.accuracy import balanced_accuracy, calibration_error, macro_f1
-from protonorm.runs.choice import choose_round, has_stopped
-from protonorm.runs.reader import read_run
+from protonorm.metrics.by_class import BalancedAccuracy, MacroF1
+from protonorm.metrics.probability import calibration_error
+from protonorm.runs.choice import choose_round
+from protonorm.runs.run import read_run
 from protonorm.runs.states import stray_states
 from protonorm.session.build import build
 from tests.contract.playing import outcome, same
 from tests.runs.records import outcome as recorded
+from tests.runs.test_standing import has_stopped
 from tests.support import contents, killed_after_last_round, run, run_folder, spiral
 
 
@@ -196,17 +198,22 @@ def test_balanced_accuracy_and_f1_by_hand():
     """3 of 4, 0 of 1, none of class 2: recalls 0.75 and 0, mean 0.375. Predictions 3, 0, 2:
     F1 = 2·3/(4 + 3) = 6/7, 0/(1 + 0) = 0, 0/(0 + 2) = 0, mean 2/7."""
     correct, support, predicted = np.array([3, 0, 0]), np.array([4, 1, 0]), np.array([3, 0, 2])
-    assert balanced_accuracy(correct, support) == 0.375
-    assert macro_f1(correct, support, predicted) == pytest.approx(2 / 7)
+    assert BalancedAccuracy().of_client({"correct": correct}, support) == 0.375
+    assert MacroF1().of_client({"correct": correct, "predicted": predicted}, support) == pytest.approx(2 / 7)
     nothing = np.zeros(3, int)
-    assert balanced_accuracy(nothing, nothing) is None
-    assert macro_f1(nothing, nothing, nothing) is None
+    assert np.isnan(BalancedAccuracy().of_client({"correct": nothing}, nothing))
+    assert np.isnan(MacroF1().of_client({"correct": nothing, "predicted": nothing}, nothing))
 
 
 def test_calibration_error_by_hand():
     """Two bins: 3 samples with confidence 0.9 and 2 right, 1 sample with 0.6 and right: (|2 − 2.7| + |1 − 0.6|)/4."""
     assert calibration_error(np.array([[3, 1], [2.7, 0.6], [2, 1]])) == pytest.approx(1.1 / 4)
     assert calibration_error(np.zeros((3, 2))) is None
+
+
+def test_calibration_error_is_at_most_one_whatever_rounding_adds():
+    """Two samples of confidence 1 + 1e-6 that are wrong: a record holds shares from 0 to 1."""
+    assert calibration_error(np.array([[2.0], [2.000002], [0.0]])) == 1.0
 
 
 def test_counts_of_a_pass_agree_with_torch_on_the_whole_part():
@@ -240,6 +247,6 @@ def test_measures_of_clients_add_up_to_those_of_all(tmp_path):
                 assert f1[known].mean() == pytest.approx(rules[rule].f1, rel=1e-5)
     assert np.isnan(found.measured(found.rounds[0], "global", "log_loss")).all()
     with pytest.raises(
-        ValueError, match="no measure 'loss' beside accuracy; known: balanced, f1, calibration, log_loss"
+        ValueError, match="no measure 'loss' beside accuracy; known: balanced, f1, log_loss, calibration"
     ):
         found.measured(found.rounds[0], "logits", "loss")

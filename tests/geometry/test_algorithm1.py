@@ -8,7 +8,7 @@ import torch
 from protonorm.geometry.alignment import align, energy, forces, tangential
 from protonorm.geometry.points import unit
 from protonorm.geometry.prototypes import distances
-from protonorm.geometry.sphere.algorithm1 import Schedule, updates
+from protonorm.geometry.sphere.energy import Schedule, updates
 from tests.geometry.arrangements import drawn, on_sphere, plain_forces, simplex_side
 
 ALL_STEPS = Schedule(patience=500)  # so that nothing stops before T = 500

@@ -8,9 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protonorm.geometry.alignment import METHODS, Schedule, align
+from protonorm.geometry.alignment import METHODS, NUDGE, Schedule, align, separate
 from protonorm.geometry.prototypes import distances
-from protonorm.geometry.sphere.separation import NUDGE, separate
 from tests.geometry.arrangements import drawn, on_sphere, rotation
 
 SOME = drawn(3, 2)

@@ -8,8 +8,8 @@ import torch
 from pymanopt.manifolds import Oblique
 from pymanopt.optimizers import ConjugateGradient
 
+from protonorm.geometry import points as pairs
 from protonorm.geometry.alignment import align, energy, forces, tangential
-from protonorm.geometry.sphere import pairs
 from protonorm.geometry.sphere.descent import Settings, descend, step_limit
 from tests.geometry.arrangements import CUBE, OCTAHEDRON, drawn, on_sphere, plain_energy, plain_forces, simplex_side
 

@@ -1,8 +1,9 @@
 import pytest
 import torch
 
-from protonorm.geometry import directions
-from protonorm.geometry.directions import equally_spread, in_blocks, on_circle, orthogonal, smoothed, weighted_sums
+from protonorm.geometry import alignment
+from protonorm.geometry.alignment import equally_spread
+from protonorm.geometry.prototypes import in_blocks, on_circle, orthogonal, smoothed, weighted_sums
 
 
 @pytest.mark.parametrize(("classes", "width"), [(1, 1), (3, 3), (10, 64)])
@@ -44,9 +45,9 @@ def test_the_circle_is_refused_in_space():
 
 
 def test_spreading_is_solved_once_and_everybody_has_a_copy(monkeypatch):
-    solved, solve = [], directions.align
-    monkeypatch.setattr(directions, "align", lambda start: solved.append(start.shape) or solve(start))
-    directions._spread.cache_clear()
+    solved, solve = [], alignment.align
+    monkeypatch.setattr(alignment, "align", lambda start: solved.append(start.shape) or solve(start))
+    alignment._spread.cache_clear()
     one, other = equally_spread(4, 2, seed=5), equally_spread(4, 2, seed=5)
     assert torch.equal(one, other)
     assert len(solved) == 1

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protonorm.geometry import points as pairs
 from protonorm.geometry.alignment import energy, forces, tangential
-from protonorm.geometry.sphere import pairs
 from tests.geometry.arrangements import OCTAHEDRON, drawn, on_sphere, plain_energy, plain_forces
 
 SQUARE = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]], dtype=torch.float64)

@@ -5,9 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protonorm.geometry.alignment import align
+from protonorm.geometry.alignment import align, helmert
 from protonorm.geometry.prototypes import distances
-from protonorm.geometry.sphere.exact import helmert
 from tests.geometry.arrangements import drawn, on_sphere, rotation, simplex_side
 
 STARTS = {

@@ -5,8 +5,8 @@ import torch
 
 from protonorm.geometry.alignment import align, energy
 from protonorm.geometry.sphere import descent
+from protonorm.geometry.sphere.descent import REST, stiffness
 from protonorm.geometry.sphere.energy import project
-from protonorm.geometry.sphere.stiffness import REST, stiffness
 from tests.geometry.arrangements import drawn, on_sphere
 
 

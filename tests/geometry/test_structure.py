@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from protonorm.geometry.structure import batch_means, structural_loss, turned
+from protonorm.geometry.losses import batch_means, structural_loss, turned
 
 EVERY = ("cka", "distances", "squared-distances")
 TRIANGLE = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.5, math.sqrt(0.75)]])  # all distances 1

@@ -25,7 +25,7 @@ class Operation(NamedTuple):
     """One thing that is done to a file."""
 
     kind: str
-    path: str  # relative to the folder that is watched; N for the number of the process in a temporary name
+    path: str  # relative to the folder that is watched; N for what is random in a temporary name
 
     def __str__(self) -> str:
         return f"{self.kind} {self.path}"
@@ -78,7 +78,7 @@ class FileLayer:
 
     def _act(self, kind, path, do, torn):
         number = len(self.seen)
-        self.seen.append(Operation(kind, re.sub(r"(/\.[^/]*)\.\d+$", r"\1.N", path)))
+        self.seen.append(Operation(kind, re.sub(r"(/\.[^/]*)\.[0-9a-f]{16}$", r"\1.N", path)))
         if number != self.death:
             return do()
         self.dead = True

@@ -78,7 +78,7 @@ def watched(tmp_path_factory):
         with pytest.raises(Stopped):
             run(one, root / "begun", watch=stop_after(2))
         failed = root / "begun" / one.key / "failure.json"
-        failed.write_bytes(sealed({"round": 3, "reason": "a test"}, pretty=True))
+        failed.write_bytes(sealed({"round": 3, "reason": "a test"}, pretty=True, owner=one.key))
         run(one, root / "runs").clients[1].save(root / "export")
         run(two, root / "runs").clients[1].save(root / "other export")
     files = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}

@@ -16,7 +16,7 @@ import time
 import numpy as np
 import pytest
 
-from protonorm.core.scratch import Scratch
+from protonorm.files import Scratch
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes and groups of processes are those of POSIX")
 
@@ -217,7 +217,7 @@ def test_pictures_that_stay_in_memory_do_not_stay_in_temporary_files(owner):
 
 KILLED_WHILE_TIDYING = """
 import os, signal
-from protonorm.core.scratch import LOCK, Scratch
+from protonorm.files import LOCK, Scratch
 
 scratch, usual = Scratch(), os.unlink
 for name in ("inputs.npy", "labels.npy"):

@@ -3,8 +3,9 @@
 import os
 
 import pytest
+from filelock import FileLock, Timeout
 
-from protonorm.core.scratch import Scratch, remove_abandoned
+from protonorm.files import LOCK, TRIES, Scratch, remove_abandoned
 
 KEPT = {  # what is in a folder that is not ours, by its name
     "protonorm-spiral-seed0-c059c872cc": ("lock", "experiment.json"),  # a run, with its lock
@@ -49,3 +50,30 @@ def test_the_folder_of_a_living_process_stays(place):
 def test_whoever_has_looked_into_a_folder_may_have_it_removed_without_a_lock(place):
     remove_abandoned(place, "protonorm-pictures")
     assert not (place / "protonorm-pictures").exists()
+
+
+@pytest.mark.parametrize("often", [1, TRIES - 1])
+def test_a_folder_whose_lock_somebody_holds_for_a_moment_is_replaced_by_another(tmp_path, monkeypatch, often):
+    """Who removes abandoned folders tries their locks, perhaps just before their owner does."""
+    real, refused = FileLock.acquire, []
+
+    def acquire(self, timeout=None, **options):
+        if len(refused) < often:
+            refused.append(self.lock_file)
+            raise Timeout(self.lock_file)
+        return real(self, timeout=timeout, **options)
+
+    monkeypatch.setattr(FileLock, "acquire", acquire)
+    with Scratch(tmp_path) as made:
+        assert len(refused) == often
+        assert str(made.folder / LOCK) not in refused
+        assert (made.folder / LOCK).exists()
+
+
+def test_a_lock_that_is_never_to_be_had_is_told(tmp_path, monkeypatch):
+    def acquire(self, timeout=None, **options):
+        raise Timeout(self.lock_file)
+
+    monkeypatch.setattr(FileLock, "acquire", acquire)
+    with pytest.raises(Timeout):
+        Scratch(tmp_path)

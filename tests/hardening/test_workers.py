@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from protonorm.core.task import Lost, Order
-from protonorm.engines.processes import pool
-from protonorm.engines.processes.engine import Processes
+from protonorm.engines import processes
+from protonorm.engines.processes import Processes
 from protonorm.errors import Failed, TooFewReplies
 from protonorm.runs.states import FolderStore
 from protonorm.session.build import build
@@ -25,16 +25,19 @@ FAKE = r"""
 import json, os, struct, sys, time
 out, into = sys.stdout.buffer, sys.stdin.buffer
 
+def start(header, body):
+    return struct.pack("<4sIQ", b"PNFL", header, body)
+
 def frame(header, body=b"", text=None):
     text = json.dumps(header).encode() if text is None else text
-    out.write(struct.pack("<QQ", len(text), len(body)) + text + body)
+    out.write(start(len(text), len(body)) + text + body)
     out.flush()
 
 def hear():
     sizes = into.read(16)
     if len(sizes) < 16:
         os._exit(0)
-    header, body = struct.unpack("<QQ", sizes)
+    _, header, body = struct.unpack("<4sIQ", sizes)
     found = json.loads(into.read(header))
     into.read(body)
     return found
@@ -63,11 +66,12 @@ def ready():
 
 AT_THE_START = {  # the parent has not heard from it yet
     "dies": "os._exit(3)",
+    "is killed": "os.kill(os.getpid(), 9)",
     "garbage": "out.write(os.urandom(999)); out.flush(); live()",
     "text": "out.write(b'Traceback (most recent call last): a library prints'); out.flush(); live()",
-    "half a frame, then dies": "out.write(struct.pack('<QQ', 100, 100) + b'{'); out.flush(); os._exit(0)",
-    "a huge frame": "out.write(struct.pack('<QQ', 2**60, 2**60)); out.flush(); live()",
-    "a large frame that never comes": "out.write(struct.pack('<QQ', 2**25, 2**35)); out.flush(); os._exit(0)",
+    "half a frame, then dies": "out.write(start(100, 100) + b'{'); out.flush(); os._exit(0)",
+    "a huge frame": "out.write(start(2**32 - 1, 2**60)); out.flush(); live()",
+    "a large frame that never comes": "out.write(start(2**25, 2**35)); out.flush(); os._exit(0)",
     "no header": "frame(None, text=b'[1, 2]'); live()",
     "no JSON": "frame(None, text=b'{{{'); live()",
     "deep JSON": "frame(None, text=b'[' * 100000); live()",
@@ -84,9 +88,9 @@ AT_WORK = {  # it was ready
     "dies": "orders(); os._exit(3)",
     "ends itself by a signal": "orders(); os.kill(os.getpid(), 9)",
     "garbage": "orders(); out.write(os.urandom(999)); out.flush(); live()",
-    "half a frame, then dies": "orders(); out.write(struct.pack('<QQ', 100, 100) + b'{'); out.flush(); os._exit(0)",
-    "half a body, then dies": "orders(); out.write(struct.pack('<QQ', 2, 100) + b'{}123'); out.flush(); os._exit(0)",
-    "a huge frame": "orders(); out.write(struct.pack('<QQ', 2, 2**60) + b'{}'); out.flush(); live()",
+    "half a frame, then dies": "orders(); out.write(start(100, 100) + b'{'); out.flush(); os._exit(0)",
+    "half a body, then dies": "orders(); out.write(start(2, 100) + b'{}123'); out.flush(); os._exit(0)",
+    "a huge frame": "orders(); out.write(start(2, 2**60) + b'{}'); out.flush(); live()",
     "an unknown client": "answer(id=999); live()",
     "a client that is no number": "answer(id={'a': 1}); live()",
     "a client in words": "answer(id='0'); live()",
@@ -116,14 +120,14 @@ def begin(monkeypatch):
     started = []
 
     def use(script, patience=100.0):
-        def start_worker():
+        def start_worker(module):
             command = [sys.executable, "-I", "-S", "-c", FAKE + script]
             started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
             return started[-1]
 
-        monkeypatch.setattr(pool, "start_worker", start_worker)
-        monkeypatch.setattr(pool, "GRACE", 0.3)
-        monkeypatch.setattr(pool, "START", patience)
+        monkeypatch.setattr(processes, "start_worker", start_worker)
+        monkeypatch.setattr(processes, "GRACE", 0.3)
+        monkeypatch.setattr(processes, "START", patience)
 
     yield use
     for process in started:
@@ -165,6 +169,30 @@ def test_a_worker_that_does_not_begin_as_it_should(tmp_path, begin, script):
     assert str(found)
 
 
+def test_a_worker_that_is_killed_while_it_starts_is_replaced(tmp_path, begin, monkeypatch):
+    """The system may end one of several processes that all load torch at once; the next one has room."""
+    real = processes.start_worker
+    begin("os.kill(os.getpid(), 9)")
+    fake, count = processes.start_worker, []
+
+    def start_worker(module):
+        count.append(1)
+        return (fake if len(count) in (1, 3) else real)(module)
+
+    monkeypatch.setattr(processes, "start_worker", start_worker)
+    found = outcome(tmp_path, workers=2)
+    assert not isinstance(found, BaseException), repr(found)
+    assert len(count) == 4  # two for each of two workers
+    assert not found.history[0].lost
+
+
+def test_workers_that_are_always_killed_while_they_start_end_the_run_in_a_sentence(tmp_path, begin):
+    begin("os.kill(os.getpid(), 9)")
+    found = outcome(tmp_path)
+    assert isinstance(found, Failed)
+    assert str(found) == "A worker process did not start: it was ended by signal 9, perhaps for lack of memory."
+
+
 @pytest.mark.parametrize("script", AT_WORK.values(), ids=AT_WORK)
 def test_a_worker_that_does_not_answer_as_it_should(tmp_path, begin, script):
     """An error that it tells of itself is raised as it is told; all else is a client that did not reply."""
@@ -177,15 +205,15 @@ def test_a_worker_that_does_not_answer_as_it_should(tmp_path, begin, script):
 
 def test_with_a_quorum_the_run_goes_on_without_the_clients_of_a_bad_worker(tmp_path, begin, monkeypatch):
     """Every second process that is started is a real worker; the clients of the others are lost."""
-    real = pool.start_worker
+    real = processes.start_worker
     begin("ready()\norders(); out.write(os.urandom(999)); out.flush(); live()")
-    fake, count = pool.start_worker, []
+    fake, count = processes.start_worker, []
 
-    def start_worker():
+    def start_worker(module):
         count.append(1)
-        return (real, fake)[len(count) % 2]()
+        return (real, fake)[len(count) % 2](module)
 
-    monkeypatch.setattr(pool, "start_worker", start_worker)
+    monkeypatch.setattr(processes, "start_worker", start_worker)
     found = outcome(tmp_path, workers=2, quorum=0.1)
     assert not isinstance(found, BaseException), repr(found)
     assert found.history[0].lost

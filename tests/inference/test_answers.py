@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from protonorm.inference.answers import answers_of, margins
-from protonorm.inference.facts import facts_of, recommend, usual_rule
+from protonorm.inference.info import facts_of, recommend, usual_rule
+from protonorm.inference.trained import answers_of, margins
 from tests.records import hundred, made
 from tests.support import run, spiral
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import protonorm as pn
-from protonorm.inference.card import model_card
+from protonorm.inference.info import model_card
 from tests.support import run, spiral
 
 

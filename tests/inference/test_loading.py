@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 import protonorm as pn
 from protonorm.files import sealed
 from protonorm.inference.loading import load_from_run
-from protonorm.models.mlp import mlp
+from protonorm.models.vectors import mlp
 from tests.support import pictures, run, spiral
 
 
@@ -22,6 +22,30 @@ def result(tmp_path_factory):
 
 def some(result):
     return result.population.dataset.inputs[::7]
+
+
+def test_lists_of_numbers_are_inputs(result):
+    client, x = result.clients[3], some(result)
+    np.testing.assert_array_equal(client.predict(x.tolist()), client.predict(x))
+    assert client.answers([[1, 2]]).classes.shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ([1.0, 2.0], r"have shape \(2,\) and type float32; expected \(n, 2\) of type float32"),
+        ([[1.0, 2.0, 3.0]], r"have shape \(1, 3\)"),
+        ([], r"have shape \(0,\)"),
+        ([[1.0], [1.0, 2.0]], "cannot be made an array of numbers"),
+        ([["a", "b"]], "they are not numbers"),
+        ([[1.0, 1e300]], "1e\\+300 does not fit the type float32"),
+        (None, "The inputs None cannot be made an array of numbers"),
+        ("x", "The inputs 'x' cannot be made an array of numbers"),
+    ],
+)
+def test_other_lists_are_refused_in_a_sentence(result, given, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        result.clients[3].predict(given)
 
 
 def test_saved_and_loaded(result, tmp_path):

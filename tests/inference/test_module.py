@@ -9,7 +9,7 @@ from torch import nn
 
 import protonorm as pn
 from protonorm.inference.module import ClientModule, Nearest
-from protonorm.models.lowering.convolutions import DenseConv2d
+from protonorm.models.lowering import DenseConv2d
 from tests.support import pictures, run, spiral
 
 METHODS = ["protonorm", "fedproto", "fedtgp", "fedavg", "fednh", "lgfedavg", "fedkd", "fml", "fedmrl", "fedhp", "local"]

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 import protonorm as pn
 from protonorm.cli.app import app
-from protonorm.cli.predictions import caption
+from protonorm.cli.predict import caption
 from protonorm.core.own_code import load_own
-from protonorm.inference.answers import answers_of
 from protonorm.inference.loading import load_from_run
+from protonorm.inference.trained import answers_of
 from protonorm.runs.run import Run
 from tests.support import pictures, run, spiral
 
@@ -165,7 +165,7 @@ def test_methods_that_do_not_fit_are_refused_in_a_sentence(tmp_path):
         with pytest.raises(ValueError, match="is not an algorithm: expected a class of pn.Algorithm, or an object"):
             pn.load_client(folder, algorithm=wrong)
     with pytest.warns(UserWarning, match="The algorithm .*Mine has another text now"):
-        pn.load_client(folder, algorithm=Without())
+        pn.load_client(folder, algorithm=pn.Local())  # of another file
 
 
 def test_the_command_says_so_too(tmp_path):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import protonorm as pn
-from protonorm.models.facts import examine
+from protonorm.models.split import examine
 
 
 def shifted(shape, feature_dim, num_classes):

@@ -6,8 +6,8 @@ from torch import nn
 from torch.nn.functional import conv2d, cross_entropy
 
 from protonorm.core.samples import Samples
-from protonorm.data.fashion import Fashion
-from protonorm.data.partitions.base import IID, partition
+from protonorm.data.builtin import Fashion
+from protonorm.data.partitions import IID, partition
 from protonorm.models import FAMILIES, MODELS
 from protonorm.models.light import Pointwise
 

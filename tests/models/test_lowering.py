@@ -9,8 +9,7 @@ from torch import nn
 import protonorm as pn
 from protonorm.models import FAMILIES, MODELS
 from protonorm.models.choose import Recipe, network
-from protonorm.models.lowering import lower
-from protonorm.models.lowering.convolutions import Convolution, DenseConv2d, DepthwiseConv2d, PointwiseConv2d
+from protonorm.models.lowering import Convolution, DenseConv2d, DepthwiseConv2d, PointwiseConv2d, lower
 
 PAPER = ("resnet8", "mobilenet_v2", "shufflenet_v2", "efficientnet_b0", "cnn4", "resnet18")
 OTHERS = (

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 import protonorm as pn
+from protonorm.models import base_and_width, scaled, spelled_out, widest
 from protonorm.models.choose import Recipe, chosen
-from protonorm.models.widths import base_and_width, scaled, spelled_out, widest
 
 
 def test_a_layer_keeps_its_share_of_channels_rounded_up():

@@ -18,8 +18,7 @@ from protonorm.report.page.commands import (
     shell_text,
     shell_word,
 )
-from protonorm.report.page.groups import by_method
-from protonorm.report.page.text import setting_text
+from protonorm.report.page.groups import by_method, setting_text
 from protonorm.runs.schema import FORMAT, RunInfo
 from tests.records import made
 from tests.support import pictures, run, spiral

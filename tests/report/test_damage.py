@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from protonorm.cli.app import app
 from protonorm.report.page import write_page
-from protonorm.runs.reader import read_run
+from protonorm.runs.run import read_run
 from tests.report.pages import data, made, page, record, words
 
 

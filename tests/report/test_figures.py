@@ -2,11 +2,19 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
+from protonorm.report.drawing import save
 from protonorm.report.figures import accuracy_curves, heat_map, save_figure
 from protonorm.report.palette import LIGHT
-from protonorm.report.paper_figures import convergence, distance_curves, first_distances, heat_maps, margin_panels
-from protonorm.report.spiral_figures import Star, stars, toy_data
-from protonorm.report.style import save
+from protonorm.report.paper_figures import (
+    Star,
+    convergence,
+    distance_curves,
+    first_distances,
+    heat_maps,
+    margin_panels,
+    stars,
+    toy_data,
+)
 from tests.records import hundred, made
 from tests.report.pages import runs_of
 from tests.support import run, spiral

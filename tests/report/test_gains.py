@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from protonorm.report.page.content import content
 from protonorm.report.page.groups import by_method
+from protonorm.report.page.write import content
 from protonorm.runs.run import Population
 from tests.report.pages import data, page, runs_of, words
 

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 import protonorm as pn
 from protonorm.cli.app import app
 from protonorm.report.page import write_page
+from protonorm.report.page.clients import directions, shown_share
 from protonorm.report.page.groups import by_method
-from protonorm.report.page.sphere import directions, shown_share
-from protonorm.runs.reader import read_run
+from protonorm.runs.run import read_run
 from tests.report.pages import data, made, page, record, words
 from tests.support import run, spiral
 
@@ -306,7 +306,7 @@ def test_report_writes_where_it_says(tmp_path, monkeypatch):
 def test_a_report_needs_neither_torch_nor_matplotlib(tmp_path):
     record(tmp_path / "run")
     code = (
-        "import sys; from pathlib import Path; from protonorm.runs.reader import read_run\n"
+        "import sys; from pathlib import Path; from protonorm.runs.run import read_run\n"
         "from protonorm.report.page import write_page; write_page([read_run(Path(sys.argv[1]))], sys.argv[2])\n"
         "heavy = {'torch', 'scipy', 'matplotlib', 'pandas'} & set(sys.modules); assert not heavy, heavy"
     )

@@ -2,8 +2,8 @@
 
 import pytest
 
-from protonorm.report.page.provenance import origins
-from protonorm.runs.reader import read_run
+from protonorm.report.page.commands import origins
+from protonorm.runs.run import read_run
 from protonorm.runs.schema import Provenance
 from protonorm.runs.writer import RunWriter
 from tests.report.pages import page, record, words

@@ -1,7 +1,9 @@
 """Several data sets, or several ways to assign them to clients, in one report."""
 
-from protonorm.report.page.content import content
+from protonorm.analysis.comparison import Unread, rows
+from protonorm.report.page import write
 from protonorm.report.page.groups import by_method
+from protonorm.report.page.write import content
 from tests.records import guessing
 from tests.report.pages import data, made, page, words
 
@@ -56,3 +58,16 @@ def test_one_partition_has_one_majority_and_a_line(tmp_path):
 def test_no_run_is_lost_when_two_groups_would_have_one_name(tmp_path):
     runs = [made(tmp_path / name, method={"name": f"protonorm_own_{name}:Mine"}) for name in "ab"]
     assert list(by_method(runs)) == ["Mine", "Mine no. 2"]
+
+
+def test_rows_that_are_known_are_shown_and_not_computed_again(tmp_path, monkeypatch):
+    """A method of which no run can be read is not on the page; that a seed of another is missing stands beside it."""
+    runs = {"one": [made(tmp_path / "a")], "two": [made(tmp_path / "b", method={"name": "fedproto"})]}
+    found = {"gone": [Unread("global", "It is damaged.")], **runs, "two": [*runs["two"], Unread("global", "Lost.")]}
+    table, alone = rows(found), content(runs)
+    monkeypatch.setattr(write, "rows", None)
+    given = content(runs, table)
+    assert [row["method"] for row in given["rows"]] == [row["method"] for row in alone["rows"]]
+    assert [row["cells"] for row in given["rows"]] == [row["cells"] for row in alone["rows"]]
+    assert [card["slot"] for card in given["cards"]] == [0, 1, None]
+    assert next(row["note"] for row in given["rows"] if row["method"] == "two") == "1 of 2 seeds, not read: Lost"

@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
-from protonorm.report.page.content import content
 from protonorm.report.page.groups import by_method
-from protonorm.runs.reader import read_run
+from protonorm.report.page.write import content
+from protonorm.runs.run import read_run
 from tests.report.pages import data, page, runs_of, words
 from tests.support import run, spiral
 from tests.trackers.test_tracker import Notebook

@@ -6,17 +6,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from protonorm.config.experiment import Experiment
+from protonorm.core.types import InputSpec
 from protonorm.reproduction.cells import Cell, Column, Printed
 from protonorm.reproduction.findings import Findings, expected_outcomes, read_outcomes
-from protonorm.reproduction.profiles import PROFILES
-from protonorm.reproduction.protocols import PROTOCOLS
+from protonorm.reproduction.profiles import PROFILES, PROTOCOLS
 from protonorm.reproduction.running import Reproduction
-from protonorm.reproduction.selection import select_cells
-from protonorm.reproduction.study import Study
-from protonorm.runs.checkpoint import Checkpoint
+from protonorm.reproduction.study import Study, select_cells
 from protonorm.runs.provenance import versions
 from protonorm.runs.run import Population
-from protonorm.runs.schema import FORMAT, Accuracy, ExperimentInfo, InputInfo, RunInfo, Traffic
+from protonorm.runs.schema import FORMAT, Accuracy, ExperimentInfo, RunInfo, Traffic
+from protonorm.runs.states import Checkpoint
 from protonorm.runs.writer import RoundOutcome, RunWriter
 
 TINY = {
@@ -115,7 +114,7 @@ def fake_info(experiment: Experiment) -> RunInfo:
         headline=experiment.algorithm.headline,
         networks=["mlp"],
         classes=["a", "b"],
-        input=InputInfo(shape=[2], type="float32"),
+        input=InputSpec(shape=[2], type="float32"),
         versions=versions(),
     )
 

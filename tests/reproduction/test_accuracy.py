@@ -9,7 +9,7 @@ import pytest
 
 from protonorm.reproduction.accuracy import accuracy_tables
 from protonorm.reproduction.cells import Cell
-from protonorm.reproduction.values import cell_value
+from protonorm.reproduction.findings import cell_value
 from protonorm.reproduction.writing import remarks
 from tests.reproduction.studies import TINY, Fake, fake_findings, small_study
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from protonorm.reproduction.accuracy import can_check, check
 from protonorm.reproduction.cells import Printed
-from protonorm.reproduction.checking import can_check, check
 from protonorm.reproduction.profiles import PROFILES
 from tests.reproduction.studies import Fake, fake_findings, small_study
 

@@ -6,8 +6,7 @@ from matplotlib.figure import Figure
 import protonorm as pn
 from protonorm.report.paper_figures import accuracy_panels
 from protonorm.reproduction.cells import Printed
-from protonorm.reproduction.curves import draw_curves
-from protonorm.reproduction.writing import refuse_foreign_files, write
+from protonorm.reproduction.writing import draw_curves, refuse_foreign_files, write
 from tests.reproduction.studies import Fake, fake_findings, small_study, task
 from tests.reproduction.test_accuracy import ONE, TWO
 from tests.support import spiral

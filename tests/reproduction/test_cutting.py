@@ -5,10 +5,9 @@ import io
 
 import pytest
 
-from protonorm.cli.reproduce_tables import terminal_table
+from protonorm.cli.reproduce import terminal_table
 from protonorm.reproduction.cells import Cell
-from protonorm.reproduction.cutting import cut_in_short, cuts
-from protonorm.reproduction.profiles import PROFILES
+from protonorm.reproduction.profiles import PROFILES, cut_in_short, cuts
 from protonorm.reproduction.study import find_studies
 from protonorm.reproduction.writing import make_tables, write
 from tests.reproduction.studies import TINY, fake_findings, small_study

@@ -6,11 +6,10 @@ import re
 
 import pytest
 
+from protonorm.core.text import latex_text
 from protonorm.reproduction.accuracy import accuracy_tables
 from protonorm.reproduction.cells import Cell
-from protonorm.reproduction.csv_tables import accuracy_csv
-from protonorm.reproduction.latex import escape, latex
-from protonorm.reproduction.tables import Table, TableEntry, markdown
+from protonorm.reproduction.tables import Table, TableEntry, accuracy_csv, latex, markdown
 from protonorm.reproduction.writing import page, remarks, write
 from tests.reproduction.studies import TINY, Fake, fake_findings, small_study
 from tests.reproduction.test_accuracy import FULL, ONE, TWO
@@ -45,7 +44,7 @@ def test_a_line_break_in_a_name_does_not_end_the_row_of_a_table():
     ],
 )
 def test_latex_escapes_its_own_signs_and_leaves_letters_of_all_languages(text, written):
-    assert escape(text) == written
+    assert latex_text(text) == written
 
 
 def test_latex_has_balanced_braces_rules_and_as_many_cells_in_each_row(tmp_path):

@@ -9,8 +9,7 @@ import pytest
 from protonorm.reproduction.accuracy import accuracy_tables
 from protonorm.reproduction.cells import Cell
 from protonorm.reproduction.findings import expected_outcomes
-from protonorm.reproduction.profiles import PROFILES
-from protonorm.reproduction.protocols import PROTOCOLS, find_protocol
+from protonorm.reproduction.profiles import PROFILES, PROTOCOLS, find_protocol
 from protonorm.reproduction.writing import write
 from tests.reproduction.studies import TINY, Fake, fake_findings, small_study, task, write_record
 

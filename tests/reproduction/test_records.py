@@ -7,7 +7,7 @@ from protonorm.config.experiment import Experiment
 from protonorm.data.prepared import Arrays, write_prepared
 from protonorm.data.published.datasets import CIFAR10, TinyImageNet
 from protonorm.reproduction.cells import Cell
-from protonorm.reproduction.records import described_data, recorded_keys
+from protonorm.reproduction.findings import described_data, recorded_keys
 from protonorm.runs.layout import INFO
 from tests.reproduction.studies import TINY, Fake, small_study, task, write_record
 

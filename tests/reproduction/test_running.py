@@ -8,7 +8,7 @@ import pytest
 from protonorm.errors import Diverged, TooFewReplies
 from protonorm.files import sealed
 from protonorm.reproduction.cells import Cell
-from protonorm.runs.reader import read_run
+from protonorm.runs.run import read_run
 from protonorm.runs.states import stray_states
 from protonorm.runs.writer import RunWriter
 from protonorm.session import running

@@ -3,7 +3,7 @@
 import pytest
 
 from protonorm.reproduction.cells import Cell, Column, Printed
-from protonorm.reproduction.study_errors import problems
+from protonorm.reproduction.study import problems
 
 GOOD = {
     "TITLE": "Mine",

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from protonorm.runs.checkpoint import Checkpoint
+from protonorm.core.types import InputSpec
 from protonorm.runs.provenance import versions
 from protonorm.runs.run import Population
-from protonorm.runs.schema import FORMAT, Accuracy, Distances, ExperimentInfo, InputInfo, RunInfo, Traffic
+from protonorm.runs.schema import FORMAT, Accuracy, Distances, ExperimentInfo, RunInfo, Traffic
+from protonorm.runs.states import Checkpoint
 from protonorm.runs.writer import RoundOutcome, RunWriter
 
 CLASSES = ["cat", "dog", "emu"]
@@ -40,7 +41,7 @@ def info(rounds: int = 3, seed: int = 0, **more: Any) -> RunInfo:
         headline="global",
         networks=["plain", "dense"],
         classes=CLASSES,
-        input=InputInfo(shape=[28, 28, 1], type="uint8"),
+        input=InputSpec(shape=[28, 28, 1], type="uint8"),
         versions=versions(),
         **more,
     )

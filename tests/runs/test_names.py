@@ -4,7 +4,7 @@ import pytest
 
 from protonorm.files import parse_json, sealed
 from protonorm.runs.layout import INFO
-from protonorm.runs.reader import read_run
+from protonorm.runs.run import read_run
 from tests.records import made, record
 
 NAMES = ["berlin", "1", "São Paulo"]

@@ -9,7 +9,7 @@ import pytest
 
 import protonorm as pn
 from protonorm.runs import layout, provenance
-from protonorm.runs.reader import read_run
+from protonorm.runs.run import read_run
 from protonorm.runs.writer import RunWriter
 from tests.runs.records import record
 
@@ -39,6 +39,36 @@ def test_the_users_commit_and_whether_files_were_changed_since(tmp_path, monkeyp
     assert (made().commit, made().dirty) == (commit, False)
     subprocess.run(["git", "add", "new.txt"], check=True)
     assert (made().commit, made().dirty) == (commit, True)
+
+
+@git
+@pytest.mark.parametrize("attributes", [".gitattributes", ".git/info/attributes"])
+def test_nothing_that_a_repository_names_is_executed(tmp_path, monkeypatch, attributes):
+    """Its settings name programs for filters, hooks, file watching and the fetching of objects that are missing."""
+    monkeypatch.chdir(tmp_path)
+    repository(tmp_path)
+    for name in ("data.txt", "more.csv"):
+        (tmp_path / name).write_text("as committed")
+    subprocess.run(["git", "add", "data.txt", "more.csv"], check=True)
+    subprocess.run(["git", "commit", "-q", "-m", "second"], check=True)
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    marker = tmp_path.parent / f"{tmp_path.name}-executed"
+    program = tmp_path / "evil.sh"
+    program.write_text(f"#!/bin/sh\ntouch {marker}\ncat\n")
+    program.chmod(0o755)
+    for name in ("post-index-change", "fsmonitor-watchman", "reference-transaction"):
+        shutil.copy(program, tmp_path / ".git" / "hooks" / name)
+    with (tmp_path / ".git" / "config").open("a") as file:
+        file.write(f'[filter "evil"]\n clean = {program}\n smudge = {program}\n required = true\n')
+        file.write(f'[filter "long"]\n process = {program}\n required = true\n')
+        file.write(f"[core]\n fsmonitor = {program}\n sshCommand = {program}\n pager = {program}\n")
+        file.write(f"[diff]\n external = {program}\n[alias]\n status = !{program}\n")
+    (tmp_path / attributes).write_text("data.txt filter=evil\n*.csv filter=long\n")
+    for name in ("data.txt", "more.csv"):
+        (tmp_path / name).write_text("as changed!!")  # of the same size: its content must be compared
+    found = made()
+    assert not marker.exists()
+    assert (found.commit, found.dirty) == (commit, True)
 
 
 @git

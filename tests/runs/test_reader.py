@@ -7,7 +7,7 @@ import pytest
 
 from protonorm.files import parse_json, sealed
 from protonorm.runs import layout
-from protonorm.runs.reader import read_run
+from protonorm.runs.run import read_run
 from tests.runs.records import record
 
 
@@ -31,7 +31,7 @@ def line(number, change):
 
 
 def failure(text):
-    return lambda folder: (folder / layout.FAILURE).write_bytes(sealed(text, pretty=True))
+    return lambda folder: (folder / layout.FAILURE).write_bytes(sealed(text, pretty=True, owner="key"))
 
 
 DAMAGES = {
@@ -133,3 +133,47 @@ def test_summary_has_best_last_and_the_mean_of_own_bests(tmp_path):
     assert found.best.pooled == 0.75
     assert found.own_best == 0.75
     assert read_run(tmp_path / "run").summary("local") is None
+
+
+@pytest.mark.parametrize("bit", range(3))
+def test_the_round_in_the_servers_stamp_has_a_checksum(tmp_path, bit):
+    """One flipped bit makes another digit of it: rounds that are on record would be passed over in silence."""
+    folder = record(tmp_path / "run", done=3)
+    path = folder / layout.SERVER
+    content = path.read_bytes()
+    digit = content.index(b'"key server 3 ') + len('"key server ')
+    path.write_bytes(content[:digit] + bytes([content[digit] ^ 1 << bit]) + content[digit + 1 :])
+    with pytest.raises(ValueError, match=r"server\.safetensors is damaged: the round in its stamp"):
+        read_run(folder)
+
+
+def test_a_failure_of_another_run_is_refused(tmp_path):
+    folder = record(tmp_path / "run")
+    told = sealed({"round": 1, "reason": "Another run diverged."}, pretty=True, owner="other")
+    (folder / layout.FAILURE).write_bytes(told)
+    with pytest.raises(ValueError, match=r"failure\.json is damaged"):
+        read_run(folder)
+
+
+@pytest.mark.parametrize("version", [True, 3.0, "3", None, [3]])
+def test_a_format_is_a_whole_number_and_nothing_that_equals_one(tmp_path, version):
+    folder = record(tmp_path / "run")
+    rewrite(folder / layout.INFO, lambda info: info.update(format=version))
+    with pytest.raises(ValueError, match=r"experiment\.json is damaged: its format is .*, which is no whole number"):
+        read_run(folder)
+
+
+@pytest.mark.parametrize("text", ["text", "", ".", __file__, "no\0name"])
+def test_what_is_no_run_is_refused_in_a_sentence_also_as_a_text(text):
+    with pytest.raises(ValueError, match=r"is not a run: it has no experiment\.json\."):
+        read_run(text)
+
+
+@pytest.mark.parametrize("value", [3, None, ["run"], b"run"])
+def test_what_is_no_path_is_refused_in_a_sentence(value):
+    with pytest.raises(ValueError, match="is not a run: expected the path of its folder"):
+        read_run(value)
+
+
+def test_a_text_is_a_path(tmp_path):
+    assert len(read_run(str(record(tmp_path / "run"))).rounds) == 3

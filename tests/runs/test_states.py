@@ -3,7 +3,7 @@
 import torch
 
 from protonorm.core import Order
-from protonorm.engines.host import Host
+from protonorm.engines.serial import Host
 from protonorm.runs.states import FolderStore, StateCache
 from protonorm.session.build import build
 from tests.support import spiral
@@ -43,7 +43,7 @@ def test_states_of_clients_that_did_not_act_leave_the_memory(tmp_path):
     acting.train(Order(1, 2, 1), {})
     acting.commit(2, {1})
     assert held(store.cache) == {1: 2}
-    assert acting.fetch(0, 1).keys() == acting.fetch(1, 2).keys()  # from the disk
+    assert store.load(0, 1).keys() == store.load(1, 2).keys()  # from the disk
 
 
 def test_a_process_leaves_alone_what_a_client_has_written_later_in_another(tmp_path):

@@ -9,9 +9,10 @@ import torch
 
 from protonorm import tensors
 from protonorm.runs import layout
-from protonorm.runs.reader import read_run
+from protonorm.runs.run import read_run
+from protonorm.runs.states import Checkpoint
 from protonorm.runs.writer import RunWriter
-from tests.runs.records import COUNTS, commit, describe, info, record, resumed
+from tests.runs.records import COUNTS, commit, describe, info, outcome, record, resumed
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_what_came_after_the_last_commit_is_taken_back(writer):
     for name in whole:
         with (writer.folder / name).open("ab") as file:
             file.write(b'{"round": 2}\n{"rou')
-    (writer.folder / "clients" / ".0.2.safetensors.99").write_bytes(b"half")
+    (writer.folder / "clients" / ".0.2.safetensors.0123456789abcdef").write_bytes(b"half")
     assert writer.resume().round == 1
     assert {name: (writer.folder / name).read_bytes() for name in whole} == whole
     assert sorted(path.name for path in (writer.folder / "clients").iterdir()) == ["0.1.safetensors", "1.1.safetensors"]
@@ -266,15 +267,16 @@ def test_only_files_of_ours_are_taken_for_leftovers(writer):
     mine = [
         ".notes.txt",
         ".keep.me.1",
+        ".server.safetensors.123",
         ".metrics.jsonl.backup",
         "clients/.0.1.safetensors.old",
         "clients/mine.safetensors",
     ]
     ours = [
-        ".server.safetensors.123",
-        ".experiment.json.9",
-        "clients/.0.2.safetensors.77",
-        "prototypes/.1.safetensors.5",
+        ".server.safetensors.0123456789abcdef",
+        ".experiment.json.0123456789abcdef",
+        "clients/.0.2.safetensors.0123456789abcdef",
+        "prototypes/.1.safetensors.0123456789abcdef",
     ]
     for name in mine + ours:
         (writer.folder / name).write_text("x")
@@ -330,3 +332,25 @@ def test_figures_are_found_whatever_round_they_are_of(tmp_path):
         commit(writer, 1, [1, 1])
         commit(writer, 2, [2, 2], figures={"x": torch.ones(2)})
     assert read_run(tmp_path / "run").figures()["x"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("test.calibration.clients.global", np.array([1.000001, 0.5], np.float32)),
+        ("test.correct.clients.global", np.array([1, 3])),  # of two samples
+        ("test.log_loss.clients.global", np.array([0.5], np.float32)),  # of two clients
+    ],
+)
+def test_a_round_that_could_not_be_read_again_is_not_written(writer, name, value):
+    resumed(writer)
+    commit(writer, 1, [1, 1])
+    before = {path.name: path.read_bytes() for path in writer.folder.iterdir() if path.suffix in (".jsonl", ".bin")}
+    bad = outcome(2)
+    said = rf"Round 2 is not written, for it could not be read again: .*evaluations\.bin is damaged: {name} of round 2"
+    with pytest.raises(ValueError, match=said):
+        writer.commit(Checkpoint(2, {}, {}, [2, 2]), bad._replace(arrays=bad.arrays | {name: value}))
+    assert {name: (writer.folder / name).read_bytes() for name in before} == before
+    assert len(read_run(writer.folder).rounds) == 1
+    commit(writer, 2, [2, 2])
+    assert len(read_run(writer.folder).rounds) == 2

@@ -3,9 +3,7 @@ import re
 import pytest
 
 from protonorm.config.methods import experiments_of
-from protonorm.search.commands import commands
-from protonorm.search.grid import read_grid
-from protonorm.search.words import read_entries, split_values
+from protonorm.search.grid import commands, read_entries, read_grid, split_values
 from tests.search.grids import SPIRAL, spiral_settings
 
 

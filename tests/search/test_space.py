@@ -3,8 +3,8 @@ import re
 import numpy as np
 import pytest
 
-from protonorm.search.journal import evenly
 from protonorm.search.space import Choices, Range, read_dimension, read_space
+from protonorm.search.tuning import evenly
 from tests.search.grids import SPIRAL
 
 

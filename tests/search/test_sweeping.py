@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from protonorm.runs.run import Run
-from protonorm.search import estimate, sweeping
-from protonorm.search.choice import scores_of, winners
-from protonorm.search.side_by_side import Crew
-from protonorm.search.sweeping import how_many
+from protonorm.search import scores, sweeping
+from protonorm.search.scores import scores_of, winners
+from protonorm.search.sweeping import Crew, how_many
 from tests.search.grids import SPIRAL, run_all, sweep
 from tests.support import contents, killed_after_last_round, run
 
@@ -87,7 +86,7 @@ def test_a_process_that_is_killed_is_replaced_and_told_of(tmp_path):
         if news.ended:
             problems[news.key] = news.problem
     assert [bool(problems[job.key]) for job in jobs] == [True, False, False]
-    assert "its process ended" in problems[jobs[0].key]
+    assert "its worker process was ended by signal 9" in problems[jobs[0].key]
     assert [job.key for job in found.jobs()] in ([jobs[0].key], [])  # it may have been done when it was killed
     run_all(found)
     assert [one.state for one in found.standings().values()] == ["done"] * 3
@@ -137,8 +136,8 @@ def test_estimates_come_from_the_record_or_from_a_timed_round(tmp_path, monkeypa
     """A timed round of 8 s in 4 processes is 2 s: 2 runs × 3 rounds × 2 s. On record 5 s, the middle one; 3 rounds."""
     found = sweep(tmp_path, "fedproto", "lr=0.05,0.1", "rounds=3")
     timed = []
-    monkeypatch.setattr(estimate, "timed_round", lambda point: timed.append(point.method) or 8.0)
-    guess = estimate.estimate(found, found.jobs(), 4, 4)
+    monkeypatch.setattr(scores, "timed_round", lambda point: timed.append(point.method) or 8.0)
+    guess = scores.estimate(found, found.jobs(), 4, 4)
     assert guess.seconds == 12
     assert guess.how == "one round each of fedproto, timed now"
     first, second = (experiment for _, _, experiment in found.grid.runs())
@@ -146,7 +145,7 @@ def test_estimates_come_from_the_record_or_from_a_timed_round(tmp_path, monkeypa
     monkeypatch.setattr(Run, "seconds", {1: 1.0, 2: 5.0, 3: 90.0})
     (job,) = found.jobs()
     assert job.key == second.key
-    guess = estimate.estimate(found, [job], 2, 4)
+    guess = scores.estimate(found, [job], 2, 4)
     assert guess.seconds == 3 * 5 / 2
     assert guess.how == "rounds of this sweep that are on record"
     assert timed == ["fedproto"]
@@ -154,7 +153,7 @@ def test_estimates_come_from_the_record_or_from_a_timed_round(tmp_path, monkeypa
 
 def test_a_round_is_timed_without_a_trace(tmp_path):
     found = sweep(tmp_path / "runs", "fedproto")
-    assert estimate.timed_round(found.grid.points[0]) > 0
+    assert scores.timed_round(found.grid.points[0]) > 0
     assert not (tmp_path / "runs").exists()
 
 

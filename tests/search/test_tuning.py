@@ -10,12 +10,11 @@ import torch
 
 import protonorm as pn
 from protonorm.core.samples import Samples
-from protonorm.data.spiral import Spiral
-from protonorm.runs.reader import read_run
+from protonorm.data.builtin import Spiral
+from protonorm.runs.run import read_run
 from protonorm.search import tuning
-from protonorm.search.journal import open_study
 from protonorm.search.space import read_space
-from protonorm.search.tuning import Search, Trial, best_trial, used_rounds
+from protonorm.search.tuning import Search, Trial, best_trial, open_study, used_rounds
 from protonorm.session.build import build
 from tests.search.grids import SPIRAL
 from tests.support import contents, killed_after_last_round, run

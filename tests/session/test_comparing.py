@@ -1,6 +1,12 @@
 """A comparison from Python: the command's rows, frames and page."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,8 +14,14 @@ from typer.testing import CliRunner
 
 import protonorm as pn
 from protonorm.cli.app import app
+from protonorm.config import methods
 from protonorm.config.methods import experiments_of
+from protonorm.data.builtin import Spiral
+from protonorm.runs import run as records
+from protonorm.runs import writer
 from protonorm.runs.layout import METRICS
+from protonorm.session import comparing, running
+from protonorm.trackers import tracker
 
 SETTINGS = {
     "dataset": {"name": "spiral", "points": 60},
@@ -179,3 +191,124 @@ def test_a_wrong_engine_is_no_damage_of_runs_that_are_done(tmp_path, options, sa
         pn.compare("fedproto", **small | options)
     with pytest.raises(ValueError, match="is not an experiment"):
         pn.run({"rounds": 1})
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Count how often each record is read, data are loaded and words are parsed."""
+    seen = Counter()
+
+    def count(module, name, of):
+        real = getattr(module, name)
+
+        def counting(*given, **more):
+            seen[of(*given)] += 1
+            return real(*given, **more)
+
+        monkeypatch.setattr(module, name, counting)
+
+    for module in (records, running, tracker, writer):
+        count(module, "read_run", lambda folder, *_: Path(folder).name)
+    count(Spiral, "load", lambda *_: "data")
+    count(methods, "read_settings", lambda *_: "words")
+    return seen
+
+
+def test_records_are_read_once_and_data_loaded_once(tmp_path, counted):
+    """Six runs: three methods, two seeds; again all are finished, and no data are needed."""
+    for times in (1, 0):
+        counted.clear()
+        found = compare("protonorm:gamma=5", "fedproto", seeds=[0, 1], out=tmp_path)
+        assert counted.pop("data", 0) == times
+        counted.pop("words", None)
+        assert counted == {one.key: 1 for some in found.plan.asked.values() for one in some}
+        assert len(counted) == 6
+
+
+def test_finished_runs_are_read_once_even_if_the_words_are_new(tmp_path, counted):
+    compare("fedproto", out=tmp_path)
+    counted.clear()
+    found = compare(pn.FedProto(), out=tmp_path)  # an object: nothing is known of it by its words
+    assert not found.plan.known
+    del counted["words"]
+    assert counted == {one.key: 1 for some in found.plan.asked.values() for one in some}
+
+
+def test_words_are_parsed_once(tmp_path, counted):
+    compare("fedproto", *WORDS, "seeds=0", solo=True, out=tmp_path)
+    assert counted["words"] == 1
+
+
+def test_words_stand_for_other_runs_once_the_package_has_changed(tmp_path, monkeypatch):
+    first = compare("fedproto", out=tmp_path)
+    assert compare("fedproto", out=tmp_path).plan.known == first.plan.asked
+    monkeypatch.setattr(comparing, "code_version", lambda: "another")
+    assert not compare("fedproto", out=tmp_path).plan.known
+
+
+def test_a_run_that_was_removed_is_run_again(tmp_path):
+    first = compare("fedproto", out=tmp_path)
+    before = first.rows
+    shutil.rmtree(first.runs["fedproto"][0].folder)
+    again = compare("fedproto", out=tmp_path)
+    assert again.plan.known
+    assert again.rows == before
+
+
+def test_changed_data_are_seen(tmp_path):
+    """The same words with another file of data stand for other runs."""
+    pictures = np.random.default_rng(0).integers(0, 255, (60, 16, 16, 1), np.uint8)
+    labels, path = np.arange(60) % 3, tmp_path / "own.npz"
+    keys = []
+    for shift in (0, 1):
+        np.savez(path, images=pictures + np.uint8(shift), labels=labels, classes=np.array(["a", "b", "c"]))
+        os.utime(path, ns=(shift, shift))
+        words = [f"dataset=npz:{path}", "models=plain", "feature_dim=4", "clients=2", "partition=iid", "rounds=1"]
+        for _ in range(2):
+            keys.append(pn.compare("local", *words, out=tmp_path / "runs").plan.asked["local"][0].key)
+    assert keys[0] == keys[1] != keys[2] == keys[3]
+
+
+def test_figures_are_drawn_again_when_something_has_changed(tmp_path):
+    found, folder = compare("fedproto", out=tmp_path / "runs"), tmp_path / "figures"
+    places = found.draw(folder)
+
+    def times():
+        return [path.stat().st_mtime_ns for path in places]
+
+    before = times()
+    assert found.draw(folder) == places
+    assert times() == before
+    places[0].unlink()
+    found.draw(folder)
+    assert all(new != old for new, old in zip(times(), before, strict=True))
+    after = times()
+    more = compare("fedproto", out=tmp_path / "runs", rounds=3)  # the same runs, one round longer
+    more.draw(folder)
+    assert all(new != old for new, old in zip(times(), after, strict=True))
+
+
+def test_a_finished_comparison_needs_neither_torch_nor_matplotlib(tmp_path):
+    words = ["compare", "fedproto", *WORDS, "--engine", "serial", "--out", str(tmp_path)]
+    program = (
+        "import sys; from protonorm.cli.app import app\n"
+        f"app({words!r}, standalone_mode=False)\n"
+        "print([name for name in ('torch', 'matplotlib', 'pandas', 'scipy.stats') if name in sys.modules])"
+    )
+    answers = [subprocess.run([sys.executable, "-c", program], capture_output=True, text=True) for _ in range(2)]
+    told = [answer.stdout.strip().rpartition("\n") for answer in answers]
+    assert "torch" in told[0][2]
+    assert told[1][2] == "[]", answers[1].stderr
+    assert told[0][0] == told[1][0]
+
+
+def test_a_damaged_note_of_what_words_stand_for_is_not_believed(tmp_path):
+    """One changed digit, the number of rounds, would show fewer rounds than asked for."""
+    first = compare("fedproto", out=tmp_path)
+    (place,) = (tmp_path / "comparisons" / "known").iterdir()
+    noted = place.read_bytes()
+    assert b", 2]" in noted
+    place.write_bytes(noted.replace(b", 2]", b", 1]"))
+    again = compare("fedproto", out=tmp_path)
+    assert not again.plan.known
+    assert again.rows == first.rows

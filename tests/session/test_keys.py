@@ -10,10 +10,8 @@ import protonorm as pn
 from protonorm.config.methods import experiments_of
 from protonorm.config.parsing import read_settings
 from protonorm.core.training import LrSchedule
-from protonorm.data.fashion import Fashion
-from protonorm.data.partitions.base import IID
-from protonorm.data.partitions.dirichlet import Dirichlet
-from protonorm.data.spiral import Spiral
+from protonorm.data.builtin import Fashion, Spiral
+from protonorm.data.partitions import IID, Dirichlet
 
 OWN = """
 from dataclasses import dataclass

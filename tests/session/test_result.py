@@ -1,5 +1,8 @@
 """What a result gives: frames, confusions, a short text and a table; and results of runs that somebody else made."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -199,3 +202,38 @@ def test_a_rule_or_measure_that_there_is_not_is_refused(tmp_path):
         ValueError, match=r"of='pooledd' is refused: expected pooled, mean, worst, .*, clients or classes"
     ):
         found.accuracy(of="pooledd")
+
+
+def test_what_is_not_there_is_refused_in_a_sentence(pair):
+    result = pair[0]
+    with pytest.raises(IndexError, match=r"^There is no client 99; the run has clients 0 to 5\.$"):
+        result.clients[99]
+    with pytest.raises(ValueError, match=r"^1.5 is not a client: expected its number or its name\.$"):
+        result.clients[1.5]
+    with pytest.raises(ValueError, match=r"^checkpoint='first' is refused: expected chosen or last\.$"):
+        result.trained("first")
+    with pytest.raises(ValueError, match=r"^by=\['client'\] is refused: expected round, client, class, rule\.$"):
+        result.frame(by=["client"])
+    with pytest.raises(ValueError, match=r"^of=\['pooled'\] is refused: expected pooled"):
+        result.accuracy(of=["pooled"])
+    with pytest.raises(ValueError, match=r"^text is not a run: it has no experiment\.json\.$"):
+        pn.read_run("text")
+    with pytest.raises(ValueError, match=r"^5 is not a run: expected the path of its folder\.$"):
+        pn.read_run(5)
+    assert pn.read_run(str(result.run.folder)).info.key == result.run.info.key
+    assert result.clients[-1].id == 5
+
+
+def test_texts_of_results_runs_and_clients_are_short(pair):
+    result = pair[0]
+    for thing in (result, result.run, result.clients, result.clients[0], result.trained("last")):
+        assert len(repr(thing)) <= 200
+        assert "\n" not in repr(thing)
+    settings = result.run.info.experiment
+    settings = settings.model_copy(update={"algorithm": settings.algorithm.model_copy(update={"name": "m" * 300})})
+    info = result.run.info.model_copy(update={"experiment": settings, "key": "k" * 300})
+    long = replace(result.run, folder=Path("/" + "f" * 300), info=info)
+    assert max(len(repr(thing)) for thing in (long, pn.Result(None, long))) <= 200
+    assert repr(result.run).startswith("Run(protonorm on spiral, seed 0: 2 of 2 rounds; ")
+    assert repr(result.clients[0]).endswith(f", mlp, 6 classes, rule {result.clients[0].rule})")
+    assert repr(result.clients) == f"TrainedClients(6 of {result.run.info.key}, chosen round)"

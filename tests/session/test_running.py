@@ -9,9 +9,9 @@ import torch
 
 import protonorm as pn
 from protonorm.runs.layout import committed
-from protonorm.runs.reader import read_run
+from protonorm.runs.run import read_run
 from protonorm.session.build import build
-from protonorm.session.running import choose_engine, is_finished
+from protonorm.session.running import choose_engine, finished_run
 from tests.support import contents, run, run_folder, spiral
 
 
@@ -64,7 +64,7 @@ def test_a_finished_run_is_not_repeated(tmp_path):
 def test_no_rounds_is_a_run_too(tmp_path):
     experiment = spiral(rounds=0)
     assert run(experiment, out=tmp_path).history == []
-    assert is_finished(run_folder(experiment, tmp_path), 0)
+    assert finished_run(run_folder(experiment, tmp_path), 0)
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.4])
@@ -166,8 +166,27 @@ def test_the_number_of_processes_is_checked_and_asks_for_processes(tmp_path, mon
         "processes",
     ]
     monkeypatch.setattr("protonorm.session.running.cores", lambda: 8)
-    assert [choose_engine(task, population, None, workers) for workers in (None, 1)] == ["processes", "serial"]
+    assert [choose_engine(task, population, None, workers) for workers in (None, 1)] == ["serial", "serial"]
     assert choose_engine(task, population, "processes", 1) == "processes"
+
+
+@pytest.mark.parametrize(
+    ("settings", "cores", "chosen"),
+    [
+        ({"rounds": 5}, 2, "serial"),  # 5 × 30000 × 50 µs are 7.5 seconds: half of them are fewer than the start takes
+        ({"rounds": 40}, 2, "processes"),  # 60 seconds, of which two processes save 30
+        ({"rounds": 40}, 1, "serial"),
+        ({"rounds": 40, "participation": 0.1}, 2, "serial"),  # 6 seconds
+        ({"rounds": 5, "epochs": (1, 15)}, 2, "processes"),  # on the average 8 epochs
+        ({"rounds": 8}, 8, "processes"),  # 12 seconds, of which 8 processes save 10.5 …
+        ({"rounds": 8}, 2, "serial"),  # … and 2 save 6
+    ],
+)
+def test_small_work_stays_in_one_process(monkeypatch, settings, cores, chosen):
+    experiment = pn.Experiment(dataset="spiral", clients=10, partition="iid", **settings)
+    task, population = build(experiment)
+    monkeypatch.setattr("protonorm.session.running.cores", lambda: cores)
+    assert choose_engine(task, population, None, cohort=experiment.cohort_size) == chosen
 
 
 def test_processes_for_an_engine_without_any_are_refused(tmp_path):

@@ -2,10 +2,9 @@ import numpy as np
 import pytest
 
 from protonorm.federation.rounds import Round
-from protonorm.runs.reader import read_run
-from protonorm.runs.run import Population
+from protonorm.runs.run import Population, read_run
 from protonorm.runs.schema import Accuracy, ArrayRef, Distances, RoundRecord, Traffic
-from protonorm.trackers import scalars
+from protonorm.trackers import tracker
 from tests.records import guessing, hundred, made, record
 
 LINE = RoundRecord(
@@ -49,13 +48,13 @@ NUMBERS = {
 
 
 def test_a_rounds_numbers_have_names_and_what_is_unknown_is_left_out():
-    assert scalars.scalars(Round(LINE, {"round": 0.25})) == NUMBERS
+    assert tracker.scalars(Round(LINE, {"round": 0.25})) == NUMBERS
 
 
 def test_a_round_without_loss_evaluation_prototypes_and_time_has_the_other_numbers():
     bare = LINE.model_copy(update={"metrics": {}, "rules": {}, "validation": {}, "prototypes": None, "lost": {}})
     wanted = {name: NUMBERS[name] for name in NUMBERS if name.split("/")[0] in ("bytes", "floats", "server")}
-    assert scalars.scalars(Round(bare, {})) == wanted
+    assert tracker.scalars(Round(bare, {})) == wanted
 
 
 def test_a_rounds_lists_leave_out_those_who_test_nothing(tmp_path):
@@ -63,21 +62,21 @@ def test_a_rounds_lists_leave_out_those_who_test_nothing(tmp_path):
     one = np.ones((3, 2), np.int64)
     population = Population(one, one, np.array([[0, 8], [0, 0], [0, 4]]))
     run = made(tmp_path / "run", classes=2, clients=3, rounds=1, population=population)
-    found = scalars.distributions(run, run.rounds[-1])
+    found = tracker.distributions(run, run.rounds[-1])
     assert {name: values.tolist() for name, values in found.items()} == {
         "accuracy/logits/clients": [0.25, 0.25],
         "accuracy/logits/classes": [0.25],
         "prototypes/margins": [1.0, 1.0],
     }
-    assert scalars.margin_scalars(found) == {"prototypes/margin/mean": 1.0, "prototypes/margin/min": 1.0}
-    assert scalars.margin_scalars({}) == {}
+    assert tracker.margin_scalars(found) == {"prototypes/margin/mean": 1.0, "prototypes/margin/min": 1.0}
+    assert tracker.margin_scalars({}) == {}
 
 
 def test_lists_of_a_round_can_be_read_that_was_committed_after_the_run_was_read(tmp_path):
     early, late = made(tmp_path / "a" / "run", done=1), made(tmp_path / "b" / "run", done=3)
     (early.folder / "evaluations.bin").write_bytes((late.folder / "evaluations.bin").read_bytes())
     for one in late.rounds:
-        found, wanted = scalars.distributions(early, one), late.by_client(one, "logits")
+        found, wanted = tracker.distributions(early, one), late.by_client(one, "logits")
         np.testing.assert_allclose(found["accuracy/logits/clients"], wanted)
 
 
@@ -87,7 +86,7 @@ def test_a_damaged_block_is_refused_by_the_name_of_its_file(tmp_path):
     path.write_bytes(path.read_bytes()[:-20])
     run = read_run(folder)
     with pytest.raises(ValueError, match=r"evaluations\.bin is damaged"):
-        scalars.distributions(run, run.rounds[-1])
+        tracker.distributions(run, run.rounds[-1])
 
 
 def test_the_outcome_is_under_the_headline_rule(tmp_path):
@@ -97,11 +96,11 @@ def test_the_outcome_is_under_the_headline_rule(tmp_path):
     reported = {f"accuracy/reported/{name}": 0.75 for name in ("pooled", "mean", "worst", "p10")}
     best = {f"accuracy/best/{name}": 0.75 for name in ("pooled", "mean", "worst", "own")}
     round = {"accuracy/reported/round": 3}
-    assert scalars.outcome(run) == {**reported, **round, **best, "accuracy/last/pooled": 0.75}
-    assert "Round 3 is reported: it has the best test accuracy, which is optimistic" in scalars.reported_text(run)
+    assert tracker.outcome(run) == {**reported, **round, **best, "accuracy/last/pooled": 0.75}
+    assert "Round 3 is reported: it has the best test accuracy, which is optimistic" in tracker.reported_text(run)
     none = made(tmp_path / "none", done=0)
-    assert scalars.outcome(none) == {}
-    assert scalars.reported_text(none) == "No round has been evaluated yet."
+    assert tracker.outcome(none) == {}
+    assert tracker.reported_text(none) == "No round has been evaluated yet."
 
 
 def test_the_reported_round_is_that_of_validation_and_the_best_lies_beside_it(tmp_path):
@@ -111,12 +110,12 @@ def test_the_reported_round_is_that_of_validation_and_the_best_lies_beside_it(tm
     """
     right = {"tested": [[20, 40], [90, 70]], "validated": [[9, 9], [1, 1]]}
     run = made(tmp_path / "run", classes=1, clients=2, rounds=2, population=hundred(2), **right)
-    found = scalars.outcome(run)
+    found = tracker.outcome(run)
     wanted = {"pooled": 0.3, "mean": 0.3, "worst": 0.2, "p10": 0.22, "round": 1}
     assert {name: found[f"accuracy/reported/{name}"] for name in wanted} == wanted
     assert (found["accuracy/best/pooled"], found["accuracy/last/pooled"]) == (0.8, 0.8)
-    assert scalars.reported_text(run) == "Round 1 is reported: it has the best mean validation accuracy."
-    lists = scalars.distributions(run, run.rounds[0])
+    assert tracker.reported_text(run) == "Round 1 is reported: it has the best mean validation accuracy."
+    lists = tracker.distributions(run, run.rounds[0])
     assert lists["accuracy/global/clients"].tolist() == [0.2, 0.4]
     assert lists["validation/global/clients"].tolist() == [0.09, 0.09]
 
@@ -124,7 +123,7 @@ def test_the_reported_round_is_that_of_validation_and_the_best_lies_beside_it(tm
 def test_settings_are_numbers_or_text_and_a_table(tmp_path):
     method = {"name": "protonorm", "gamma": 10.0, "upscaling": True, "schedule": {"steps": 5}}
     run = made(tmp_path / "run", method=method, models=["mlp", {"name": "own|net"}], least=None)
-    found = scalars.settings(run)
+    found = tracker.settings(run)
     wanted = {
         "algorithm": "protonorm",
         "algorithm.gamma": 10.0,
@@ -135,17 +134,17 @@ def test_settings_are_numbers_or_text_and_a_table(tmp_path):
         "rounds": 3,
     }
     assert found | wanted == found
-    table = scalars.settings_table(run).splitlines()
+    table = tracker.settings_table(run).splitlines()
     assert r'| models | \["mlp", \{"name": "own\|net"\}\] |' in table  # signs of Markdown are shown as they are
 
 
 def test_the_majority_has_names_and_nobody_to_test_has_none(tmp_path):
     """Each of four clients guesses 12 of 20 samples right."""
-    found = scalars.majority(made(tmp_path / "run", population=guessing(0.6)))
+    found = tracker.majority(made(tmp_path / "run", population=guessing(0.6)))
     assert found == {f"accuracy/majority/{name}": 0.6 for name in ("pooled", "mean", "worst", "p10")}
     one = np.ones((4, 3), np.int64)
     nobody = Population(one, one, 0 * one)
-    assert scalars.majority(made(tmp_path / "none", done=0, population=nobody)) == {}
+    assert tracker.majority(made(tmp_path / "none", done=0, population=nobody)) == {}
 
 
 def test_clients_with_names_have_curves_of_their_own(tmp_path):
@@ -154,15 +153,15 @@ def test_clients_with_names_have_curves_of_their_own(tmp_path):
     right = {"tested": [[40, 60, 0]], "validated": [[30, 20, 50]]}
     more = {"clients": 3, "classes": 1, "rounds": 1, "population": counts, **right}
     named = made(tmp_path / "a", client_names=["berlin", "paris", "rome"], **more)
-    found = scalars.client_scalars(named, named.rounds[0])
+    found = tracker.client_scalars(named, named.rounds[0])
     tested = {"client/berlin/accuracy": 0.4, "client/paris/accuracy": 0.6}
     validated = {f"client/{name}/validation": share for name, share in (("berlin", 0.3), ("paris", 0.2), ("rome", 0.5))}
     assert found == pytest.approx(tested | validated)
     numbered = made(tmp_path / "b", **more)
-    assert scalars.client_scalars(numbered, numbered.rounds[0]) == {}
+    assert tracker.client_scalars(numbered, numbered.rounds[0]) == {}
 
 
 def test_very_many_clients_have_none(tmp_path, monkeypatch):
-    monkeypatch.setattr(scalars, "MOST_CLIENTS", 1)
+    monkeypatch.setattr(tracker, "MOST_CLIENTS", 1)
     found = made(tmp_path / "a", clients=2, client_names=["berlin", "paris"])
-    assert scalars.client_scalars(found, found.rounds[-1]) == {}
+    assert tracker.client_scalars(found, found.rounds[-1]) == {}

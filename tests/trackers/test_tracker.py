@@ -1,7 +1,7 @@
 import pytest
 
-from protonorm.config.methods import experiments_of, tracker_of
-from protonorm.runs.reader import read_run
+from protonorm.config.methods import experiments_of, read_comparison
+from protonorm.runs.run import read_run
 from protonorm.trackers.tracker import choose, recorded_rounds
 from tests.support import contents, run, run_folder, spiral
 
@@ -114,8 +114,8 @@ def test_a_comparison_takes_its_tracker_out_of_the_settings(tmp_path):
     words = ["fedproto", "dataset=spiral", "rounds=2"]
     (tmp_path / "more.yaml").write_text("tracker: tensorboard\n")
     tracked = [*words, str(tmp_path / "more.yaml")]
-    assert tracker_of(words) is None
-    assert tracker_of(tracked) == "tensorboard"
+    assert read_comparison(words).tracker is None
+    assert read_comparison(tracked).tracker == "tensorboard"
     assert experiments_of(tracked)["fedproto"][0].key == experiments_of(words)["fedproto"][0].key
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from protonorm import Experiment
 from protonorm.data.prepared import Arrays, data_root, read_prepared, write_prepared
 from protonorm.models.choose import chosen, networks
-from protonorm.models.facts import examine
+from protonorm.models.split import examine
 
 SETTINGS: dict[str, Any] = {"models": "light", "feature_dim": 128, "epochs": 1, "batch_size": 16, "evaluate_every": 5}
 SECOND, ROUNDS = "plain@0.5", 40  # the second network, and the rounds of Duet

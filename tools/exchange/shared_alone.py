@@ -12,7 +12,7 @@ from torch import Tensor
 from protonorm import Client, FedAvg, Step
 from protonorm.algorithms.duet import Directions, Duet, Unit
 from protonorm.core import SplitModel
-from protonorm.geometry.directions import equally_spread
+from protonorm.geometry.alignment import equally_spread
 from protonorm.tensors import Tensors, floats, snapshot
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from tools.exchange.jobs import ABLATION, CENTRE, MAP, SEEDS, TABLE, WHOLE, Job, Place, tuning
 from tools.exchange.work import Work, accuracy, by_client
 
+from protonorm.analysis.contrasts import measure, points
 from protonorm.analysis.statistics import mean_interval
-from protonorm.analysis.transfer import measure, points
 
 OURS, TOGETHER = "Duet", "received"  # the rule by which both of its networks answer
 RULES = ("received", "logits", "shared", "joint")

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from tools.exchange.jobs import ABLATION, CENTRE, MAP, METHODS, SEEDS, TABLE, WHOLE, Job, Place, tuning
 
 from protonorm import Diverged, run
-from protonorm.reproduction.records import Description, described_data, recorded_keys
+from protonorm.reproduction.findings import Description, described_data, recorded_keys
 from protonorm.runs.choice import choose_round
-from protonorm.runs.reader import read_run
-from protonorm.runs.run import Run
+from protonorm.runs.layout import INFO, exists
+from protonorm.runs.run import Run, read_run
 from protonorm.runs.schema import RoundRecord
 
 
@@ -43,7 +43,7 @@ class Work:
             keys = [experiment.key]
         else:
             keys = recorded_keys(experiment, self.runs, self._known)
-        if len(keys) != 1 or not (self.runs / keys[0]).exists():
+        if len(keys) != 1 or not exists(self.runs / keys[0] / INFO):
             return None
         if keys[0] not in self._finished:
             found = read_run(self.runs / keys[0])

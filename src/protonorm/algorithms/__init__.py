@@ -1,4 +1,4 @@
-"""The methods: one file each; this table is also the table of contents. Listing it imports none of them."""
+"""Registry of the federated learning methods; each is in its own module, imported on first use."""
 
 from protonorm.core.registry import Entry
 

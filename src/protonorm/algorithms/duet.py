@@ -1,19 +1,18 @@
-"""Duet: a client's own network and one that travels learn one feature space, and both answer together.
+"""Duet: a client's own network and a shared network learn the same feature space and predict together.
 
-A method of this project. Both networks turn towards the same directions, one a class, that everybody knows; the server
-averages the travelling ones, and the client's own network also learns from it. Scores are free of the client's class
-shares, which differ between clients and stay at home. How much the own networks count is decided by everybody's
-validation samples.
+A method of this project. Both networks are trained towards the same fixed directions, one per class; the server
+averages the shared networks, and the client's own network also learns from the shared network. Scores exclude the
+client's class shares, which differ between clients and are not sent. The weight of the own networks is chosen by the
+validation samples of all clients.
 
-server remembers: shared.features.* (floating tensors of the second network, without its head), weight ()
-server says:      the same
-client remembers: the same as it trained or received them, model.*, targets (K, d) unit vectors, prior (K,) log π_i
-client says:      shared.features.* as the server, num_examples (), surprise (11,) at each weight
+server state:    shared.features.* (floating tensors of the second network, without its head), weight ()
+server message:  the same
+client state:    the same as trained or received, model.*, targets (K, d) unit vectors, prior (K,) log π_i
+client message:  shared.features.* as the server, num_examples (), surprise (11,), the NLL at each weight
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
@@ -21,24 +20,36 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, log_softmax, normalize
 
 from protonorm.algorithms.parts.messages import EXAMPLES
-from protonorm.core import Algorithm, Client, Field, Schema, Server, SplitModel, Step, Task, slots_like
+from protonorm.core import (
+    Additive,
+    Client,
+    Contribution,
+    Field,
+    Schema,
+    Server,
+    SplitModel,
+    Step,
+    Sums,
+    Task,
+    slots_like,
+)
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative, Positive, Seed
-from protonorm.geometry.directions import equally_spread
-from protonorm.tensors import Tensors, floats, prefixed, restore, snapshot, under, weighted_mean
+from protonorm.geometry.alignment import equally_spread
+from protonorm.tensors import Tensors, floats, prefixed, restore, snapshot, under
 
 SHARED = "shared.features"
-WEIGHTS = torch.linspace(0, 1, 11, dtype=torch.float64)  # from which w, that of the own network, is chosen
+WEIGHTS = torch.linspace(0, 1, 11, dtype=torch.float64)  # candidates for w, the weight of the own network
 
 
 @dataclass(frozen=True, config=STRICT)
-class Duet(Algorithm):
-    """Train a client's own network and a shared one towards the same directions, and let both answer."""
+class Duet(Additive):
+    """Own and shared networks trained towards the same directions, combined for prediction."""
 
-    lam: NonNegative = 1.0  # λ, weight of what the own network learns from the shared one
-    scale: Positive = 16.0  # s, one over the temperature of the cosine-softmax
-    balanced: bool = True  # whether the class shares π_i are added to scores, which are then free of them
-    smoothing: Positive = 0.1  # a, samples of each class that are added to those that π_i counts
+    lam: NonNegative = 1.0  # λ, weight of the own network's distillation from the shared network
+    scale: Positive = 16.0  # s, inverse temperature of the cosine softmax
+    balanced: bool = True  # whether log π_i, the class shares, are added to the scores, which then exclude them
+    smoothing: Positive = 0.1  # a, pseudo-count of each class in π_i
     seed: Seed = 0  # of the directions
 
     auxiliary: ClassVar[bool] = True
@@ -46,30 +57,33 @@ class Duet(Algorithm):
     headline: ClassVar[str] = "received"
 
     def schema(self, task: Task) -> Schema:
-        """Both sides send the shared network's features; the server adds w, clients what w is chosen by."""
+        """Return the schema: both sides send the shared features; the server adds w, clients the NLL for its choice."""
         shared = slots_like(floats(snapshot(SHARED, task.template.features)))
         surprise, weight = {"surprise": Field((len(WEIGHTS),))}, {"weight": Field((), share=True)}
         return Schema(up=(*shared, EXAMPLES, (surprise,)), down=(*shared, (weight,)))
 
     def init_server(self, server: Server) -> Step:
-        """Begin with one shared network for all, and with both networks counting alike."""
+        """Create a shared network for all clients, with equal weights of both networks."""
         assert server.auxiliary is not None
         first = floats(snapshot(SHARED, server.auxiliary.features)) | {"weight": torch.tensor(0.5)}
         return Step(first, first)
 
     def init_client(self, client: Client) -> Tensors:
-        """Begin with two networks, until the server's arrives, with everybody's directions, and with class shares."""
+        """Create both networks, the common directions and the client's class shares."""
         assert client.auxiliary is not None
         targets = equally_spread(client.num_classes, client.feature_dim, self.seed)
         known = {"targets": targets, "prior": self.log_shares(client), "weight": torch.tensor(0.5)}
         return snapshot("model", client.model) | snapshot(SHARED, client.auxiliary.features) | known
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
-        """Take over the average shared network, and w."""
+        """Replace the shared network and w by those received."""
         return state | message
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
-        """Weigh both, then train them with CE(o + log π_i, y) + CE(o_g + log π_i, y) + λ H(q_g, q), o their scores."""
+        """Compute the NLL of each w, then train both networks.
+
+        The loss is CE(o + log π_i, y) + CE(o_g + log π_i, y) + λ H(q_g, q), where o are the scores.
+        """
         held = self.receive(client, state, message)
         client.load(held)
         network, prior = self.network(client, held), held["prior"].to(client.device)
@@ -77,7 +91,7 @@ class Duet(Algorithm):
         surprise = weigh(client, network)
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
-            o, o_g = network.head(own(x)), network.head(shared(x))  # (B, K), with log π_i
+            o, o_g = network.head(own(x)), network.head(shared(x))  # (B, K), including log π_i
             alone = client.cross_entropy(o, y) + client.cross_entropy(o_g, y)
             return alone + self.lam * imitation(o - prior, o_g.detach() - prior)
 
@@ -86,26 +100,25 @@ class Duet(Algorithm):
         said = floats(trained) | {"num_examples": torch.tensor(len(client.train)), "surprise": surprise}
         return Step(held | snapshot("model", client.model) | trained, said, {"loss": mean})
 
-    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
-        """Average the shared networks, θ = Σ n_i θ_i / Σ n_i, and choose the w that surprises all clients least."""
-        total = torch.zeros_like(WEIGHTS)
+    def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
+        """Weight a client's shared network by its number of samples; sum the NLL of each w."""
+        shared = prefixed(SHARED, under(reply, SHARED))
+        return Contribution(shared, reply["num_examples"], {"surprise": reply["surprise"]})
 
-        def networks() -> Iterator[tuple[float, Tensors]]:
-            for reply in replies:
-                total.add_(reply["surprise"])
-                yield float(reply["num_examples"]), prefixed(SHARED, under(reply, SHARED))
-
-        shared = weighted_mean(networks())
-        weight = WEIGHTS[total.argmin()].float() if bool(total.any()) else state["weight"]  # nobody validates
-        return Step(shared | {"weight": weight}, shared | {"weight": weight}, {"weight": float(weight)})
+    def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
+        """Publish the average shared network, θ = Σ n_i θ_i / Σ n_i, and the w of least total NLL."""
+        total = sums.totals.get("surprise", torch.zeros_like(WEIGHTS))
+        weight = WEIGHTS[total.argmin()].float() if bool(total.any()) else state["weight"]  # no validation samples
+        said = sums.means | {"weight": weight}
+        return Step(said, said, {"weight": float(weight)})
 
     def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
-        """Score by both networks together, and by the average shared one alone."""
+        """Score with both networks combined, and with the average shared network."""
         both = self.network(client, state).eval()(x)
         return {"logits": both, "shared": self.second(client, state, message)(x)}
 
     def network(self, client: Client, state: Tensors) -> SplitModel:
-        """Join the loaded network's features with those of the remembered shared one; directions are their head."""
+        """Combine the loaded network's features with the shared network's in the state; directions are the head."""
         if client.auxiliary is None:
             raise ValueError("Duet predicts with two networks, but of the second one no more than its name is known.")
         restore(SHARED, client.auxiliary.features, state)
@@ -113,13 +126,13 @@ class Duet(Algorithm):
         return SplitModel(both, self._directions(client, state))
 
     def second(self, client: Client, state: Tensors, message: Tensors) -> SplitModel:
-        """Load the average shared network, to predict with; directions are its head."""
+        """Load the average shared network for prediction, with the directions as its head."""
         assert client.auxiliary is not None
         restore(SHARED, client.auxiliary.features, state | message)
         return SplitModel(Unit(client.auxiliary.features), self._directions(client, state)).eval()
 
     def log_shares(self, client: Client) -> Tensor:
-        """Give log π_i (K,), π_ij = (n_ij + a)/(n_i + K a); zeros where scores are not to be free of them."""
+        """Compute log π_i (K,), π_ij = (n_ij + a)/(n_i + K a); zeros unless `balanced`."""
         counts = client.train.class_counts(client.num_classes).double().cpu() + self.smoothing
         return (counts / counts.sum()).log().float() if self.balanced else torch.zeros(client.num_classes)
 
@@ -128,7 +141,7 @@ class Duet(Algorithm):
 
 
 class Unit(nn.Module):
-    """The directions of a network's features."""
+    """Features of a network, normalised to unit length."""
 
     def __init__(self, features: nn.Module) -> None:
         super().__init__()
@@ -140,7 +153,7 @@ class Unit(nn.Module):
 
 
 class Both(nn.Module):
-    """The directions of two networks' features, mixed: w of the own one, 1 − w of the shared one."""
+    """Weighted mean of the unit features of two networks: w for the own network, 1 − w for the shared network."""
 
     def __init__(self, own: nn.Module, shared: nn.Module, weight: float) -> None:
         super().__init__()
@@ -153,7 +166,7 @@ class Both(nn.Module):
 
 
 class Directions(nn.Module):
-    """The head s·z·t_j + log π_j, which has nothing to train."""
+    """Parameter-free head s·z·t_j + log π_j."""
 
     targets: Tensor  # t (K, d)
     prior: Tensor  # log π (K,)
@@ -171,7 +184,7 @@ class Directions(nn.Module):
 
 @torch.no_grad()
 def weigh(client: Client, network: SplitModel) -> Tensor:
-    """Add up −log p of the validation samples' classes for each weight of the own network, (11,)."""
+    """Sum −log p of the validation samples' classes for each weight of the own network, (11,)."""
     network.eval()
     own, shared = network.get_submodule("features.own"), network.get_submodule("features.shared")
     total = torch.zeros(len(WEIGHTS), device=client.device)
@@ -185,5 +198,5 @@ def weigh(client: Client, network: SplitModel) -> Tensor:
 
 
 def imitation(scores: Tensor, teacher: Tensor) -> Tensor:
-    """Give the cross-entropy H(q_g, q) of the softmax of scores to that of a teacher's, both (B, K)."""
+    """Compute the cross-entropy H(q_g, q) of the softmax of scores to that of a teacher's scores, both (B, K)."""
     return cross_entropy(scores, teacher.softmax(1))

@@ -1,48 +1,61 @@
-"""FedKD: a student travels in factors; on every client it and the client's own model, its mentor, teach each other.
+"""FedKD: a shared student, sent in factors, and each client's own model, its mentor, distil each other.
 
 Wu et al., "Communication-Efficient Federated Learning via Knowledge Distillation", Nature Communications 2022.
 
-server remembers: student.* (floating tensors of the second network)
-server says:      the same; matrices as .u (m, q), .s (q,), .v (q, …) where that is smaller
-client remembers: model.*, projection.weight (d, d), the student's integers, such as batch counters
-client says:      student.* as the server, or what training changed in them
+server state:    student.* (floating tensors of the second network)
+server message:  the same; matrices as .u (m, q), .s (q,), .v (q, …) where that is smaller
+client state:    model.*, projection.weight (d, d), the student's integers, such as batch counters
+client message:  student.* as the server, or their change in training
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from protonorm.core import Algorithm, Client, Field, Schema, Server, Slot, SplitModel, Step, Task, slots_like
+from protonorm.core import (
+    Additive,
+    Client,
+    Contribution,
+    Field,
+    Schema,
+    Server,
+    Slot,
+    SplitModel,
+    Step,
+    Sums,
+    Task,
+    slots_like,
+)
+from protonorm.core.node import Loss
 from protonorm.core.settings import dataclass
-from protonorm.core.training import Loss
 from protonorm.core.types import STRICT, Fraction, Positive
 from protonorm.geometry.factors import compress, decompress, largest_rank
 from protonorm.geometry.losses import Reduction, divergence
-from protonorm.tensors import Tensors, floats, integers, numbers, prefixed, restore, snapshot, weighted_mean
+from protonorm.tensors import Tensors, floats, integers, numbers, prefixed, restore, snapshot
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedKD(Algorithm):
-    """Train a client's own model and a shared student that teach each other."""
+class FedKD(Additive):
+    """Mutual distillation between a client's own model and a shared, compressed student."""
 
-    t_start: Fraction = 0.95  # T_start, the share of ‖w‖² that the factors keep at first …
+    t_start: Fraction = 0.95  # T_start, the share of ‖w‖² that the factors keep initially …
     t_end: Fraction = 0.98  # T_end, … and in the last round
-    compressed: Literal["weights", "updates"] = "weights"  # "updates", the clients' alone, is nearer to the paper
+    compressed: Literal["weights", "updates"] = "weights"  # "updates", which only clients send, is nearer to the paper
     reduction: Reduction = "mean"  # of the KL; "batchmean" is K times stronger
-    detach: bool = False  # whether a teacher, and S, are left as they are by the pupil's loss
-    floor: Positive = 1e-6  # the least S: one-class clients reach a cross-entropy of zero
+    detach: bool = False  # whether gradients of a student's loss stop at its teacher and at S
+    floor: Positive = 1e-6  # lower bound of S: clients with a single class reach zero cross-entropy
     clip: Positive = 10.0  # bound of the gradient norm of each network and of the projection
 
     auxiliary: ClassVar[bool] = True
     rules: ClassVar[tuple[str, ...]] = ("logits", "shared", "joint")
-    depends_on_rounds: ClassVar[bool] = True  # the energy rises from the first round to the last
+    depends_on_rounds: ClassVar[bool] = True  # the kept energy rises from the first round to the last
 
     def schema(self, task: Task) -> Schema:
-        """Both sides send the student, whole or in factors; the server sends it whole if clients send updates."""
+        """Return the schema: both sides send the student, whole or in factors; whole if clients send updates."""
         student = floats(snapshot("student", task.template))
         ranks = {_rank(name): largest_rank(value.shape) for name, value in student.items()}
         up = tuple(_whole_or_factors(name, value) for name, value in student.items())
@@ -50,12 +63,12 @@ class FedKD(Algorithm):
         return Schema(up, down, bounds={symbol: rank for symbol, rank in ranks.items() if rank})
 
     def init_server(self, server: Server) -> Step:
-        """Begin with one student for all."""
+        """Create the initial student of all clients."""
         assert server.auxiliary is not None
         return self._publish(floats(snapshot("student", server.auxiliary)), server)
 
     def init_client(self, client: Client) -> Tensors:
-        """Begin with a model and a projection of one's own; of the student only what never travels."""
+        """Create the client's own model and projection, and the student's tensors that are not sent."""
         assert client.auxiliary is not None
         own = snapshot("model", client.model) | snapshot("projection", _projection(client))
         return own | integers(snapshot("student", client.auxiliary))
@@ -81,20 +94,23 @@ class FedKD(Algorithm):
         }
         return Step(kept, compress(said, self.energy(client.round, client.rounds)), {"loss": mean})
 
-    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
-        """Rebuild the students, or what changed in them, average that, all alike, and publish the student."""
-        mean = weighted_mean((1.0, decompress(reply, state)) for reply in replies)
-        if self.compressed == "updates":
-            mean = {name: state[name] + change for name, change in mean.items()}
-        return self._publish(mean, server)
+    def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
+        """Rebuild a client's student, or its change; all clients have equal weight."""
+        return Contribution(decompress(reply, state), torch.tensor(1))
+
+    def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
+        """Publish the average student."""
+        changed = self.compressed == "updates"
+        student = {name: state[name] + mean if changed else mean for name, mean in sums.means.items()}
+        return self._publish(student, server)
 
     def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
-        """Score by the own model, and by the average student where that network is at hand."""
+        """Score with the own model, and with the average student if that network is available."""
         own = {"logits": client.model(x)}
         return own if client.auxiliary is None else own | {"shared": self.second(client, state, message)(x)}
 
     def second(self, client: Client, state: Tensors, message: Tensors) -> SplitModel:
-        """Load the average student, to predict with."""
+        """Load the average student for prediction."""
         assert client.auxiliary is not None
         _unpack(client.auxiliary, state, message)
         return client.auxiliary.eval()
@@ -102,9 +118,17 @@ class FedKD(Algorithm):
     def losses(
         self, z: Tensor, z_s: Tensor, o: Tensor, o_s: Tensor, y: Tensor, entropy: Loss = cross_entropy
     ) -> tuple[Tensor, Tensor]:
-        """Give CE + (KL + MSE)/S of mentor and student, S the sum of both cross-entropies: where both err, trust less.
+        """Compute CE + (KL + MSE)/S of mentor and student, S the sum of both cross-entropies.
 
-        z and the projected z_s are (B, d), the logits o and o_s (B, K).
+        Dividing by S weakens the distillation where both networks err.
+
+        Args:
+            z: Mentor features (B, d).
+            z_s: Projected student features (B, d).
+            o: Mentor logits (B, K).
+            o_s: Student logits (B, K).
+            y: Labels (B,).
+            entropy: Cross-entropy function.
         """
         ce, ce_s = entropy(o, y), entropy(o_s, y)
         total = self._teacher(ce + ce_s).clamp(min=self.floor)  # S
@@ -113,7 +137,7 @@ class FedKD(Algorithm):
         return ce + mentor / total, ce_s + student / total
 
     def energy(self, round: int, rounds: int) -> float:
-        """Raise the share that is kept from T_start before round 1 to T_end in round R, evenly."""
+        """Return the share of energy to keep, rising linearly from T_start before round 1 to T_end in round R."""
         return self.t_start + round / max(rounds, 1) * (self.t_end - self.t_start)
 
     def _teacher(self, value: Tensor) -> Tensor:
@@ -126,14 +150,14 @@ class FedKD(Algorithm):
 
 
 def _unpack(student: SplitModel, state: Tensors, message: Tensors) -> Tensors:
-    """Put what the server said, and what never travels, into the student; return its floating tensors."""
+    """Load the server's message and the tensors that are not sent into the student; return its floating tensors."""
     received = decompress(message, floats(prefixed("student", student.state_dict())))
     restore("student", student, state | received)
     return received
 
 
 def _projection(client: Client) -> nn.Linear:
-    """Make W_i (d, d), newly drawn, which brings the student's features to the mentor's."""
+    """Create W_i (d, d), randomly initialised, which maps the student's features to the mentor's."""
     return nn.Linear(client.feature_dim, client.feature_dim, bias=False).to(client.device)
 
 
@@ -147,5 +171,5 @@ def _whole_or_factors(name: str, value: Tensor) -> Slot:
 
 
 def _rank(name: str) -> str:
-    """Name the symbol of a tensor's rank."""
+    """Return the symbol of a tensor's rank."""
     return f"q({name})"

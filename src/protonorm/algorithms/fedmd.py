@@ -1,18 +1,18 @@
-"""FedMD: clients tell their logits on public inputs, which everybody has, and learn towards the average of all.
+"""FedMD: clients send their logits on public inputs and are trained towards the average logits.
 
 Li and Wang, "FedMD: Heterogenous Federated Learning via Model Distillation", NeurIPS workshop 2019.
 
-server remembers: nothing
-server says:      logits (N, K) on a round's public inputs, round () of which; nothing before the first round
-client remembers: model.*
-client says:      logits (N, K) on the round's public inputs
+server state:    empty
+server message:  logits (N, K) on a round's public inputs, round () of these; empty before the first round
+client state:    model.*
+client message:  logits (N, K) on the round's public inputs
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import torch
 from annotated_types import Ge
@@ -26,27 +26,26 @@ from protonorm.algorithms.parts.common_inputs import (
     read_public,
     same_inputs,
 )
-from protonorm.algorithms.parts.messages import make_schema
-from protonorm.core import Algorithm, Client, Field, Samples, Schema, Server, SplitModel, Step, Task, optional
+from protonorm.algorithms.parts.messages import Averaged, make_schema
+from protonorm.core import Client, Field, Samples, Schema, Server, SplitModel, Step, Sums, Task, optional
 from protonorm.core.settings import dataclass
-from protonorm.core.task import InputSpec
-from protonorm.core.types import STRICT, Count, Positive, Seed
-from protonorm.tensors import Tensors, snapshot, weighted_mean
+from protonorm.core.types import STRICT, Count, InputSpec, Positive, Seed
+from protonorm.tensors import Tensors, snapshot
 
-ONE_SET = {"fashion", "fashion-mnist"}  # the first is a part of the second
+ONE_SET = {"fashion", "fashion-mnist"}  # the first is a subset of the second
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedMD(Algorithm):
-    """Train towards the average logits on public inputs, then on one's own samples."""
+class FedMD(Averaged):
+    """Training towards the average logits on public inputs, then on the client's own samples."""
 
-    public: str | None = None  # what all clients hold: a data set, NAME or KIND:PATH, or a .npy file of inputs as they
-    # are stored, such as (P, H, W, C) bytes; None is noise
-    sha256: str | None = None  # of what they hold; None takes what is there
-    samples: Count = 1000  # N, public inputs of a round, drawn anew
-    digest_lr: Positive = 0.001  # of the Adam that digests the consensus
+    public: str | None = None  # public inputs: a data set, NAME or KIND:PATH, or a .npy file; None is noise
+    # A file contains inputs as they are stored, such as (P, H, W, C) bytes.
+    sha256: str | None = None  # of the public inputs; None computes it from the present content
+    samples: Count = 1000  # N, public inputs per round, drawn anew
+    digest_lr: Positive = 0.001  # learning rate of the Adam that digests the consensus
     digest_batch_size: Annotated[Count, Ge(2)] = 256  # batch norm needs two rows
-    seed: Seed = 0  # of the draws, and of the noise
+    seed: Seed = 0  # of the draws and of the noise
 
     @model_validator(mode="after")
     def _refuse_what_is_not_used(self) -> Self:
@@ -55,34 +54,34 @@ class FedMD(Algorithm):
         return self
 
     def adapted(self, dataset: str, networks: Sequence[str]) -> Self:
-        """Look at the public inputs."""
+        """Check the public inputs against the data set, and fill in their digest."""
         if self.public == dataset or {self.public, dataset} == ONE_SET:
             raise self._refused()
         return self if self.public is None or self.sha256 else replace(self, sha256=digest_of_public(self.public))
 
     def schema(self, task: Task) -> Schema:
-        """Both sides send logits on public inputs, the server from round 1 on, and of which round they are."""
+        """Return the schema: both sides send logits on public inputs; the server from round 1 on, with their round."""
         logits = {"logits": Field((self.samples, "K"))}
         round = {"round": Field((), torch.int64, least=1)}
         return make_schema(task, up=((logits,),), down=(optional(logits | round),))
 
     def check_network(self, model: SplitModel, task: Task) -> None:
-        """Refuse public inputs that do not fit the clients' networks."""
+        """Raise if the public inputs do not fit the clients' networks."""
         if task.input is None:
             return
         if self.public is not None:
             read_public(self.public, task.input, self.samples, self.sha256)
         else:
-            noise(torch.zeros(0, *task.input.shape, dtype=getattr(torch, task.input.dtype)), 1, self.seed)
+            noise(torch.zeros(0, *task.input.shape, dtype=getattr(torch, task.input.type)), 1, self.seed)
 
     def init_client(self, client: Client) -> Tensors:
-        """Begin with the client's own model, if the public inputs are not the data set that its samples are from."""
+        """Create the client's model; raise if the public inputs are the data set of its samples."""
         if self.public is not None and same_inputs(self.inputs(client), client.train.inputs):
             raise self._refused()
         return super().init_client(client)
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
-        """Digest the mean absolute error to the last consensus, revisit one's own samples, then tell one's logits."""
+        """Digest the last consensus by mean absolute error, train on the own samples, then compute public logits."""
         model, public = client.load(state), self.inputs(client)
         if "logits" in message:
             self._digest(client, model, self._chosen(public, int(message["round"])), message["logits"])
@@ -94,38 +93,37 @@ class FedMD(Algorithm):
         said = {"logits": tell(client, model, self._chosen(public, client.round))}
         return Step(snapshot("model", model), said, {"loss": mean})
 
-    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
-        """Average the logits, all alike; if nobody answered there is no consensus."""
-        mean = weighted_mean((1.0, reply) for reply in replies)
-        return Step({}, mean | {"round": torch.tensor(server.round)} if mean else {})
+    def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
+        """Publish the average logits; an empty message if there are none."""
+        return Step({}, sums.means | {"round": torch.tensor(server.round)} if sums.means else {})
 
     def inputs(self, client: Client) -> Tensor:
-        """Give the public inputs (P, …) as they are stored."""
+        """Return the public inputs (P, …) as they are stored."""
         if self.public is None:
             return noise(client.train.inputs, self.samples, self.seed)
         like = client.train.inputs
-        kind = InputSpec(tuple(like.shape[1:]), str(like.dtype).removeprefix("torch."))
+        dtype: Any = str(like.dtype).removeprefix("torch.")
+        kind = InputSpec(shape=tuple(like.shape[1:]), type=dtype)
         return read_public(self.public, kind, self.samples, self.sha256)
 
     def _chosen(self, public: Tensor, round: int) -> Samples:
-        """Choose the public inputs of a round; the label of each is its place among them."""
+        """Select the public inputs of a round; the label of each is its index among them."""
         positions = draw_positions(len(public), self.samples, self.seed, round)
         places = torch.zeros(len(public), dtype=torch.int64)
         places[positions] = torch.arange(self.samples)
         return Samples(public, places, positions)
 
     def _digest(self, client: Client, model: SplitModel, told: Samples, consensus: Tensor) -> None:
-        """Train once through the public inputs of a consensus, with the mean of |o − consensus| over their logits."""
+        """Train for an epoch on a consensus's public inputs, with the mean of |o − consensus| over their logits."""
         wanted = consensus.to(client.device)  # (N, K)
+        own = {"optimiser": "adam", "weight_decay": 0.0, "augment": "none"}
         reader = replace(
             client,
             train=told,
-            optimiser="adam",
             lr=self.digest_lr,
-            weight_decay=0.0,
             epochs=1,
             batch_size=self.digest_batch_size,
-            augment="none",
+            training=client.training.model_copy(update=own),
         )
         reader.fit(lambda x, places: digest_loss(model(x), wanted[places]), model)
 
@@ -134,7 +132,7 @@ class FedMD(Algorithm):
 
 
 def digest_loss(logits: Tensor, consensus: Tensor) -> Tensor:
-    """Give the mean of |o − consensus| over samples and classes, (B, K) both."""
+    """Compute the mean of |o − consensus| over samples and classes, (B, K) both."""
     return (logits - consensus).abs().mean()
 
 

@@ -1,62 +1,61 @@
-"""FedMRL: a small network travels; on every client its features and the client's own become one, nested representation.
+"""FedMRL: features of a small shared network and of the client's own are fused into a nested representation.
 
 Yi et al., "Federated Model Heterogeneous Matryoshka Representation Learning", NeurIPS 2024.
 
-server remembers: small.* (floating tensors of the second network, whose features have d_s numbers)
-server says:      the same
-client remembers: model.*, small.*, projector.weight (d, d_s + d), projector.bias (d,)
-client says:      small.* as the server; num_examples () if weighted
+server state:    small.* (floating tensors of the second network, whose features have dimension d_s)
+server message:  the same
+client state:    model.*, small.*, projector.weight (d, d_s + d), projector.bias (d,)
+client message:  small.* as the server; num_examples () if weighted
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from protonorm.algorithms.parts.messages import EXAMPLES
-from protonorm.core import Algorithm, Client, Schema, Server, SplitModel, Step, Task, slots_like
+from protonorm.algorithms.parts.messages import EXAMPLES, Averaged
+from protonorm.core import Client, Schema, Server, SplitModel, Step, Task, slots_like
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Width
-from protonorm.tensors import Tensors, floats, restore, snapshot, weighted_mean
+from protonorm.tensors import Tensors, floats, restore, snapshot
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedMRL(Algorithm):
-    """Train a client's own network and a shared small one on features that a projector makes of both."""
+class FedMRL(Averaged):
+    """Own network and small shared network trained on features that a projector fuses from both."""
 
-    shared_dim: Width = 128  # d_s, features of the small network, of which the joint ones have the first d_s; d at most
-    weighting: Literal["samples", "clients"] = "samples"  # of the small networks' average: by n_i, or all alike
+    shared_dim: Width = 128  # d_s, features of the small network, and length of the nested representation; at most d
+    weighting: Literal["samples", "clients"] = "samples"  # of the small networks' average: by n_i, or equal
 
     auxiliary: ClassVar[bool] = True
     rules: ClassVar[tuple[str, ...]] = ("received", "logits", "coarse", "joint")
     headline: ClassVar[str] = "received"
 
     def auxiliary_dim(self, feature_dim: int) -> int:
-        """Give d_s."""
+        """Return d_s."""
         return min(self.shared_dim, feature_dim)
 
     def schema(self, task: Task) -> Schema:
-        """Both sides send the small network; clients add their numbers of samples if weighted."""
+        """Return the schema: both sides send the small network; clients add their numbers of samples if weighted."""
         small = slots_like(floats(snapshot("small", task.template)))
         return Schema(up=(*small, EXAMPLES) if self.weighting == "samples" else small, down=small)
 
     def init_server(self, server: Server) -> Step:
-        """Begin with one small network for all."""
+        """Create the initial small network of all clients."""
         assert server.auxiliary is not None
         small = floats(snapshot("small", server.auxiliary))
         return Step(small, small)
 
     def init_client(self, client: Client) -> Tensors:
-        """Begin with a network and a projector of one's own, and with a small network until the server's arrives."""
+        """Create the client's network, projector and small network."""
         assert client.auxiliary is not None
         own = snapshot("model", client.model) | snapshot("small", client.auxiliary)
         return own | snapshot("projector", self._projector(client))
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
-        """Take over the average small network."""
+        """Replace the small network by the received average."""
         return state | message
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
@@ -78,24 +77,19 @@ class FedMRL(Algorithm):
         counted = {"num_examples": torch.tensor(len(client.train))} if self.weighting == "samples" else {}
         return Step(kept, floats(trained) | counted, {"loss": mean})
 
-    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
-        """Average the small networks by the clients' numbers of samples, θ = Σ n_i θ_i / Σ n_i, or all alike."""
-        small = weighted_mean((float(reply.get("num_examples", 1)), floats(reply)) for reply in replies)
-        return Step(small, small)
-
     def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
-        """Score by the own head on the joint features, and by the small network's on the first of them."""
+        """Score with the own head on the joint features, and with the small network's head on the first d_s."""
         model = self.network(client, state).eval()
         h = model.features(x)  # (B, d)
         return {"logits": model.head(h)} | {rule: head(h) for rule, head in self.heads(client, state).items()}
 
     def heads(self, client: Client, state: Tensors) -> dict[str, nn.Module]:
-        """Give the small network's head, which `network` loaded, on the first d_s joint features."""
+        """Return the small network's head, loaded by `network`, on the first d_s joint features."""
         assert client.auxiliary is not None
         return {"coarse": Nested(client.auxiliary.head, self.auxiliary_dim(client.feature_dim)).eval()}
 
     def network(self, client: Client, state: Tensors) -> SplitModel:
-        """Join the loaded network's features with those of the remembered small one."""
+        """Combine the loaded network's features with those of the small network in the state."""
         if client.auxiliary is None:
             raise ValueError("FedMRL predicts with two networks, but of the second one no more than its name is known.")
         projector = self._projector(client)
@@ -104,13 +98,13 @@ class FedMRL(Algorithm):
         return SplitModel(Joint(client.auxiliary.features, client.model.features, projector), client.model.head)
 
     def _projector(self, client: Client) -> nn.Linear:
-        """Make P_i (d_s + d -> d), newly drawn."""
+        """Create P_i (d_s + d -> d), randomly initialised."""
         width = client.feature_dim
         return nn.Linear(self.auxiliary_dim(width) + width, width).to(client.device)
 
 
 class Joint(nn.Module):
-    """The features h = P([f_g(x), f_i(x)]), of which the first d_s are a representation of their own."""
+    """Joint features h = P([f_g(x), f_i(x)]), of which the first d_s form a coarse representation."""
 
     def __init__(self, small: nn.Module, own: nn.Module, projector: nn.Linear) -> None:
         super().__init__()
@@ -123,7 +117,7 @@ class Joint(nn.Module):
 
 
 class Nested(nn.Module):
-    """A head on the first d_s of the joint features."""
+    """Head on the first d_s joint features."""
 
     def __init__(self, head: nn.Module, width: int) -> None:
         super().__init__()

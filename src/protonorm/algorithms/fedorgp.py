@@ -1,17 +1,17 @@
-"""FedORGP: the server trains prototypes that are orthogonal to what clients send of other classes.
+"""FedORGP: the server trains prototypes that are orthogonal to the clients' prototypes of other classes.
 
 Guo et al., "FedORGP: Guiding Heterogeneous Federated Learning with Orthogonality Regularization on Global
 Prototypes", arXiv 2502.16119, 2025.
 
-server remembers: generator.*: an embedding (K, d), and two layers d -> h -> d
-server says:      classes (K,), prototypes (K, d) unit vectors of all classes; nothing before the first round
-client remembers: model.*, classes (K_i,), prototypes (K_i, d)
-client says:      classes (K_i,), prototypes (K_i, d)
+server state:    generator.*: an embedding (K, d), and two layers d -> h -> d
+server message:  classes (K,), prototypes (K, d) unit vectors of all classes; empty before the first round
+client state:    model.*, classes (K_i,), prototypes (K_i, d)
+client message:  classes (K_i,), prototypes (K_i, d)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import ClassVar
 
 import torch
@@ -27,32 +27,32 @@ from protonorm.core.types import STRICT, Count, NonNegative
 from protonorm.geometry.losses import cosines
 from protonorm.tensors import Tensors, restore, snapshot
 
-MIDDLE, SOFTNESS = 0.3, 0.5  # of the weights of the program's adaptive form
+MIDDLE, SOFTNESS = 0.3, 0.5  # of the adaptive weights in the authors' code
 
 
 @dataclass(frozen=True, config=STRICT)
 class FedORGP(Algorithm):
-    """Train towards the directions of prototypes that the server trains to be orthogonal."""
+    """Training towards the directions of prototypes that the server keeps orthogonal."""
 
     lam: NonNegative = 10.0  # λ_c of the clients' loss
     server_lam: NonNegative = 1.0  # λ_s, weight of the angle to prototypes of the same class in the server's loss …
-    gamma: NonNegative = 10.0  # γ, … and of that to prototypes of others
-    server_epochs: Count = 1  # S_e, passes over what the clients sent
-    adaptive: bool = False  # whether pairs that are less orthogonal weigh more, as in later versions of the program
-    hidden: Count | None = None  # units of the generator's hidden layer; None is d, as published, but 64 at least
+    gamma: NonNegative = 10.0  # γ, … and of the angle to prototypes of other classes
+    server_epochs: Count = 1  # S_e, passes over the clients' prototypes
+    adaptive: bool = False  # whether less orthogonal pairs weigh more, as in later versions of the authors' code
+    hidden: Count | None = None  # units of the generator's hidden layer; None is d, as published, but at least 64
 
     rules: ClassVar[tuple[str, ...]] = ("global", "local", "logits", "joint")
 
     def schema(self, task: Task) -> Schema:
-        """Clients send prototypes of their classes, the server from round 1 on those of all classes."""
+        """Return the schema: clients send prototypes of their classes, the server from round 1 on of all classes."""
         return make_schema(task, up=((class_vectors("K_i"),),), down=(optional(class_vectors("K")),))
 
     def init_server(self, server: Server) -> Step:
-        """Draw the generator; send nothing before it is trained."""
+        """Create the generator; send nothing before it is trained."""
         return Step(snapshot("generator", prototype_generator(server, self.hidden)), {})
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
-        """Train with CE + λ_c·mean(1 − cos(z, ĉ_y)), then measure the local prototypes."""
+        """Train with CE + λ_c·mean(1 − cos(z, ĉ_y)), then compute the local prototypes."""
         model = client.load(state)
         prototypes, known = targets(message, client)  # (K, d), (K,)
 
@@ -64,8 +64,8 @@ class FedORGP(Algorithm):
         own = class_means(client, model)
         return Step(snapshot("model", model) | own, own, {"loss": mean})
 
-    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
-        """Train the generator towards λ_s·intra + γ·inter of what the clients sent; send the directions it gives."""
+    def aggregate(self, server: Server, state: Tensors, replies: Iterable[Tensors]) -> Step:
+        """Train the generator with λ_s·intra + γ·inter of the clients' prototypes; publish its unit vectors."""
         generator, classes = prototype_generator(server, self.hidden), torch.arange(server.num_classes)
         restore("generator", generator, state)
 
@@ -82,7 +82,7 @@ class FedORGP(Algorithm):
 
 
 def angle_loss(z: Tensor, y: Tensor, prototypes: Tensor, known: Tensor) -> Tensor:
-    """Average 1 − cos(z_b, ĉ_y) over a batch: z (B, d), y (B,), ĉ (K, d); of classes not known (K,) it is 0."""
+    """Average 1 − cos(z_b, ĉ_y) over a batch: z (B, d), y (B,), ĉ (K, d); zero for classes not known (K,)."""
     along = (normalize(z) * normalize(prototypes)[y]).sum(dim=1)  # (B,)
     return torch.where(known[y], 1 - along, 0.0).sum() / len(y)
 
@@ -90,7 +90,8 @@ def angle_loss(z: Tensor, y: Tensor, prototypes: Tensor, known: Tensor) -> Tenso
 def orthogonality(points: Tensor, labels: Tensor, prototypes: Tensor, adaptive: bool) -> tuple[Tensor, Tensor]:
     """Average 1 − cos(c, ĉ_y), and |cos(c, ĉ_k)| over the classes k ≠ y: points c (B, d), labels y (B,), ĉ (K, d).
 
-    If adaptive, a term is weighed by 1 + σ((a − 0.3)/0.5), a being |cos|, or its mean over k ≠ y in the first average.
+    If adaptive, a term is weighted by 1 + σ((a − 0.3)/0.5), where a is |cos|, or its mean over k ≠ y in the first
+    average.
     """
     along, own = cosines(points, prototypes), one_hot(labels, len(prototypes)).bool()  # (B, K)
     others = max(len(prototypes) - 1, 1)

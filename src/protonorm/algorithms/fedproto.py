@@ -2,28 +2,27 @@
 
 Tan et al., "FedProto: Federated Prototype Learning across Heterogeneous Clients", AAAI 2022.
 
-server remembers: classes (K',), prototypes (K', d) of the classes seen so far
-server says:      the same
-client remembers: model.*, classes (K_i,), prototypes (K_i, d)
-client says:      classes (K_i,), prototypes (K_i, d); counts (K_i,) if weighted
+server state:    classes (K',), prototypes (K', d) of the classes received so far
+server message:  the same
+client state:    model.*, classes (K_i,), prototypes (K_i, d)
+client message:  classes (K_i,), prototypes (K_i, d); counts (K_i,) if weighted
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from torch import Tensor
 
 from protonorm.algorithms.parts.messages import class_counts, class_vectors, make_schema
 from protonorm.algorithms.parts.prototypes import (
+    AveragedByClass,
     RunningMeans,
-    average_prototypes,
     class_means,
     prototype_scores,
     targets,
 )
-from protonorm.core import Algorithm, Client, Schema, Server, Step, Task, optional
+from protonorm.core import Client, Schema, Step, Task, optional
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative, Positive
 from protonorm.geometry.losses import prototype_loss
@@ -31,24 +30,24 @@ from protonorm.tensors import Tensors, snapshot
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedProto(Algorithm):
-    """Train towards the average prototypes of all clients."""
+class FedProto(AveragedByClass):
+    """Training towards the average prototypes of all clients."""
 
     lam: NonNegative = 1.0  # λ, Eq. 4
     gamma: Positive = 1.0  # γ of the paper's Table 5: the target is γ·c_j; 1 is FedProto as published
-    measured: Literal["after", "during"] = "after"  # prototypes of the trained model, or running means of its training
-    weighting: Literal["clients", "samples"] = "clients"  # Eq. 7, or by n_ij as Eq. 3 means
+    measured: Literal["after", "during"] = "after"  # prototypes of the trained model, or running means during training
+    weighting: Literal["clients", "samples"] = "clients"  # Eq. 7, or by n_ij as intended by Eq. 3
 
     rules: ClassVar[tuple[str, ...]] = ("global", "local", "logits", "joint")
     headline: ClassVar[str] = "global"
 
     def schema(self, task: Task) -> Schema:
-        """Both sides send prototypes, the server from round 1 on; clients add counts if weighted."""
+        """Return the schema: both sides send prototypes, the server from round 1 on; clients add counts if weighted."""
         counts = class_counts("K_i", least=1) if self.weighting == "samples" else {}
         return make_schema(task, up=(({**class_vectors("K_i"), **counts},),), down=(optional(class_vectors("K'")),))
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
-        """Train with CE + λR (Eqs. 4, 5), then measure the local prototypes (Eq. 2)."""
+        """Train with CE + λR (Eqs. 4, 5), then compute the local prototypes (Eq. 2)."""
         model = client.load(state)
         prototypes, known = targets(message, client)  # (K, d), (K,)
         running = RunningMeans(client, "prototypes", client.feature_dim)
@@ -64,10 +63,5 @@ class FedProto(Algorithm):
         own = running.result() if self.measured == "during" else class_means(client, model)
         said = own | {"counts": client.train.class_counts(client.num_classes)[own["classes"]]}
         return Step(snapshot("model", model) | own, said if self.weighting == "samples" else own, {"loss": mean})
-
-    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
-        """Average per class (Eq. 7); a class that nobody sent keeps its last prototype."""
-        prototypes = average_prototypes(state, replies, server)
-        return Step(prototypes, prototypes)
 
     scores = prototype_scores

@@ -1,22 +1,19 @@
-"""FedRolex: narrow clients train some channels of every layer, others in every round, so that all are trained alike.
+"""FedRolex: narrow clients train a rolling window of the channels of every layer, so that all are trained equally.
 
 Alam et al., "FedRolex: Model-Heterogeneous Federated Learning with Rolling Sub-Model Extraction", NeurIPS 2022.
 
-server remembers: model.* (parameters of the widest network), pixels.* () columns of a layer for a channel, if not one
-server says:      model.*
-client remembers: model.* of its own width, classes (K_i,), turn () the round whose channels it has
-client says:      model.* (parameters of its own width), classes (K_i,); num_examples () if weighted
+server state:    model.* (parameters of the widest network), pixels.* () columns per channel of a layer, if not 1
+server message:  model.*
+client state:    model.* of its own width, classes (K_i,), turn () the round whose channels it has
+client message:  model.* (parameters of its own width), classes (K_i,); num_examples () if weighted
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 
 from protonorm.algorithms.heterofl import HeteroFL
-from protonorm.algorithms.parts.statistics import with_statistics
-from protonorm.algorithms.parts.widths import average_parts, cut, part_of, pixels
+from protonorm.algorithms.parts.widths import Pixels, cut, pixels, with_statistics
 from protonorm.core import Client, Server, Step
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT
@@ -25,10 +22,10 @@ from protonorm.tensors import Tensors, prefixed, under
 
 @dataclass(frozen=True, config=STRICT)
 class FedRolex(HeteroFL):
-    """Train one model as HeteroFL does, but narrow clients have another part of it in every round."""
+    """HeteroFL in which narrow clients train another part of the model in every round."""
 
     def init_server(self, server: Server) -> Step:
-        """Begin with one model for all, and remember which of its columns belong together."""
+        """Create the initial model of all clients, and store the numbers of columns per channel."""
         assert server.model is not None
         model = super().init_server(server).message
         counts = pixels(server.model).items()
@@ -36,24 +33,21 @@ class FedRolex(HeteroFL):
         return Step(model | prefixed("pixels", several), model)
 
     def init_client(self, client: Client) -> Tensors:
-        """Begin with a network of the client's own width, used until the server's arrives."""
+        """Create a network of the client's own width, used until the server's arrives."""
         return super().init_client(client) | {"turn": torch.tensor(0)}
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
-        """Take over one's part of the whole model: the channels that one trained last, and has statistics of."""
+        """Extract the client's part of the whole model: the channels trained last, of which it has statistics."""
         part = cut(message, state, int(state["turn"]), pixels(client.model))
         return with_statistics(client, state | part)
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
-        """Train this round's part of the whole model with the cross-entropy, and remember which it was."""
+        """Train this round's part of the whole model with cross-entropy, and store the round."""
         turn = client.round - 1
         part = cut(message, state, turn, pixels(client.model))
         return self.train(client, state | part | {"turn": torch.tensor(turn)})
 
-    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
-        """Average each number over the clients that have it in this round."""
-        kept = under(state, "pixels")
-        whole = prefixed("model", under(state, "model"))
-        counts = {name: int(count) for name, count in kept.items()}
-        model = average_parts(whole, map(part_of, replies), server.round - 1, counts)
-        return Step(model | prefixed("pixels", kept), model)
+    def whole(self, server: Server, state: Tensors) -> tuple[Tensors, int, Pixels]:
+        """Return the whole model, this round's offset, which grows by a channel per round, and columns per channel."""
+        counts = {name: int(count) for name, count in under(state, "pixels").items()}
+        return prefixed("model", under(state, "model")), server.round - 1, counts

@@ -1,17 +1,16 @@
-"""FedSA: features and heads are drawn to random anchors, one a class, which follow the average prototypes very slowly.
+"""FedSA: features and heads are drawn to random class anchors, which follow the average prototypes very slowly.
 
 Zhou et al., "FedSA: A Unified Representation Learning via Semantic Anchors for Prototype-based Federated Learning",
 AAAI 2025.
 
-server remembers: anchors (K, d); classes (K',), prototypes (K', d) of the classes seen so far
-server says:      the same; before the first round the anchors alone
-client remembers: model.*, classes (K_i,), prototypes (K_i, d)
-client says:      classes (K_i,), prototypes (K_i, d)
+server state:    anchors (K, d); classes (K',), prototypes (K', d) of the classes received so far
+server message:  the same; before the first round the anchors only
+client state:    model.*, classes (K_i,), prototypes (K_i, d)
+client message:  classes (K_i,), prototypes (K_i, d)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -20,8 +19,14 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from protonorm.algorithms.parts.messages import class_vectors, make_schema
-from protonorm.algorithms.parts.prototypes import RunningMeans, average_prototypes, class_means, prototype_scores
-from protonorm.core import Algorithm, Client, Field, Schema, Server, Step, Task, optional
+from protonorm.algorithms.parts.prototypes import (
+    AveragedByClass,
+    RunningMeans,
+    class_means,
+    means_by_class,
+    prototype_scores,
+)
+from protonorm.core import Client, Field, Schema, Server, Step, Sums, Task, optional
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative
 from protonorm.geometry.losses import margin_loss
@@ -30,20 +35,20 @@ from protonorm.tensors import Tensors, snapshot
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedSA(Algorithm):
-    """Train features towards anchors with a margin, and heads to know the anchors."""
+class FedSA(AveragedByClass):
+    """Features trained towards class anchors with a margin, and heads trained to classify the anchors."""
 
     lam: NonNegative = 1.0  # λ, weight of the squared error to the anchor; the authors' scripts have 10
     contrast: NonNegative = 1.0  # weight of the margin-enhanced contrast between anchors
     calibration: NonNegative = 1.0  # weight of the head's cross-entropy on the anchors
-    decay: Annotated[float, Ge(0), Le(1)] = 0.9999  # share of an anchor that stays; 1 never moves it
-    measured: Literal["after", "during"] = "after"  # prototypes of the trained model, or running means of its training
+    decay: Annotated[float, Ge(0), Le(1)] = 0.9999  # share of an anchor that is kept; 1 never moves it
+    measured: Literal["after", "during"] = "after"  # prototypes of the trained model, or running means during training
 
     rules: ClassVar[tuple[str, ...]] = ("global", "local", "logits", "joint")
     headline: ClassVar[str] = "global"
 
     def schema(self, task: Task) -> Schema:
-        """Clients send prototypes; the server anchors, and from round 1 on prototypes."""
+        """Return the schema: clients send prototypes; the server anchors, and from round 1 on prototypes."""
         down = (({"anchors": Field(("K", "d"))},), optional(class_vectors("K'")))
         return make_schema(task, up=((class_vectors("K_i"),),), down=down)
 
@@ -70,21 +75,21 @@ class FedSA(Algorithm):
         own = running.result() if self.measured == "during" else class_means(client, model)
         return Step(snapshot("model", model) | own, own, {"loss": mean})
 
-    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
-        """Average per class, and move each anchor a_j whose class was sent to decay·a_j + (1 − decay)·c_j."""
-        sent = average_prototypes({}, replies, server)
+    def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
+        """Average per class, and move each anchor a_j whose class was received to decay·a_j + (1 − decay)·c_j."""
+        sent = means_by_class(sums, server.feature_dim)
         anchors, classes = state["anchors"].clone(), sent["classes"]
         anchors[classes] = torch.lerp(anchors[classes], sent["prototypes"], 1 - self.decay)
-        said = average_prototypes(state, [sent], server) | {"anchors": anchors}  # what was not sent stays
+        said = self.average(server, state, sums) | {"anchors": anchors}
         return Step(said, said)
 
     scores = prototype_scores
 
 
 def draw_anchors(num_classes: int, feature_dim: int) -> Tensor:
-    """Draw anchors (K, d) that are not negative: normal numbers through two layers, normalised over the classes.
+    """Draw non-negative anchors (K, d): normal numbers through two layers with batch norm over the classes.
 
-    A single class has nothing to be normalised over, and is not.
+    A single class has no batch statistics and is not normalised.
     """
     layers = [layer for _ in range(2) for layer in _layers(num_classes, feature_dim)]
     with torch.no_grad():
@@ -97,9 +102,9 @@ def _layers(num_classes: int, width: int) -> tuple[nn.Module, ...]:
 
 
 def margin(anchors: Tensor, own: Tensor | None) -> float:
-    """Find δ: the mean distance to the nearest neighbour among anchors (K, d) or own prototypes (K_i, d), the larger.
+    """Compute δ: the mean nearest-neighbour distance of anchors (K, d) or own prototypes (K_i, d), the larger.
 
-    Fewer than two vectors have no neighbours, and no say.
+    Groups of fewer than two vectors are ignored.
     """
     groups = [group for group in (anchors, own) if group is not None and len(group) > 1]
     return max((float(margins(group).mean()) for group in groups), default=0.0)

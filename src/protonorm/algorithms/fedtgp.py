@@ -3,15 +3,15 @@
 Zhang et al., "FedTGP: Trainable Global Prototypes with Adaptive-Margin-Enhanced Contrastive Learning for Data and
 Model Heterogeneity in Federated Learning", AAAI 2024.
 
-server remembers: generator.*: an embedding (K, d), and two layers d -> h -> d
-server says:      classes (K,), prototypes (K, d) of all classes; nothing before the first round
-client remembers: model.*, classes (K_i,), prototypes (K_i, d)
-client says:      classes (K_i,), prototypes (K_i, d)
+server state:    generator.*: an embedding (K, d), and two layers d -> h -> d
+server message:  classes (K,), prototypes (K, d) of all classes; empty before the first round
+client state:    model.*, classes (K_i,), prototypes (K_i, d)
+client message:  classes (K_i,), prototypes (K_i, d)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import ClassVar, Literal
 
 import torch
@@ -30,28 +30,28 @@ from protonorm.tensors import Tensors, restore, snapshot
 
 @dataclass(frozen=True, config=STRICT)
 class FedTGP(Algorithm):
-    """Train towards prototypes that the server trains to keep apart."""
+    """Training towards prototypes that the server trains to be separated."""
 
     lam: NonNegative = 1.0  # λ of the clients' loss
     gamma: Positive = 1.0  # γ of the ProtoNorm paper's Table 5: the target is γ·ĉ_j; 1 is FedTGP as published
     tau: Positive = 100.0  # τ, the largest margin
-    server_epochs: Count = 100  # S, passes over what the clients sent
-    hidden: Count | None = None  # units of the generator's hidden layer; None is d, as published, but 64 at least
-    measured: Literal["after", "before"] = "after"  # "before" training repeats the authors' stale prototypes
+    server_epochs: Count = 100  # S, passes over the clients' prototypes
+    hidden: Count | None = None  # units of the generator's hidden layer; None is d, as published, but at least 64
+    measured: Literal["after", "before"] = "after"  # "before" training reproduces the authors' stale prototypes
 
     rules: ClassVar[tuple[str, ...]] = ("global", "local", "logits", "joint")
     headline: ClassVar[str] = "global"
 
     def schema(self, task: Task) -> Schema:
-        """Clients send prototypes of their classes, the server from round 1 on those of all classes."""
+        """Return the schema: clients send prototypes of their classes, the server from round 1 on of all classes."""
         return make_schema(task, up=((class_vectors("K_i"),),), down=(optional(class_vectors("K")),))
 
     def init_server(self, server: Server) -> Step:
-        """Draw the generator; send nothing before it is trained."""
+        """Create the generator; send nothing before it is trained."""
         return Step(snapshot("generator", prototype_generator(server, self.hidden)), {})
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
-        """Train with CE + λR towards γ·ĉ_j, as FedProto does, then measure the local prototypes."""
+        """Train with CE + λR towards γ·ĉ_j, as FedProto does, then compute the local prototypes."""
         model = client.load(state)
         prototypes, known = targets(message, client)  # (K, d), (K,)
         before = class_means(client, model) if self.measured == "before" else None
@@ -65,8 +65,8 @@ class FedTGP(Algorithm):
         own = before or class_means(client, model)
         return Step(snapshot("model", model) | own, own, {"loss": mean})
 
-    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
-        """Train the generator to be near the prototypes of its class and far from others; send its prototypes."""
+    def aggregate(self, server: Server, state: Tensors, replies: Iterable[Tensors]) -> Step:
+        """Train the generator to be near the prototypes of its class and far from others; publish its prototypes."""
         vectors, labels = stack_prototypes(replies, server)  # (N, d), (N,)
         margin = adaptive_margin(vectors, labels, server.num_classes, self.tau)
         generator, classes = prototype_generator(server, self.hidden), torch.arange(server.num_classes)
@@ -84,6 +84,6 @@ class FedTGP(Algorithm):
 
 
 def adaptive_margin(vectors: Tensor, labels: Tensor, num_classes: int, tau: float) -> float:
-    """Find δ, the largest distance of a class mean to its nearest neighbour, but τ at most; τ with less than two."""
+    """Compute δ, the largest nearest-neighbour distance of class means, at most τ; τ with fewer than two classes."""
     classes, means = geometry.class_means(vectors, labels, num_classes)
     return min(float(geometry.margins(means).max()), tau) if len(classes) > 1 else tau

@@ -1,58 +1,57 @@
-"""FedUV: clients keep their classifiers' variance and their features' spread as they would be with all classes.
+"""FedUV: regularises the classifier's variance and the features' uniformity towards those of IID data.
 
 Son et al., "FedUV: Uniformity and Variance for Heterogeneous Federated Learning", CVPR 2024.
 
-server remembers: model.* (floating tensors; without buffers if those are local)
-server says:      the same
-client remembers: model.*
-client says:      model.* as the server, num_examples ()
+server state:    model.* (floating tensors; without buffers if those are local)
+server message:  the same
+client state:    model.*
+client message:  model.* as the server, num_examples ()
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from protonorm.algorithms.parts.weights import Buffers, average_by_examples, model_schema, shared
-from protonorm.core import Algorithm, Client, Schema, Server, Step, Task
+from protonorm.algorithms.parts.messages import Averaged, Buffers, model_schema, shared
+from protonorm.core import Client, Schema, Server, Step, Task
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative
 from protonorm.tensors import Tensors, snapshot
 
-SMALLEST = 1e-12  # of σ: features this near each other count as equal
+SMALLEST = 1e-12  # lower bound of σ: features this close count as equal
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedUV(Algorithm):
-    """Train the average model with terms that keep predictions varied and features spread out."""
+class FedUV(Averaged):
+    """Federated averaging with variance and uniformity regularisation."""
 
     mu: NonNegative = 2.5  # μ, weight of the classifier's variance L_V
     lam: NonNegative = 0.5  # λ, weight of the features' uniformity L_U
     bandwidth: Literal["differentiated", "detached"] = "differentiated"  # whether gradients flow through σ of L_U
-    features: Literal["raw", "unit"] = "raw"  # z of L_U: as coded, or on the sphere as the paper's words have it
-    buffers: Buffers = "averaged"  # batch norm's statistics
+    features: Literal["raw", "unit"] = "raw"  # z of L_U: as in the code, or on the sphere as in the paper's text
+    buffers: Buffers = "averaged"  # batch norm statistics
 
     heterogeneous: ClassVar[bool] = False
     rules: ClassVar[tuple[str, ...]] = ("received", "logits", "joint")
     headline: ClassVar[str] = "received"
 
     def schema(self, task: Task) -> Schema:
-        """Both sides send the model; clients add their numbers of samples."""
+        """Return the schema: both sides send the model; clients add their numbers of samples."""
         return model_schema(task, self.buffers)
 
     def init_server(self, server: Server) -> Step:
-        """Begin with one model for all."""
+        """Create the initial model of all clients."""
         assert server.model is not None
         model = shared("model", server.model, self.buffers)
         return Step(model, model)
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
-        """Take over the average model."""
+        """Replace the model by the received average."""
         return state | message
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
@@ -70,16 +69,11 @@ class FedUV(Algorithm):
         said = shared("model", model, self.buffers) | {"num_examples": torch.tensor(len(client.train))}
         return Step(snapshot("model", model), said, {"loss": mean})
 
-    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
-        """Average the models by their numbers of samples: w = Σ n_i w_i / Σ n_i."""
-        model = average_by_examples(replies)
-        return Step(model, model)
-
 
 def variance_loss(p: Tensor) -> Tensor:
-    """Average max(0, v − std_k) over the columns k of probabilities p (B, K): L_V; zero for one row, which has no std.
+    """Average max(0, v − std_k) over the columns k of probabilities p (B, K): L_V; zero for a single row.
 
-    v = 1/√K is the deviation of each column of the K×K identity: one sample of each class, all told for certain.
+    v = 1/√K is the standard deviation of each column of the K×K identity: one certain prediction per class.
     """
     if len(p) < 2:
         return p.new_zeros(())
@@ -88,10 +82,10 @@ def variance_loss(p: Tensor) -> Tensor:
 
 
 def uniformity_loss(z: Tensor, detached: bool = False) -> Tensor:
-    """Average exp(−‖z_a − z_b‖²/σ) over the pairs of features z (B, d): L_U; zero for one row, which has no pair.
+    """Average exp(−‖z_a − z_b‖²/σ) over the pairs of features z (B, d): L_U; zero for a single row.
 
-    σ is the median of the squared distances that are not zero, the lower one of two. Equal features give 1.
-    Features of fewer bits are compared in float32.
+    σ is the lower median of the non-zero squared distances. Equal features yield 1. Features of lower precision are
+    compared in float32.
     """
     if len(z) < 2:
         return z.new_zeros(())

@@ -1,17 +1,16 @@
-"""FjORD: clients train the first channels of every layer, for each batch a random number of them up to their own width.
+"""FjORD: clients train the first channels of every layer; their number is drawn per batch, up to the own width.
 
 Horváth et al., "FjORD: Fair and Accurate Federated Learning under heterogeneous targets with Ordered Dropout",
 NeurIPS 2021.
 
-server remembers: model.* (parameters of the widest network)
-server says:      the same
-client remembers: model.* of its own width
-client says:      model.* (parameters of its own width), num_examples ()
+server state:    model.* (parameters of the widest network)
+server message:  the same
+client state:    model.* of its own width
+client message:  model.* (parameters of its own width), num_examples ()
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -20,20 +19,19 @@ from torch import Tensor
 from torch.func import functional_call
 
 from protonorm.algorithms.parts.messages import EXAMPLES
-from protonorm.algorithms.parts.statistics import measure, with_statistics
-from protonorm.algorithms.parts.widths import average_parts, cut, parameters, part_of, width_schema
-from protonorm.core import Algorithm, Client, Schema, Server, SplitModel, Step, Task
+from protonorm.algorithms.parts.widths import AveragedParts, cut, measure, parameters, width_schema, with_statistics
+from protonorm.core import Client, Schema, Server, SplitModel, Step, Task
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count
 from protonorm.tensors import Tensors, snapshot
 
 
 @dataclass(frozen=True, config=STRICT)
-class FjORD(Algorithm):
-    """Train one model that works at every width."""
+class FjORD(AveragedParts):
+    """Ordered dropout: a model that works at every width."""
 
-    steps: Count = 5  # widths that are drawn from: 1/5, 2/5, …, 1, as far as a client's own reaches
-    distillation: bool = False  # whether the client's whole network learns too, and teaches the narrower one
+    steps: Count = 5  # widths to draw from: 1/5, 2/5, …, 1, up to the client's own
+    distillation: bool = False  # whether the client's whole network is trained too, and teaches the narrower network
 
     heterogeneous: ClassVar[bool] = False
     widths: ClassVar[bool] = True
@@ -41,26 +39,26 @@ class FjORD(Algorithm):
     headline: ClassVar[str] = "received"
 
     def schema(self, task: Task) -> Schema:
-        """The server sends the whole model, clients their parts and numbers of samples."""
+        """Return the schema: the server sends the whole model, clients their parts and numbers of samples."""
         return width_schema(task, EXAMPLES)
 
     def check_network(self, model: SplitModel, task: Task) -> None:
-        """Refuse a network that is not to be had at other widths."""
+        """Raise if a network is not available at other widths."""
         if model.at_width is None:
             raise ValueError("FjORD trains a network at several widths, but one of the networks has only one.")
 
     def init_server(self, server: Server) -> Step:
-        """Begin with one model for all."""
+        """Create the initial model of all clients."""
         assert server.model is not None
         model = parameters(server.model)
         return Step(model, model)
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
-        """Take over one's part of the whole model; who has no statistics yet measures them."""
+        """Extract the client's part of the whole model; measure batch norm statistics if there are none yet."""
         return with_statistics(client, state | cut(message, state))
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
-        """Train with the cross-entropy of a random width p in each batch; distilled, CE(o, y) + CE(o_p, softmax o)."""
+        """Train with cross-entropy at a random width p per batch; with distillation CE(o, y) + CE(o_p, softmax o)."""
         model = client.load(state | cut(message, state))
         masks = self.masks(model)
 
@@ -74,22 +72,17 @@ class FjORD(Algorithm):
             return client.cross_entropy(whole, y) + client.cross_entropy(logits, whole.detach().softmax(dim=1))
 
         mean = client.fit(loss, model)
-        measure(client, model)  # those of training are of all widths
+        measure(client, model)  # statistics from training mix all widths
         said = parameters(model) | {"num_examples": torch.tensor(len(client.train))}
         return Step(snapshot("model", model), said, {"loss": mean})
 
-    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
-        """Average each number over the clients that have it, by their numbers of samples."""
-        model = average_parts(state, map(part_of, replies))
-        return Step(model, model)
-
     def masks(self, model: SplitModel) -> list[Tensors]:
-        """Make, for each width up to the model's own, ones where a network of that width has weights, and zeros."""
+        """Build, for each width up to the model's own, masks that are 1 where a network of that width has weights."""
         assert model.at_width is not None
         drawn = [step / self.steps for step in range(1, self.steps + 1) if step / self.steps < model.width]
         found = []
         for width in [*drawn, model.width]:
-            with torch.device("meta"):  # shapes alone: no weight is drawn
+            with torch.device("meta"):  # shapes only: no weights are drawn
                 sizes = {name: weight.shape for name, weight in model.at_width(width).named_parameters()}
             masks = {name: torch.zeros_like(weight) for name, weight in model.named_parameters()}
             for name, size in sizes.items():

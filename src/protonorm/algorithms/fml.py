@@ -1,61 +1,61 @@
-"""FML: on every client a travelling network, the meme, and the client's own teach each other.
+"""FML: on every client a shared network, the meme, and the client's own network distil each other.
 
 Shen et al., "Federated Mutual Learning", 2020.
 
-server remembers: meme.* (floating tensors of the second network)
-server says:      the same
-client remembers: model.*, the meme's integers, such as batch counters
-client says:      meme.* as the server
+server state:    meme.* (floating tensors of the second network)
+server message:  the same
+client state:    model.*, the meme's integers, such as batch counters
+client message:  meme.* as the server
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Le
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from protonorm.core import Algorithm, Client, Schema, Server, SplitModel, Step, Task, slots_like
+from protonorm.algorithms.parts.messages import Averaged
+from protonorm.core import Client, Schema, Server, SplitModel, Step, Task, slots_like
+from protonorm.core.node import Loss
 from protonorm.core.settings import dataclass
-from protonorm.core.training import Loss
 from protonorm.core.types import STRICT, Positive
 from protonorm.geometry.losses import Reduction, divergence
-from protonorm.tensors import Tensors, floats, integers, restore, snapshot, weighted_mean
+from protonorm.tensors import Tensors, floats, integers, restore, snapshot
 
 
 @dataclass(frozen=True, config=STRICT)
-class FML(Algorithm):
-    """Train a client's own model and a shared meme that teach each other."""
+class FML(Averaged):
+    """Mutual distillation between a client's own model and a shared meme."""
 
     alpha: Annotated[float, Ge(0), Le(1)] = 0.5  # α, the cross-entropy's share of the own model's loss
-    beta: Annotated[float, Ge(0), Le(1)] = 0.5  # β, its share of the meme's loss
+    beta: Annotated[float, Ge(0), Le(1)] = 0.5  # β, the cross-entropy's share of the meme's loss
     reduction: Reduction = "mean"  # of the KL; "batchmean" as in the authors' code is K times stronger
-    detach: bool = False  # whether a teacher is left as it is by its pupil's loss, as in the authors' code
+    detach: bool = False  # whether gradients of a student's loss stop at its teacher, as in the authors' code
     clip: Positive = 10.0  # bound of each network's gradient norm
 
     auxiliary: ClassVar[bool] = True
     rules: ClassVar[tuple[str, ...]] = ("logits", "shared", "joint")
 
     def schema(self, task: Task) -> Schema:
-        """Both sides send the meme."""
+        """Return the schema: both sides send the meme."""
         meme = slots_like(floats(snapshot("meme", task.template)))
         return Schema(up=meme, down=meme)
 
     def init_server(self, server: Server) -> Step:
-        """Begin with one meme for all."""
+        """Create the initial meme of all clients."""
         assert server.auxiliary is not None
         meme = floats(snapshot("meme", server.auxiliary))
         return Step(meme, meme)
 
     def init_client(self, client: Client) -> Tensors:
-        """Begin with the client's own model, and those parts of the meme that are never sent."""
+        """Create the client's model, and the meme's tensors that are not sent."""
         assert client.auxiliary is not None
         return snapshot("model", client.model) | integers(snapshot("meme", client.auxiliary))
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
-        """Train both networks on the sum of their losses: each gets the gradient it would get from the two in turn."""
+        """Train both networks on the sum of their losses; the gradients equal those of two backward passes."""
         model, meme = client.load(state), client.auxiliary
         assert meme is not None
         restore("meme", meme, state | message)
@@ -68,24 +68,19 @@ class FML(Algorithm):
         trained = snapshot("meme", meme)
         return Step(snapshot("model", model) | integers(trained), floats(trained), {"loss": mean})
 
-    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
-        """Average the memes, all alike."""
-        meme = weighted_mean((1.0, reply) for reply in replies)
-        return Step(meme, meme)
-
     def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
-        """Score by the own model, and by the average meme where that network is at hand."""
+        """Score with the own model, and with the average meme if that network is available."""
         own = {"logits": client.model(x)}
         return own if client.auxiliary is None else own | {"shared": self.second(client, state, message)(x)}
 
     def second(self, client: Client, state: Tensors, message: Tensors) -> SplitModel:
-        """Load the average meme, to predict with."""
+        """Load the average meme for prediction."""
         assert client.auxiliary is not None
         restore("meme", client.auxiliary, state | message)
         return client.auxiliary.eval()
 
     def losses(self, o: Tensor, o_g: Tensor, y: Tensor, ce: Loss = cross_entropy) -> tuple[Tensor, Tensor]:
-        """Give α CE + (1 − α) KL(p_g‖p) of the own logits, β CE + (1 − β) KL(p‖p_g) of the meme's, both (B, K)."""
+        """Compute α CE + (1 − α) KL(p_g‖p) of the own logits, β CE + (1 − β) KL(p‖p_g) of the meme's, both (B, K)."""
         teacher, teacher_g = (o.detach(), o_g.detach()) if self.detach else (o, o_g)
         own = self.alpha * ce(o, y) + (1 - self.alpha) * divergence(teacher_g, o, self.reduction)
         meme = self.beta * ce(o_g, y) + (1 - self.beta) * divergence(teacher, o_g, self.reduction)

@@ -1,17 +1,17 @@
-"""ProtoNorm: the server spreads the average prototypes on the unit sphere (PA), the clients upscale them (PU).
+"""ProtoNorm: the server aligns the average prototypes on the unit sphere (PA), the clients upscale them (PU).
 
 Lee et al., "Heterogeneous Federated Learning with Prototype Alignment and Upscaling", ICCV 2025.
 
-server remembers: classes (K',), prototypes (K', d) of the classes seen so far, unit vectors; gamma () if it is measured
-server says:      the same
-client remembers: model.*, classes (K_i,), prototypes (K_i, d)
-client says:      classes (K_i,), prototypes (K_i, d)
+server state:    classes (K',), prototypes (K', d) of the classes received so far, unit vectors; gamma () if measured
+server message:  the same
+client state:    model.*, classes (K_i,), prototypes (K_i, d)
+client message:  classes (K_i,), prototypes (K_i, d)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal, Self
 
@@ -21,17 +21,17 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from protonorm.algorithms.parts.messages import class_vectors, make_schema
-from protonorm.algorithms.parts.prototypes import average_prototypes, class_means, prototype_scores, targets
-from protonorm.core import Algorithm, Client, Field, Schema, Server, Step, Task, optional
+from protonorm.algorithms.parts.prototypes import AveragedByClass, class_means, prototype_scores, targets
+from protonorm.core import Client, Contribution, Field, Schema, Server, Step, Sums, Task, optional
 from protonorm.core.model import SplitModel
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative, Positive
 from protonorm.geometry.alignment import align, check_solvable
 from protonorm.geometry.losses import class_euclidean, prototype_loss
-from protonorm.geometry.sphere.algorithm1 import DEFAULT_SCHEDULE, Schedule
+from protonorm.geometry.sphere.energy import DEFAULT_SCHEDULE, Schedule
 from protonorm.tensors import Tensors, snapshot
 
-# γ found by the paper's grid search; spiral's is that of its figure, fashion's is ours (docs/algorithms/protonorm.md).
+# γ from the paper's grid search; spiral's is from its figure, fashion's is ours (docs/algorithms/protonorm.md).
 GAMMA = {
     "cifar10": 100.0,
     "cifar100": 200.0,
@@ -42,7 +42,7 @@ GAMMA = {
 }
 GAMMA_ELSEWHERE = 100.0
 AUTO = "auto"
-SHORTEST = 1e-3  # prototypes are taken to be this long at least
+SHORTEST = 1e-3  # lower bound of the prototypes' mean norm
 UNMEASURED = {
     "lam=0": "nothing is pulled",
     "upscaling=false": "γ is not used",
@@ -51,23 +51,23 @@ UNMEASURED = {
     "initial=random": "features are pulled before they have been measured",
     "measured=before": "the first prototypes are those of untrained networks",
 }
-PULL = 10.0  # weight of cos(z, ĉ) in the loss that a measured γ gives; docs/algorithms/protonorm.md says why
+PULL = 10.0  # weight of cos(z, ĉ) in the loss at a measured γ; derived in docs/algorithms/protonorm.md
 
 
 @dataclass(frozen=True, config=STRICT)
-class ProtoNorm(Algorithm):
-    """Train towards well separated prototypes."""
+class ProtoNorm(AveragedByClass):
+    """Training towards aligned and upscaled prototypes."""
 
     lam: NonNegative = 1.0  # λ, Eq. 4; the authors' code has 10
-    gamma: Positive | Literal["auto"] | None = None  # γ, Eq. 15; None takes the paper's value for the data set, auto
-    # measures it once, by how long the prototypes of the first round are
+    gamma: Positive | Literal["auto"] | None = None  # γ, Eq. 15; None is the paper's value for the data set
+    # "auto" measures it once, from the norms of the first round's prototypes
     upscaling: bool = True  # PU; off is γ = 1
     alignment: Literal["paper", "exact", "descent", "auto", "normalise", "none"] = "paper"  # PA: the solver
-    # PA: Algorithm 1 or a better solver; "normalise" only brings prototypes to unit length, "none" leaves the average
+    # PA: Algorithm 1 or a better solver; "normalise" only scales prototypes to unit length, "none" keeps the average
     s: NonNegative = 0.0  # Riesz exponent; 0 is the paper's logarithmic energy, Eq. 10
-    schedule: Schedule = DEFAULT_SCHEDULE  # how Algorithm 1 moves and stops: η, μ, T, ε, …
-    distance: Literal["samples", "classes"] = "samples"  # R: features of samples as coded, or class means as printed
-    measured: Literal["after", "before"] = "after"  # "before" training repeats the authors' stale prototypes
+    schedule: Schedule = DEFAULT_SCHEDULE  # step sizes and stopping rule of Algorithm 1: η, μ, T, ε, …
+    distance: Literal["samples", "classes"] = "samples"  # R: of sample features as coded, or class means as printed
+    measured: Literal["after", "before"] = "after"  # "before" training reproduces the authors' stale prototypes
     initial: Literal["none", "random"] = "none"  # prototypes before round 1
 
     rules: ClassVar[tuple[str, ...]] = ("global", "local", "logits", "joint")
@@ -89,29 +89,29 @@ class ProtoNorm(Algorithm):
         return self
 
     def adapted(self, dataset: str, networks: Sequence[str]) -> Self:
-        """Take the γ of the data set where none is given."""
+        """Fill in the data set's γ if it is not set."""
         return self if self.gamma is not None else replace(self, gamma=GAMMA.get(dataset, GAMMA_ELSEWHERE))
 
     def check_network(self, model: SplitModel, task: Task) -> None:
-        """Refuse prototypes that the solver cannot align, before anybody trains."""
+        """Raise, before training starts, if the solver cannot align the prototypes."""
         if self.alignment not in ("none", "normalise"):
             check_solvable(self.alignment, task.num_classes, task.feature_dim)
 
     def schema(self, task: Task) -> Schema:
-        """Both sides send prototypes; the server from round 1 on, or of all classes from the beginning."""
+        """Return the schema: both sides send prototypes; the server from round 1, or of all classes from the start."""
         scale = {"gamma": Field(())} if self.gamma == AUTO else {}
         down = optional(class_vectors("K'") | scale) if self.initial == "none" else (class_vectors("K"),)
         return make_schema(task, up=((class_vectors("K_i"),),), down=(down,))
 
     def init_server(self, server: Server) -> Step:
-        """Send nothing before the first round, or aligned random vectors."""
+        """Return an empty message before the first round, or aligned random vectors."""
         if self.initial == "none":
             return Step({}, {})
         drawn = torch.randn(server.num_classes, server.feature_dim)
         return self._publish({"classes": torch.arange(server.num_classes), "prototypes": drawn}, server)
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
-        """Train with CE + λR towards γ·ĉ_j (Eqs. 4, 15), then measure the local prototypes (Eq. 2)."""
+        """Train with CE + λR towards γ·ĉ_j (Eqs. 4, 15), then compute the local prototypes (Eq. 2)."""
         model = client.load(state)
         prototypes, known = targets(message, client)  # (K, d), (K,)
         upscaled = self._upscaling_factor(message) * prototypes if self.upscaling else prototypes
@@ -126,23 +126,30 @@ class ProtoNorm(Algorithm):
         own = before or class_means(client, model)
         return Step(snapshot("model", model) | own, own, {"loss": mean})
 
-    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
+    def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
+        """Scatter a client's prototypes to all classes; a measured γ also needs their norms."""
+        share = super().contribution(server, state, reply)
+        if self.gamma != AUTO:
+            return share
+        lengths = reply["prototypes"].double().norm(dim=1)  # (K_i,)
+        return share._replace(totals={"length": lengths.sum(), "count": torch.tensor(len(lengths))})
+
+    def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
         """Average per class (Eq. 7), then align (Algorithm 1)."""
-        norms = Norms()
-        prototypes = average_prototypes(state, norms.heard(replies) if self.gamma == AUTO else replies, server)
-        step = self._publish(prototypes, server)
+        step = self._publish(self.average(server, state, sums), server)
         if self.gamma != AUTO:
             return step
-        if "gamma" not in state and not norms.count:
-            return Step({}, {})  # nobody has told yet how long prototypes are
-        gamma = (
-            state["gamma"] if "gamma" in state else torch.tensor(self.measured_gamma(norms.mean(), server.feature_dim))
-        )
+        count = int(sums.totals.get("count", 0))
+        if "gamma" not in state and not count:
+            return Step({}, {})  # no prototypes received yet
+        gamma = state.get("gamma")
+        if gamma is None:
+            gamma = torch.tensor(self.measured_gamma(float(sums.totals["length"]) / count, server.feature_dim))
         known = {"gamma": gamma}
         return Step(step.state | known, step.message | known, {**step.metrics, "gamma": float(gamma)}, step.figures)
 
     def measured_gamma(self, length: float, width: int) -> float:
-        """Give the γ with which cos(z, ĉ) weighs 2λγ‖z‖/d = 10 in the loss, for features z that are so long."""
+        """Compute the γ at which cos(z, ĉ) has the weight 2λγ‖z‖/d = 10 in the loss, for features z of a given norm."""
         return PULL * width / (2 * self.lam * max(length, SHORTEST))
 
     def _publish(self, prototypes: Tensors, server: Server) -> Step:
@@ -155,15 +162,15 @@ class ProtoNorm(Algorithm):
         aligned = align(vectors, self.alignment, s=self.s, schedule=self.schedule, trace=server.round <= 1)
         said = prototypes | {"prototypes": aligned.prototypes}
         metrics = {"alignment.steps": float(aligned.steps)}
-        if math.isfinite(aligned.energy):  # of a great s it may be beyond all numbers
+        if math.isfinite(aligned.energy):  # may overflow for large s
             metrics["alignment.energy"] = aligned.energy
         traced = {} if aligned.distances is None else {"alignment.distances": aligned.distances}
         return Step(said, said, metrics, traced)
 
     def _upscaling_factor(self, message: Tensors) -> float:
-        """Give γ, which must be known by now; one that is measured comes with the prototypes."""
+        """Return γ; a measured γ arrives with the prototypes."""
         if self.gamma == AUTO:
-            return float(message["gamma"]) if "gamma" in message else 1.0  # nothing is pulled yet
+            return float(message["gamma"]) if "gamma" in message else 1.0  # no prototypes received yet
         if not isinstance(self.gamma, float):
             raise ValueError(
                 "ProtoNorm has no gamma: give one, or let adapted(dataset, networks) take the paper's for the data set."
@@ -171,21 +178,3 @@ class ProtoNorm(Algorithm):
         return self.gamma
 
     scores = prototype_scores
-
-
-class Norms:
-    """How long the prototypes are that the server hears, all alike."""
-
-    def __init__(self) -> None:
-        self.total, self.count = 0.0, 0
-
-    def heard(self, replies: Iterator[Tensors]) -> Iterator[Tensors]:
-        """Pass replies on, and add up the lengths of their prototypes."""
-        for reply in replies:
-            self.total += float(reply["prototypes"].double().norm(dim=1).sum())
-            self.count += len(reply["prototypes"])
-            yield reply
-
-    def mean(self) -> float:
-        """Give the mean length."""
-        return self.total / self.count

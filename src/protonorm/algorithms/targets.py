@@ -1,18 +1,18 @@
-"""Fixed targets: features are pulled towards one direction a class that everybody knows and nobody exchanges.
+"""Fixed targets: features are pulled towards a fixed direction per class, known to all clients and never exchanged.
 
-The control that says how much of a prototype method is the exchange. With its options it is, but for the exchange,
-ProtoNorm (Lee et al., ICCV 2025); FedETF (Li et al., "No Fear of Classifier Biases", ICCV 2023); FedTSP without its
-language model (arXiv 2503.13543, CVPR 2026); AlignFed (Zhu et al., ICDCS 2022).
+The control that shows how much of a prototype method is due to the exchange. Depending on its options it corresponds,
+without the exchange, to ProtoNorm (Lee et al., ICCV 2025); FedETF (Li et al., "No Fear of Classifier Biases", ICCV
+2023); FedTSP without its language model (arXiv 2503.13543, CVPR 2026); AlignFed (Zhu et al., ICDCS 2022).
 
-server remembers: nothing; head.* (weight (K, d), and bias (K,) if there is one) if that is shared
-server says:      the same
-client remembers: model.*, classes (K,) all, prototypes (K, d) unit vectors: the targets
-client says:      nothing; head.* and num_examples () if the head is shared
+server state:    empty; head.* (weight (K, d), and bias (K,) if there is one) if that is shared
+server message:  the same
+client state:    model.*, classes (K,) all, prototypes (K, d) unit vectors: the targets
+client message:  empty; head.* and num_examples () if the head is shared
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal, Self
 
@@ -22,15 +22,15 @@ from torch import Tensor
 
 from protonorm.algorithms.parts.common_inputs import TARGETS, digest_of, read_targets
 from protonorm.algorithms.parts.heads import check_one_layer, first_head, said_head, take_head
-from protonorm.algorithms.parts.messages import EXAMPLES, head_slots, make_schema
+from protonorm.algorithms.parts.messages import EXAMPLES, Averaged, head_slots, make_schema
 from protonorm.algorithms.parts.prototypes import prototype_scores
-from protonorm.algorithms.parts.weights import average_by_examples
 from protonorm.algorithms.protonorm import GAMMA, GAMMA_ELSEWHERE
-from protonorm.core import Algorithm, Client, Schema, Server, SplitModel, Step, Task
+from protonorm.core import Client, Schema, Server, SplitModel, Step, Task
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative, Positive, Seed
-from protonorm.geometry.directions import equally_spread, in_blocks
+from protonorm.geometry.alignment import equally_spread
 from protonorm.geometry.losses import batch_alignment_loss, cosines, prototype_loss
+from protonorm.geometry.prototypes import in_blocks
 from protonorm.tensors import Tensors, snapshot
 
 SPREAD, BLOCKS = "spread", "blocks"
@@ -38,21 +38,21 @@ SCALE = 16.0
 
 
 @dataclass(frozen=True, config=STRICT)
-class FixedTargets(Algorithm):
-    """Train towards directions that were there before the first round."""
+class FixedTargets(Averaged):
+    """Training towards class directions that are fixed before the first round."""
 
-    targets: str = SPREAD  # t_j: unit vectors spread out from a seed; `blocks`, orthogonal and never negative; or the
-    # path of a .npy file, K rows of d numbers
-    sha256: str | None = None  # of that file; None takes what is there
+    targets: str = SPREAD  # t_j: maximally spread unit vectors, `blocks`, or the path of a .npy file
+    # `blocks` are orthogonal and non-negative; a file has K rows of d numbers.
+    sha256: str | None = None  # of that file; None computes it from the present content
     seed: Seed = 0  # of the spread targets
-    loss: Literal["cosine", "squared", "batch"] = "cosine"  # R: cosine-softmax over the classes, or over the batch as
-    # AlignFed has it, or the squared error to γ·t_y, Eq. 15 of the ProtoNorm paper
+    loss: Literal["cosine", "squared", "batch"] = "cosine"  # R: cosine softmax, squared error, or batch softmax
+    # "squared" is the error to γ·t_y, Eq. 15 of the ProtoNorm paper; "batch" runs over the batch, as in AlignFed.
     lam: NonNegative = 1.0  # λ, weight of R …
-    lam_end: Positive | None = None  # λ_R, … towards which it falls by λ(λ_R/λ)^(r/R), AlignFed; None is constant
-    scale: Positive = SCALE  # s of `cosine`, one over its temperature; FedTSP has 100
+    lam_end: Positive | None = None  # λ_R, … towards which it decays by λ(λ_R/λ)^(r/R), AlignFed; None is constant
+    scale: Positive = SCALE  # s of `cosine`, its inverse temperature; FedTSP has 100
     balanced: bool = False  # `cosine` with log n_ij added to its logits, FedETF's balanced softmax
-    gamma: Positive | None = None  # γ of `squared`; None takes ProtoNorm's value for the data set
-    head: Literal["own", "shared", "probe"] = "own"  # shared: averaged as by AlignFed; probe: features ignore its loss
+    gamma: Positive | None = None  # γ of `squared`; None is ProtoNorm's value for the data set
+    head: Literal["own", "shared", "probe"] = "own"  # shared: averaged as in AlignFed; probe: detached features
 
     @model_validator(mode="after")
     def _refuse_what_is_not_used(self) -> Self:
@@ -74,21 +74,21 @@ class FixedTargets(Algorithm):
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The nearest target, which every client has itself, the head as trained and as received, and all together."""
+        """Nearest target, the head as trained and, if shared, as received, and their combination."""
         return ("local", "received", "logits", "joint") if self.head == "shared" else ("local", "logits", "joint")
 
     @property
     def headline(self) -> str:
-        """The nearest target; with the loss over the batch, which does not tell classes apart, the head."""
+        """Nearest target; for the loss over the batch, which does not separate classes, the head."""
         return "local" if self.loss != "batch" else "received" if self.head == "shared" else "logits"
 
     @property
     def depends_on_rounds(self) -> bool:
-        """A falling λ depends on how many rounds there will be."""
+        """Whether λ decays, and therefore depends on the number of rounds."""
         return self.lam_end is not None
 
     def adapted(self, dataset: str, networks: Sequence[str]) -> Self:
-        """Take the γ of the data set where none is given, and look at the file of targets."""
+        """Fill in the data set's γ and the digest of the file of targets if they are not set."""
         found = self
         if self.loss == "squared" and self.gamma is None:
             found = replace(found, gamma=GAMMA.get(dataset, GAMMA_ELSEWHERE))
@@ -97,31 +97,31 @@ class FixedTargets(Algorithm):
         return found
 
     def schema(self, task: Task) -> Schema:
-        """Nothing is sent, or heads and the clients' numbers of samples."""
+        """Return the schema: no messages, or heads and the clients' numbers of samples."""
         if self.head != "shared":
             return Schema()
         head = head_slots(task)
         return make_schema(task, up=(*head, EXAMPLES), down=head)
 
     def check_network(self, model: SplitModel, task: Task) -> None:
-        """Refuse a shared head that has other parameters than one linear layer, and targets that do not fit."""
+        """Raise if a shared head has parameters other than a single linear layer's, or targets do not fit."""
         if self.head == "shared":
             check_one_layer(model, task)
         if self.targets != SPREAD:
             self._vectors(task.num_classes, task.feature_dim)
 
     def init_server(self, server: Server) -> Step:
-        """Say nothing, or one head for all."""
+        """Return an empty message, or the initial head of all clients."""
         head = first_head(server) if self.head == "shared" else {}
         return Step(head, head)
 
     def init_client(self, client: Client) -> Tensors:
-        """Begin with the client's own model, and with everybody's targets."""
+        """Create the client's model and the common targets."""
         vectors = self._vectors(client.num_classes, client.feature_dim)
         return snapshot("model", client.model) | {"classes": torch.arange(len(vectors)), "prototypes": vectors}
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors | None:
-        """Put the shared head on the client's own features."""
+        """Replace the client's head by the shared head."""
         return take_head(state, message) if self.head == "shared" else None
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
@@ -139,20 +139,15 @@ class FixedTargets(Algorithm):
         said = said_head(trained) | {"num_examples": torch.tensor(len(client.train))} if self.head == "shared" else {}
         return Step(state | trained, said, {"loss": mean})
 
-    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
-        """Ignore all replies, or average the heads by the clients' numbers of samples: φ = Σ n_i φ_i / Σ n_i."""
-        head = average_by_examples(replies) if self.head == "shared" else {}
-        return Step(head, head)
-
     def weight(self, client: Client) -> float:
-        """Give λ of the client's round: the rounds before it, r, lead from λ towards λ_R."""
+        """Return λ of the client's round, after r completed rounds on the way from λ to λ_R."""
         if self.lam_end is None:
             return self.lam
         share: float = (self.lam_end / self.lam) ** ((client.round - 1) / max(client.rounds, 1))
         return self.lam * share
 
     def _regulariser(self, client: Client, targets: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-        """Make R of features z (B, d) and labels y (B,), given the targets (K, d)."""
+        """Create R, a function of features z (B, d) and labels y (B,), given the targets (K, d)."""
         if self.loss == "batch":
             return lambda z, y: batch_alignment_loss(z, y, targets)
         if self.loss == "squared":
@@ -169,7 +164,7 @@ class FixedTargets(Algorithm):
         return self.targets not in (SPREAD, BLOCKS)
 
     def _vectors(self, num_classes: int, feature_dim: int) -> Tensor:
-        """Give the targets (K, d)."""
+        """Return the targets (K, d)."""
         if self.targets == SPREAD:
             return equally_spread(num_classes, feature_dim, self.seed)
         if self.targets == BLOCKS:

@@ -1,1 +1,1 @@
-"""Runs side by side: comparisons and communication."""
+"""Analysis of recorded runs: comparisons, statistics and communication."""

@@ -1,25 +1,104 @@
-"""One run in its reported round, by client, by class and by rule, as rows of plain data. Nothing here needs torch."""
+"""Runs as plain data: summary texts, and rows by round, client, class and rule. Does not import torch."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protonorm.analysis.pairing import is_solo, pair_runs
-from protonorm.analysis.transfer import EXACT
-from protonorm.runs.arrays import BESIDE
-from protonorm.runs.run import Population, Run
-from protonorm.runs.schema import RoundRecord
+from protonorm.analysis.contrasts import EXACT, is_local, is_solo, pair_runs
+from protonorm.analysis.settings import run_settings
+from protonorm.core.types import shown
+from protonorm.metrics import METRICS
+from protonorm.runs.layout import INFO, find_runs
+from protonorm.runs.run import UNREADABLE, Population, Run, read_whole
+from protonorm.runs.schema import Component, RoundRecord, RunInfo, read_info
 
 Rows = list[dict[str, Any]]
 
-ACCURACIES = ("pooled", "mean", "worst", "p10", *BESIDE)  # parts of an Accuracy
+SHOWN = ("alpha", "classes_per_client")  # partition settings shown in a headline
+ACCURACIES = ("pooled", "mean", "worst", "p10", *METRICS)  # attributes of an Accuracy
+APART = (
+    "algorithm",
+    "auxiliary",
+    "control",
+    "rounds",
+    "retries",
+    "quorum",
+    "deadline",
+)  # settings of a method, not of its data
+
+
+def headline(runs: Mapping[str, Sequence[Run]]) -> str:
+    """Return the common settings of compared runs: data, partition, clients, rounds."""
+    first = next(iter(runs.values()))[0].info.experiment
+    partition = describe_partition(first.partition, SHOWN)
+    return f"{first.dataset.name}, {partition}, {first.clients} clients, {first.rounds} rounds"
+
+
+def describe_partition(partition: Component, shown: Sequence[str]) -> str:
+    """Return a partition's name with the settings in `shown`: dirichlet (alpha 0.1)."""
+    settings = partition.settings
+    told = ", ".join(f"{name} {settings[name]}" for name in shown if name in settings)
+    return f"{partition.name} ({told})" if told else partition.name
+
+
+def standing(run: Run) -> str:
+    """Describe the progress of a run."""
+    if run.failure:
+        return f"Stopped in round {run.failure.round}: {run.failure.reason}"
+    told = f"{len(run.rounds)} of {run.info.experiment.rounds} rounds are done"
+    if run.stopped_early and len(run.rounds) < run.info.experiment.rounds:
+        return f"{told}; it ended early, as the validation accuracy rose no more."
+    return f"{told}." if run.finished else f"{told}; the same command goes on."
+
+
+def plain_run(run: Run) -> dict[str, Any]:
+    """Return a run as plain data, without its rounds.
+
+    `chosen` is the reported round: how it was chosen, and its test accuracies under every rule.
+    """
+    chosen = None
+    if run.chosen:
+        rules = {rule: found.model_dump() if found else None for rule, found in run.chosen.record.rules.items()}
+        chosen = {"round": run.chosen.record.round, "by": run.chosen.by, "rules": rules}
+    summaries = {rule: run.summary(rule) for rule in run.info.rules}
+    return {
+        "key": run.info.key,
+        "folder": str(run.folder),
+        "experiment": run.info.experiment.plain(),
+        "rounds": len(run.rounds),
+        "finished": run.finished,
+        "headline": run.info.headline,
+        "chosen": chosen,
+        "summary": {
+            rule: one and {"best": one.best._asdict(), "last": one.last._asdict(), "own_best": one.own_best}
+            for rule, one in summaries.items()
+        },
+        "majority": run.majority.model_dump() if run.majority else None,
+        "failure": run.failure.model_dump() if run.failure else None,
+    }
+
+
+def rows_by(run: Run, by: str, rule: str | None = None, alone: Run | None = None) -> list[dict[str, Any]]:
+    """Build the rows of a frame of one run; `alone` is the run of the same clients without an exchange."""
+    ways: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "round": lambda: round_rows(run),
+        "client": lambda: client_rows(run, alone, rule),
+        "class": lambda: class_rows(run, alone, rule),
+        "rule": lambda: rule_rows(run),
+    }
+    if not isinstance(by, str) or by not in ways:
+        raise ValueError(f"by={shown(by)} is refused: expected {', '.join(ways)}.")
+    return ways[by]()
 
 
 def round_rows(run: Run) -> Rows:
-    """Make a row for each evaluated round and rule."""
+    """Build a row for each evaluated round and rule."""
     return [
         about(run, record) | {"loss": record.loss, "rule": rule} | _accuracies(value)
         for record in run.rounds
@@ -28,41 +107,38 @@ def round_rows(run: Run) -> Rows:
 
 
 def client_rows(run: Run, alone: Run | None = None, rule: str | None = None) -> Rows:
-    """Make a row for each client: what it has, how it does under a rule, and how it does alone if that run is given.
+    """Build a row for each client: its samples, and its accuracy under a rule and in the run `alone` if given.
 
-    Accuracies of a client that was not evaluated are NaN; how many samples there are is None where the record does not
-    say it. A run whose clients are not the same is refused.
+    Accuracies of clients that were not evaluated are NaN; sample counts are None where the record lacks them. Raises a
+    ValueError if the clients of `alone` differ.
     """
     rule, record = check_rule(run, rule), _reported(run)
-    clients, holds = range(run.info.experiment.clients), _holdings(run)
-    columns: dict[str, Any] = {"accuracy": _client_shares(run, rule)}
-    for measure in BESIDE:
-        columns[measure] = _nothing(len(clients)) if record is None else run.measured(record, rule, measure)
-    if alone is not None:
-        columns |= _beside(columns["accuracy"], _client_shares(_matched(run, alone), alone.info.headline))
+    clients = run.info.experiment.clients
+    columns = _shares(run, rule, "client", alone)
+    measured = {name: run.measured(record, rule, name) if record else np.full(clients, np.nan) for name in METRICS}
+    columns = {"accuracy": columns.pop("accuracy"), **measured, **columns}
+    sizes = {part: counts.sum(1).tolist() for part, counts in run.population._asdict().items()}  # (M,) each
+    sizes["classes"] = (run.population.train > 0).sum(1).tolist()
     return [
         about(run, record)
         | {"client": run.client_name(id), "number": id, "network": run.info.network_name(id)}
-        | {name: counts[id] for name, counts in holds.items()}
+        | {name: sizes[name][id] if run.knows_samples else None for name in (*Population._fields, "classes")}
         | {"rule": rule}
         | {name: float(values[id]) for name, values in columns.items()}
-        for id in clients
+        for id in range(clients)
     ]
 
 
 def class_rows(run: Run, alone: Run | None = None, rule: str | None = None) -> Rows:
-    """Make a row for each class: who has it, and how often it is recognised, by all clients together."""
+    """Build a row for each class: clients and samples that have it, and its accuracy over all clients."""
     rule, record = check_rule(run, rule), _reported(run)
-    columns: dict[str, Any] = {"accuracy": _class_shares(run, rule)}
-    if alone is not None:
-        columns |= _beside(columns["accuracy"], _class_shares(_matched(run, alone), alone.info.headline))
-    held = {"clients": (run.population.train > 0).sum(0)}
-    held |= {part: counts.sum(0) for part, counts in run.population._asdict().items()}  # (K,) each
-    known = run.knows_samples
+    columns = _shares(run, rule, "class", alone)
+    counts = {"clients": (run.population.train > 0).sum(0)}
+    counts |= {part: some.sum(0) for part, some in run.population._asdict().items()}  # (K,) each
     return [
         about(run, record)
         | {"class": name, "number": k}
-        | {what: int(counts[k]) if known else None for what, counts in held.items()}
+        | {what: int(some[k]) if run.knows_samples else None for what, some in counts.items()}
         | {"rule": rule}
         | {column: float(values[k]) for column, values in columns.items()}
         for k, name in enumerate(run.info.classes)
@@ -70,72 +146,85 @@ def class_rows(run: Run, alone: Run | None = None, rule: str | None = None) -> R
 
 
 def rule_rows(run: Run) -> Rows:
-    """Make a row for each prediction rule, over all clients."""
+    """Build a row for each prediction rule, over all clients."""
     record = _reported(run)
-    found = []
-    for rule in run.info.rules:
-        beside = run.summary(rule)
-        row = about(run, record) | {"rule": rule, "headline": rule == run.info.headline}
-        row |= _accuracies(record.rules.get(rule) if record else None)
-        row |= {"best": beside.best.pooled, "last": beside.last.pooled} if beside else {"best": None, "last": None}
-        found.append(row)
-    return found
+    summaries = {rule: run.summary(rule) for rule in run.info.rules}
+    return [
+        about(run, record)
+        | {"rule": rule, "headline": rule == run.info.headline}
+        | _accuracies(record.rules.get(rule) if record else None)
+        | {"best": one.best.pooled if one else None, "last": one.last.pooled if one else None}
+        for rule, one in summaries.items()
+    ]
 
 
 def about(run: Run, record: RoundRecord | None) -> dict[str, Any]:
-    """Say of which run and round a row is."""
+    """Return the method, seed and round of a row."""
     settings = run.info.experiment
     method = settings.algorithm.name.split(":")[-1] + (" (solo)" if is_solo(run) else "")
     return {"method": method, "seed": settings.seed, "round": record.round if record else None}
 
 
 def check_rule(run: Run, rule: str | None) -> str:
-    """Give the rule that is asked for, or the method's headline; refuse one that the method does not have."""
+    """Return `rule`, or the method's headline rule if None; raise a ValueError if the run has no such rule."""
     rules = run.info.rules
     if rule is not None and rule not in rules:
         raise ValueError(f"There is no rule {rule!r} in this run; known: {', '.join(rules)}.")
     return rule or run.info.headline
 
 
+def matching_local(run: Run, local: Sequence[Run]) -> Run | None:
+    """Find the run of Local with the same seed and clients, whose round was chosen in the same way."""
+    if is_local(run):
+        return None
+    return next((one for one in local if _chosen_by(one) == _chosen_by(run) and not pair_runs([run], [one])[1]), None)
+
+
+def locals_in(root: Path) -> dict[Path, RunInfo]:
+    """Find the runs of Local in a folder of runs; damaged runs are skipped."""
+    found: dict[Path, RunInfo] = {}
+    for folder in find_runs(root):
+        with suppress(*UNREADABLE):
+            info = read_info(folder / INFO)
+            found |= {folder: info} if info.experiment.algorithm.name == "local" else {}
+    return found
+
+
+def local_beside(run: Run, known: Mapping[Path, RunInfo] | None = None) -> Run | None:
+    """Find a run of Local with the same settings and enough rounds, in the run's folder or among `known` runs."""
+    if is_local(run):
+        return None
+    wanted, needed = run_settings(run.info, without=APART), run.info.experiment.rounds
+    found = []
+    for folder, info in (locals_in(run.folder.parent) if known is None else known).items():
+        if run_settings(info, without=APART) == wanted:
+            with suppress(*UNREADABLE):
+                found.append(read_whole(folder, needed))
+    return matching_local(run, [one for one in found if len(one.rounds) >= needed or one.stopped_early])
+
+
 def _reported(run: Run) -> RoundRecord | None:
     return run.chosen.record if run.chosen else None
 
 
-def _holdings(run: Run) -> dict[str, list[int] | list[None]]:
-    """Count each client's samples of each part, and the classes that it trains on."""
-    if not run.knows_samples:
-        return {name: [None] * run.info.experiment.clients for name in (*Population._fields, "classes")}
-    sizes = {part: counts.sum(1).tolist() for part, counts in run.population._asdict().items()}  # (M,) each
-    return sizes | {"classes": (run.population.train > 0).sum(1).tolist()}
+def _chosen_by(run: Run) -> str:
+    return run.chosen.by if run.chosen else "nothing"
 
 
-def _client_shares(run: Run, rule: str) -> NDArray[np.float64]:
-    record = _reported(run)
-    return _nothing(run.info.experiment.clients) if record is None else run.by_client(record, rule)
-
-
-def _class_shares(run: Run, rule: str) -> NDArray[np.float64]:
-    record = _reported(run)
-    return _nothing(len(run.info.classes)) if record is None else run.by_class(record, rule)
-
-
-def _beside(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-    return {"alone": theirs, "gain": np.round(ours - theirs, EXACT)}
-
-
-def _matched(run: Run, alone: Run) -> Run:
-    """Refuse a run whose clients are not those of the other, or whose round was chosen in another way."""
-    told = pair_runs([run], [alone]).mismatch
-    ways = [one.chosen.by if one.chosen else "nothing" for one in (run, alone)]
+def _shares(run: Run, rule: str, unit: str, alone: Run | None) -> dict[str, NDArray[np.float64]]:
+    """Return the accuracy of each client or class, and that of the run `alone` with the same clients if given."""
+    record, size = _reported(run), run.info.experiment.clients if unit == "client" else len(run.info.classes)
+    by = Run.by_client if unit == "client" else Run.by_class
+    ours = by(run, record, rule) if record else np.full(size, np.nan)
+    if alone is None:
+        return {"accuracy": ours}
+    told, ways = pair_runs([run], [alone]).mismatch, (_chosen_by(run), _chosen_by(alone))
     if not told and ways[0] != ways[1]:
         told = f"how their rounds were chosen (by {ways[0]}; by {ways[1]})"
     if told:
         raise ValueError(f"The two runs cannot be put side by side client by client: they differ in {told}.")
-    return alone
-
-
-def _nothing(size: int) -> NDArray[np.float64]:
-    return np.full(size, np.nan)
+    theirs = _shares(alone, alone.info.headline, unit, None)["accuracy"]
+    return {"accuracy": ours, "alone": theirs, "gain": np.round(ours - theirs, EXACT)}
 
 
 def _accuracies(value: Any) -> dict[str, float | None]:

@@ -1,9 +1,9 @@
-"""How many floating numbers a method sends in a round, from its schema and from who holds which classes.
+"""Floating-point numbers that a method sends per round, from its schema and the clients' classes.
 
-The schema's symbols stand for what depends on data: K_i classes in client i's training part, K' classes that anybody
-holds. The counts are those of a round in which everybody replies and the server knows all K' classes: usually from the
-second round on. Where the schema allows several forms, the first one counts: FedKD may send a matrix in factors, and
-does so where that is shorter, so that its counts are bounds.
+Symbols of the schema depend on the data: K_i classes in client i's training part, K' classes over all clients. The
+counts are those of a round in which every client replies and the server knows all K' classes: usually from the second
+round on. Where the schema allows several forms, the first counts: FedKD sends a matrix in factors where that is
+shorter, so its counts are upper bounds.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from numpy.typing import NDArray
 from protonorm.config.components import build
 from protonorm.core.randomness import seeded
 from protonorm.core.schema import Size, Slot
-from protonorm.core.task import InputSpec, Task
+from protonorm.core.task import Task
+from protonorm.models import widest
 from protonorm.models.choose import Recipe
-from protonorm.models.widths import widest
 from protonorm.runs.run import Run
 from protonorm.runs.schema import Traffic
 
 
 class Formula(NamedTuple):
-    """What one client sends (up) and is sent (down), in symbols such as |model| + K_i·d."""
+    """Numbers that one client sends (up) and receives (down), in symbols such as |model| + K_i·d."""
 
     up: str
     down: str
 
 
 def formula(task: Task) -> Formula:
-    """Write what one client sends and is sent in a round."""
+    """Return the formulas of what one client sends and receives in a round."""
     return Formula(_written(task.schema.up), _written(task.schema.down))
 
 
 def group_sizes(task: Task) -> dict[str, int]:
-    """Count the floating numbers of each group that a formula names, such as |model|."""
+    """Count the floating-point numbers of each group in a formula, such as |model|."""
     return _groups(task.schema.up) | _groups(task.schema.down)
 
 
 def round_floats(task: Task, train: NDArray[np.int64], cohort: Sequence[int] | None = None) -> Traffic:
-    """Count what a cohort (everybody if not given) sends and is sent in a round, given all training samples (M, K)."""
+    """Count what a cohort (all clients by default) sends and receives in a round, from the training samples (M, K)."""
     schema, held = task.schema, train > 0
     known = int(held.any(0).sum())  # K'
     chosen = held if cohort is None else held[list(cohort)]
-    own, clients = np.unique(chosen.sum(1), return_counts=True)  # values of K_i, and how many clients have them
+    own, clients = np.unique(chosen.sum(1), return_counts=True)  # distinct K_i, and the number of clients with each
     ups = (schema.numbers(schema.up, {"K_i": classes, "K'": known}) for classes in own.tolist())
     return Traffic(
         up=sum(count * each for count, each in zip(clients.tolist(), ups, strict=True)),
@@ -57,12 +57,12 @@ def round_floats(task: Task, train: NDArray[np.int64], cohort: Sequence[int] | N
 
 
 def run_floats(run: Run) -> Traffic:
-    """Count what all clients of a recorded run send and are sent in a round, from the record alone."""
+    """Count what all clients of a recorded run send and receive in a round, from the record alone."""
     return round_floats(task_of(run), run.population.train)
 
 
 def task_of(run: Run) -> Task:
-    """Rebuild the task of a recorded run; a user's own method or network is refused, as no record holds its code."""
+    """Rebuild the task of a recorded run; raise a ValueError for user-defined code, which no record holds."""
     info, settings = run.info, run.info.experiment
     if "source" in settings.algorithm.settings:
         raise ValueError(f"The method of {info.key} is the user's own, {settings.algorithm.name}: no record holds it.")
@@ -78,7 +78,7 @@ def task_of(run: Run) -> Task:
         feature_dim=settings.feature_dim,
         rounds=settings.rounds,
         seed=settings.seed,
-        input=InputSpec(tuple(info.input.shape), info.input.type),
+        input=info.input,
         shared_network=second or (None if algorithm.heterogeneous else first),
         head_bias=any(name.rpartition(".")[2] == "bias" for name, _ in head.named_parameters()),
     )
@@ -88,11 +88,13 @@ def _recipe(run: Run, network: Any, width: int) -> Recipe:
     if not isinstance(network, str):
         raise ValueError(f"A network of {run.info.key} is the user's own, {network['name']}: no record holds it.")
     info = run.info
+    if info.input is None:
+        raise ValueError(f"The record of {info.key} does not hold the shape of a sample.")
     return Recipe(network, info.input.network_shape, width, len(info.classes))
 
 
 def _written(slots: Iterable[Slot]) -> str:
-    """Write the floating numbers of the first forms: symbols as they are, tensors of known size by their groups."""
+    """Format the numbers of the first forms: symbolic shapes as products, tensors of known size by group."""
     symbols = Counter("·".join(map(str, shape)) for _, shape in _shapes(slots) if _has_symbol(shape))
     groups = ["1" if size == 1 else name for name, size in _groups(slots).items()]
     products = [term if count == 1 else f"{count}·{term}" for term, count in symbols.items()]
@@ -100,7 +102,7 @@ def _written(slots: Iterable[Slot]) -> str:
 
 
 def _groups(slots: Iterable[Slot]) -> dict[str, int]:
-    """Add up tensors of known size by the first part of their names; |model.features| if no head is among them."""
+    """Sum tensors of known size by the first part of their names; |model.features| if no head is among them."""
     sizes: Counter[str] = Counter()
     seconds: dict[str, set[str]] = {}
     for name, shape in _shapes(slots):

@@ -1,96 +1,178 @@
-"""Runs of several methods side by side: the rows of a table. Nothing here needs torch."""
+"""Rows of a comparison: each method under its prediction rules. Does not import torch."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean, stdev
+from typing import Any, NamedTuple
 
-from protonorm.analysis.contrasts import against_local, against_solo, not_distinguishable
-from protonorm.analysis.labels import data_settings, labels
-from protonorm.analysis.row import COLUMNS, MAJORITY, RULES, Cell, Reported, Row, Unread, best
-from protonorm.analysis.statistics import mean_interval, share_a_seed
-from protonorm.runs.run import Run
+from protonorm.analysis.contrasts import Contrast, against_local, against_solo, not_distinguishable
+from protonorm.analysis.settings import data_settings, labels
+from protonorm.analysis.statistics import Interval, mean_interval, share_a_seed
+from protonorm.runs.choice import Choice
+from protonorm.runs.run import Run, Summary
+from protonorm.runs.schema import Accuracy
 
-__all__ = [
-    "COLUMNS",
-    "MAJORITY",
-    "RULES",
-    "Cell",
-    "Row",
-    "Unread",
-    "best",
-    "majority_rows",
-    "rows",
-    "whole",
-]
+
+class Reported(NamedTuple):
+    """Accuracy of a run under one rule in the reported round, and its summary over rounds."""
+
+    seed: int
+    choice: Choice | None  # the reported round; None if the headline rule has not been evaluated
+    chosen: Accuracy | None  # None if the rule was not evaluated in that round
+    beside: Summary
+
+
+COLUMNS: dict[str, tuple[str, Callable[[Reported], float | None]]] = {  # name: (title, value of a run)
+    "accuracy": ("accuracy", lambda found: found.chosen.pooled if found.chosen else None),
+    "mean": ("clients", lambda found: found.chosen.mean if found.chosen else None),
+    "worst": ("worst 10 %", lambda found: found.chosen.worst if found.chosen else None),
+    "best": ("best*", lambda found: found.beside.best.pooled),
+    "last": ("last", lambda found: found.beside.last.pooled),
+    "own_best": ("own best*", lambda found: found.beside.own_best),
+}
+
+RULES = {  # meaning of each prediction rule
+    "global": "nearest global prototype",
+    "local": "nearest local prototype, or fixed target",
+    "logits": "the model's own logits",
+    "received": "logits of the model as received",
+    "shared": "logits of the second network, as received",
+    "coarse": "logits of the second network's head on the first joint features",
+    "joint": "sum of all rules' log-probabilities, at temperatures fitted on the validation part (1 without one)",
+}
+
+MAJORITY = "-"  # rule of the majority-class rows
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Run of a comparison whose record is damaged."""
+
+    headline: str  # headline rule of its method
+    reason: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Mean over seeds, with its standard deviation and 95 % interval, as fractions in [0, 1]."""
+
+    mean: float
+    std: float | None = None  # None for a single seed
+    interval: Interval | None = None  # likewise
+
+    def __str__(self) -> str:
+        """Format the mean in per cent, with the half-width of its interval."""
+        return f"{self.short} ± {100 * self.interval.half:.2f}" if self.interval else self.short
+
+    @property
+    def short(self) -> str:
+        """Mean alone, in per cent."""
+        return f"{100 * self.mean:.2f}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """Method under one prediction rule; gains are those of its headline rule."""
+
+    method: str
+    rule: str
+    headline: bool
+    cells: Mapping[str, Cell | None]  # by column
+    note: str = ""
+    seeds: tuple[int, ...] = ()  # seeds of the averaged runs
+    rounds: tuple[int, ...] = ()  # reported round of each run
+    chosen_by: str = ""  # validation, test, last; several if runs differ
+    local: Contrast | None = None  # against Local
+    solo: Contrast | None = None  # against its own solo control
+    leads: bool = False  # whether its accuracy is the highest among methods with the same rule
+    alike: Mapping[str, str] = field(default_factory=dict)  # methods it cannot be distinguished from, with reasons
+
+    def text(self, column: str) -> str:
+        """Format the number in a column; a dash if there is none."""
+        return str(self.cells.get(column) or "–")
+
+    def contrast(self, kind: str) -> Contrast | None:
+        """Return the method's contrast with `local` or `solo`."""
+        return self.local if kind == "local" else self.solo
+
+    @property
+    def is_majority(self) -> bool:
+        """Whether this is the row of the majority class, not of a method."""
+        return self.rule == MAJORITY
+
+    @property
+    def stands_out(self) -> bool:
+        """Whether its accuracy is the highest of its rule and distinguishable from that of every rival."""
+        return self.leads and not self.alike
+
+    def plain(self) -> dict[str, Any]:
+        """Return the row as plain data."""
+        return asdict(self)
+
+
+def best(table: Sequence[Row], column: str) -> Row | None:
+    """Return the method with the highest mean in a column under its headline rule, significant or not."""
+    known = [row for row in table if row.headline and not row.is_majority and row.cells.get(column)]
+    return max(known, key=lambda row: cell.mean if (cell := row.cells[column]) else -math.inf, default=None)
 
 
 def rows(runs: Mapping[str, Sequence[Run | Unread]], margin: float = 0.0) -> list[Row]:
-    """Make a row for each method and rule, headline rules first, then a `majority` row for each partition of data.
+    """Build a row for each method and rule, headline rules first, then a `majority` row for each partition of data.
 
-    A method of which no run could be read has one row, whose note says why. Gains up to the margin count as none.
+    A method without a readable run has one row, whose note gives the reason. Gains up to the margin count as zero.
     """
     groups = whole(runs)
-    table = _ranked([row for method, found in runs.items() for row in _method_rows(method, found)], groups, margin)
+    table = [row for method, found in runs.items() for row in _method_rows(method, groups.get(method, []), found)]
+    leaders = _leaders(table, groups, margin)
     local, solo = against_local(groups, margin), against_solo(groups, margin)
     table = [
-        replace(row, local=local.get(row.method), solo=solo.get(row.method)) if row.headline else row for row in table
+        replace(leaders.get(row.method, row), local=local.get(row.method), solo=solo.get(row.method))
+        if row.headline
+        else row
+        for row in table
     ]
     return [*table, *majority_rows([run for found in groups.values() for run in found])]
 
 
 def whole(runs: Mapping[str, Sequence[Run | Unread]]) -> dict[str, list[Run]]:
-    """Keep the runs that could be read, each once, and the methods that have any."""
-    read = {method: _once([run for run in found if isinstance(run, Run)]) for method, found in runs.items()}
+    """Return the readable runs of each method, each once, without methods that have none."""
+    read: dict[str, list[Run]] = {}
+    for method, found in runs.items():
+        known = [run for run in found if isinstance(run, Run)]
+        # federations of different clients may share a key
+        read[method] = list({(run.info.key, tuple(run.info.client_names or ())): run for run in known}.values())
     return {method: found for method, found in read.items() if found}
 
 
 def majority_rows(runs: Sequence[Run]) -> list[Row]:
-    """Say what guessing each client's most frequent class gives: a row for each partition, with a label if several."""
-    found: dict[str, list[Run]] = {}
+    """Build the rows of the majority-class baseline: one per partition, labelled if there are several.
+
+    Each is averaged over the seeds of a partition; equal populations count once.
+    """
+    parts: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(json.dumps(data_settings(run), sort_keys=True), []).append(run)
-    names = labels([data_settings(alike[0]) for alike in found.values()])
-    return [_majority_row(alike, name) for alike, name in zip(found.values(), names, strict=True)]
+        parts.setdefault(json.dumps(data_settings(run), sort_keys=True), []).append(run)
+    table = []
+    for alike, name in zip(parts.values(), labels([data_settings(some[0]) for some in parts.values()]), strict=True):
+        seen = {tuple(part.tobytes() for part in run.population): run.majority for run in alike}
+        sources = {"mean": "mean", "worst": "worst", "own_best": "mean"}
+        cells = {
+            column: _cell([getattr(level, sources.get(column, "pooled")) for level in seen.values() if level])
+            for column in COLUMNS
+        }
+        table.append(Row(f"majority ({name})" if name else "majority", MAJORITY, True, cells))
+    return table
 
 
 def reported(run: Run, rule: str) -> Reported | None:
-    """Read a run's numbers under a rule; its round is chosen once, under the headline rule. None if there are none."""
+    """Return a run's numbers under a rule, in the round chosen under the headline rule; None if there are none."""
     choice, beside = run.chosen, run.summary(rule)
     accuracy = choice.record.rules.get(rule) if choice else None
     return Reported(run.info.experiment.seed, choice, accuracy, beside) if beside else None
-
-
-def _once(runs: Sequence[Run]) -> list[Run]:
-    # federations of other clients may have agreed on the same
-    return list({(run.info.key, tuple(run.info.client_names or ())): run for run in runs}.values())
-
-
-def _ranked(table: Sequence[Row], groups: Mapping[str, Sequence[Run]], margin: float) -> list[Row]:
-    """Mark the highest accuracy of the methods that share a headline rule, with those it cannot be told apart from.
-
-    Methods with different headline rules are not ranked: what would win might be the rule. But nothing stands out where
-    a method is no worse under another one.
-    """
-    heads = [row for row in table if row.headline and row.cells["accuracy"]]
-    marked = {}
-    for rule in dict.fromkeys(row.rule for row in heads):
-        rivals = [row for row in heads if row.rule == rule]
-        top = best(rivals, "accuracy") if len(rivals) > 1 else None
-        if top is not None:
-            found = {row.method: groups[row.method] for row in rivals}
-            alike = not_distinguishable(top.method, found, margin) | _no_lower(top, heads)
-            marked[top.method] = replace(top, leads=True, alike=alike)
-    return [marked.get(row.method, row) if row.headline else row for row in table]
-
-
-def _no_lower(top: Row, heads: Sequence[Row]) -> dict[str, str]:
-    """List the methods with other headline rules whose accuracy is no lower."""
-    level = cell.mean if (cell := top.cells["accuracy"]) else 0.0
-    others = [(row, row.cells["accuracy"]) for row in heads if row.rule != top.rule]
-    return {row.method: f"no lower, but judged by {row.rule}" for row, one in others if one and one.mean >= level}
 
 
 def rules_in_order(run: Run) -> list[str]:
@@ -99,51 +181,57 @@ def rules_in_order(run: Run) -> list[str]:
     return [headline, *(rule for rule in run.info.rules if rule != headline)]
 
 
-def _method_rows(method: str, found: Sequence[Run | Unread]) -> list[Row]:
-    runs = _once([run for run in found if isinstance(run, Run)])
+def _leaders(table: Sequence[Row], groups: Mapping[str, Sequence[Run]], margin: float) -> dict[str, Row]:
+    """Mark the highest accuracy among methods with the same headline rule, and list those not distinguishable from it.
+
+    Methods with different headline rules are not ranked, as the difference might come from the rule. But no method
+    stands out if another method is at least as accurate under another rule.
+    """
+    heads = [(row, cell.mean) for row in table if row.headline and (cell := row.cells["accuracy"])]
+    marked = {}
+    for rule in dict.fromkeys(row.rule for row, _ in heads):
+        rivals = [row for row, _ in heads if row.rule == rule]
+        top = best(rivals, "accuracy") if len(rivals) > 1 else None
+        if top is not None:
+            alike = not_distinguishable(top.method, {row.method: groups[row.method] for row in rivals}, margin)
+            level = next(mean for row, mean in heads if row is top)
+            for row, mean in heads:
+                if row.rule != rule and mean >= level:
+                    alike[row.method] = f"no lower, but judged by {row.rule}"
+            marked[top.method] = replace(top, leads=True, alike=alike)
+    return marked
+
+
+def _method_rows(method: str, runs: Sequence[Run], found: Sequence[Run | Unread]) -> list[Row]:
+    """Build a method's rows from its readable runs; unreadable runs are noted."""
     unread = [one for one in found if isinstance(one, Unread)]
     rules = rules_in_order(runs[0]) if runs else [unread[0].headline]
-    return [_row(method, rule, rule == rules[0], runs, unread) for rule in rules]
-
-
-def _row(method: str, rule: str, headline: bool, runs: Sequence[Run], unread: Sequence[Unread]) -> Row:
-    found = [one for run in runs if (one := reported(run, rule))]
-    repeated = share_a_seed([one.seed for one in found])
-    cells = {name: _cell([number(one) for one in found], repeated) for name, (_, number) in COLUMNS.items()}
-    known = [(one.seed, one.choice) for one in found if one.choice and one.chosen]
-    return Row(
-        method,
-        rule,
-        headline,
-        cells,
-        _note(runs, unread, len(known)),
-        seeds=tuple(seed for seed, _ in known),
-        rounds=tuple(choice.record.round for _, choice in known),
-        chosen_by=", ".join(sorted({choice.by for _, choice in known})),
-    )
-
-
-def _note(runs: Sequence[Run], unread: Sequence[Unread], known: int) -> str:
-    """Say what a reader must know of a row: runs that stopped, seeds without a number, damage."""
     rounds = sorted({run.failure.round for run in runs if run.failure})
-    stopped = [f"stopped in round {' and '.join(map(str, rounds))}"] if rounds else []
-    seeds = len(runs) + len(unread)
-    fewer = [f"{known} of {seeds} seeds"] if 0 < known < seeds else []
-    return ", ".join([*stopped, *fewer, *(f"not read: {one.reason.rstrip('.')}" for one in unread)])
-
-
-def _majority_row(runs: Sequence[Run], name: str) -> Row:
-    """Average the majority line over the seeds of one partition; equal populations count once."""
-    seen = {tuple(part.tobytes() for part in run.population): run.majority for run in runs}
-    levels = [level for level in seen.values() if level]
-    pooled, mean, worst = ([getattr(level, part) for level in levels] for part in ("pooled", "mean", "worst"))
-    columns = {"mean": mean, "worst": worst, "own_best": mean}
-    cells = {column: _cell(columns.get(column, pooled)) for column in COLUMNS}
-    return Row(f"majority ({name})" if name else "majority", MAJORITY, True, cells)
+    table = []
+    for rule in rules:
+        numbers = [one for run in runs if (one := reported(run, rule))]
+        repeated = share_a_seed([one.seed for one in numbers])
+        known = [(one.seed, one.choice) for one in numbers if one.choice and one.chosen]
+        notes = [f"stopped in round {' and '.join(map(str, rounds))}"] if rounds else []
+        if 0 < len(known) < len(runs) + len(unread):
+            notes.append(f"{len(known)} of {len(runs) + len(unread)} seeds")
+        notes += [f"not read: {one.reason.rstrip('.')}" for one in unread]
+        row = Row(
+            method,
+            rule,
+            headline=rule == rules[0],
+            cells={name: _cell([get(one) for one in numbers], repeated) for name, (_, get) in COLUMNS.items()},
+            note=", ".join(notes),
+            seeds=tuple(seed for seed, _ in known),
+            rounds=tuple(choice.record.round for _, choice in known),
+            chosen_by=", ".join(sorted({choice.by for _, choice in known})),
+        )
+        table.append(row)
+    return table
 
 
 def _cell(values: Sequence[float | None], repeated: bool = False) -> Cell | None:
-    """Average over runs; those that share a seed are not independent, and have no interval."""
+    """Average over runs; runs that share a seed are not independent and get no interval."""
     known = [value for value in values if value is not None]
     if not known:
         return None

@@ -1,7 +1,7 @@
-"""Intervals, tests and verdicts, as plain functions of numbers. Nothing here needs torch.
+"""Intervals, tests and verdicts, as plain functions of numbers. Does not import torch.
 
-Gains are accuracies of a method minus those of a reference, as fractions of one: a list of runs (seeds), each with a
-number for every client.
+Gains are accuracies of a method minus those of a reference, as fractions: a list of runs (seeds), each with a number
+for every client.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ Numbers = NDArray[np.float64]
 Verdict = Literal["better", "worse", "practically equal", "not distinguishable"]
 
 CONFIDENCE = 0.95
-RESAMPLES = 2000  # of the bootstrap
+RESAMPLES = 2000  # bootstrap resamples
 SEED = 0  # of the bootstrap and of drawn sign flips: the same runs always give the same interval
-FEWEST = 6  # runs that a sign-flip test needs: with five, no p-value is below 1/16
-EXACT = 20  # runs up to which all 2^S flips are counted
-DRAWS = 10_000  # flips that are drawn for more runs
-CHUNK = 1_000_000  # numbers that the bootstrap holds at a time
+FEWEST = 6  # minimum runs of a sign-flip test: with five, no p-value is below 1/16
+EXACT = 20  # maximum runs for which all 2^S flips are enumerated
+DRAWS = 10_000  # random flips for more runs
+CHUNK = 1_000_000  # maximum numbers in memory during the bootstrap
 ROUNDING = 1e-9  # sums that differ by less than this share of all gains count as equal
 
 
 class Interval(NamedTuple):
-    """An interval that covers the true value in 95 of 100 experiments, if its assumptions hold."""
+    """Interval that covers the true value in 95 of 100 experiments, if its assumptions hold."""
 
     low: float
     high: float
 
     @property
     def half(self) -> float:
-        """Give half its width."""
+        """Half of its width."""
         return (self.high - self.low) / 2
 
 
 def mean_interval(values: Sequence[float]) -> Interval | None:
-    """Give Student's t-interval of the mean of runs; None for a single run, which says nothing about others."""
+    """Return Student's t-interval of the mean over runs; None for a single run."""
     if len(values) < 2:
         return None
-    from scipy.special import stdtrit  # slow to import, and one run does without
+    from scipy.special import stdtrit  # slow to import, and not needed for one run
 
     numbers = np.asarray(values, float)
     error = float(numbers.std(ddof=1)) / math.sqrt(len(numbers))
@@ -52,7 +52,7 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
 
 
 def bootstrap_interval(gains: Sequence[Numbers], weights: Sequence[Numbers] | None = None) -> Interval | None:
-    """Give the percentile interval of the mean gain, over runs and clients; None below two runs or two clients."""
+    """Return the percentile interval of the mean gain, over runs and clients; None below two runs or two clients."""
     if len(gains) < 2 or min(map(len, gains)) < 2:
         return None
     tail = 50 * (1 - CONFIDENCE)
@@ -61,9 +61,9 @@ def bootstrap_interval(gains: Sequence[Numbers], weights: Sequence[Numbers] | No
 
 
 def bootstrap_means(gains: Sequence[Numbers], weights: Sequence[Numbers] | None = None) -> Numbers:
-    """Draw runs, then clients inside each, both with replacement; give the mean over runs of each draw (B,).
+    """Resample runs, then clients inside each, both with replacement; return the mean over runs of each resample (B,).
 
-    A run's mean is weighted if weights are given: by test samples it is the difference of pooled accuracies.
+    Weights apply to the mean inside a run: with test samples as weights it is the difference of pooled accuracies.
     """
     sizes = np.array([len(one) for one in gains])  # (S,) clients of each run
     values, shares = _table(gains), _table(weights or [np.ones(size) for size in sizes])  # (S, M)
@@ -79,7 +79,7 @@ def bootstrap_means(gains: Sequence[Numbers], weights: Sequence[Numbers] | None 
 
 
 def sign_flip(gains: Sequence[float]) -> float | None:
-    """Test, two-sided, whether the runs' mean gains (S,) could as well have the other sign; None below six runs."""
+    """Return the two-sided p-value of the sign-flip test of the runs' mean gains (S,); None below six runs."""
     numbers = np.asarray(gains, float)
     if len(numbers) < FEWEST:
         return None
@@ -89,12 +89,12 @@ def sign_flip(gains: Sequence[float]) -> float | None:
         return float((np.count_nonzero(np.abs(signs @ numbers) >= least) + 1) / (DRAWS + 1))
     sums = np.zeros(1)
     for gain in numbers:
-        sums = np.concatenate([sums + gain, sums - gain])  # in the end all 2^S
+        sums = np.concatenate([sums + gain, sums - gain])  # finally all 2^S
     return float(np.mean(np.abs(sums) >= least))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p-values for being several, by Holm's step-down: the smallest times m, the next times m − 1, …"""
+    """Correct p-values for multiple testing by Holm's step-down: the smallest times m, the next times m − 1."""
     numbers = np.asarray(p_values, float)
     order = np.argsort(numbers, kind="stable")
     steps = np.maximum.accumulate(numbers[order] * np.arange(len(numbers), 0, -1))
@@ -104,7 +104,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def verdict(interval: Interval, margin: float = 0.0) -> Verdict:
-    """Say what an interval of the mean gain allows to say; gains up to the margin do not matter to anybody."""
+    """Return the verdict of an interval of the mean gain; gains up to the margin count as zero."""
     if interval.low > margin:
         return "better"
     if interval.high < -margin:
@@ -113,12 +113,12 @@ def verdict(interval: Interval, margin: float = 0.0) -> Verdict:
 
 
 def share_a_seed(seeds: Sequence[int]) -> bool:
-    """Tell whether runs share a seed: then they are not independent, and there is neither interval nor test."""
+    """Return whether runs share a seed: they are then not independent, and have neither interval nor test."""
     return len(set(seeds)) < len(seeds)
 
 
 def _table(rows: Sequence[Numbers]) -> Numbers:
-    """Put rows of different lengths into one array, with zeros at their ends."""
+    """Stack rows of different lengths into one array, padded with zeros."""
     table = np.zeros((len(rows), max(map(len, rows))))
     for place, row in enumerate(rows):
         table[place, : len(row)] = row

@@ -1,81 +1,107 @@
-"""The command line. What a command does not need is not imported: --help and list do without torch."""
+"""Command line: entry point and lazily imported commands, so that --help and list do not import torch."""
 
 from __future__ import annotations
 
 import io
 import sys
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from importlib import import_module
+from typing import Annotated, Any, cast
 
 import typer
 
-from protonorm.cli import (
-    archive,
-    bench,
-    cluster,
-    compare,
-    data,
-    deploy,
-    inspect,
-    listing,
-    predict,
-    remove,
-    report,
-    reproduce,
-    run,
-    show,
-    sweep,
-    tune,
-)
-from protonorm.cli.commands import Command, Commands
+from protonorm.cli.console import entries_table, print_json, reporting, say
+from protonorm.cli.options import Command, Commands, Json
+from protonorm.config.kinds import KINDS
 
-app = typer.Typer(
-    cls=Commands,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    help="Federate different models on different data by sharing prototypes, not networks.",
-)
+ABOUT = "Federate different models on different data by sharing prototypes, not networks."
+Kind = StrEnum("Kind", {kind.plural: kind.plural for kind in KINDS.values()})  # type: ignore[misc]
 
-app.command(cls=Command)(run.run)
-app.command(cls=Command)(compare.compare)
-app.command(cls=Command)(sweep.sweep)
-app.command(cls=Command)(tune.tune)
-app.command("list", cls=Command)(listing.list_)
-app.command(cls=Command)(show.show)
-app.command(cls=Command)(remove.remove)
-app.command(cls=Command)(archive.archive)
-app.command(cls=Command)(bench.bench)
-app.command(cls=Command)(inspect.inspect)
-app.command(cls=Command)(predict.export)
-app.command(cls=Command)(predict.predict)
-app.command(cls=Command)(report.report)
-app.command(cls=Command)(reproduce.reproduce)
-app.add_typer(data.data, name="data")
-app.add_typer(cluster.cluster, name="cluster")
-app.add_typer(deploy.deploy, name="deploy")
+
+def list_(kind: Kind, as_json: Json = False) -> None:
+    """List the components that can be chosen by name."""
+    with reporting(quiet=as_json):
+        entries = next(one for one in KINDS.values() if one.plural == kind.value).table()
+        if as_json:
+            print_json({key: {"summary": entry.summary, **entry.details} for key, entry in entries.items()})
+        else:
+            say(entries_table(kind.value.capitalize(), entries))
 
 
 def show_version(wanted: bool) -> None:
-    """Print the version and stop."""
+    """Print the version and exit."""
     if wanted:
-        from protonorm import __version__  # takes time to look up
+        from protonorm import __version__  # slow to look up
 
         sys.stdout.write(f"protonorm {__version__}\n")
         raise typer.Exit
 
 
-@app.callback()
-def options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
-    """Federate different models on different data by sharing prototypes, not networks."""
+Version = Annotated[bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version.")]
+
+
+def options(version: Version = False) -> None:
+    """Define the options before a command's name."""
+
+
+COMMANDS = {  # module of each command, imported on use
+    "run": "run",
+    "compare": "run",
+    "sweep": "search",
+    "tune": "search",
+    "list": "app:list_",
+    "show": "show",
+    "remove": "remove",
+    "archive": "remove",
+    "bench": "inspect",
+    "inspect": "inspect",
+    "export": "predict",
+    "predict": "predict",
+    "report": "show",
+    "reproduce": "reproduce",
+    "data": "data",
+    "cluster": "inspect",
+    "deploy": "deploy",
+}
+
+
+class LoadedCommands(Mapping[str, Any]):
+    """Commands by name, each imported on lookup, as no command needs the modules of the others."""
+
+    def __getitem__(self, name: str) -> Any:
+        module, _, function = COMMANDS[name].partition(":")
+        target = getattr(import_module(f"protonorm.cli.{module}"), function or name)
+        alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        if isinstance(target, typer.Typer):
+            alone.add_typer(target, name=name)
+            return typer.main.get_group(alone).commands[name]
+        alone.command(name, cls=Command)(target)
+        return typer.main.get_command(alone)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class App(Commands):
+    """Group of all commands."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = cast("dict[str, Any]", LoadedCommands())
+
+
+app = typer.Typer(
+    cls=App, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich"
+)
+app.callback(help=ABOUT)(options)
 
 
 def main() -> None:
-    """Run the command line; signs that a terminal or a file cannot take are written as escapes, not as an error."""
+    """Run the command line; characters that a stream cannot encode are written as escapes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

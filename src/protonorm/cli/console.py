@@ -1,4 +1,4 @@
-"""What every command does with its answers and its errors. Nothing here needs torch."""
+"""Output, tables and errors on a terminal. Does not import torch."""
 
 from __future__ import annotations
 
@@ -8,106 +8,158 @@ import re
 import select
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any, Literal, NamedTuple, TextIO
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from protonorm.cli.tables import fits, visible_lines
-from protonorm.errors import Failed
-from protonorm.models.memory import lacks_memory
+from protonorm.core.text import visible
+from protonorm.errors import Failed, lacks_memory
 
 REFUSED, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
-PAGE = 110  # characters a line where there is no terminal to ask
-LONG_WORD = re.compile(r"(\S{80})\S{340,}(\S{80})")  # of more than 500 characters: longer than a path that is meant
+PAGE = 110  # characters per line without a terminal
+LONG_WORD = re.compile(r"(\S{80})\S{340,}(\S{80})")  # words of more than 500 characters: longer than an intended path
+ENDLESS = 10_000  # characters: more than any table needs
+
+
+class Column(NamedTuple):
+    """Column of a table."""
+
+    heading: str
+    justify: Literal["left", "right"] = "left"
+    no_wrap: bool = False
+
+
+def make_table(
+    title: str, columns: Iterable[Column | str], rows: Iterable[Sequence[str | Text]], caption: str = ""
+) -> Table:
+    """Build a table; cells are text, never markup, and each cell that is not a Text is one line."""
+    table = Table(
+        title=Text(visible(title)), caption=Text(visible_lines(caption)) if caption else None, box=SIMPLE_HEAD,
+        title_justify="left", caption_justify="left",
+    )  # fmt: skip
+    for column in columns:
+        one = column if isinstance(column, Column) else Column(column)
+        table.add_column(Text(visible_lines(one.heading)), justify=one.justify, no_wrap=one.no_wrap, overflow="fold")
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row))
+    return table
+
+
+def fits(table: Table, width: int) -> bool:
+    """Return whether a table fits in lines of `width` characters."""
+    return Console(width=ENDLESS).measure(table).maximum <= width
+
+
+def visible_lines(text: str) -> str:
+    """Escape control characters, so that a terminal shows them and does not obey them; line breaks stay."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
+def bold(text: str, wanted: bool = True) -> Text:
+    """Return a text in one line, in bold if wanted."""
+    return Text(visible(text), style="bold" if wanted else "")
+
+
+def entries_table(title: str, entries: Mapping[str, Any]) -> Table:
+    """Build the table of components that can be chosen by name."""
+    details = sorted({column for entry in entries.values() for column in entry.details})
+    rows = [
+        [name, *(entry.details.get(column, "") for column in details), entry.summary] for name, entry in entries.items()
+    ]
+    return make_table(title, ["name", *details, "what it is"], rows)
 
 
 def page_width() -> int:
-    """Tell how many characters a line has: those of the terminal, or of a page where there is none."""
+    """Return the characters per line: those of the terminal, or of a page without a terminal."""
     console = Console()
     return console.width if console.is_terminal else PAGE
 
 
 def say(what: Any) -> None:
-    """Print a table or a text on the answer stream."""
+    """Print a table or a text on standard output."""
     console = Console(highlight=False, markup=False, emoji=False, width=page_width())
     if isinstance(what, Table) and not fits(what, console.width):
         for column in what.columns:
-            column.no_wrap = False  # two lines rather than half a number
+            column.no_wrap = False  # two lines rather than a truncated number
     console.print(visible_lines(what) if isinstance(what, str) else what, soft_wrap=isinstance(what, str))
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """Print JSON on the answer stream."""
+    """Print JSON on standard output."""
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def complain(sentence: str) -> None:
-    """Say what is wrong on the error stream; further lines are indented, so that none passes for another complaint."""
+    """Print an error on standard error; further lines are indented, so that they do not look like other errors."""
     lines = visible_lines(LONG_WORD.sub(r"\1…\2", sentence)).split("\n")
     sys.stderr.write("protonorm: " + "\n  ".join(lines) + "\n")
 
 
 @contextmanager
 def reporting(*, quiet: bool = False, no_own_code: bool = False) -> Iterator[None]:
-    """Show progress; turn what can go wrong into a sentence and an exit code. PROTONORM_DEBUG=1 shows tracebacks."""
+    """Show progress; convert expected errors into a message and an exit code. PROTONORM_DEBUG=1 shows tracebacks."""
     from protonorm.cli.progress import showing_progress
     from protonorm.core.own_code import without_own_code
-    from protonorm.core.own_failures import runtime_failure
 
-    if os.environ.get("PROTONORM_DEBUG"):
-        with without_own_code(no_own_code), showing_progress(quiet=quiet):
-            yield
-        return
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: complain(str(message))
+        debug = bool(os.environ.get("PROTONORM_DEBUG"))
+        if not debug:
+            warnings.showwarning = lambda message, *_, **__: complain(str(message))
         try:
             with without_own_code(no_own_code), showing_progress(quiet=quiet):
                 yield
-        except KeyboardInterrupt:
-            complain("Stopped. Finished rounds are kept; the same command goes on from there.")
-            raise typer.Exit(INTERRUPTED) from None
-        except (ValueError, BlockingIOError) as error:
-            said = runtime_failure(error)  # of a user's own file, while it ran
-            complain(said or str(error))
-            raise typer.Exit(FAILED if said else REFUSED) from None
-        except OSError as error:
-            if isinstance(error, BrokenPipeError) and _is_closed(sys.stdout):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody needs to know
-            else:
-                complain(f"A file could not be used: {error}.")
-            raise typer.Exit(FAILED) from None
-        except Failed as error:
-            complain(str(error))
-            raise typer.Exit(FAILED) from None
-        except Exception as error:
-            if lacks_memory(error):
-                said = f"There is not enough memory{_asked(error)}; smaller data, networks or batches need less."
-            else:
-                said = runtime_failure(error)
-            if not said:
+        except (Exception, KeyboardInterrupt) as error:
+            explained = None if debug else _explain(error)
+            if explained is None:
                 raise
-            complain(said)
-            raise typer.Exit(FAILED) from None
+            sentence, code = explained
+            if sentence:
+                complain(sentence)
+            raise typer.Exit(code) from None
+
+
+def _explain(error: BaseException) -> tuple[str, int] | None:
+    """Return the message and the exit code of an expected error; None for a bug. A closed pipe needs no message."""
+    from protonorm.core.own_failures import runtime_failure
+
+    if isinstance(error, KeyboardInterrupt):
+        return "Stopped. Finished rounds are kept; the same command goes on from there.", INTERRUPTED
+    if isinstance(error, ValueError | BlockingIOError):
+        own = runtime_failure(error)  # raised by the user's own file while it ran
+        return own or str(error), FAILED if own else REFUSED
+    if isinstance(error, OSError):
+        if isinstance(error, BrokenPipeError) and _is_closed(sys.stdout):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return "", FAILED
+        return f"A file could not be used: {error}.", FAILED
+    if isinstance(error, Failed):
+        return str(error), FAILED
+    if lacks_memory(error):
+        return f"There is not enough memory{_asked(error)}; smaller data, networks or batches need less.", FAILED
+    own = runtime_failure(error)
+    return (own, FAILED) if own else None
 
 
 def _is_closed(stream: TextIO) -> bool:
-    """Tell whether a stream is a pipe whose reader has gone; where systems do not say, it is taken for one."""
+    """Return whether a stream is a pipe whose reader has closed; True where the system cannot tell."""
     if not hasattr(select, "poll"):
         return True
     try:
         pipe = select.poll()
         pipe.register(stream.fileno(), 0)
-    except (OSError, ValueError):  # it is no file
+    except (OSError, ValueError):  # not a file
         return False
     return any(event & select.POLLERR for _, event in pipe.poll(0))
 
 
 def _asked(error: BaseException) -> str:
-    """Say how much memory was asked for, if the error says it."""
+    """Return how much memory was requested, if the error says it."""
     found = re.search(r"allocate (\d+) bytes|allocate ([\d.]+ \w+)", str(error))
     if not found:
         return ""

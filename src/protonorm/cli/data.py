@@ -1,4 +1,4 @@
-"""The commands `data list`, `data prepare` and `data download`. None of them needs torch."""
+"""Commands `data list`, `data prepare` and `data download`. None of them imports torch."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from protonorm.cli.commands import Command, Commands
-from protonorm.cli.console import print_json, reporting, say
-from protonorm.cli.options import Json
-from protonorm.cli.tables import Column, make_table
+from protonorm.cli.console import Column, make_table, print_json, reporting, say
+from protonorm.cli.options import Command, Commands, Json
 from protonorm.core.text import visible
 
 data = typer.Typer(cls=Commands, no_args_is_help=True, help="See which data sets are there, and prepare others.")
@@ -26,7 +24,7 @@ Mirror = Annotated[str | None, typer.Option(help="Address of a folder to downloa
 
 @data.command("list", cls=Command)
 def list_(root: Root = None, as_json: Json = False) -> None:
-    """List the data sets: what is there, what is missing and what to do."""
+    """List the data sets: which are available, which are missing, and how to get them."""
     with reporting():
         from protonorm.data.prepared import data_root
 
@@ -39,7 +37,7 @@ def list_(root: Root = None, as_json: Json = False) -> None:
 
 @data.command(cls=Command)
 def prepare(name: Name, source: Archives, root: Root = None, check: Check = True) -> None:
-    """Make a data set's file from the official archives in a folder."""
+    """Prepare a data set's file from the official archives in a folder."""
     with reporting():
         from protonorm.data.published.prepare import prepare as prepare_archives
 
@@ -49,10 +47,10 @@ def prepare(name: Name, source: Archives, root: Root = None, check: Check = True
 
 @data.command(cls=Command)
 def download(name: Name, root: Root = None, mirror: Mirror = None, check: Check = True) -> None:
-    """Fetch a data set's official archives, and prepare it; a download that stopped goes on."""
+    """Download a data set's official archives and prepare it; an interrupted download is resumed."""
     with reporting():
         from protonorm.data.prepared import data_root
-        from protonorm.data.published.download import download as fetch_archives
+        from protonorm.data.published.prepare import download as fetch_archives
         from protonorm.data.published.prepare import prepare as prepare_archives
 
         folder = data_root(root) / "archives" / name
@@ -63,17 +61,16 @@ def download(name: Name, root: Root = None, mirror: Mirror = None, check: Check 
 
 
 def names() -> list[str]:
-    """Name the data sets that have a file, or none to need one."""
+    """List the data sets that have a file or are part of the package."""
     from protonorm.data import DATASETS
 
     return [name for name, entry in DATASETS.items() if "samples" in entry.details]
 
 
 def state(name: str, root: Path) -> dict[str, Any]:
-    """Say of one data set whether it is there."""
+    """Return whether a data set is available."""
     from protonorm.data.prepared import read_shape
-    from protonorm.data.published.archives import SOURCES
-    from protonorm.data.published.prepare import wanted
+    from protonorm.data.published.prepare import SOURCES, wanted
 
     if name not in SOURCES:
         return {"name": name, "there": True, "what": "in the package"}
@@ -88,7 +85,7 @@ def state(name: str, root: Path) -> dict[str, Any]:
 
 
 def states_table(found: list[dict[str, Any]], root: Path) -> Any:
-    """Show which data sets are there."""
+    """Build the table of available data sets."""
     rows = [[one["name"], "yes" if one["there"] else "no", one["what"]] for one in found]
     columns = [Column("data set", no_wrap=True), Column("there", no_wrap=True), Column("what")]
     caption = (
@@ -99,6 +96,6 @@ def states_table(found: list[dict[str, Any]], root: Path) -> Any:
 
 
 def summary(path: Path, arrays: Any) -> str:
-    """Say what was prepared."""
+    """Describe what was prepared."""
     samples, *size = arrays.images.shape
     return f"{visible(str(path))}: {samples} pictures, {'×'.join(map(str, size))}, {len(arrays.classes)} classes."

@@ -1,25 +1,38 @@
-"""The commands `deploy …` on the server's side: a real federation between organisations, carried by Flower."""
+"""Commands `deploy …` for the server: a real federation between organisations, over Flower."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from protonorm.cli import deploy_client, deploy_init, deploy_look
-from protonorm.cli.commands import Command, Commands
-from protonorm.cli.console import FAILED, INTERRUPTED, complain, print_json, reporting, say
-from protonorm.cli.deploy_folders import FederationPath, NewFolder, open_federation
-from protonorm.cli.options import Json
+from protonorm.cli import deploy_client, deploy_status
+from protonorm.cli.console import FAILED, INTERRUPTED, Column, complain, make_table, print_json, reporting, say
+from protonorm.cli.deploy_status import FederationPath, NewFolder, check_installed, follow, open_federation
+from protonorm.cli.options import Command, Commands, Json
 from protonorm.core.text import visible
 
-deploy = typer.Typer(
-    cls=Commands,
-    no_args_is_help=True,
-    help="Federate organisations whose data may not move: a server, clients, keys and an agreement.",
-)
-
+Terms = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TERMS]",
+        help="What all agree on, as a YAML file and/or key=value: classes=cat,dog algorithm=protonorm "
+        "algorithm.gamma=100 feature_dim=64 rounds=20 seed=0 evaluated=[test] …; `classes` must be given.",
+    ),
+]
+Hosts = Annotated[
+    list[str] | None,
+    typer.Option("--host", help="Name or address of the server, as clients reach it; several times for several."),
+]
+Name = Annotated[str | None, typer.Option(help="Name of the federation; the folder's if not given.")]
+Port = Annotated[int, typer.Option(help="Port for clients.")]
+Bind = Annotated[str | None, typer.Option(help="Address to listen at; all that the machine has if not given.")]
+Quorum = Annotated[float, typer.Option(help="Share of the clients that must answer for a round to count.")]
+Deadline = Annotated[float, typer.Option(help="Seconds that clients have in a round; who is late is lost for it.")]
+MetricsPort = Annotated[int | None, typer.Option(help="Port of figures for Prometheus, on this machine alone.")]
+Plaintext = Annotated[bool, typer.Option("--plaintext", help="No TLS; refused but on loopback, for tests.")]
 ClientName = Annotated[str, typer.Argument(metavar="NAME", help="What the client is called.")]
 PublicKey = Annotated[
     str,
@@ -27,15 +40,76 @@ PublicKey = Annotated[
 ]
 Begin = Annotated[bool, typer.Option("--run", help="Begin with the rounds at once, or go on; end once they are done.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Ask for the rounds, and do not wait for them.")]
+USUAL = {"algorithm": "protonorm", "feature_dim": 64, "rounds": 20, "seed": 0}  # default terms
 
 
-@deploy.callback()
-def _group() -> None:
-    """Federate organisations whose data may not move: a server, clients, keys and an agreement."""
+def init(
+    folder: NewFolder,
+    terms: Terms = None,
+    host: Hosts = None,
+    name: Name = None,
+    port: Port = 9092,
+    bind: Bind = None,
+    quorum: Quorum = 0.5,
+    deadline: Deadline = 600.0,
+    metrics_port: MetricsPort = None,
+    plaintext: Plaintext = False,
+    as_json: Json = False,
+) -> None:
+    """Create a federation: its agreement, a certificate authority, the server's certificate, and settings."""
+    with reporting(quiet=as_json):
+        check_installed()
+        from protonorm.deployment.folders import FederationFolder
+        from protonorm.deployment.settings import FederationSettings, is_loopback
+
+        hosts = host or ["localhost", "127.0.0.1"]
+        alone = all(map(is_loopback, hosts))
+        usual_bind = "127.0.0.1" if alone else "0.0.0.0"
+        settings = FederationSettings.of(
+            {
+                "name": name or folder.resolve().name,
+                "hosts": hosts,
+                "bind": bind or usual_bind,
+                "port": port,
+                "quorum": quorum,
+                "deadline": deadline,
+                "metrics_port": metrics_port,
+                "plaintext": plaintext,
+            }
+        )
+        made = FederationFolder.create(folder, settings, read_terms(terms or []))
+        if as_json:
+            print_json({"folder": str(made.path), "agreement": made.agreement.plain(), "digest": made.agreement.digest})
+            return
+        columns = [Column("term", no_wrap=True), Column("what was agreed on")]
+        say(make_table(f"The agreement of {settings.name}", columns, made.agreement.lines()))
+        where = (
+            "This federation can be reached from this machine alone; --host NAME opens it to others.\n" if alone else ""
+        )
+        say(
+            f"{where}The federation is in {visible(str(made.path))}; it holds keys that must not leave it.\n"
+            "Next: each client runs `protonorm deploy join NAME` and sends you the line that it prints; then\n"
+            f"  protonorm deploy add-client NAME 'PUBLIC KEY' --folder {visible(str(folder))}"
+        )
+
+
+def read_terms(words: list[str]) -> Any:
+    """Build an agreement from the words of a command line, with defaults for terms that are not given."""
+    from protonorm.config.parsing import read_settings
+    from protonorm.deployment.agreement import Agreement
+
+    given = USUAL | read_settings(words)
+    if isinstance(given["algorithm"], dict):
+        given["algorithm"] = {"name": USUAL["algorithm"]} | given["algorithm"]
+    if "classes" not in given:
+        raise ValueError("The agreement needs the names of the classes, in their order: classes=cat,dog,bird.")
+    if isinstance(given["classes"], str):
+        given["classes"] = [one.strip() for one in given["classes"].split(",")]
+    return Agreement.of(given)
 
 
 def add_client(name: ClientName, public_key: PublicKey, folder: FederationPath = None, as_json: Json = False) -> None:
-    """Let a client take part: register its public key, and write the bundle that its organisation gets."""
+    """Register a client's public key, and write the bundle for its organisation."""
     with reporting(quiet=as_json):
         found = open_federation(folder)
         file = Path(public_key)
@@ -43,42 +117,41 @@ def add_client(name: ClientName, public_key: PublicKey, folder: FederationPath =
         member = found.add(name, line)
         place, bundle = found.write_bundle(member), found.bundle(member)
         if as_json:
-            print_json({"client": member.id, "bundle": str(place), "checksum": bundle.checksum})
+            print_json({"client": member.id, "bundle": str(place), "checksum": bundle.fingerprint})
             return
         say(
             f"Client {member.id}, {visible(name)}, may take part. Send its owner {visible(str(place))}, which holds no "
-            f"secret,\nand read the checksum to each other over the phone: {bundle.checksum}\n"
+            f"secret,\nand read the checksum to each other over the phone: {bundle.fingerprint}\n"
             f"There it is used by\n  protonorm deploy client {place.name} --data PATH --model NAME"
         )
 
 
-def server(folder: FederationPath = None, run: Begin = False) -> None:
-    """Serve the federation until it is stopped: let clients in, and run the rounds when `deploy run` asks for them."""
+def server(folder: FederationPath = None, begin: Begin = False) -> None:
+    """Run the server until it is stopped: accept clients, and run the rounds when `deploy run` requests them."""
     with reporting(quiet=True):
         found = open_federation(folder)
-        from protonorm.deployment.holding import Ended
-        from protonorm.deployment.serving import serve_folder
+        from protonorm.deployment.process_lock import Ended
+        from protonorm.deployment.service import serve_folder
 
-        if run:
+        if begin:
             _refuse_without_clients(found)
         try:
-            serve_folder(found, typer.echo, once=run)
+            serve_folder(found, typer.echo, once=begin)
         except Ended:
             raise typer.Exit from None
 
 
-def run_(folder: FederationPath = None, no_wait: NoWait = False) -> None:
-    """Begin with the rounds, or go on where they stopped, and follow them; Ctrl-C stops the following alone."""
+def run(folder: FederationPath = None, no_wait: NoWait = False) -> None:
+    """Start the rounds, or resume them, and follow their progress; Ctrl-C only ends the following."""
     with reporting(quiet=True):
         found = open_federation(folder)
-        from protonorm.cli.deploy_look import follow
-        from protonorm.deployment.holding import is_held
+        from protonorm.deployment.process_lock import is_locked
 
         _refuse_without_clients(found)
         log = found.log_folder / "server.log"
         start = log.stat().st_size if log.exists() else 0
         found.wanted.touch(mode=0o600)
-        if not (runs := is_held(found.server_lock)):
+        if not (runs := is_locked(found.server_lock)):
             complain("The server is not running: the rounds begin once `protonorm deploy server` is started.")
         if no_wait:
             if runs:
@@ -94,11 +167,11 @@ def run_(folder: FederationPath = None, no_wait: NoWait = False) -> None:
 
 
 def renew(folder: FederationPath = None) -> None:
-    """Make a new certificate for the server, by the same authority, and new bundles if its address has changed."""
+    """Renew the server's certificate with the same authority, and the bundles if its address has changed."""
     with reporting():
         found = open_federation(folder)
-        from protonorm.deployment.holding import is_held
         from protonorm.deployment.keys import hosts_of, read_certificate
+        from protonorm.deployment.process_lock import is_locked
 
         found.renew_certificate()
         made = read_certificate(found.superlink.certificate)
@@ -107,13 +180,17 @@ def renew(folder: FederationPath = None) -> None:
             place, bundle = found.bundles / f"{member.name}.json", found.bundle(member)
             if not place.is_file() or place.read_bytes() != bundle.write():
                 found.write_bundle(member)
-                say(visible(f"The bundle {place} is new: send it to {member.name}; its checksum is {bundle.checksum}"))
-        if is_held(found.server_lock):
+                say(
+                    visible(
+                        f"The bundle {place} is new: send it to {member.name}; its checksum is {bundle.fingerprint}"
+                    )
+                )
+        if is_locked(found.server_lock):
             complain("The server runs with the certificate from before; start it again to use the new one.")
 
 
 def export_app(folder: NewFolder, of: FederationPath = None) -> None:
-    """Write the federation as an app for Flower's own commands: `flwr run` in simulation and in deployment."""
+    """Export the federation as an app for Flower's own commands: `flwr run` in simulation and in deployment."""
     with reporting():
         found = open_federation(of)
         from protonorm.deployment.flower.export import export_app as write
@@ -127,14 +204,26 @@ def _refuse_without_clients(found: Any) -> None:
         raise ValueError("The federation has no client yet: `protonorm deploy add-client NAME PUBLIC_KEY`.")
 
 
-deploy.command(cls=Command)(deploy_init.init)
-deploy.command(cls=Command)(deploy_client.join)
-deploy.command("add-client", cls=Command)(add_client)
-deploy.command(cls=Command)(server)
-deploy.command(cls=Command)(deploy_client.client)
-deploy.command("run", cls=Command)(run_)
-deploy.command(cls=Command)(deploy_look.status)
-deploy.command(cls=Command)(deploy_look.stop)
-deploy.command(cls=Command)(deploy_look.doctor)
-deploy.command(cls=Command)(renew)
-deploy.command("export-app", cls=Command)(export_app)
+deploy = typer.Typer(cls=Commands, no_args_is_help=True)
+
+
+@deploy.callback()
+def _group() -> None:
+    """Federate organisations whose data may not move: a server, clients, keys and an agreement."""
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "init": init,
+    "join": deploy_client.join,
+    "add-client": add_client,
+    "server": server,
+    "client": deploy_client.client,
+    "run": run,
+    "status": deploy_status.status,
+    "stop": deploy_status.stop,
+    "doctor": deploy_status.doctor,
+    "renew": renew,
+    "export-app": export_app,
+}
+for title, command in COMMANDS.items():
+    deploy.command(title, cls=Command)(command)

@@ -1,4 +1,4 @@
-"""The commands `deploy join` and `deploy client`, on the machine of an organisation that takes part."""
+"""Commands `deploy join` and `deploy client`, for the machine of a participating organisation."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from protonorm.cli.console import reporting, say
-from protonorm.cli.deploy_folders import ClientPath, check_installed
+from protonorm.cli.console import Column, make_table, reporting, say
+from protonorm.cli.deploy_status import ClientPath, check_installed
 from protonorm.cli.options import NoOwnCode, read_path
 from protonorm.core.text import visible
 
 if TYPE_CHECKING:
-    from protonorm.deployment.bundle import Bundle
-    from protonorm.deployment.client_folder import ClientFolder
+    from protonorm.deployment.agreement import Bundle
+    from protonorm.deployment.folders import ClientFolder
 
 
 class Told(StrEnum):
-    """What the server may know of a client's evaluation."""
+    """Detail of evaluation results that a client reports to the server."""
 
     off = "off"
     accuracy = "accuracy"
@@ -60,6 +60,10 @@ Momentum = Annotated[float | None, typer.Option(help="Of SGD.")]
 WeightDecay = Annotated[float | None, typer.Option(help="Of SGD.")]
 Validation = Annotated[float | None, typer.Option(help="Share of the training part that is held out.")]
 Device = Annotated[str | None, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")]
+Other = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Any other setting of training, such as optimiser=adam."),
+]
 Evaluation = Annotated[
     Told | None,
     typer.Option(help="What the server may know of the client's evaluation: nothing (off) unless you say otherwise."),
@@ -77,13 +81,13 @@ Check = Annotated[bool, typer.Option("--check", help="Confirm and check data and
 
 
 def join(name: Name, folder: ClientPath = None) -> None:
-    """Make a key on this machine; print its public half, which the server's owner needs to let the client in."""
+    """Create a key on this machine and print its public half, which the server's owner needs to register the client."""
     with reporting():
         check_installed()
-        from protonorm.deployment.client_folder import VARIABLE, ClientFolder
+        from protonorm.deployment.folders import CLIENT_VARIABLE, ClientFolder
         from protonorm.deployment.keys import key_fingerprint
 
-        made = ClientFolder.create(folder or Path(os.environ.get(VARIABLE) or name), name)
+        made = ClientFolder.create(folder or Path(os.environ.get(CLIENT_VARIABLE) or name), name)
         say(
             f"The key of {visible(name)} is in {visible(str(made.path))}, and must not leave this machine.\n"
             f"Its fingerprint is {key_fingerprint(made.public_key)}.\n"
@@ -103,6 +107,7 @@ def client(
     weight_decay: WeightDecay = None,
     validation: Validation = None,
     device: Device = None,
+    other: Other = None,
     evaluation: Evaluation = None,
     label: Label = None,
     text: Text = None,
@@ -114,18 +119,19 @@ def client(
     begin_anew: BeginAnew = False,
     no_own_code: NoOwnCode = False,
 ) -> None:
-    """Take part with this organisation's own data and network, until the rounds are done or it is stopped.
+    """Participate with this organisation's own data and network, until the rounds are finished or it is stopped.
 
-    The agreement is shown first, and must be confirmed. What is given is remembered in the client's folder.
+    The agreement is shown first and must be confirmed. Options are saved in the client's folder.
     """
     with reporting(quiet=True, no_own_code=no_own_code):
         check_installed()
-        from protonorm.deployment.attending import attend
-        from protonorm.deployment.holding import Ended, held
+        from protonorm.config.parsing import read_settings
+        from protonorm.deployment.process_lock import Ended, process_lock
+        from protonorm.deployment.service import serve_client
 
         found, got = _open(bundle, folder)
         _check_names(device, model)
-        given = {
+        given: dict[str, Any] = {
             "data": _data(data, label, text),
             "model": model,
             "lr": lr,
@@ -136,11 +142,11 @@ def client(
             "validation": validation,
             "device": device,
             "allowed": str(evaluation) if evaluation else None,
-            "plaintext": plaintext,  # of this start alone
+            "plaintext": plaintext,  # only for this start
         }
         found.begin_anew = begin_anew
-        with held(found.lock, f"The client in {found.path}"):
-            found.change(**{name: value for name, value in given.items() if value is not None})
+        with process_lock(found.lock, f"The client in {found.path}"):
+            found.change(**read_settings(other or []) | {name: one for name, one in given.items() if one is not None})
             if got is not None:
                 _confirm(found, got, bundle, checksum, yes=yes)
             if check:
@@ -148,14 +154,14 @@ def client(
                 say("The data and the network fit the agreement.")
                 return
             try:
-                attend(found, typer.echo)
+                serve_client(found, typer.echo)
             except Ended:
                 raise typer.Exit from None
 
 
 def _check_names(device: str | None, model: str | None) -> None:
-    """Refuse a device and a network that there is not before they are remembered."""
-    from protonorm.config.devices import check_device
+    """Raise a ValueError for an unknown device or network before they are saved."""
+    from protonorm.config.resolving import check_device
     from protonorm.models.choose import chosen
 
     if device is not None:
@@ -165,12 +171,12 @@ def _check_names(device: str | None, model: str | None) -> None:
 
 
 def _open(bundle: Path | None, folder: Path | None) -> tuple[ClientFolder, Bundle | None]:
-    """Find the client's folder, by the bundle's name if no other is given."""
-    from protonorm.deployment.bundle import LARGEST_BUNDLE, Bundle
-    from protonorm.deployment.client_folder import VARIABLE, ClientFolder
+    """Open the client's folder, named after the bundle if none is given, and read the bundle."""
+    from protonorm.deployment.agreement import LARGEST_BUNDLE, Bundle
+    from protonorm.deployment.folders import CLIENT_VARIABLE, ClientFolder
 
-    if folder is None and os.environ.get(VARIABLE):
-        folder = Path(os.environ[VARIABLE])
+    if folder is None and os.environ.get(CLIENT_VARIABLE):
+        folder = Path(os.environ[CLIENT_VARIABLE])
     if bundle is None:
         if folder is None:
             raise ValueError("Which client is meant? Give its bundle, or its folder with --folder.")
@@ -183,7 +189,7 @@ def _open(bundle: Path | None, folder: Path | None) -> tuple[ClientFolder, Bundl
 
 
 def _data(data: str | None, label: str | None, text: str | None) -> Any:
-    """Put together what is said of the data."""
+    """Build the data setting from its options."""
     if label is None and text is None:
         return data
     if data is None:
@@ -193,25 +199,23 @@ def _data(data: str | None, label: str | None, text: str | None) -> Any:
 
 
 def _confirm(found: ClientFolder, got: Bundle, path: Path | None, checksum: str | None, *, yes: bool) -> None:
-    """Show what is to be agreed on, and have it confirmed, unless that was done before."""
-    from protonorm.deployment.terms import address_of, differing, refuse_plaintext
+    """Show the agreement and ask for confirmation, unless it was confirmed before."""
+    from protonorm.deployment.settings import address_of, differing, refuse_plaintext
 
     got.refuse_other_key(found.public_key)
     if found.settings.plaintext:
         refuse_plaintext(got.host)
-    if checksum is not None and "".join(checksum.split()).lower() != got.checksum.replace(" ", ""):
-        raise ValueError(f"The bundle has the checksum {got.checksum}, not the one given: it is not what was sent.")
+    if checksum is not None and "".join(checksum.split()).lower() != got.fingerprint.replace(" ", ""):
+        raise ValueError(f"The bundle has the checksum {got.fingerprint}, not the one given: it is not what was sent.")
     if found.joined and found.bundle.write() == got.write():
         return
-    from protonorm.cli.tables import Column, make_table
-
     told = found.settings.allowed
     rows = [
         ("server", address_of(got.host, got.port)),
         ("this client", f"number {got.client}, {got.name}"),
         *got.terms.lines(),
         ("in full", str(path)),
-        ("checksum", f"{got.checksum} (all of the bundle)"),
+        ("checksum", f"{got.fingerprint} (all of the bundle)"),
         ("the server learns", f"the algorithm's messages; of evaluations {TOLD[told]} (--evaluation {told})"),
     ]
     say(

@@ -1,25 +1,30 @@
-"""The command `inspect`: what a network is, before it is trained."""
+"""Commands `inspect`, `cluster check` and `bench`: networks, clusters and the speed of this machine."""
 
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from protonorm.cli.console import print_json, reporting, say
-from protonorm.cli.options import Json, NoOwnCode
-
-WIDEST, MOST_CLASSES = 2**16, 2**20
-LARGEST = 2**24  # numbers of a sample: sixteen of them are looked at
+from protonorm.cli.console import FAILED, Column, complain, make_table, print_json, reporting, say
+from protonorm.cli.options import Command, Commands, Json, NoOwnCode, Settings, Workers
+from protonorm.cli.progress import Display
+from protonorm.core.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.table import Table
 
-    from protonorm.models.facts import Facts
+    from protonorm.models.split import Facts
+
+
+WIDEST, MOST_CLASSES = 2**16, 2**20
+LARGEST = 2**24  # maximum numbers of a sample: sixteen samples are examined
 
 
 def inspect(
@@ -41,22 +46,22 @@ def inspect(
     as_json: Json = False,
     no_own_code: NoOwnCode = False,
 ) -> None:
-    """Show where a network is cut, how large it is, what it costs, and whether its features can be negative."""
+    """Show where a network is split, its size and cost, and whether its features can be negative."""
     with reporting(no_own_code=no_own_code):
         size = read_shape(shape)
         from protonorm.models.choose import chosen, networks
-        from protonorm.models.facts import examine
+        from protonorm.models.split import examine
 
         found = [examine(item, size, feature_dim, classes, layer) for item in networks(chosen(model))]
         if as_json:
             settings = {"shape": list(size), "feature_dim": feature_dim, "classes": classes}
-            print_json(settings | {"networks": [facts.plain() for facts in found]})
+            print_json(settings | {"networks": [facts._asdict() for facts in found]})
         else:
             say(facts_table(found, size, classes))
 
 
 def read_shape(text: str) -> tuple[int, ...]:
-    """Read 3x32x32, 3×32×32 or 2."""
+    """Parse 3x32x32, 3×32×32 or 2."""
     from protonorm.core.types import shortened
 
     if not re.fullmatch(r"[1-9][0-9]{0,8}([x×,][1-9][0-9]{0,8})*", text.lower()):
@@ -70,9 +75,7 @@ def read_shape(text: str) -> tuple[int, ...]:
 
 
 def facts_table(found: Sequence[Facts], shape: tuple[int, ...], classes: int) -> Table:
-    """Show networks, a line each."""
-    from protonorm.cli.tables import Column, make_table
-
+    """Build the table of networks, one per line."""
     rows = []
     for facts in found:
         numbers = [str(facts.width), f"(B, {facts.feature_dim})", f"{facts.base:,}", f"{facts.head:,}"]
@@ -88,3 +91,85 @@ def facts_table(found: Sequence[Facts], shape: tuple[int, ...], classes: int) ->
         "Negative: share of features below zero, and the smallest, as seen with random weights on random inputs."
     )
     return make_table(title, columns, rows, caption)
+
+
+cluster = typer.Typer(cls=Commands, no_args_is_help=True, help="Look after the Ray cluster that RAY_ADDRESS names.")
+
+Benchmarks = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="NAME", help="Benchmarks to run, or `all`; they are listed if none is given."),
+]
+To = Annotated[
+    Path | None, typer.Option(help="Folder for the results; benchmarks/results in a checkout, else ./bench-results.")
+]
+RayName = Annotated[str, typer.Option("--engine", help="`ray`, perhaps with what each actor gets: ray:num_gpus=0.5.")]
+
+
+@cluster.callback()
+def _group() -> None:
+    """Manage the Ray cluster that RAY_ADDRESS names."""
+
+
+@cluster.command(cls=Command)
+def check(
+    settings: Settings = None,
+    engine: RayName = "ray",
+    workers: Workers = None,
+    as_json: Json = False,
+    no_own_code: NoOwnCode = False,
+) -> None:
+    """Check whether a cluster can run an experiment: versions, data, memory, and a dry step on every node."""
+    with reporting(quiet=as_json, no_own_code=no_own_code):
+        from protonorm.config.experiment import Experiment
+        from protonorm.config.parsing import read_settings
+        from protonorm.engines.choice import read_engine
+
+        chosen = read_engine(engine)
+        if chosen.name != "ray":
+            raise ValueError(f"--engine {chosen.name} is refused: a cluster has the engine ray.")
+        given = read_settings(settings or [])
+        given.pop("tracker", None)
+        experiment = Experiment.of(given)
+        from protonorm.engines.choice import ActorSettings
+        from protonorm.engines.ray.check import check_cluster
+        from protonorm.session.build import build
+
+        findings = []
+        for finding in check_cluster(*build(experiment), ActorSettings(**chosen.settings), workers):
+            findings.append({"ok": finding.ok, "text": finding.text})
+            if not as_json:
+                (say if finding.ok else complain)(finding.text)
+        well = all(finding["ok"] for finding in findings)
+        if as_json:
+            print_json({"ok": well, "findings": findings})
+        if not well:
+            raise typer.Exit(FAILED)
+
+
+def bench(names: Benchmarks = None, to: To = None, as_json: Json = False) -> None:
+    """Measure speed: the candidates of a benchmark run side by side, and results are saved as JSON."""
+    from protonorm.config.kinds import bundled
+
+    with reporting(quiet=as_json):
+        package = bundled("benchmarks")
+        known: dict[str, str] = package.BENCHMARKS
+        if not names:
+            caption = "protonorm bench NAME… runs some, protonorm bench all runs all; alone is best."
+            table = make_table(
+                "Benchmarks", ["name", "what is compared"], [list(line) for line in known.items()], caption
+            )
+            print_json({"benchmarks": known}) if as_json else say(table)
+            return
+        kept, results = {}, import_module(f"{package.__name__}.results")
+        wanted = results.chosen([name for name in names if name != "all"])
+        for name in list(known) if "all" in names else wanted:
+            module, measured = results.run(name, Display(quiet=as_json).say, f"protonorm bench {name}")
+            rows, path = module.table(measured), results.keep(name, measured, results.place(to))
+            kept[name] = measured | {"file": str(path)}
+            if not as_json:
+                machine, title = measured["machine"], known[name][0].upper() + known[name][1:]
+                caption = f"{machine['processor']}, {machine['cores']} cores, torch {machine['torch']}."
+                say(make_table(title, rows[0], rows[1:], caption))
+                say(visible(f"Kept: {path}"))
+        if as_json:
+            print_json(kept)

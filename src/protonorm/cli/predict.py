@@ -1,28 +1,29 @@
-"""The commands `export` and `predict`: trained clients, out of their run and at work."""
+"""Commands `export` and `predict`: export trained clients and use them."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from protonorm.cli.console import print_json, reporting, say
-from protonorm.cli.options import Checkpoint, CheckpointOf, Json, NoOwnCode, Out, read_path
-from protonorm.cli.predictions import answers_csv, answers_table, plain_answers, require_csv_place, write_csv
-from protonorm.core.text import visible
+from protonorm.cli.console import make_table, print_json, reporting, say
+from protonorm.cli.options import Checkpoint, CheckpointOf, Json, NoOwnCode, Out, path_option, read_path
+from protonorm.core.text import csv_lines, digits, visible
+from protonorm.files import replace
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from protonorm.inference.trained import TrainedClient
-    from protonorm.runs.schema import InputInfo
+    from protonorm.core.types import InputSpec
+    from protonorm.inference.trained import Answers, RuleAnswers, TrainedClient
 
 
 def read_client(text: str) -> str:
-    """Take a client's name or number."""
+    """Parse a client's name or number."""
     if not text or visible(text) != text:
         raise typer.BadParameter("expected a client's name or number.")
     return text
@@ -31,6 +32,9 @@ def read_client(text: str) -> str:
 Own = Annotated[str | None, typer.Option(help="file.py:function, if the client's network is your own.")]
 Method = Annotated[str | None, typer.Option(help="file.py:Class, if the method is your own.")]
 NAME = "NAME_OR_NUMBER"
+COLUMNS = ("picture", "class", "rule", "probability", "agree")
+CONFIDENCE = "softmax of the rule's scores at its answer"
+MARGIN = "1 − d1/d2 of the distances to the nearest and the second nearest prototype: 0 halfway, 1 on the nearest"
 
 
 def export(
@@ -46,7 +50,7 @@ def export(
     algorithm: Method = None,
     no_own_code: NoOwnCode = False,
 ) -> None:
-    """Write a trained client into a folder of its own: weights, prototypes, preprocessing, measures, a model card."""
+    """Export a trained client to its own folder: weights, prototypes, preprocessing, measures, a model card."""
     with reporting(no_own_code=no_own_code):
         found = find_client(run, client, checkpoint, out, network, algorithm)
         if lost := getattr(found.source, "lost_provenance", ""):
@@ -73,13 +77,11 @@ def predict(
     network: Own = None,
     algorithm: Method = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on without pictures that cannot be read.")] = False,
-    csv: Annotated[
-        Path | None, typer.Option("--csv", parser=read_path, metavar="FILE", help="Write the answers as CSV.")
-    ] = None,
+    csv: Annotated[Path | None, path_option("Write the answers as CSV.", "--csv", metavar="FILE")] = None,
     as_json: Json = False,
     no_own_code: NoOwnCode = False,
 ) -> None:
-    """Say of pictures which class a trained client takes them for, how sure that is, and what each rule says."""
+    """Predict the class of pictures with a trained client, with its probability and the answer of each rule."""
     with reporting(quiet=as_json, no_own_code=no_own_code):
         if csv:
             require_csv_place(csv)
@@ -88,10 +90,11 @@ def predict(
         x, bad = read_pictures(paths, found.info.input, skip_bad=skip_bad)
         read = [path for path in paths if path not in bad]
         answers = found.answers(x)
+        plain = plain_answers(found, read, answers, bad)
         if csv:
-            write_csv(csv, answers_csv(found, read, answers))
+            replace(csv, answers_csv(plain).encode("utf-8", "backslashreplace"))
         if as_json:
-            print_json(plain_answers(found, read, answers, bad))
+            print_json(plain)
         elif csv:
             say(visible(f"Answers to {len(read)} pictures: {csv}"))
         else:
@@ -106,12 +109,12 @@ def find_client(
     network: str | None,
     algorithm: str | None,
 ) -> TrainedClient:
-    """Load an exported client, or one of a run's."""
+    """Load an exported client, or a client of a run."""
     from protonorm.core.own_code import load_own
     from protonorm.inference.info import INFO
     from protonorm.inference.loading import load_client, load_from_run
     from protonorm.runs.layout import find_run, runs_root
-    from protonorm.runs.reader import read_run
+    from protonorm.runs.run import read_run
 
     own_network = load_own(network, "network") if network else None
     own_method = load_own(algorithm, "algorithm") if algorithm else None
@@ -133,9 +136,8 @@ def find_client(
 
 
 def find_pictures(paths: list[Path]) -> list[Path]:
-    """List picture files, and those in folders; what else is in the folders is counted and said."""
-    from protonorm.data.own.folders import pictures_in
-    from protonorm.data.own.reading import tell_left_out
+    """List picture files, and those in folders; other files in the folders are counted and reported."""
+    from protonorm.data.own.folders import pictures_in, tell_left_out
     from protonorm.data.pictures import SUFFIXES
 
     found: list[Path] = []
@@ -150,9 +152,9 @@ def find_pictures(paths: list[Path]) -> list[Path]:
 
 
 def read_pictures(
-    paths: list[Path], wanted: InputInfo, *, skip_bad: bool = False
+    paths: list[Path], wanted: InputSpec, *, skip_bad: bool = False
 ) -> tuple[NDArray[np.uint8], dict[Path, str]]:
-    """Read pictures (n, H, W, C) in the size and channels of the training data; say which cannot be read, and why."""
+    """Read pictures (n, H, W, C) in the size and channels of the training data; also return unreadable files."""
     from protonorm.data import pictures
 
     if wanted.type != "uint8":
@@ -168,3 +170,96 @@ def read_pictures(
             raise ValueError(told + ("\nNo picture is left." if skip_bad else "\n--skip-bad goes on without them."))
         warnings.warn(told, stacklevel=1)
     return found, {paths[position]: why for position, why in bad.items()}
+
+
+def plain_answers(
+    found: TrainedClient, paths: Sequence[Path], answers: Answers, bad: dict[Path, str]
+) -> dict[str, Any]:
+    """Return predictions as plain data."""
+    advice = found.info.recommended
+    return {
+        "run": found.info.run,
+        "client": found.id,
+        "name": found.name,
+        "round": found.info.round,
+        "rule": answers.rule,
+        "recommended": advice.model_dump(mode="json"),
+        "probability": f"softmax of {advice.probability} at the class",
+        "confidence": CONFIDENCE,
+        "margin": MARGIN,
+        "pictures": [
+            {
+                "picture": str(path),
+                "class": found.classes[answers.classes[row]],
+                "probability": None if answers.probability is None else digits(answers.probability[row]),
+                "agree": bool(answers.agree[row]),
+                "rules": {rule: _plain(found, one, row) for rule, one in answers.rules.items()},
+            }
+            for row, path in enumerate(paths)
+        ],
+        "skipped": [{"picture": str(path), "why": why} for path, why in bad.items()],
+    }
+
+
+def _plain(found: TrainedClient, one: RuleAnswers, row: int) -> dict[str, Any]:
+    margin = {} if one.margin is None else {"margin": digits(one.margin[row])}
+    return {"class": found.classes[one.classes[row]], "confidence": digits(one.confidence[row]), **margin}
+
+
+def answers_csv(plain: dict[str, Any]) -> str:
+    """Render predictions, given as plain data, as CSV: a line per picture, with names escaped against formulas."""
+    pictures = plain["pictures"]
+    rules = pictures[0]["rules"] if pictures else {}
+    lines = [[*COLUMNS, *(f"{rule} {name}" for rule, answer in rules.items() for name in answer)]]
+    for one in pictures:
+        answers = [value for answer in one["rules"].values() for value in answer.values()]
+        agree = "yes" if one["agree"] else "no"
+        lines.append([one["picture"], one["class"], plain["rule"], one["probability"], agree, *answers])
+    return csv_lines(lines)
+
+
+def require_csv_place(path: Path) -> None:
+    """Raise a ValueError if the path exists and does not hold predictions."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; --csv takes the name of a file.")
+    if not path.parent.is_dir():
+        raise ValueError(f"There is no folder {path.parent} to write {path.name} into.")
+    if path.exists():
+        with path.open("rb") as file:
+            first = file.readline(1000)
+        if not first.startswith(",".join(COLUMNS).encode()):
+            raise ValueError(f"{path} exists and does not hold predictions; it is left as it is.")
+
+
+def answers_table(found: TrainedClient, paths: Sequence[Path], answers: Answers) -> Any:
+    """Build the table of answers: the recommended answer to each picture, its probability, and that of each rule."""
+    order = dict.fromkeys([answers.rule, *answers.rules])
+    rows = []
+    for row, path in enumerate(paths):
+        sure = "" if answers.probability is None else f"{100 * answers.probability[row]:.0f} %"
+        said = [_told(found, answers.rules[rule], row) for rule in order]
+        rows.append([str(path), found.classes[answers.classes[row]], sure, *said])
+    title = f"Client {found.name} of {found.info.run}, after round {found.info.round}"
+    return make_table(title, ["picture", "answer", "probability", *order], rows, caption(found, answers))
+
+
+def _told(found: TrainedClient, one: RuleAnswers, row: int) -> str:
+    number = f"{100 * one.confidence[row]:.0f} %" if one.margin is None else f"margin {one.margin[row]:.2f}"
+    return f"{found.classes[one.classes[row]]} ({number})"
+
+
+def caption(found: TrainedClient, answers: Answers) -> str:
+    """Describe which answer is recommended and why, and the meaning of the numbers."""
+    advice = found.info.recommended
+    why = "it is the method's usual rule, which no validation has chosen"
+    if answers.rule != advice.rule:
+        why = f"{advice.rule}, which is recommended, is not at hand"
+    elif advice.by == "validation" and advice.validation is not None:
+        why = f"it was best on the clients' validation parts, {100 * advice.validation:.1f} % right"
+    told = [f"The answer is that of the rule {answers.rule}: {why}."]
+    if answers.probability is not None:
+        off = "" if advice.calibration is None else f"; on validation it was {100 * advice.calibration:.1f} points off"
+        told.append(f"Its probability is the softmax of {advice.probability} at that class{off}.")
+    if any(one.margin is not None for one in answers.rules.values()):
+        told.append("Rules by prototypes give a margin, no probability: 0 halfway between two prototypes, 1 on one.")
+    return " ".join(told)

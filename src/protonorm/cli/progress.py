@@ -1,12 +1,10 @@
-"""The one display of progress, on the error stream: live bars in a terminal, plain lines now and then elsewhere."""
+"""Progress display on standard error: live bars in a terminal, occasional plain lines elsewhere."""
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from statistics import fmean
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -15,18 +13,18 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from protonorm.core.progress import listening
 from protonorm.core.text import visible
+from protonorm.session.progress import TimeLeft
 
 if TYPE_CHECKING:
     from protonorm.federation.rounds import Round
     from protonorm.runs.schema import RoundRecord
 
 EVERY = 10.0  # seconds between plain lines
-LATE = 2.0  # seconds of work before it is worth showing
-RECENT = 100  # rounds that the time left is judged by
+LATE = 2.0  # seconds of work before progress is shown
 
 
 class Display:
-    """Bars for several pieces of work at once, or lines about them."""
+    """Display of the progress of several tasks, as bars or lines."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._console = Console(stderr=True, quiet=quiet, highlight=False, markup=False, emoji=False)
@@ -49,20 +47,20 @@ class Display:
         self._leave()
 
     def __call__(self, what: str, done: int, whole: int) -> None:
-        """Show how far a piece of work is; short work is not worth showing."""
+        """Show the progress of a task, once it has taken `LATE` seconds."""
         now = time.monotonic()
         what = visible(what)
         begun = self._begun.setdefault(what, now)
         if now - begun >= LATE:
             self.show(what, done, whole, left=(now - begun) / done * (whole - done) if done and whole else None)
-        if whole and done >= whole:  # the same work may begin again
+        if whole and done >= whole:  # the same work may start again
             del self._begun[what]
             self._said.pop(what, None)
 
     def show(
         self, what: str, done: int, whole: int, note: str = "", left: float | None = None, *, now: bool = False
     ) -> None:
-        """Show how far a piece of work is: move its bar, or say a line if the last one was long ago or `now` is set."""
+        """Show the progress of a task: update its bar, or print a line if the last is old or `now` is set."""
         what, note = visible(what), visible(note)
         share = f"{done}/{whole}" if whole else str(done)
         if self._console.is_terminal:
@@ -81,11 +79,11 @@ class Display:
             self.say(", ".join(filter(None, parts)))
 
     def say(self, line: str) -> None:
-        """Say one line."""
+        """Print one line."""
         self._console.print(visible(line), soft_wrap=True)
 
     def _leave(self) -> None:
-        """Leave the bars as they are, and the terminal to whoever writes next."""
+        """Stop the bars, so that other output can be written."""
         if self._live.live.is_started:
             self._live.stop()
         for task in self._tasks.values():
@@ -94,13 +92,15 @@ class Display:
 
 
 class RoundDisplay:
-    """Follow one run's rounds."""
+    """Display of the rounds of one run."""
 
     def __init__(self, title: str, rounds: int, headline: str, *, quiet: bool = False) -> None:
         self._title, self._rounds, self._headline = title, rounds, headline
         self._display = Display(quiet=quiet)
-        self._hearing = listening(None if quiet else self._display)  # of work inside rounds: a terminal has one display
-        self._seconds: deque[float] = deque(maxlen=RECENT)  # of the last rounds
+        self._hearing = listening(
+            None if quiet else self._display
+        )  # progress inside rounds: a terminal has one display
+        self._left, self._begun = TimeLeft(rounds), False
 
     def __enter__(self) -> Self:
         self._display.__enter__()
@@ -113,21 +113,20 @@ class RoundDisplay:
 
     def __call__(self, round: Round) -> None:
         """Show a committed round."""
-        self._seconds.append(round.seconds["round"])
-        ends = len(self._seconds) == 1 or round.number == self._rounds
-        left = fmean(self._seconds) * (self._rounds - round.number)
-        self._display.show(self._title, round.number, self._rounds, note(round.record, self._headline), left, now=ends)
+        ends, self._begun = not self._begun or round.number == self._rounds, True
+        said, left = note(round.record, self._headline), self._left.after(round)
+        self._display.show(self._title, round.number, self._rounds, said, left, now=ends)
 
 
 @contextmanager
 def showing_progress(*, quiet: bool = False) -> Iterator[Display]:
-    """Show the progress of all long work inside."""
+    """Show the progress of all long work inside this context."""
     with Display(quiet=quiet) as display, listening(None if quiet else display):
         yield display
 
 
 def note(record: RoundRecord, headline: str) -> str:
-    """Say in a few words how a round went: its accuracy under the headline rule, or else its loss."""
+    """Summarise a round: its accuracy under the headline rule, or else its loss."""
     rule = headline if record.rules.get(headline) else "logits"
     if found := record.rules.get(rule):
         return f"{rule} {100 * found.pooled:.2f} %"
@@ -135,7 +134,7 @@ def note(record: RoundRecord, headline: str) -> str:
 
 
 def write_time(seconds: float) -> str:
-    """Write a time as 1:02:03 or 2:03."""
+    """Format a time as 1:02:03 or 2:03."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,4 +1,4 @@
-"""The command `remove`: runs that are no longer wanted."""
+"""Commands `remove` and `archive`: delete runs, and pack records small enough to be committed."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from protonorm.cli.console import page_width, reporting, say
-from protonorm.cli.options import Out
-from protonorm.core.text import visible
+from protonorm.cli.options import Out, Wanted, path_option
+from protonorm.core.text import counted, visible
 
 if TYPE_CHECKING:
     from protonorm.runs.run import Run
 
-NAMED = 5  # files of others that are named; of more, the first ones
+
+NAMED = 5  # maximum foreign files named
 YES = ("y", "yes")
-REPORT = "report.html"  # what `protonorm report` writes into a run's folder
-LOG = "tensorboard"  # the folder of the tracker with this name, and the files in it
+REPORT = "report.html"  # written by `protonorm report` into a run's folder
+LOG = "tensorboard"  # folder of the tracker of this name
 LOGGED = re.compile(r"events\.out\.tfevents\..+|projector_config\.pbtxt|metadata\.tsv|tensors\.tsv|sprite\.png")
 
 Words = Annotated[
@@ -32,31 +33,27 @@ Words = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")]
+To = Annotated[Path, path_option("Folder for the archived records, packed into one file.", "--to", metavar="FOLDER")]
+WithClients = Annotated[
+    bool, typer.Option("--with-clients", help="Also keep the trained clients, the server's state and all prototypes.")
+]
 
 
 def remove(words: Words, out: Out = None, yes: Yes = False) -> None:
-    """Remove runs after asking: their records and trained clients. Files that are not ours are kept."""
+    """Remove runs after confirmation: their records and trained clients. Files not written by protonorm are kept."""
     with reporting():
-        from protonorm.analysis.reading import UNREADABLE, read_whole
         from protonorm.cli.run_tables import runs_table
-        from protonorm.cli.selection import sort_words, wanted_folders, wanted_runs
-        from protonorm.runs.layout import runs_root
-        from protonorm.runs.removing import refuse_others, remove_runs
+        from protonorm.runs.archive import refuse_others, remove_runs
+        from protonorm.runs.run import UNREADABLE, read_whole
 
-        root = runs_root(out)
-        wanted = sort_words(words, root)
-        runs: list[Run] = []
+        wanted = Wanted.of(words, out)
+        runs: list[Run] = wanted.filtered_runs("nothing was removed") if wanted.filters else []
         damaged: list[Path] = []
-        if wanted.filters:
-            runs = wanted_runs(wanted, root)
-            if not runs:
-                raise ValueError(f"There is no run with {' '.join(wanted.filters)} in {root}; nothing was removed.")
-        else:
-            for folder in wanted_folders(wanted, root):
-                try:
-                    runs.append(read_whole(folder))
-                except UNREADABLE:  # a damaged run may be removed like any other
-                    damaged.append(folder)
+        for folder in [] if wanted.filters else wanted.folders():
+            try:
+                runs.append(read_whole(folder))
+            except UNREADABLE:  # damaged runs may be removed too
+                damaged.append(folder)
         folders = [*(run.folder for run in runs), *damaged]
         for folder in folders:
             refuse_others(folder)
@@ -67,15 +64,30 @@ def remove(words: Words, out: Out = None, yes: Yes = False) -> None:
         if not yes:
             ask(len(folders))
         kept = remove_runs(folders, own_extras)
-        say(f"Removed {counted(len(folders))}.")
+        say(f"Removed {counted(len(folders), 'run')}.")
         for folder, files in kept.items():
             if files:
                 say(visible(kept_line(folder, files)))
 
 
+def archive(words: Words, to: To, out: Out = None, with_clients: WithClients = False) -> None:
+    """Pack the records of runs into one file, without networks; commands such as `show --out FOLDER` read it."""
+    with reporting():
+        from protonorm.runs.archive import archive_runs, refuse_place
+
+        wanted = Wanted.of(words, out)
+        filtered = wanted.filtered_runs("nothing was archived") if wanted.filters else []
+        folders = [run.folder for run in filtered] or wanted.folders()
+        refuse_place(to, folders, wanted.root)
+        made = archive_runs(folders, to, with_clients=with_clients)
+        for one in made:
+            say(visible(f"{one.folder.name}: {one.rounds} of {one.asked} rounds, {kilobytes(one.size)}"))
+        say(visible(f"Archived {counted(len(made), 'run')} in {to}: {kilobytes(sum(one.size for one in made))}."))
+
+
 def ask(count: int) -> None:
-    """Ask whether so many runs may go; refuse if nobody answers, and stop if the answer is no."""
-    sys.stderr.write(f"Remove {counted(count)}? What is removed is gone. [y/N] ")
+    """Ask for confirmation; raise a ValueError without an answer, and exit if the answer is no."""
+    sys.stderr.write(f"Remove {counted(count, 'run')}? What is removed is gone. [y/N] ")
     sys.stderr.flush()
     answer = sys.stdin.readline()
     if not answer:
@@ -87,7 +99,7 @@ def ask(count: int) -> None:
 
 
 def own_extras(folder: Path) -> list[Path]:
-    """List what is ours beside a run's record: its report, and the log for TensorBoard."""
+    """List protonorm's files beside a run's record: its report, and the log for TensorBoard."""
     from protonorm.report.page.write import is_page  # slow to import
 
     report, log = folder / REPORT, folder / LOG
@@ -98,12 +110,12 @@ def own_extras(folder: Path) -> list[Path]:
 
 
 def kept_line(folder: Path, files: Sequence[Path]) -> str:
-    """Say what was in a run's folder that is not part of its record, and stays."""
+    """Describe the files of a run's folder that are not part of its record and are kept."""
     names = [str(path.relative_to(folder)) for path in files]
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return f"Kept in {folder}, as no part of the run: {', '.join(names[:NAMED])}{more}."
 
 
-def counted(count: int) -> str:
-    """Count runs."""
-    return f"{count} run{'' if count == 1 else 's'}"
+def kilobytes(size: int) -> str:
+    """Format a number of bytes as kB, rounded up."""
+    return f"{-(-size // 1000):,} kB"

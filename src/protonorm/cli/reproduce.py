@@ -1,4 +1,4 @@
-"""The command `reproduce`: the paper's tables and figures. Listing them does without torch."""
+"""Command `reproduce`: the paper's tables and figures. Listing them does not import torch."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table as RichTable
+from rich.text import Text
 
-from protonorm.cli.console import complain, reporting, say
+from protonorm.cli.console import Column, bold, complain, make_table, reporting, say
 from protonorm.cli.options import EngineName, NoOwnCode, Out, Workers
-from protonorm.cli.reproduce_tables import listing, terminal_table
+from protonorm.cli.run import follow
 from protonorm.core.text import visible
 
 if TYPE_CHECKING:
-    from protonorm.cli.progress import RoundDisplay
-    from protonorm.config.experiment import Experiment
+    from protonorm.reproduction.profiles import Profile
     from protonorm.reproduction.running import Reproduction
+    from protonorm.reproduction.tables import Table, TableEntry
     from protonorm.reproduction.writing import Written
+
 
 Names = Annotated[
     list[str] | None,
@@ -35,7 +38,7 @@ ProtocolName = Annotated[
     ),
 ]
 To = Annotated[
-    str | None,  # an empty path would pass for the current folder
+    str | None,  # an empty path would mean the current folder
     typer.Option(
         metavar="PATH",
         help="Folder for tables and figures; if not given <runs>/reproduction/<profile>, with the protocol's name "
@@ -81,7 +84,7 @@ def reproduce(
     listed: Listed = False,
     no_own_code: NoOwnCode = False,
 ) -> None:
-    """Make the paper's tables and figures again: run what is missing, resume what was begun, use what is done."""
+    """Reproduce the paper's tables and figures: run missing cells, resume started runs, reuse finished runs."""
     with reporting(no_own_code=no_own_code):
         if listed:
             say(listing(names or ["all"]))
@@ -107,12 +110,10 @@ def reproduction(
     seeds: str | None,
     rounds: int | None,
 ) -> Reproduction:
-    """Put together what is to be made."""
-    from protonorm.reproduction.profiles import find_profile
-    from protonorm.reproduction.protocols import find_protocol
+    """Build the reproduction from the command's options."""
+    from protonorm.reproduction.profiles import find_profile, find_protocol
     from protonorm.reproduction.running import Reproduction
-    from protonorm.reproduction.selection import select_cells
-    from protonorm.reproduction.study import find_studies
+    from protonorm.reproduction.study import find_studies, select_cells
     from protonorm.runs.layout import runs_root
 
     if to is not None and not to.strip():
@@ -129,15 +130,15 @@ def reproduction(
         protocol=chosen,
         root=root,
         folder=Path(to) if to else root / "reproduction" / place,
-        command=command.encode(errors="backslashreplace").decode(),  # bytes that are no text stay out of our files
+        command=command.encode(errors="backslashreplace").decode(),  # bytes that are not valid text are escaped
         seeds=size.seeds if seeds is None else read_seeds(seeds),
     )
 
 
 def refuse_early(task: Reproduction, engine: str | None, workers: int | None, *, run: bool, check: bool) -> None:
-    """Refuse what cannot be done before anything is run or written."""
-    from protonorm.cli.running import check_engine
-    from protonorm.reproduction.checking import can_check, leads_somebody
+    """Raise an error for invalid options before anything is run or written."""
+    from protonorm.engines.choice import check_engine
+    from protonorm.reproduction.accuracy import can_check, leads_somebody
 
     check_engine(engine, workers)
     if check and not any(can_check(study, task.profile, len(task.seeds)) for study in task.studies):
@@ -155,7 +156,7 @@ def refuse_early(task: Reproduction, engine: str | None, workers: int | None, *,
 
 
 def read_seeds(text: str) -> list[int]:
-    """Read seeds such as 0,1,2."""
+    """Parse seeds such as 0,1,2."""
     from protonorm.core.types import shortened
 
     parts = [part.strip() for part in text.split(",")]
@@ -166,15 +167,8 @@ def read_seeds(text: str) -> list[int]:
     return list(dict.fromkeys(map(int, parts)))
 
 
-def follow(experiment: Experiment) -> RoundDisplay:
-    """Show the rounds of an experiment while it runs."""
-    from protonorm.cli.progress import RoundDisplay
-
-    return RoundDisplay(experiment.key, experiment.rounds, experiment.algorithm.headline)
-
-
 def show(written: Written) -> None:
-    """Show the tables of a study in the terminal, and say what is missing."""
+    """Print the tables of a study, and what is missing."""
     for table in written.tables:
         say(terminal_table(table, written.findings.profile))
     for sentence in written.remarks:
@@ -182,10 +176,10 @@ def show(written: Written) -> None:
 
 
 def judge(written: list[Written]) -> None:
-    """Say what agrees with the paper, what does not and what is not decided; end with an error if something differs."""
-    from protonorm.analysis.wording import FEW
+    """Print which numbers agree with the paper, differ or are undecided; raise Failed if any differ."""
+    from protonorm.analysis.tables import FEW
     from protonorm.errors import Failed
-    from protonorm.reproduction.checking import check
+    from protonorm.reproduction.accuracy import check
 
     verdicts = [verdict for one in written for verdict in check(one.findings)]
     if not verdicts:
@@ -199,3 +193,44 @@ def judge(written: list[Written]) -> None:
     failed = sum(verdict.passed is False for verdict in verdicts)
     if failed:
         raise Failed(f"{failed} of {len(verdicts)} checks differ from the paper.")
+
+
+def terminal_table(table: Table, profile: Profile) -> RichTable:
+    """Build a table for the terminal; the best test round and the printed number are below ours."""
+    columns, before = [Column(table.corner)], ""
+    for group, name in table.titled_columns:
+        columns.append(Column(f"{visible(group)}\n{visible(name)}" if group != before else visible(name), "right"))
+        before = group  # shown above the first of its columns only
+    rows = [[bold(row, False), *map(_entry, entries)] for row, entries in table.rows]
+    stamp = f"{profile.stamp}: " if profile.stamp else ""
+    return make_table(stamp + table.title, columns, rows, table.explanation)
+
+
+def _entry(entry: TableEntry) -> Text:
+    shown = bold(entry.text, entry.bold)
+    return Text.assemble(shown, *((f"\n{visible(line)}", "dim") for line in entry.lines))
+
+
+def listing(names: list[str]) -> RichTable:
+    """Build the list of tables and figures, with their numbers of runs and estimated times on two cores."""
+    from protonorm.reproduction.profiles import PROFILES, PROTOCOLS
+    from protonorm.reproduction.running import duration, total_seconds, work_left
+    from protonorm.reproduction.study import find_studies
+
+    rows = []
+    for study in find_studies(names):
+        guesses = []
+        for profile in PROFILES.values():
+            protocol = PROTOCOLS[profile.protocol]
+            settings = [study.settings(cell, profile, protocol, seed) for cell in study.cells for seed in profile.seeds]
+            runs = {str(one): work_left(one) for one in settings}  # equal settings are run once
+            guesses.append(duration(total_seconds(runs.values())) if runs else "-")
+        rows.append([study.name, study.title, str(len(study.cells)), *guesses])
+    return make_table(
+        "Tables and figures",
+        [Column("name", no_wrap=True), Column("what it is"), Column("cells", "right"),
+         *(Column(name, "right", no_wrap=True) for name in PROFILES)],
+        rows,
+        "Guesses for two cores that nobody else uses, each as if nothing were there yet: runs are shared, so that all "
+        "together take less. " + " ".join(f"{one.name}: {one.summary}." for one in PROFILES.values()),
+    )  # fmt: skip

@@ -1,43 +1,43 @@
-"""Tables of runs in a terminal, and a small curve of characters. Nothing here needs torch."""
+"""Tables of runs, methods and clients, and a text plot of curves. Does not import torch."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from protonorm.analysis.captions import caption
-from protonorm.analysis.contrasts import Contrast
-from protonorm.analysis.pairing import is_solo
-from protonorm.analysis.printed import gain_cells
-from protonorm.analysis.row import COLUMNS, Row
-from protonorm.analysis.selecting import differing, settings_of, written
-from protonorm.analysis.transfer import points
-from protonorm.analysis.wording import OPTIMISTIC
-from protonorm.cli.tables import Column, bold, fits, make_table
-from protonorm.core.text import visible
+from protonorm.analysis.breakdown import client_rows, local_beside, locals_in
+from protonorm.analysis.comparison import COLUMNS, Row
+from protonorm.analysis.contrasts import Contrast, is_solo, points
+from protonorm.analysis.settings import differing, settings_of, written
+from protonorm.analysis.tables import OPTIMISTIC, caption, gain_cells
+from protonorm.cli.console import Column, bold, fits, make_table
+from protonorm.core.text import csv_lines, digits, visible
+from protonorm.metrics import METRICS
 from protonorm.runs.run import Run
 
-BRIEF = ("accuracy", "best", "last")  # the columns beside gains, and where there is little room
+BRIEF = ("accuracy", "best", "last")  # columns beside gains, and on narrow terminals
 NUMBERS = ("accuracy", "best*", "last")  # of a list of runs
-CHOSEN_BY = {  # in which round, in a list of runs
+CHOSEN_BY = {  # how the round was chosen, in a list of runs
     "validation": "in the round with the best validation accuracy",
     "test": "where * follows in the best test round, as there is no validation part",
     "last": "where not everybody was evaluated in any round in the last one",
 }
-PAGE = 110  # characters a line where there is no terminal to ask
+PAGE = 110  # characters per line without a terminal
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
 Cells = list[str | Text]
 
 
 def comparison_tables(title: str, rows: Sequence[Row], width: int) -> list[Table]:
-    """Show methods side by side in lines of so many characters; the highest accuracy is bold if it stands out.
+    """Build the tables of a comparison for lines of `width` characters; the highest accuracy is bold if it stands out.
 
-    Gains on Local stand beside the accuracies if there is room. If not, or if there are solo controls and so gains of
-    two kinds, they are a table of their own.
+    Gains over Local are beside the accuracies if they fit. If not, or if solo controls add a second kind of gain, they
+    are in a separate table.
     """
     gains = [row for row in rows if row.local or row.solo]
     if gains and not any(row.solo for row in gains):
@@ -53,9 +53,9 @@ def comparison_tables(title: str, rows: Sequence[Row], width: int) -> list[Table
 
 
 def runs_table(runs: Sequence[Run], width: int = PAGE) -> Table:
-    """List runs, a line each, with the settings in which they differ, as many as lines of so many characters hold.
+    """Build the list of runs, one per line, with as many of the differing settings as fit in `width` characters.
 
-    Where there is little room, settings come before the best and the last round.
+    On narrow terminals, settings take precedence over the best and the last round.
     """
     names, numbers = differing(runs), list(NUMBERS)
     cells = [_run_cells(run, names) for run in runs]
@@ -71,12 +71,12 @@ def runs_table(runs: Sequence[Run], width: int = PAGE) -> Table:
         numbers = numbers[:1]
     held = list(names)
     while held and not fits(table(held, numbers), width):
-        held.pop(-2 if held[-1] == "seed" and len(held) > 1 else -1)  # of all settings the seed goes last
+        held.pop(-2 if held[-1] == "seed" and len(held) > 1 else -1)  # the seed is dropped last
     return table(held, numbers if held else list(NUMBERS))
 
 
 def _run_cells(run: Run, settings: Sequence[str]) -> dict[str, str]:
-    """Write what a list of runs tells of one; `*` follows an accuracy whose round the test part alone has chosen."""
+    """Format a run's cells in a list; `*` marks an accuracy whose round was chosen by the test part alone."""
     found, chosen, values = run.summary(), run.chosen, settings_of(run)
     reported = chosen.record.rules.get(run.info.headline) if chosen else None
     mark = "*" if chosen and chosen.by == "test" else ""
@@ -92,7 +92,7 @@ def _run_cells(run: Run, settings: Sequence[str]) -> dict[str, str]:
 
 
 def _about_runs(runs: Sequence[Run], shown: Sequence[str], differ: Sequence[str], left: Sequence[str]) -> str:
-    """Explain the columns of a list of runs, and say in what else the runs differ, or that they do not."""
+    """Explain the columns of a list of runs, and the differing settings that are not shown."""
     ways = {run.chosen.by for run in runs if run.chosen}
     chosen = "; ".join(meaning for way, meaning in CHOSEN_BY.items() if way in ways) or "in no round yet"
     told = f"Accuracy: pooled test accuracy in per cent, of one seed, under the method's headline rule, {chosen}."
@@ -105,7 +105,7 @@ def _about_runs(runs: Sequence[Run], shown: Sequence[str], differ: Sequence[str]
 def _accuracies(
     title: str, rows: Sequence[Row], shown: Sequence[str], *, beside: bool = False, caption: str = ""
 ) -> Table:
-    """Show the accuracies of methods under their rules, and beside them, if wanted, what they gain on Local."""
+    """Build the table of accuracies of methods under their rules, optionally with their gains over Local."""
     columns = [Column("method"), Column("rule", no_wrap=True)]
     columns += [Column(COLUMNS[name][0], "right", no_wrap=True) for name in shown]
     columns += [Column("gain on local", no_wrap=True), Column("lose", "right", no_wrap=True)] if beside else []
@@ -121,7 +121,7 @@ def _accuracies(
 
 
 def _gains(rows: Sequence[Row], *, tail: bool = True, caption: str = "") -> Table:
-    """Show what methods gain, client by client, on Local and on their own solo controls."""
+    """Build the table of gains, client by client, over Local and over solo controls."""
     columns = [Column("method"), Column("against", no_wrap=True), Column("gain", no_wrap=True)]
     columns += [Column(name, "right", no_wrap=True) for name in ("lose", *(["worst 10 %"] if tail else []))]
     columns += [Column("verdict", no_wrap=True)]
@@ -141,7 +141,7 @@ def _close(table: Table) -> Table:
 
 
 def _cell(row: Row, column: str) -> str | Text:
-    """Write a number; those of other rounds than the reported one have no interval, for want of room."""
+    """Format a number; numbers of rounds other than the reported one have no interval, to save space."""
     cell = row.cells[column]
     if cell is None:
         return "–"
@@ -151,18 +151,18 @@ def _cell(row: Row, column: str) -> str | Text:
 
 
 def _gain_cells(contrast: Contrast) -> list[str]:
-    """Write what a method gains against a reference, how many lose, what the worst tenth gains, and the verdict."""
+    """Format a method's gain against a reference, the share that loses, the worst tenth's gain, and the verdict."""
     gain, lose, verdict = gain_cells(contrast)
     return [gain, lose, points(contrast.transfer.tail) if contrast.transfer else "–", verdict]
 
 
 def _lines(sentences: Sequence[str]) -> str:
-    """Put sentences below each other, each in one line, whatever names are in it."""
+    """Join sentences, each escaped to one line."""
     return "\n".join(map(visible, sentences))
 
 
 def curve(values: Sequence[float | None], height: int = 8, width: int = 60) -> str:
-    """Draw numbers from 0 to 1 as a small curve of characters, one column for each round or for several together."""
+    """Draw numbers from 0 to 1 as a text plot, with one column per round or per several rounds."""
     columns = min(width, len(values))
     cuts = [round(i * len(values) / columns) for i in range(columns + 1)] if columns else [0]
     known = [[one for one in values[a:b] if one is not None] for a, b in pairwise(cuts)]
@@ -172,3 +172,61 @@ def curve(values: Sequence[float | None], height: int = 8, width: int = 60) -> s
         marks = "".join(" " if level is None else BLOCKS[min(8, max(0, int((level - row) * 8)))] for level in levels)
         rows.append(f"{100 * (row + 1) / height:5.0f} │{marks}")
     return "\n".join([*rows, f"      └{'─' * columns} {len(values)} rounds"])
+
+
+MOST = 50  # maximum clients in a table
+PARTS = ("train", "validation", "test")
+ABOUT = ("run", "method", "seed", "round", "client", "number", "network", *PARTS, "classes", "rule")
+FIELDS = (*ABOUT, "accuracy", *METRICS, "alone", "gain")  # columns of the CSV
+
+
+def plain_clients(run: Run, alone: Run | None) -> list[dict[str, Any]]:
+    """Return a run's clients as plain data; unknown values are None."""
+    return [{name: _known(value) for name, value in row.items()} for row in client_rows(run, alone)]
+
+
+def clients_csv(runs: Sequence[Run]) -> str:
+    """Render the clients of runs as CSV, one per line."""
+    known = {root: locals_in(root) for root in dict.fromkeys(run.folder.parent for run in runs)}
+    found = [(run, plain_clients(run, local_beside(run, known[run.folder.parent]))) for run in runs]
+    rows = [{"run": run.info.key} | row for run, clients in found for row in clients]
+    return csv_lines([FIELDS, *([row.get(name) for name in FIELDS] for row in rows)])
+
+
+def clients_table(run: Run, alone: Run | None) -> Table:
+    """Build the table of a run's clients in its reported round, with their accuracy alone if there is such a run."""
+    rows = client_rows(run, alone)
+    columns = [Column("client"), Column("samples", "right"), Column("classes", "right"), Column("network")]
+    columns += [Column("accuracy", "right"), *([Column("alone", "right"), Column("gain", "right")] if alone else [])]
+    lines = []
+    for row in rows[:MOST]:
+        beside = [_percent(row["alone"]), _points(row["gain"])] if alone else []
+        has = [str(sum(row[part] for part in PARTS)), str(row["classes"])] if run.knows_samples else ["–", "–"]
+        lines.append([row["client"], *has, row["network"], _percent(row["accuracy"]), *beside])
+    return make_table("Clients", columns, lines, _caption(run, alone, len(rows)))
+
+
+def _caption(run: Run, alone: Run | None, clients: int) -> str:
+    told = f"Accuracy: of the client's own test samples, in per cent, rule {run.info.headline}, in the reported round."
+    if alone:
+        told += (
+            f"\nAlone: the same client in {alone.folder.name}, where it trains by itself, rule {alone.info.headline}."
+        )
+        told += "\nGain: the difference in points; of one seed it may be chance."
+    if clients > MOST:
+        told += f"\nThese are the first {MOST} of {clients} clients; --csv and --json have all."
+    return told
+
+
+def _known(value: Any) -> Any:
+    if isinstance(value, float):
+        return None if math.isnan(value) else digits(value)
+    return value
+
+
+def _percent(value: float) -> str:
+    return "–" if math.isnan(value) else f"{100 * value:.2f}"
+
+
+def _points(value: float) -> str:
+    return "–" if math.isnan(value) else points(value)

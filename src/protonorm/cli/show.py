@@ -1,15 +1,19 @@
-"""The command `show`: runs that are there."""
+"""Commands `show` and `report`: display recorded runs."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from protonorm.cli.console import page_width, print_json, reporting, say
-from protonorm.cli.options import Json, Out
+from protonorm.cli.console import complain, page_width, print_json, reporting, say
+from protonorm.cli.options import Json, Out, Wanted
 from protonorm.core.text import visible
 
 if TYPE_CHECKING:
@@ -24,29 +28,30 @@ Words = Annotated[
         "state=unfinished, for a list; all runs if not given.",
     ),
 ]
-
-
 Csv = Annotated[bool, typer.Option("--csv", help="Print a line for each client of these runs, as CSV.")]
+Names = Annotated[list[str], typer.Argument(metavar="RUN", help="Runs: folders, names, or beginnings of names.")]
+To = Annotated[
+    Path | None,
+    typer.Option(help="File to write; if not given, report.html in a run's folder, or <runs>/reports/… for several."),
+]
+LONGEST = 60  # maximum bytes of a file's name, without its hash
 
 
 def show(words: Words = None, out: Out = None, as_json: Json = False, as_csv: Csv = False) -> None:
-    """List runs and say in what they differ, or show one run and its clients."""
+    """List runs and the settings in which they differ, or show one run and its clients."""
     with reporting():
-        from protonorm.analysis.reading import read_whole
-        from protonorm.analysis.summaries import plain_run
-        from protonorm.cli.client_table import clients_csv
-        from protonorm.cli.run_tables import runs_table
-        from protonorm.cli.selection import sort_words, wanted_runs
-        from protonorm.runs.layout import find_run, runs_root
+        from protonorm.analysis.breakdown import plain_run
+        from protonorm.cli.run_tables import clients_csv, runs_table
+        from protonorm.runs.layout import find_run
+        from protonorm.runs.run import read_whole
 
         if as_json and as_csv:
             raise ValueError("One of --json and --csv can be printed, not both.")
-        root = runs_root(out)
-        wanted = sort_words(words or [], root)
+        wanted = Wanted.of(words or [], out)
         if len(wanted.names) == 1 and not wanted.filters and not as_csv:
-            _show_one(read_whole(find_run(root, wanted.names[0])), as_json=as_json)
+            _show_one(read_whole(find_run(wanted.root, wanted.names[0])), as_json=as_json)
             return
-        runs = wanted_runs(wanted, root)
+        runs = wanted.runs()
         if as_csv:
             sys.stdout.write(clients_csv(runs))
         elif as_json:
@@ -55,15 +60,13 @@ def show(words: Words = None, out: Out = None, as_json: Json = False, as_csv: Cs
             say(runs_table(runs, page_width()))
         else:
             such = f" with {' '.join(wanted.filters)}" if wanted.filters else ""
-            say(visible(f"There are no runs{such} in {root}."))
+            say(visible(f"There are no runs{such} in {wanted.root}."))
 
 
 def _show_one(run: Run, *, as_json: bool) -> None:
-    from protonorm.analysis.alone import local_beside
+    from protonorm.analysis.breakdown import local_beside, plain_run
     from protonorm.analysis.comparison import rows
-    from protonorm.analysis.summaries import plain_run
-    from protonorm.cli.client_table import clients_table, plain_clients
-    from protonorm.cli.run_tables import comparison_tables
+    from protonorm.cli.run_tables import clients_table, comparison_tables, plain_clients
 
     if as_json:
         history = [record.model_dump(mode="json") for record in run.rounds]
@@ -76,8 +79,8 @@ def _show_one(run: Run, *, as_json: bool) -> None:
 
 
 def run_lines(run: Run) -> str:
-    """Show one run's curve, how it stands, and its settings."""
-    from protonorm.analysis.summaries import standing
+    """Format one run's curve, its state, and its settings."""
+    from protonorm.analysis.breakdown import standing
     from protonorm.cli.run_tables import curve
 
     rule = run.info.headline
@@ -96,7 +99,7 @@ def run_lines(run: Run) -> str:
 
 
 def reported_round(run: Run) -> str:
-    """Say which round is reported and how it was chosen, and what would end the run early."""
+    """Describe the reported round, how it was chosen, and the early-stopping setting."""
     if run.chosen is None:
         return "No round is reported yet: nobody was evaluated under the method's headline rule."
     record, rule = run.chosen.record, run.info.headline
@@ -109,7 +112,7 @@ def reported_round(run: Run) -> str:
 
 
 def samples_line(run: Run) -> str:
-    """Say how many samples clients train, validate and test on."""
+    """Describe how many samples clients train, validate and test on."""
     if not run.knows_samples:
         return "Samples: their number is not on record; each client knows its own."
     train, validation, test = (int(part.sum()) for part in run.population)
@@ -118,7 +121,7 @@ def samples_line(run: Run) -> str:
 
 
 def provenance_lines(run: Run) -> list[str]:
-    """Say by which command a run was begun, at which commit of the user's repository, and on what machine."""
+    """Return the command that started a run, the commit of the user's repository, and the machine."""
     found, lost = run.provenance, [run.lost_provenance] if run.lost_provenance else []
     if found is None:
         return lost
@@ -128,3 +131,28 @@ def provenance_lines(run: Run) -> list[str]:
     )
     machine = f"machine: {found.cpu}, {found.cores} cores, {found.threads} threads a process, engine {found.engine}"
     return [f"command: {found.command}", commit, machine, *lost]
+
+
+def report(runs: Names, out: Out = None, to: To = None) -> None:
+    """Write one self-contained HTML file about a run, or comparing several; it needs no network access."""
+    with reporting():
+        from protonorm.report.page import write_page
+        from protonorm.runs.layout import find_run, runs_root
+        from protonorm.runs.run import read_some, read_whole
+
+        root = runs_root(out)
+        folders = [find_run(root, name) for name in runs]
+        found = [read_whole(folders[0])] if len(folders) == 1 else read_some(folders, complain)
+        if not found:
+            raise ValueError(f"None of these {len(folders)} runs can be read: there is nothing to report.")
+        say(visible(f"Report: {write_page(found, to or default_place(found, root))}"))
+
+
+def default_place(runs: Sequence[Run], root: Path) -> Path:
+    """Return the default path of a page: in its run's folder, or among the reports under a descriptive name."""
+    if len(runs) == 1:
+        return runs[0].folder / "report.html"
+    keys = sorted(run.folder.resolve().name for run in runs)
+    words = "-".join(dict.fromkeys(re.sub(r"[^\w.-]+", "-", key.rsplit("-seed", 1)[0]) for key in keys))
+    mark = hashlib.sha256("\n".join(keys).encode(errors="backslashreplace")).hexdigest()[:10]
+    return root / "reports" / f"{words.encode()[:LONGEST].decode(errors='ignore')}-{mark}.html"

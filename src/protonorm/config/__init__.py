@@ -1,1 +1,1 @@
-"""Settings to objects and back, and refusals in sentences."""
+"""Parsing, validation and description of experiment settings."""

@@ -1,7 +1,8 @@
-"""Things with settings of their own — a method, a data set, a partition — from plain data and back."""
+"""Components with nested settings (method, data set, partition): creation from plain data and description."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
 from functools import partial
@@ -11,20 +12,23 @@ from typing import Any, get_type_hints
 import numpy as np
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
-from protonorm.config.elsewhere import hint_inside
+from protonorm.config.hints import hint_inside
 from protonorm.config.kinds import KINDS
-from protonorm.config.own_classes import check_own, make_own
-from protonorm.core.complaints import default_of, known_fields, sentences
-from protonorm.core.own_code import load_own, name_missing
-from protonorm.core.own_text import fingerprint, own_name
+from protonorm.config.parsing import with_path
+from protonorm.core.own_code import fingerprint, load_own, name_missing, own_name
+from protonorm.core.own_failures import call_failure, wrong_arguments
 from protonorm.core.registry import Entry, find
+from protonorm.core.settings import default_of, known_fields, sentences, unknown
 from protonorm.core.types import shortened, shown
 
-__all__ = ["build", "changed_fields", "describe", "known_fields", "registered_name", "sentences"]
+METHODS: dict[str, dict[str, tuple[str, ...]]] = {
+    "dataset": {"load": ()},
+    "partition": {"assign": ("labels", "clients")},
+}
 
 
 def build(kind: str, value: Any) -> Any:
-    """Make what a name, or {"name": …, settings}, stands for; an object of the right kind is taken as it is."""
+    """Create a component from a name or {"name": …, settings}; return an object of the right kind unchanged."""
     made = _make(kind, value)
     needs = KINDS[kind].needs
     if isinstance(made, type) or not callable(getattr(made, needs, None)):
@@ -38,10 +42,10 @@ def build(kind: str, value: Any) -> Any:
 
 def _make(kind: str, value: Any) -> Any:
     table = KINDS[kind].table()
-    value = _with_path(kind, {"name": value} if isinstance(value, str) else value)
+    value = {"name": value} if isinstance(value, str) else value
     if not isinstance(value, Mapping):
         return value
-    settings = dict(value)
+    settings = dict(with_path(value) if kind == "dataset" else value)
     name = settings.pop("name", KINDS[kind].default)
     if not isinstance(name, str):
         raise ValueError(
@@ -68,7 +72,7 @@ def _make_ours(table: Mapping[str, Entry], settings: Mapping[str, Any], kind: st
 
 
 def _check_paths(made: Any, given: Mapping[str, Any], kind: str) -> None:
-    """Refuse an empty path, which would mean the current folder, and the home of a user who is not known."""
+    """Raise ValueError for an empty path, which would mean the current folder, and for an unknown user's home."""
     for field in fields(made) if is_dataclass(made) else ():
         path, name = getattr(made, field.name), f"{kind}.{field.name}"
         if not isinstance(path, Path):
@@ -84,29 +88,108 @@ def _check_paths(made: Any, given: Mapping[str, Any], kind: str) -> None:
             ) from None
 
 
-def _with_path(kind: str, value: Any) -> Any:
-    """Read folder:PATH as the component `folder` with the setting path=PATH."""
-    name = value.get("name") if isinstance(value, Mapping) else None
-    if kind != "dataset" or not isinstance(name, str) or ".py:" in name:
-        return value
-    base, colon, path = name.partition(":")
-    if not colon or base not in KINDS[kind].table():
-        return value
-    if value.get("path", path) != path:
-        raise ValueError(f"dataset.path={shown(value['path'])} is refused: {shown(name)} has another path already.")
-    return {**value, "name": base, "path": path}
-
-
 def _refuse_settings_in_name(table: Mapping[str, Entry], name: str, kind: str) -> None:
-    """Refuse protonorm:gamma=50, which only commands that take several methods read."""
+    """Raise ValueError for protonorm:gamma=50, a syntax of commands with several methods only."""
     base, colon, rest = name.partition(":")
     if colon and base in table:
         field = shortened(rest.partition("=")[0]) or "FIELD"
         raise ValueError(f"{kind}={shown(name)} is refused: settings stand beside it, as {kind}.{field}=….")
 
 
+def make_own(found: Any, settings: Mapping[str, Any], kind: str, name: str) -> Any:
+    """Create an object of a user's class with settings; return an object defined in the file unchanged."""
+    owner, place = f"{kind} {shortened(name)}", shortened(name)
+    if not isinstance(found, type):
+        if settings:
+            raise ValueError(f"{place} is a {type(found).__name__}, not a class, so that it takes no settings.")
+        return found
+    _refuse_unknown(settings, found, owner, kind)
+    if lacking := sorted(getattr(found, "__abstractmethods__", ())):
+        wanted = methods_of(kind)
+        listed = ", ".join(f"{one}({', '.join(wanted.get(one, ()))})" for one in lacking)
+        raise ValueError(f"{place} is not {KINDS[kind].article} {kind} yet: it lacks {listed}.")
+    try:
+        return TypeAdapter(found).validate_python(dict(settings)) if settings else found()
+    except ValidationError as error:
+        raise ValueError(sentences(error, known_fields(found), owner, f"{kind}.")) from None
+    except (PydanticUserError, NameError):  # types that pydantic cannot validate
+        raise ValueError(
+            f"{owner} has fields of types that settings cannot be; expected numbers, texts, true or false, and lists."
+        ) from None
+    except MemoryError:
+        raise
+    except Exception as error:
+        if missing := _needed(found):
+            raise ValueError(f"{owner} needs the setting {kind}.{missing[0]}.") from None
+        raise ValueError(f"{place} cannot be made: {call_failure(error, found)}") from error
+
+
+def check_own(kind: str, made: Any) -> None:
+    """Raise ValueError for a user's object with wrong method signatures or with state that cannot be recorded."""
+    for name, arguments in methods_of(kind).items():
+        method = getattr(made, name, None)
+        if callable(method) and (said := wrong_arguments(method, arguments, name)):
+            raise ValueError(said)
+    if kind == "algorithm" and hasattr(made, "rules"):
+        _check_rules(made)
+    if kind == "partition" and not isinstance(getattr(made, "seed", None), int):
+        raise ValueError(f"{type(made).__name__} is not a partition yet: it lacks the setting seed, a whole number.")
+    if not is_dataclass(made) and not hasattr(made, "description") and (held := list(getattr(made, "__dict__", ()))):
+        cls = type(made).__name__
+        raise ValueError(
+            f"{cls} holds {', '.join(map(shortened, held[:5]))}, but is no dataclass, so that runs with other values "
+            f"could not be told apart: write it as a @dataclass(frozen=True) whose fields are its settings."
+        )
+
+
+def _check_rules(made: Any) -> None:
+    """Raise ValueError if a method's rules are not names, or if its headline is not among them."""
+    cls, rules, headline = type(made).__name__, made.rules, getattr(made, "headline", None)
+    if not isinstance(rules, list | tuple) or not all(isinstance(rule, str) and rule for rule in rules):
+        raise ValueError(f"{cls}.rules={shown(rules)} is refused: expected a tuple of names, such as ('logits',).")
+    if not set(rules) - {"joint"}:
+        raise ValueError(f"{cls}.rules={shown(rules)} is refused: expected a rule whose scores the method gives.")
+    if headline not in rules:
+        raise ValueError(f"{cls}.headline={shown(headline)} is refused: expected one of its rules, {', '.join(rules)}.")
+
+
+def methods_of(kind: str) -> dict[str, tuple[str, ...]]:
+    """Return the methods that an object of a kind may have, with the names of their arguments."""
+    if kind != "algorithm":
+        return METHODS.get(kind, {})
+    from protonorm.core.algorithm import Algorithm
+
+    functions = {name: one for name, one in vars(Algorithm).items() if inspect.isfunction(one) and name[0] != "_"}
+    return {name: tuple(inspect.signature(one).parameters)[1:] for name, one in functions.items()}
+
+
+def _refuse_unknown(settings: Mapping[str, Any], cls: Any, owner: str, kind: str) -> None:
+    """Raise ValueError for unknown settings, which dataclasses of the standard library would ignore in validation."""
+    known, prefix = known_fields(cls), f"{kind}."
+    hint = partial(hint_inside, kind=kind, known=known)
+    for name, value in settings.items():
+        if not isinstance(name, str) or name not in known:
+            text = name if isinstance(name, str) else shown(name)
+            remark = "" if is_dataclass(cls) else " Settings are the fields of a dataclass, and it is none."
+            raise ValueError(unknown(text, known, owner, prefix, hint) + remark)
+        for inner in value if isinstance(value, Mapping) and known[name] else ():
+            if inner not in known[name]:
+                names = [f"{name}.{one}" for one in known[name]]
+                raise ValueError(unknown(f"{name}.{inner}", names, owner, prefix))
+
+
+def _needed(cls: type) -> list[str]:
+    """List the required arguments of a class."""
+    try:
+        parameters = inspect.signature(cls).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [one.name for one in parameters if one.kind in kinds and one.default is one.empty]
+
+
 def describe(kind: str, value: Any) -> dict[str, Any]:
-    """Write a component as plain data: its name and settings; a user's own by where it is and what it says."""
+    """Return a component as plain data: name and settings; for a user's class also the fingerprint of its file."""
     if hasattr(value, "description"):
         return dict(value.description())
     settings = asdict(value) if is_dataclass(value) and not isinstance(value, type) else {}
@@ -118,43 +201,43 @@ def describe(kind: str, value: Any) -> dict[str, Any]:
 
 
 def _as_declared(cls: type, settings: dict[str, Any]) -> dict[str, Any]:
-    """Write the settings of a user's own class by the types that it declares: nu=2 and nu=2.0 are one number."""
+    """Convert the settings of a user's class to their declared types, so that nu=2 and nu=2.0 are equal."""
     try:
         types = get_type_hints(cls)
         return {name: TypeAdapter(types[name]).validate_python(value) for name, value in settings.items()}
-    except (NameError, TypeError, KeyError, ValueError, PydanticUserError):  # some types mean nothing to us
+    except (NameError, TypeError, KeyError, ValueError, PydanticUserError):  # types that pydantic cannot validate
         return settings
 
 
 def registered_name(kind: str, value: Any) -> str | None:
-    """Find the name of a component in its table; None for one of the user's own."""
+    """Return the registered name of a component; None for a user's class."""
     place = f"{type(value).__module__}:{type(value).__qualname__}"
     return next((name for name, entry in KINDS[kind].table().items() if entry.target == place), None)
 
 
 def _are_equal(one: Any, other: Any) -> bool:
-    """Compare settings, those of a user's own class too: arrays, or what cannot be compared and so differs."""
+    """Return whether two settings are equal; arrays are compared by value, incomparable values differ."""
     if one is other:
         return True
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return np.array_equal(one, other)
     try:
-        return bool(one == other) or bool(one != one and other != other)  # NaN is no other value than NaN
+        return bool(one == other) or bool(one != one and other != other)  # NaN equals NaN here
     except (ValueError, TypeError, RuntimeError):
         return False
 
 
 def changed_fields(value: Any, prefix: str, usual: Any = None) -> dict[str, Any]:
-    """List the settings of a component that differ from the usual ones, named as on the command line.
+    """Return the settings of a component that differ from their defaults, named as on the command line.
 
-    The usual ones are those of `usual`, or the defaults of the component's class.
+    The defaults are the settings of `usual` if given, else those of the component's class.
     """
     found: dict[str, Any] = {}
     for field in fields(value) if is_dataclass(value) else ():
         given = getattr(value, field.name)
         default = getattr(usual, field.name) if usual is not None else default_of(field)
         if _are_equal(given, default) or not field.compare or (field.name == "path" and hasattr(value, "name")):
-            continue  # the name of files holds their path
+            continue  # the name of file-based data contains the path
         name = f"{prefix}.{field.name}"
         found |= changed_fields(given, name) if is_dataclass(given) else {name: given}
     return found

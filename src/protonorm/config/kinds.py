@@ -1,26 +1,34 @@
-"""The one table of what can be chosen by name: listing, parsing, experiments, workers and pages all read it.
+"""Table of the component kinds that are chosen by name, and the import of bundled packages.
 
-It imports neither torch nor pydantic, and a kind's own table only when it is asked for.
+Listing, parsing, experiments, workers and docs read this table. It imports neither torch nor pydantic, and the table
+of a kind only on demand.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
+
+PACKAGE = Path(__file__).resolve().parent.parent
+CHECKOUT = PACKAGE.parent.parent  # of src/protonorm; meaningless if the package is installed
 
 
 class Kind(NamedTuple):
-    """One kind of thing that is chosen by name."""
+    """Kind of component that is chosen by name."""
 
     plural: str
-    place: str  # of its table: "package:NAME"
-    default: str | None = None  # for kinds that are settings of an experiment with settings of their own
-    needs: str = ""  # the method that an object of this kind has
+    place: str  # location of the table: "package:NAME"
+    default: str | None = None  # for kinds that are settings of an experiment with nested settings
+    needs: str = ""  # method that an object of this kind must have
     article: str = "a"
 
     def table(self) -> Mapping[str, Any]:
-        """Import the table of this kind; what its lines point to is not imported."""
+        """Import the table of this kind, without the targets of its entries."""
         module, _, name = self.place.partition(":")
         found: Mapping[str, Any] = getattr(import_module(module), name)
         return found
@@ -36,4 +44,21 @@ KINDS: dict[str, Kind] = {
     "tracker": Kind("trackers", "protonorm.trackers:TRACKERS"),
 }
 
-COMPONENTS = tuple(name for name, kind in KINDS.items() if kind.default)  # settings that have settings of their own
+COMPONENTS = tuple(name for name, kind in KINDS.items() if kind.default)  # settings with nested settings
+
+
+def bundled(name: str) -> ModuleType:
+    """Import `experiments` or `benchmarks`: inside the package in a wheel, beside `src` in a checkout."""
+    if find_spec(f"protonorm.{name}"):
+        return import_module(f"protonorm.{name}")
+    if PACKAGE.parent.name != "src" or not (CHECKOUT / name / "__init__.py").is_file():
+        raise ValueError(
+            f"The folder {name!r} is neither in {PACKAGE} nor beside its sources; "
+            "install the package again, or use a checkout of the repository."
+        )
+    if str(CHECKOUT) not in sys.path:
+        sys.path.insert(0, str(CHECKOUT))
+    found = import_module(name)
+    if Path(found.__file__ or "").resolve().parent != CHECKOUT / name:  # shadowed by another library of that name
+        raise ValueError(f"Another package named {name!r} is in the way: {found.__file__}.")
+    return found

@@ -1,9 +1,9 @@
-"""The experiments of a comparison: methods × seeds, from the words of a command line or from Python."""
+"""Experiments of a comparison, methods × seeds, from command-line arguments or from Python."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from protonorm.algorithms import ALGORITHMS
 from protonorm.algorithms.local import Local
@@ -12,16 +12,33 @@ from protonorm.config.experiment import Experiment
 from protonorm.config.parsing import assign, parse_value, read_settings
 from protonorm.core.types import shown
 
-Experiments = dict[str, list[Experiment]]  # of each method, one for each seed
+Experiments = dict[str, list[Experiment]]  # by method, with an experiment for each seed
+
+
+class Compared(NamedTuple):
+    """Parsed arguments of a comparison."""
+
+    experiments: Experiments
+    tracker: Any = None  # not in the experiments, because it does not affect results
 
 
 def experiments_of(methods: Sequence[Any], given: Mapping[str, Any] | None = None) -> Experiments:
-    """Make each method's experiments, one for each seed; `local` is always beside them.
+    """Create the experiments of each method, one for each seed; `local` is always included."""
+    return read_comparison(methods, given).experiments
 
-    Methods are words or objects; words that are no methods are settings, and so are those that are given.
+
+def read_comparison(methods: Sequence[Any], given: Mapping[str, Any] | None = None, *, solo: bool = False) -> Compared:
+    """Parse the methods and settings of a comparison.
+
+    All experiments share one data set object.
+
+    Args:
+        methods: Names or objects of methods; strings that are not methods are parsed as settings.
+        given: Further settings.
+        solo: Whether to add a solo control after each method except Local, which exchanges nothing.
     """
     named = [one for one in methods if not isinstance(one, str) or is_method(one)]
-    settings = _settings_in(methods)
+    settings = read_settings([one for one in methods if isinstance(one, str) and not is_method(one)])
     for name, value in (given or {}).items():
         if isinstance(value, str | Mapping) or "." in name:
             assign(settings, name, value)
@@ -31,38 +48,36 @@ def experiments_of(methods: Sequence[Any], given: Mapping[str, Any] | None = Non
         raise ValueError(f"There is no method to compare; known: {', '.join(sorted(ALGORITHMS))}.")
     if "algorithm" in settings:
         raise ValueError("Give methods by themselves, such as protonorm:gamma=50 and fedproto, not as algorithm=….")
-    settings.pop("tracker", None)
+    tracker = settings.pop("tracker", None)
     seeds = read_seeds(settings.pop("seeds", settings.pop("seed", 0)))
-    return {
-        name: [Experiment.of(settings | {"algorithm": method, "seed": seed}) for seed in seeds]
-        for name, method in _by_name([*named, "local"]).items()
-    }
+    experiments: Experiments = {}
+    for name, method in _by_name([*named, "local"]).items():
+        experiments[name] = []
+        for seed in seeds:
+            experiments[name].append(Experiment.of(settings | {"algorithm": method, "seed": seed}))
+            settings["dataset"] = experiments[name][0].dataset
+    return Compared(_beside_controls(experiments) if solo else experiments, tracker)
 
 
-def beside_controls(experiments: Experiments, controls: Experiments) -> Experiments:
-    """Put each method's solo control after it; Local needs none, as nothing is exchanged in it."""
+def _beside_controls(experiments: Experiments) -> Experiments:
+    """Add the solo control of each method after it."""
     if any(one.control == "solo" for some in experiments.values() for one in some):
         raise ValueError("control=solo is refused with --solo (solo=True), which runs each method with and without it.")
-    found = {}
+    both: Experiments = {}
     for method, some in experiments.items():
-        found[method] = some
+        both[method] = some
         if not isinstance(some[0].algorithm, Local):
-            found[f"{method} (solo)"] = controls[method]
-    return found
-
-
-def tracker_of(words: Sequence[Any]) -> Any:
-    """Find the tracker among the words; it decides no number, so that no experiment has it."""
-    return _settings_in(words).get("tracker")
+            both[f"{method} (solo)"] = [one.model_copy(update={"control": "solo"}) for one in some]
+    return both
 
 
 def is_method(word: str) -> bool:
-    """Tell `protonorm`, `protonorm:gamma=50` and `mine.py:Mine` from `rounds=50` and `settings.yaml`."""
+    """Return whether a word is a method (`protonorm:gamma=50`, `mine.py:Mine`), not `rounds=50` or `settings.yaml`."""
     return ":" in word.partition("=")[0] or not ("=" in word or word.endswith((".yaml", ".yml")))
 
 
 def read_method(method: str) -> dict[str, Any]:
-    """Read a method: a name or a user's own file.py:Class, and perhaps :field=value,field=value."""
+    """Parse a method: a name or a user's file.py:Class, optionally followed by :field=value,field=value."""
     name, _, fields = method.partition(":")
     if name.endswith(".py"):
         own, _, fields = fields.partition(":")
@@ -77,7 +92,7 @@ def read_method(method: str) -> dict[str, Any]:
 
 
 def read_seeds(value: Any) -> list[Any]:
-    """Read seeds=3 or seeds=0,1,2; in Python also a list, a range or an array of them."""
+    """Parse seeds=3 or seeds=0,1,2; in Python also a list, a range or an array."""
     if isinstance(value, str):
         return [seed.strip() for seed in value.split(",")]
     if hasattr(value, "tolist"):
@@ -88,12 +103,8 @@ def read_seeds(value: Any) -> list[Any]:
     return seeds
 
 
-def _settings_in(words: Sequence[Any]) -> dict[str, Any]:
-    return read_settings([word for word in words if isinstance(word, str) and not is_method(word)])
-
-
 def _by_name(given: Sequence[Any]) -> dict[str, Any]:
-    """Name the methods as a table does; of two different ones with one name the second has a number."""
+    """Return the methods by name, without duplicates; different methods of the same name are numbered."""
     found: dict[str, Any] = {}
     for one in given:
         name, method = (one, read_method(one)) if isinstance(one, str) else _object(one)
@@ -106,7 +117,7 @@ def _by_name(given: Sequence[Any]) -> dict[str, Any]:
 
 
 def _object(given: Any) -> tuple[str, Any]:
-    """Name a method that was given as an object or a class."""
+    """Return the name and the object of a method given as an object or a class."""
     try:
         method = given() if isinstance(given, type) else given
     except TypeError:

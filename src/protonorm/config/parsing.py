@@ -1,9 +1,14 @@
-"""Settings as people give them: a YAML file, `key=value` words, or both; the later one wins."""
+"""Parsing of settings from YAML files and `key=value` arguments; later values override earlier ones.
+
+Accepted values are plain data of limited size: numbers, strings, lists and maps.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +16,21 @@ import yaml
 from yaml.reader import ReaderError
 
 from protonorm.config.kinds import COMPONENTS, KINDS
-from protonorm.config.plain import Unfit, load_plain
 from protonorm.core.types import shortened, shown
 
-NESTED = (*COMPONENTS, "lr_schedule")  # settings that have settings of their own
-QUOTES = "'\"[{"  # what begins a text, a list or a map that YAML has to read
-MARKS = "&*!"  # what means something to YAML before a value, and nothing to us
+NESTED = (*COMPONENTS, "lr_schedule", "protect")  # settings with nested settings
+QUOTES = "'\"[{"  # first characters of strings, lists and maps that are parsed as YAML
+MARKS = "&*!"  # YAML indicators before a value that are read as text
 LARGEST = 2**20  # bytes of a settings file
-LONGEST = 300  # characters of a path, or of what is wrong with a file, in a sentence
+LONGEST = 300  # characters of a path or an error in a message
+INTEGER, REAL, TIME = (f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "timestamp"))
+DEEPEST = 16  # levels of nested lists and maps
+LONGEST_TEXT = 4096  # characters of a string: the maximum length of a path
+NESTS = f"more than {DEEPEST} lists and maps are inside each other"
 
 
 def read_settings(words: Sequence[str]) -> dict[str, Any]:
-    """Join the words of a command line: names of YAML files, and `key=value` or `key.field=value`."""
+    """Parse command-line arguments: paths of YAML files, and `key=value` or `key.field=value`."""
     settings: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -35,58 +43,48 @@ def read_settings(words: Sequence[str]) -> dict[str, Any]:
 
 
 def assign(settings: dict[str, Any], name: str, value: Any) -> None:
-    """Set one key; `algorithm.gamma` goes into the algorithm that was named before or is named later."""
+    """Set a key; `algorithm.gamma` is stored in the algorithm, which may be named before or after."""
     owner, *fields = name.split(".")
     if not name or (fields and (owner not in NESTED or not all(fields))):
         raise ValueError(f"{shown(name)} is not a setting; {_expected(name)}")
     if owner not in NESTED:
         settings[name] = value
         return
-    held = _without_path(settings.get(owner, {}), owner, fields, value)
-    if fields:
+    held = dict(settings.get(owner, {}))
+    if fields not in ([], ["name"]):
         _assign_inside(held, name, fields, value)
-    elif isinstance(value, Mapping):
-        held.update(value)
-    elif held.get("name", value) == value:
-        held["name"] = value
     else:
-        held = {"name": value}  # another component: settings of the one before do not fit it
+        named = {"name": value} if fields or not isinstance(value, Mapping) else value
+        given = with_path(named) if owner == "dataset" else named
+        if named is not value and held.get("name", given["name"]) != given["name"]:
+            held = {}  # another component: the settings of the previous one do not apply
+        held.update(given)
     settings[owner] = held
 
 
-def _without_path(held: Mapping[str, Any], owner: str, fields: Sequence[str], value: Any) -> dict[str, Any]:
-    """Let `dataset.path=NEW` win over an earlier folder:OLD, and folder:NEW over an earlier `dataset.path`."""
-    kept, name = dict(held), held.get("name")
-    if owner == "dataset" and list(fields) == ["path"] and isinstance(name, str):
-        kept["name"] = without_path(name)
-    named = value.get("name") if isinstance(value, Mapping) else value
-    if (
-        owner == "dataset"
-        and list(fields) in ([], ["name"])
-        and isinstance(named, str)
-        and without_path(named) != named
-    ):
-        kept.pop("path", None)
-        kept |= {"name": named} if isinstance(name, str) and without_path(name) == without_path(named) else {}
-    return kept
-
-
-def without_path(name: str) -> str:
-    """Read `folder` in folder:PATH, a data set of the package with the path of its files; other names stay."""
-    base, _, _ = name.partition(":")
-    return base if base in KINDS["dataset"].table() else name
+def with_path(dataset: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Parse the name folder:PATH as the data set `folder` with the setting path=PATH."""
+    name = dataset.get("name")
+    if not isinstance(name, str) or ".py:" in name:
+        return dataset
+    base, colon, path = name.partition(":")
+    if not colon or base not in KINDS["dataset"].table():
+        return dataset
+    if dataset.get("path", path) != path:
+        raise ValueError(f"dataset.path={shown(dataset['path'])} is refused: {shown(name)} has another path already.")
+    return {**dataset, "name": base, "path": path}
 
 
 def _expected(name: str) -> str:
-    """Say what may be meant by a name that has a point in the wrong place, or what was expected."""
-    from protonorm.config.elsewhere import hint_dotted  # it looks through all components, which takes torch
+    """Return a hint for an invalid setting name, or the expected syntax."""
+    from protonorm.config.hints import hint_dotted  # it loads all components, which import torch
 
     found = hint_dotted(name) if "." in name else None
     return found or f"expected key=value, or {', '.join(NESTED)} with .field=value."
 
 
 def _assign_inside(held: dict[str, Any], name: str, fields: Sequence[str], value: Any) -> None:
-    """Set a field of a component, or a field of a field: `schedule.epsilon`."""
+    """Set a field of a component, or a nested field: `schedule.epsilon`."""
     for field in fields[:-1]:
         inner = held.get(field, {})
         if not isinstance(inner, Mapping):
@@ -97,28 +95,28 @@ def _assign_inside(held: dict[str, Any], name: str, fields: Sequence[str], value
 
 
 def parse_value(name: str, text: str) -> Any:
-    """Read a value as YAML does: numbers, true and false, null, text in quotes, lists and maps in brackets, else text.
+    """Parse a value as YAML: numbers, true and false, null, quoted strings, lists and maps in brackets, else a string.
 
-    A text without quotes is taken as it stands: colons, dashes and # have no meaning in a word of a command line.
+    An unquoted string is used literally: colons, dashes and # have no meaning in a command-line argument.
     """
     bare = text.strip()
     try:
         found = load_plain(bare) if bare and bare[0] not in MARKS else text
         return bare if isinstance(found, str | list | dict) and bare and bare[0] not in QUOTES else found
     except ReaderError:
-        return text  # it has characters that YAML does not take, so that it is nothing but text
+        return text  # characters that are invalid in YAML can only be text
     except Unfit as error:
         raise ValueError(f"The value of {shortened(name)}={shortened(text)} is refused: {error.problem}.") from None
     except yaml.YAMLError:
         if bare[0] not in QUOTES:
-            return bare  # signs that mean something in a file
+            return bare  # special characters in a YAML file, but plain text here
         raise ValueError(
             f"The value of {shortened(name)}={shortened(text)} cannot be read; put quotes around text with brackets."
         ) from None
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a settings file."""
+    """Read a YAML file of settings."""
     name = shortened(str(path), LONGEST)
     if path.suffix not in (".yaml", ".yml"):
         raise ValueError(f"{shown(str(path))} is neither a setting (key=value) nor a YAML file (.yaml).")
@@ -141,3 +139,82 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError(f"{name} holds a {type(found).__name__}; expected lines of `key: value`.")
     return found
+
+
+class Unfit(yaml.MarkedYAMLError):
+    """Error for valid YAML that is not accepted in settings."""
+
+
+class PlainLoader(yaml.SafeLoader):
+    """YAML loader without anchors, aliases, tags and duplicate names.
+
+    Numbers are decimal: YAML 1.1 would read 010 as 8, 1:30 as 90, and 2024-01-01 as a date.
+    """
+
+    yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in found if tag not in (INTEGER, REAL, TIME)]
+        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Raise `Unfit` for anchors, aliases and tags before the node is composed."""
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
+            raise Unfit(problem="anchors and aliases (& and *) are not for settings", problem_mark=event.start_mark)
+        if event.tag is not None:
+            raise Unfit(problem="tags (!) are not for settings", problem_mark=event.start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Raise `Unfit` for a duplicate name in a map, whose value would be ambiguous."""
+        names = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        twice = next((name for name, count in names.items() if count > 1), None)
+        if twice is not None:
+            raise Unfit(problem=f"{shown(twice)} is given twice", problem_mark=node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _integer(_: PlainLoader, node: yaml.ScalarNode) -> int:
+    return int(node.value)
+
+
+PlainLoader.add_implicit_resolver(INTEGER, re.compile(r"[-+]?[0-9]+(?:_[0-9]+)*$"), list("-+0123456789"))
+PlainLoader.add_implicit_resolver(
+    REAL,
+    re.compile(
+        r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+][0-9]+)?$|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$"
+    ),
+    list("-+.0123456789"),
+)
+PlainLoader.add_constructor(INTEGER, _integer)
+
+
+def load_plain(text: str) -> Any:
+    """Parse YAML; raise yaml.YAMLError for invalid YAML and for values not accepted in settings."""
+    try:
+        return yaml.load(text, Loader=PlainLoader)
+    except ValueError as error:  # an integer of thousands of digits
+        raise Unfit(problem=f"a value cannot be read ({shortened(str(error))})") from None
+    except RecursionError:
+        raise Unfit(problem=NESTS) from None
+
+
+def check_plain(value: Any, name: str = "", depth: int = 0) -> None:
+    """Raise ValueError for invalid strings and deep nesting; other objects are not checked here."""
+    if isinstance(value, str):
+        if "\0" in value:
+            raise ValueError(f"{name}={shown(value)} is refused: it holds the character NUL, which no text needs.")
+        if len(value) > LONGEST_TEXT:
+            raise ValueError(
+                f"{name}={shown(value)} is refused: it has {len(value)} characters, and {LONGEST_TEXT} at most are "
+                "allowed."
+            )
+    if depth > DEEPEST:
+        raise ValueError(f"{name} is refused: {NESTS}.")
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            word = key if isinstance(key, str) else shown(key)
+            check_plain(one, shortened(f"{name}.{word}" if name else word), depth + 1)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            check_plain(one, name, depth + 1)

@@ -1,32 +1,38 @@
-"""The words everybody speaks: models, samples, nodes, algorithms, tasks. Nothing here imports another room."""
+"""Base types of the package: models, samples, clients, servers, algorithms, tasks. Imports no other subpackage."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from protonorm.core.algorithm import Algorithm, Step
+    from protonorm.core.algorithm import Additive, Algorithm, Step
+    from protonorm.core.combine import Contribution, Sums
     from protonorm.core.model import NetworkRecipe, SplitModel
     from protonorm.core.node import Client, Server
     from protonorm.core.randomness import SERVER, one_thread, seeded
     from protonorm.core.samples import Samples
     from protonorm.core.schema import Field, Form, Schema, Slot, optional, slots_like
-    from protonorm.core.task import Counts, InputSpec, Lost, Order, Reply, Task
+    from protonorm.core.task import Counts, Lost, Order, Reply, Task
+    from protonorm.core.types import InputSpec
 
-# Where each name lives: looked up on first use, because registry, types and progress must do without torch.
+# Modules of the exported names, imported on first use: registry, types and progress must work without torch.
 _PLACES = {
-    **dict.fromkeys(("Algorithm", "Step"), "algorithm"),
+    **dict.fromkeys(("Additive", "Algorithm", "Step"), "algorithm"),
+    **dict.fromkeys(("Contribution", "Sums"), "combine"),
     **dict.fromkeys(("NetworkRecipe", "SplitModel"), "model"),
     **dict.fromkeys(("Client", "Server"), "node"),
     **dict.fromkeys(("SERVER", "one_thread", "seeded"), "randomness"),
     **dict.fromkeys(("Samples",), "samples"),
     **dict.fromkeys(("Field", "Form", "Schema", "Slot", "optional", "slots_like"), "schema"),
-    **dict.fromkeys(("Counts", "InputSpec", "Lost", "Order", "Reply", "Task"), "task"),
+    **dict.fromkeys(("Counts", "Lost", "Order", "Reply", "Task"), "task"),
+    "InputSpec": "types",
 }
 
 __all__ = [
     "SERVER",
+    "Additive",
     "Algorithm",
     "Client",
+    "Contribution",
     "Counts",
     "Field",
     "Form",
@@ -41,6 +47,7 @@ __all__ = [
     "Slot",
     "SplitModel",
     "Step",
+    "Sums",
     "Task",
     "one_thread",
     "optional",

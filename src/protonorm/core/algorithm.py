@@ -1,16 +1,24 @@
-"""What an algorithm is: pure functions from (state, message) to (state, message)."""
+"""Base classes of federated algorithms: pure functions from (state, message) to (state, message).
+
+User-defined methods may return anything, so the `checked_*` functions validate return values before they are used.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from torch import Tensor
 
+from protonorm.core.combine import Contribution, Sums, combine
 from protonorm.core.model import SplitModel
 from protonorm.core.node import Client, Server
 from protonorm.core.schema import Schema
+from protonorm.core.types import shown
+from protonorm.errors import Failed
 from protonorm.tensors import Tensors, snapshot
 
 if TYPE_CHECKING:
@@ -18,85 +26,216 @@ if TYPE_CHECKING:
 
 
 class Step(NamedTuple):
-    """What a node has after it acted."""
+    """Result of one call of a client's or the server's method."""
 
-    state: Tensors  # what it remembers; never leaves it
-    message: Tensors  # what it says to the other side
-    metrics: Mapping[str, float] = {}  # numbers for the record
-    figures: Tensors = {}  # arrays for the record's figures; the server's alone
+    state: Tensors  # kept until the next round; never sent
+    message: Tensors  # sent to the other side
+    metrics: Mapping[str, float] = {}  # scalars for the record
+    figures: Tensors = {}  # arrays for the record's figures; only from the server
 
 
 class Algorithm(ABC):
-    """A federated method.
+    """Base class of federated methods.
 
-    A method is a frozen dataclass; its fields are the paper's hyper-parameters. Three methods must be written:
-    `schema`, `local_update` and `aggregate`. They are pure: they change neither `state` nor `message`, return all that
-    is to be remembered, and draw random numbers from torch, numpy or random, which are seeded. States and messages are
-    flat dicts of named tensors.
+    A subclass is a frozen dataclass whose fields are the paper's hyper-parameters. It implements `schema`,
+    `local_update` and `aggregate`; a subclass of `Additive` implements `contribution` and `conclude` instead of
+    `aggregate`. These methods are pure: they modify neither `state` nor `message`, return everything that is to be
+    kept, and draw random numbers from torch, numpy or random, which are seeded. States and messages are flat dicts of
+    named tensors.
     """
 
     heterogeneous: ClassVar[bool] = True  # whether clients may have different networks
-    widths: ClassVar[bool] = False  # whether clients may have one network at different widths
-    auxiliary: ClassVar[bool] = False  # whether clients share a second network beside their own
+    widths: ClassVar[bool] = False  # whether clients may have the same network at different widths
+    auxiliary: ClassVar[bool] = False  # whether clients share a second network besides their own
 
-    # What follows is a class variable of most methods, and depends on the settings of a few.
+    # Properties, because a few methods compute them from their settings; most override them with a class variable.
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """Name the prediction rules that it reports; `joint` adds up all others, and `scores` does not give it."""
+        """Prediction rules that are reported; `joint` is the sum of all others and is not returned by `scores`."""
         return ("logits",)
 
     @property
     def headline(self) -> str:
-        """Name the rule of its single number."""
+        """Prediction rule of the reported headline accuracy."""
         return "logits"
 
     @property
     def depends_on_rounds(self) -> bool:
-        """Tell whether what it does in a round depends on how many there will be."""
+        """Whether a round's computation depends on the total number of rounds."""
         return False
 
     @property
     def needs_shared_network(self) -> bool:
-        """Tell whether all clients need the same network."""
+        """Whether all clients need the same network."""
         return not self.heterogeneous
 
     def auxiliary_dim(self, feature_dim: int) -> int:
-        """Give the width of the second network's features, given d."""
+        """Return the width of the second network's features, given d."""
         return feature_dim
 
     def adapted(self, dataset: str, networks: Sequence[str]) -> Self:
-        """Fill in defaults that depend on the data set or the networks, both given by name."""
+        """Return the method with defaults filled in that depend on the data set or the networks.
+
+        Args:
+            dataset: Name of the data set.
+            networks: Names of the clients' networks.
+        """
         return self
 
     @abstractmethod
     def schema(self, task: Task) -> Schema:
-        """Say what each side may say: names, types, shapes and bounds."""
+        """Return the schema of the messages of both sides: names, types, shapes and bounds."""
 
     def check_network(self, model: SplitModel, task: Task) -> None:
-        """Refuse, with a ValueError, a client's network that the method cannot work with."""
-        del model, task  # any network will do
+        """Check that the method can work with a client's network.
+
+        Raises:
+            ValueError: The network does not fit the method.
+        """
+        del model, task  # any network fits by default
 
     def init_server(self, server: Server) -> Step:
-        """Begin: what the server remembers and says before the first round."""
+        """Return the server's initial state and message, before the first round."""
         return Step({}, {})
 
     def init_client(self, client: Client) -> Tensors:
-        """Begin: what a client remembers, its model newly initialised."""
+        """Return a client's initial state; its model is newly initialised."""
         return snapshot("model", client.model)
 
     @abstractmethod
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
-        """Train on a client's data, given what it remembers and what the server said."""
+        """Train on a client's data.
+
+        Args:
+            client: Data, networks and settings of the client in this round.
+            state: State that the client returned last.
+            message: The server's message.
+
+        Returns:
+            The client's new state and its reply.
+        """
 
     @abstractmethod
-    def aggregate(self, server: Server, state: Tensors, replies: Iterator[Tensors]) -> Step:
-        """Join what the round's clients said, given in the order of their numbers."""
+    def aggregate(self, server: Server, state: Tensors, replies: Iterable[Tensors]) -> Step:
+        """Aggregate the replies of a round.
+
+        Args:
+            server: Sizes and settings of the server in this round.
+            state: State that the server returned last.
+            replies: Messages of the round's clients, in the order of their ids.
+
+        Returns:
+            The server's new state and its next message.
+        """
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors | None:
-        """Put the shared model parts of a message into a client's state; None for a method that shares none."""
+        """Return a client's state with the shared model parts of a message; None if the method shares none."""
         return None
 
     def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
-        """Score the classes (B, K) under each rule: the largest wins, −inf never does. The model is loaded."""
+        """Compute the class scores (B, K) of a batch under each prediction rule.
+
+        Args:
+            client: The client; its model has the weights of `state`.
+            state: The client's state.
+            message: The server's message.
+            x: Batch of inputs.
+
+        Returns:
+            Scores (B, K) by rule. The largest score of a row is the prediction; −inf excludes a class.
+        """
         return {"logits": client.model(x)}
+
+
+class Additive(Algorithm):
+    """Base class of methods whose server needs only sums over the replies.
+
+    Replies are folded one at a time, as they arrive, through `server.combine`.
+    """
+
+    @abstractmethod
+    def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
+        """Return what a reply adds to the sums, given the server's state; must be deterministic."""
+
+    @abstractmethod
+    def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
+        """Return the server's new state and next message, given the sums of the round."""
+
+    def aggregate(self, server: Server, state: Tensors, replies: Iterable[Tensors]) -> Step:
+        """Fold the contributions of the replies and call `conclude` on their sums."""
+        contributions = (self.contribution(server, state, reply) for reply in replies)
+        return self.conclude(server, state, combine(contributions, server.combine()))
+
+
+def checked_step(algorithm: Algorithm, method: str, found: Any) -> Step:
+    """Return a method's result if it is a valid `Step`, with metrics as floats; raise Failed otherwise."""
+    where = _place(algorithm, method)
+    if not isinstance(found, Step):
+        raise Failed(f"{where} must return pn.Step(state, message), but returned {_kind(found)}.")
+    for name in ("state", "message", "figures"):
+        _check_tensors(where, f"the {name}", getattr(found, name))
+    if not isinstance(found.metrics, Mapping):
+        raise Failed(f"{where} must return the metrics as a dict of numbers, but they are {_kind(found.metrics)}.")
+    for name, value in found.metrics.items():
+        if not isinstance(name, str) or not isinstance(value, Real):
+            raise Failed(f"{where} must return metrics that are numbers, but {name!r} is {_kind(value)}.")
+        if not _is_finite(value):
+            held = shown(value) if isinstance(value, int) else value
+            raise Failed(f"{where} must return metrics that are finite numbers, but {name!r} is {held}.")
+    return found._replace(metrics={name: float(value) for name, value in found.metrics.items()})
+
+
+def _is_finite(value: Real) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond the range of floats
+        return False
+
+
+def checked_state(algorithm: Algorithm, method: str, found: Any) -> Tensors:
+    """Return a method's result if it is a valid state; raise Failed otherwise."""
+    where = _place(algorithm, method)
+    _check_tensors(where, "the state", found)
+    state: Tensors = found
+    return state
+
+
+def checked_scores(algorithm: Algorithm, found: Any, shape: tuple[int, int]) -> Tensors:
+    """Return a method's scores (B, K) by rule if they are valid; raise Failed otherwise."""
+    where = _place(algorithm, "scores")
+    _check_tensors(where, "the scores", found)
+    for rule, scores in found.items():
+        if scores.shape != shape:
+            raise Failed(
+                f"{where} must return scores of shape {shape}, samples and classes, but those of {rule!r} have shape "
+                f"{tuple(scores.shape)}."
+            )
+    return dict(found)
+
+
+def checked_schema(algorithm: Algorithm, found: Any) -> Schema:
+    """Return an algorithm's result if it is a `Schema`; raise Failed otherwise."""
+    if not isinstance(found, Schema):
+        raise Failed(f"{_place(algorithm, 'schema')} must return a pn.Schema, but returned {_kind(found)}.")
+    return found
+
+
+def _check_tensors(where: str, what: str, found: Any) -> None:
+    if not isinstance(found, dict):
+        raise Failed(f"{where} must return {what} as a dict of tensors, but it is {_kind(found)}.")
+    for name, value in found.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor):
+            raise Failed(f"{where} must return {what} as a dict of tensors, but {name!r} in it is {_kind(value)}.")
+
+
+def _place(algorithm: Algorithm, method: str) -> str:
+    return f"{type(algorithm).__name__}.{method}"
+
+
+def _kind(found: Any) -> str:
+    """Return the type of a value with its article, for messages."""
+    if found is None:
+        return "nothing"
+    name = type(found).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

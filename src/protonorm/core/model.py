@@ -1,4 +1,4 @@
-"""A network cut at its decision layer, and how one is made."""
+"""Networks split at the decision layer, and the interface of network factories."""
 
 from __future__ import annotations
 
@@ -9,33 +9,37 @@ from torch import Tensor, nn
 
 
 class SplitModel(nn.Module):
-    """A network cut at its decision layer: `features` gives (B, d), `head` makes logits (B, K) of that.
+    """Network split at its decision layer: `features` returns (B, d), `head` maps these to logits (B, K).
 
-    Clients with different networks agree on d alone. `pn.split` makes one of any module.
+    Clients with different networks only need the same d. `pn.split` builds a split model from any module.
+
+    Args:
+        features: Base network f_i, which maps a batch to features (B, d).
+        head: Decision layer g_i, which maps features (B, d) to logits (B, K).
     """
 
     def __init__(self, features: nn.Module, head: nn.Module) -> None:
         super().__init__()
         self.features = features  # f_i: x -> (B, d)
         self.head = head  # g_i: (B, d) -> (B, K)
-        self.width = 1.0  # r, the share of the channels that its kind has at most
-        self.at_width: Callable[[float], SplitModel] | None = None  # makes one at another width, if there are any
+        self.width = 1.0  # r, fraction of the full number of channels
+        self.at_width: Callable[[float], SplitModel] | None = None  # None if not scalable
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map a batch to its logits (B, K)."""
+        """Compute the logits (B, K) of a batch."""
         logits: Tensor = self.head(self.features(x))
         return logits
 
 
 class NetworkRecipe(Protocol):
-    """Everything needed to make one network: calling it gives a new one with random weights."""
+    """Network factory: calling it returns a new network with random weights."""
 
     @property
     def name(self) -> str:
-        """The network's name, as in the setting `models`."""
+        """Name of the network, as in the setting `models`."""
 
     def __call__(self) -> SplitModel:
-        """Make the network, with weights drawn from torch's random numbers."""
+        """Build the network, with weights drawn from torch's global generator."""
 
     def describe(self) -> Any:
-        """Describe it in plain data, for records and digests."""
+        """Return a JSON-compatible description, for records and digests."""

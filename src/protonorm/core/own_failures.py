@@ -1,4 +1,4 @@
-"""What goes wrong in a user's own file: which line it was, and what was expected there, in a sentence."""
+"""Error messages for failures in user files: the line, and what was expected there."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 from protonorm.core.text import visible
 
-PREFIX = "protonorm_own_"  # of the names of modules that are users' files: no library has it
-LONGEST = 200  # characters of a path, or of what an error says, in a sentence
-DEBUG = "PROTONORM_DEBUG"  # in the environment: whole tracebacks instead of sentences
+PREFIX = "protonorm_own_"  # of the module names of user files; used by no library
+LONGEST = 200  # characters of a path or an error message that are shown
+DEBUG = "PROTONORM_DEBUG"  # environment variable: show full tracebacks instead of messages
 
 
 def import_failure(error: BaseException, path: Path) -> str:
-    """Say why a file of one's own cannot be imported."""
+    """Return the message for a user file that cannot be imported."""
     if isinstance(error, SyntaxError):
         return f"{_at(error.filename or path, error.lineno)}: this is not valid Python: {ended(error.msg or 'broken')}"
     place = _at(path, _line(error, path))
@@ -37,14 +37,14 @@ def import_failure(error: BaseException, path: Path) -> str:
 
 
 def call_failure(error: BaseException, thing: Any) -> str:
-    """Say where in its file a user's function or class has failed, and how."""
+    """Return the message for a failed call of a user's function or class, with file and line."""
     path = _file(thing)
     line = _line(error, path) if path else None
     return f"{_at(path, line)}: {told(error)}" if path and line else told(error)
 
 
 def runtime_failure(error: BaseException) -> str | None:
-    """Say where in a user's file a run has failed; None if it was not there, or whole tracebacks are wanted."""
+    """Return the message for a run that failed in a user file; None if it failed elsewhere or debugging is on."""
     if os.environ.get(DEBUG):
         return None
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
@@ -55,10 +55,10 @@ def runtime_failure(error: BaseException) -> str | None:
 
 
 def wrong_arguments(thing: Any, expected: Sequence[str], name: str = "") -> str | None:
-    """Say that a function cannot be called with such arguments, and what was expected; None if it can."""
+    """Return the message for a function that cannot be called with the expected arguments; None if it can."""
     try:
         signature = inspect.signature(thing)
-    except (TypeError, ValueError):  # some that are written in C do not tell
+    except (TypeError, ValueError):  # some C functions have no signature
         return None
     try:
         signature.bind(*expected)
@@ -70,13 +70,13 @@ def wrong_arguments(thing: Any, expected: Sequence[str], name: str = "") -> str 
 
 
 def told(error: BaseException) -> str:
-    """Write an error as a sentence: its kind, unless it is a sentence itself, and its first line."""
+    """Format an error: its type, unless it is a ValueError, and the first line of its message."""
     words = _words(error)
     return words if isinstance(error, ValueError) else f"{type(error).__name__}: {words}"
 
 
 def in_few(text: str) -> str:
-    """Write a text, such as a path, in a sentence: one line, and not too long a one."""
+    """Format a text, such as a path, as a single line of limited length."""
     line = visible(text[: LONGEST + 1])
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
 
@@ -87,7 +87,7 @@ def _words(error: BaseException) -> str:
 
 
 def ended(text: str) -> str:
-    """Write a text as the end of a sentence."""
+    """Format a text as the end of a sentence, with a full stop."""
     line = in_few(text)
     return line if line.endswith((".", "…", "!", "?")) else f"{line}."
 
@@ -97,7 +97,7 @@ def _at(path: Path | str, line: int | None) -> str:
 
 
 def _line(error: BaseException, path: Path) -> int | None:
-    """Find the last line of a file that was at work when an error came."""
+    """Find the last line of a file in the traceback of an error."""
     names = (str(path), str(path.resolve()))
     at_work = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename in names]
     return at_work[-1] if at_work else None
@@ -111,7 +111,7 @@ def _file(thing: Any) -> Path | None:
 
 
 def _defined(thing: Any) -> str:
-    """Say where a function or class stands, before a colon."""
+    """Return file and line of a function or class, followed by a colon; empty if it has no file."""
     path, code = _file(thing), getattr(inspect.unwrap(thing), "__code__", None)
     try:
         line = code.co_firstlineno if code else inspect.getsourcelines(thing)[1]

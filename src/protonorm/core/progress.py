@@ -1,4 +1,4 @@
-"""Tell whoever listens how far long work is. A program that uses the package hears nothing unless it listens."""
+"""Progress reports of long operations; silent unless a listener is set."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
-Listener = Callable[[str, int, int], None]  # what is being done, how far it is, how far it goes (0 if nobody knows)
+Listener = Callable[[str, int, int], None]  # (description, done, total); total is 0 if unknown
 
 Item = TypeVar("Item")
 
@@ -16,7 +16,7 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 @contextmanager
 def listening(listener: Listener | None) -> Iterator[None]:
-    """Let a function hear of long work while this lasts."""
+    """Send progress reports to a listener inside the context."""
     before = _listener.set(listener)
     try:
         yield
@@ -25,13 +25,13 @@ def listening(listener: Listener | None) -> Iterator[None]:
 
 
 def report(what: str, done: int, whole: int) -> None:
-    """Tell how far work is."""
+    """Report progress to the current listener, if any."""
     if listener := _listener.get():
         listener(what, done, whole)
 
 
 def steps(items: Sequence[Item], what: str) -> Iterator[Item]:
-    """Go through items, and tell how far it is."""
+    """Yield items and report progress."""
     for done, item in enumerate(items):
         report(what, done, len(items))
         yield item

@@ -1,10 +1,10 @@
-"""Who does what in a federation: sites have data and networks, engines know where clients live, stores keep states."""
+"""Interfaces of a federation: sites have data and networks, engines run clients, stores keep states."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,80 +15,90 @@ from protonorm.tensors import Tensors
 
 
 class Site(Protocol):
-    """What one owner has: its samples, its network, its own learning rate, batch size and device."""
+    """Source of a client: its samples, network, learning rate, batch size and device."""
 
     @property
     def id(self) -> int:
-        """The client's number."""
+        """Id of the client."""
 
     def client(self, round: int) -> Client:
-        """Give what the client has in a round; the weights in its models are those last loaded."""
+        """Return the client in a round; its models have the weights that were loaded last."""
 
     def fresh_client(self) -> Client:
-        """Give the client with newly initialised networks of its own."""
+        """Return the client with newly initialised networks."""
 
 
 @dataclass(frozen=True)
 class PopulationFacts:
-    """What a simulation knows about all its clients."""
+    """Sample counts and networks of all clients of a simulation."""
 
-    train: NDArray[np.int64]  # (M, K) training samples of each client and class
-    validation: NDArray[np.int64]  # (M, K) validation samples, which are none of these
-    test: NDArray[np.int64]  # (M, K) test samples
-    networks: tuple[str, ...]  # names; client i has number i mod n
+    train: NDArray[np.int64]  # (M, K) number of training samples of each client and class
+    validation: NDArray[np.int64]  # (M, K) number of validation samples, which are not among the training samples
+    test: NDArray[np.int64]  # (M, K) number of test samples
+    networks: tuple[str, ...]  # names; client i has network i mod n
 
 
 class Population(Protocol):
-    """A simulation's sites, made when they are asked for; a real server has none."""
+    """Sites of a simulation, created on demand; a deployed server has no population."""
 
     def __len__(self) -> int:
-        """Count the clients, M."""
+        """Return the number of clients, M."""
 
     def site(self, id: int) -> Site:
-        """Make the site of a client."""
+        """Create the site of a client."""
 
     def facts(self) -> PopulationFacts:
-        """Say who holds what."""
+        """Return the sample counts and networks of all clients."""
 
 
 class Engine(Protocol):
-    """Where clients live."""
+    """Execution backend, which runs clients."""
 
     def train(
         self, orders: Sequence[Order], messages: Messages, deadline: float | None = None
     ) -> Iterator[Reply | Lost]:
-        """Let clients train; answers come in the order of the orders.
+        """Train clients and yield their replies in the order of `orders`.
 
-        A client that has not answered `deadline` seconds after the call is lost.
+        A client without a reply `deadline` seconds after the call is lost.
         """
 
     def evaluate(self, orders: Sequence[Order], messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
-        """Let clients count their right answers over parts of their samples; answers come in the order of the orders.
+        """Evaluate clients on parts of their samples and yield their counts in the order of `orders`.
 
         After a client trained, `trained` of its order is the round it trained in.
         """
 
     def commit(self, round: int, replied: Collection[int], chosen: int = 0) -> None:
-        """Take note that a round is final and whose replies it has; nodes drop what nobody can need any more.
+        """Mark a round and the clients that replied in it as final; nodes delete states that are no longer needed.
 
-        `chosen` is the best round so far: what clients remembered after it is kept beside their last states.
+        `chosen` is the best round so far: the clients' states after it are kept in addition to their last states.
         """
 
-    def fetch(self, id: int, trained: int) -> Tensors:
-        """Give a client's state, for whoever may have it."""
-
     def close(self) -> None:
-        """End what the engine started."""
+        """Release the resources of the engine."""
+
+
+@runtime_checkable
+class DeferredEngine(Engine, Protocol):
+    """Engine whose clients evaluate a round when they train in the next, which saves a request per round.
+
+    It asks every client in every round and returns once a quorum has replied. Client owners may decline evaluation.
+    """
+
+    def evaluate_and_train(
+        self, orders: Sequence[Order], messages: Messages, parts: Sequence[str], deadline: float | None = None
+    ) -> Iterator[Reply | Lost]:
+        """Evaluate the previous round, train, and yield replies with the counts in the order of `orders`."""
 
 
 class StateStore(Protocol):
-    """Where states rest: a folder with a bounded cache; on a cluster and in a federation the node's own."""
+    """Storage of client states: a folder with a bounded cache; on a cluster and in a deployment, local to the node."""
 
     def load(self, id: int, round: int) -> Tensors:
-        """Read a client's state after a round."""
+        """Load a client's state after a round."""
 
     def save(self, id: int, round: int, state: Tensors) -> None:
-        """Keep a client's state after a round, beside the one before."""
+        """Save a client's state after a round and keep the previous state."""
 
     def keep_only(self, id: int, round: int, chosen: int = 0) -> None:
-        """Drop the states of a client but the one after a round, and the newest that is not after the chosen round."""
+        """Delete a client's states except that of `round` and the newest up to the chosen round."""

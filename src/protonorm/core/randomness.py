@@ -1,7 +1,7 @@
-"""Random streams: every draw comes from (seed, round, node, purpose), and each stream is opened once.
+"""Random streams: every draw comes from a stream (seed, round, node, purpose), and each stream is opened once.
 
-The main stream of a client's round 0 initialises its networks, and that of a later round trains them; the server's
-streams begin and aggregate. Everything else that is random has a purpose, and so a stream, of its own.
+A client's main stream of round 0 initialises its networks, that of a later round trains them; the server's main
+streams initialise and aggregate. Every other random operation has its own purpose, and thus its own stream.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Literal
 import numpy as np
 import torch
 
-SERVER = -1  # the server's node number; clients count from 0
+SERVER = -1  # node id of the server; client ids start at 0
 
 Purpose = Literal["main", "state", "workspace", "cohort", "evaluate", "template"]
 
 
 @contextmanager
 def seeded(seed: int, round: int, node: int, purpose: Purpose = "main") -> Iterator[None]:
-    """Draw all random numbers inside from one stream, and leave the outer random state as it was."""
+    """Draw all random numbers inside the context from a stream; restore the outer random state afterwards."""
     words = _sequence(seed, round, node, purpose).generate_state(3)
     python, numpy = random.getstate(), np.random.get_state()
     devices, number = range(torch.cuda.device_count()), int(words[0]) << 32 | int(words[1])
@@ -48,7 +48,7 @@ def _sequence(seed: int, round: int, node: int, purpose: Purpose) -> np.random.S
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with one torch thread: the number of threads changes the bits of sums."""
+    """Use a single torch thread inside the context, because the number of threads changes the rounding of sums."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,4 +1,4 @@
-"""Name what can be chosen by name, and find it: a table line says where a class is, so that listing imports nothing."""
+"""Registry entries of components: an entry names the location of a class, so that listing does not import it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any, NamedTuple
 
 
 class Entry(NamedTuple):
-    """One line of a table of contents."""
+    """Entry of a component table."""
 
     target: str  # "package.module:Name"
-    summary: str  # one line for people
-    details: Mapping[str, str] = {}  # further columns of `protonorm list`
+    summary: str  # a single line, shown to users
+    details: Mapping[str, str] = {}  # additional columns of `protonorm list`
 
     def load(self) -> Any:
-        """Import what the line points to."""
+        """Import the target of the entry."""
         module, _, name = self.target.partition(":")
         return getattr(import_module(module), name)
 
 
 def nearest(name: str, known: Iterable[str], compared: Callable[[str], str] = str) -> str:
-    """Say which known name was probably meant, and which there are; `compared` is the part of a name that is typed."""
+    """Return a hint with the closest known name and all names; `compared` maps a name to the part that is matched."""
     names = sorted(known)
     parts = {compared(one): one for one in names}
     close = difflib.get_close_matches(name.lower(), parts, n=1, cutoff=0.5)
@@ -31,7 +31,7 @@ def nearest(name: str, known: Iterable[str], compared: Callable[[str], str] = st
 
 
 def find(table: Mapping[str, Entry], name: str, kind: str) -> Entry:
-    """Look a name up, or refuse it with the nearest valid one."""
+    """Return the entry of a name; raise ValueError with the closest known name if there is none."""
     if name not in table:
         raise ValueError(f"Unknown {kind} {name!r}; {nearest(name, table)}")
     return table[name]

@@ -1,48 +1,52 @@
-"""A client's samples: positions in arrays that all clients of a process share."""
+"""Samples of a client: indices into arrays that all clients of a process share."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Self
+from functools import cached_property, partial
+from typing import Any, Self, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
-CACHED = 3 * 2**17  # numbers in a batch of inputs, up to which a CPU's caches hold what networks make of them
-SMALLEST_BATCH, LARGEST_BATCH = 32, 256  # where no gradient is taken
+from protonorm.core.training import Augmentation
+
+CACHED = 3 * 2**17  # largest number of values in a batch whose activations fit into CPU caches
+SMALLEST_BATCH, LARGEST_BATCH = 32, 256  # bounds of the batch size without gradients
+MARGIN = 8  # `crop` shifts an image by at most 1/MARGIN of its side: 4 pixels of 32
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """One part of a client's data, such as its training part."""
+    """Part of a client's data, such as its training part."""
 
-    inputs: Tensor  # pictures (N, H, W, C) uint8, vectors (N, D) float32, tokens (N, L) int64: the whole data set
+    inputs: Tensor  # images (N, H, W, C) uint8, vectors (N, D) float32, tokens (N, L) int64: the whole data set
     targets: Tensor  # (N,) int64: the whole data set
-    index: Tensor  # (n,) int64: the part
+    index: Tensor  # (n,) int64: positions of the part
 
     @classmethod
     def of(cls, inputs: NDArray[Any], labels: NDArray[np.int64], index: NDArray[np.int64]) -> Self:
-        """Look at a part of two arrays without copying them."""
+        """Create a part of two arrays without copying them."""
         return cls(view(inputs), view(labels), view(index))
 
     @classmethod
     def none(cls, shape: tuple[int, ...]) -> Self:
-        """Make a part without samples, of inputs of a shape."""
+        """Create a part without samples for inputs of a shape."""
         empty = torch.zeros(0, dtype=torch.int64)
         return cls(torch.zeros(0, *shape), empty, empty)
 
     def __len__(self) -> int:
-        """Count the samples, n."""
+        """Return the number of samples, n."""
         return len(self.index)
 
     @cached_property
     def labels(self) -> Tensor:
-        """Give the labels of the part, (n,), on the CPU."""
+        """Labels of the part, (n,), on the CPU."""
         return self.targets[self.index].cpu()
 
     def class_counts(self, num_classes: int) -> Tensor:
@@ -52,38 +56,63 @@ class Samples:
     def batch(
         self, positions: Tensor, device: str | torch.device = "cpu", change: Callable[[Tensor], Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Gather the samples at positions (B,) of the part, ready for a network; `change` gets them as stored."""
+        """Return inputs and labels at positions (B,) of the part; `change` is applied to the inputs as stored."""
         rows = self.index[positions.to(self.index.device)]
         x = self.inputs.index_select(0, rows).to(device)
         return as_input(x if change is None else change(x)), self.targets[rows].to(device)
 
     def sweep(self, size: int | None = None, device: str | torch.device = "cpu") -> Iterator[tuple[Tensor, Tensor]]:
-        """Go once through the part in its order, `size` samples at a time; the last batch may be smaller."""
+        """Yield the part once in its order, `size` samples at a time; the last batch may be smaller."""
         size = size or evaluation_batch(self.inputs)
         for start in range(0, len(self), size):
             yield self.batch(torch.arange(start, min(start + size, len(self))), device)
 
 
 def evaluation_batch(inputs: Tensor) -> int:
-    """Choose how many samples to compute at once where no gradient is taken: few large pictures, many small ones."""
+    """Return the batch size for computation without gradients: smaller for larger inputs."""
     numbers = max(1, inputs[0:1].numel())
     return min(LARGEST_BATCH, max(SMALLEST_BATCH, CACHED // numbers))
 
 
 def as_input(x: Tensor) -> Tensor:
-    """Turn stored samples into what a network takes.
+    """Convert stored samples to network inputs.
 
-    Bytes become numbers from −1 to 1: mean 0.5 and deviation 0.5 are taken out of x/255.
-    Pictures (B, H, W, C) come as (B, C, H, W) in channels_last memory, as they are stored; vectors and tokens stay.
+    Bytes are scaled to [−1, 1]: x/255 is normalised with mean 0.5 and standard deviation 0.5.
+    Images (B, H, W, C) become (B, C, H, W) in channels_last memory, as stored; vectors and tokens are unchanged.
     """
     if x.dtype == torch.uint8:
-        x = x.to(torch.float32).div_(127.5).sub_(1.0)  # bit for bit (x/255 − 0.5)/0.5
+        x = x.to(torch.float32).div_(127.5).sub_(1.0)  # bit-identical to (x/255 − 0.5)/0.5
     return x.permute(0, 3, 1, 2) if x.ndim == 4 else x
 
 
 def view(array: NDArray[Any]) -> Tensor:
-    """Look at an array as a tensor."""
+    """Return an array as a tensor, without a copy if it is contiguous."""
     with warnings.catch_warnings():
-        # Nothing here writes into a data set, so that memory-mapped and other read-only arrays are welcome.
+        # Data sets are never written to, so memory-mapped and other read-only arrays are safe.
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
         return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def augmentation(name: str) -> Callable[[Tensor], Tensor] | None:
+    """Return the function that augments a batch of stored images; None for no augmentation."""
+    if name not in get_args(Augmentation):
+        raise ValueError(f"augment={name!r} is refused: expected {', '.join(get_args(Augmentation))}.")
+    return None if name == "none" else partial(augmented, moved=name == "crop+flip")
+
+
+def augmented(pictures: Tensor, *, moved: bool) -> Tensor:
+    """Flip each image of a batch (B, H, W, C) with probability 1/2; if `moved`, also crop it at random.
+
+    The crop is taken from the image with zero padding of an eighth of its side. Random numbers are drawn on the CPU.
+    """
+    count, height, width, _ = pictures.shape
+    above, beside = (height // MARGIN, width // MARGIN) if moved else (0, 0)
+    mirrored = torch.rand(count, 1) < 0.5  # (B, 1)
+    rows, columns = torch.arange(height).expand(count, -1), torch.arange(width).expand(count, -1)  # (B, H), (B, W)
+    columns = torch.where(mirrored, columns.flip(1), columns)
+    if moved:
+        rows = rows + torch.randint(2 * above + 1, (count, 1))
+        columns = columns + torch.randint(2 * beside + 1, (count, 1))
+        pictures = pad(pictures, (0, 0, beside, beside, above, above))  # (B, H + 2a, W + 2b, C)
+    each = torch.arange(count).to(pictures.device)[:, None, None]
+    return pictures[each, rows.to(pictures.device)[:, :, None], columns.to(pictures.device)[:, None, :]]

@@ -1,8 +1,8 @@
-"""What the two sides may say to each other: names, types, shapes and bounds, and the one check of all that arrives.
+"""Message schemas: names, types, shapes and bounds, and the validation of all received messages.
 
-A message is a row of slots. Each slot has one or more forms, and exactly one of them must be there: a prototype
-message may be empty before the first round, and a matrix may come whole or in factors. Sizes of a shape are numbers or
-symbols. A symbol stands for the same number everywhere in a message; `exact` gives its value, `bounds` its largest one.
+A message is a sequence of slots. Each slot has one or more forms, exactly one of which must be present: a prototype
+message may be empty before the first round, and a matrix may be sent whole or in factors. Sizes of a shape are numbers
+or symbols. A symbol has the same value everywhere in a message: `exact` is its value, `bounds` its maximum.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Size = int | str  # a number, or a symbol such as "K_i"
 
 
 class Field(NamedTuple):
-    """One named tensor of a message: its shape, its type, and bounds of its numbers.
+    """Named tensor of a message: its shape, dtype, and bounds of its values.
 
     ```python
     import protonorm as pn
@@ -30,14 +30,14 @@ class Field(NamedTuple):
     ```
     """
 
-    shape: tuple[Size, ...]  # numbers, or symbols such as "d"; () for a single number
-    dtype: torch.dtype = torch.float32  # exactly this one
-    least: int | None = None  # of integers
-    below: Size | None = None  # integers are smaller than this
-    distinct: bool = False  # no integer occurs twice
-    some: bool = False  # not all integers are zero
-    up_to: bool = False  # axes may be shorter than the shape says
-    share: bool = False  # floating numbers are from 0 to 1
+    shape: tuple[Size, ...]  # numbers, or symbols such as "d"; () for a scalar
+    dtype: torch.dtype = torch.float32  # required dtype
+    least: int | None = None  # minimum of integers
+    below: Size | None = None  # exclusive maximum of integers
+    distinct: bool = False  # whether integers must be unique
+    some: bool = False  # whether at least one integer must be non-zero
+    up_to: bool = False  # whether axes may be shorter than in `shape`
+    share: bool = False  # whether floats must be from 0 to 1
 
 
 Form = Mapping[str, Field]
@@ -46,27 +46,43 @@ Slot = tuple[Form, ...]
 
 @dataclass(frozen=True)
 class Schema:
-    """What an algorithm's clients (up) and its server (down) may say; `pn.Schema()` where nobody says anything.
+    """Schema of the messages of an algorithm's clients (up) and server (down); `pn.Schema()` if nothing is exchanged.
 
-    A message is a row of slots. A slot is a tuple of forms, and a form maps names to fields; exactly one form of each
-    slot must be there. The form `{}` means that nothing may be said.
+    A message is a sequence of slots. A slot is a tuple of forms, and a form maps names to fields; exactly one form of
+    each slot must be present. The form `{}` makes a slot optional.
     """
 
-    up: tuple[Slot, ...] = ()  # of a client's reply
-    down: tuple[Slot, ...] = ()  # of the server's message
-    exact: Mapping[str, int] = field(default_factory=dict)  # value of each symbol that is known, such as K and d
-    bounds: Mapping[str, int] = field(default_factory=dict)  # largest value of each symbol that depends on data
+    up: tuple[Slot, ...] = ()  # slots of a client's reply
+    down: tuple[Slot, ...] = ()  # slots of the server's message
+    exact: Mapping[str, int] = field(default_factory=dict)  # values of known symbols, such as K and d
+    bounds: Mapping[str, int] = field(default_factory=dict)  # maximum of symbols that depend on data
 
     def check_up(self, message: Tensors, owner: str) -> None:
-        """Refuse what a client may not say: a ValueError, whose sentence begins with `owner`, says what it is."""
+        """Validate a client's reply.
+
+        Args:
+            message: The reply.
+            owner: Description of the message, with which the error message begins.
+
+        Raises:
+            ValueError: The reply does not match the schema.
+        """
         self._check(self.up, message, owner)
 
     def check_down(self, message: Tensors, owner: str = "The server's message") -> None:
-        """Refuse what the server may not say, likewise."""
+        """Validate the server's message.
+
+        Args:
+            message: The message.
+            owner: Description of the message, with which the error message begins.
+
+        Raises:
+            ValueError: The message does not match the schema.
+        """
         self._check(self.down, message, owner)
 
     def numbers(self, slots: Iterable[Slot], values: Mapping[str, int]) -> int:
-        """Count the floating numbers of the first form of each slot, given the values of the symbols."""
+        """Count the floats in the first form of each slot, given the values of the symbols."""
         known = {**self.exact, **values}
         return sum(
             prod(known[size] if isinstance(size, str) else size for size in one.shape)
@@ -117,17 +133,17 @@ class Schema:
 
 
 def optional(form: Form) -> Slot:
-    """Make a slot that may be left out as a whole."""
+    """Create an optional slot."""
     return (form, {})
 
 
 def slots_like(tensors: Mapping[str, Tensor]) -> tuple[Slot, ...]:
-    """Make a slot for each of some tensors, of its type and shape."""
+    """Create a slot for each tensor, with its dtype and shape."""
     return tuple(({name: Field(tuple(value.shape), value.dtype)},) for name, value in tensors.items())
 
 
 def _chosen(slot: Slot, message: Tensors, owner: str) -> Form:
-    """Find the form of a slot that a message has."""
+    """Return the form of a slot that is present in a message; raise ValueError if none is."""
     for form in slot:
         if form and all(name in message for name in form):
             return form

@@ -1,4 +1,4 @@
-"""What all parties of a federation agree on, and what they hand each other in a round."""
+"""The task that all parties of a federation agree on, and the values exchanged with engines in a round."""
 
 from __future__ import annotations
 
@@ -9,57 +9,37 @@ from dataclasses import asdict, dataclass, is_dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from protonorm.core.algorithm import Algorithm
+from protonorm.core.algorithm import Algorithm, checked_schema
 from protonorm.core.model import NetworkRecipe, SplitModel
 from protonorm.core.node import Server
 from protonorm.core.randomness import SERVER, seeded
-from protonorm.core.returned import checked_schema
 from protonorm.core.schema import Schema
+from protonorm.core.types import InputSpec
 from protonorm.tensors import Tensors
-
-
-class InputSpec(NamedTuple):
-    """What one sample is, as it is stored."""
-
-    shape: tuple[int, ...]  # (H, W, C) for pictures, (D,) for vectors, (L,) for tokens
-    dtype: str  # uint8, float32 or int64
-    vocabulary: int | None = None  # V, the number of different tokens, if it is tokens
-
-    @property
-    def network_shape(self) -> tuple[int, ...]:
-        """Give the shape that a network is made for: (C, H, W) for pictures, (D,) for vectors, (L, V) for tokens."""
-        if self.vocabulary is not None:
-            return (*self.shape, self.vocabulary)
-        return (self.shape[2], self.shape[0], self.shape[1]) if len(self.shape) == 3 else self.shape
-
-    def describe(self) -> dict[str, Any]:
-        """Describe it in plain data."""
-        known = {} if self.vocabulary is None else {"vocabulary": self.vocabulary}
-        return {"shape": list(self.shape), "type": self.dtype, **known}
 
 
 @dataclass(frozen=True)
 class Task:
-    """What all parties agree on; it needs no data. `Algorithm.schema` is given one."""
+    """Agreement between all parties, independent of data; passed to `Algorithm.schema`."""
 
     algorithm: Algorithm  # the method and its hyper-parameters
     classes: tuple[str, ...]  # K names
     feature_dim: int  # d
     rounds: int  # R
-    seed: int  # of all that is random in the run
+    seed: int  # of all random streams of the run
     input: InputSpec | None = None  # shape and type of a sample
-    shared_network: NetworkRecipe | None = None  # everybody's network, or the second one that clients share
-    head_bias: bool = True  # whether the clients' heads have a bias; only where a head is shared
-    server_lr: float = 0.01  # of what a server trains
-    server_batch_size: int = 32  # likewise
+    shared_network: NetworkRecipe | None = None  # network of all clients, or the shared second network
+    head_bias: bool = True  # whether the clients' heads have a bias; only used if a head is shared
+    server_lr: float = 0.01  # learning rate of server-side training
+    server_batch_size: int = 32  # batch size of server-side training
 
     @property
     def num_classes(self) -> int:
-        """Count the classes, K."""
+        """Number of classes, K."""
         return len(self.classes)
 
     def server(self, round: int) -> Server:
-        """Give the server what it has; networks are there before round 1, newly initialised."""
+        """Return the server in a round; in round 0 it has newly initialised networks."""
         network = self.shared_network() if self.shared_network and not round else None
         return Server(
             round=round,
@@ -75,7 +55,7 @@ class Task:
 
     @cached_property
     def template(self) -> SplitModel:
-        """Make one network of the shared kind, for its names and shapes."""
+        """Instance of the shared network, for its parameter names and shapes."""
         if self.shared_network is None:
             raise ValueError(f"{type(self.algorithm).__name__} needs a network that all clients share; there is none.")
         with seeded(self.seed, 0, SERVER, "template"):
@@ -83,11 +63,11 @@ class Task:
 
     @cached_property
     def schema(self) -> Schema:
-        """Say what each side may say."""
+        """Schema of the messages of both sides."""
         return checked_schema(self.algorithm, self.algorithm.schema(self))
 
     def describe(self) -> dict[str, Any]:
-        """Describe the task in plain data."""
+        """Return a JSON-compatible description of the task."""
         algorithm = self.algorithm
         fields: dict[str, Any] = asdict(algorithm) if is_dataclass(algorithm) else {}
         return {
@@ -105,48 +85,49 @@ class Task:
 
     @cached_property
     def digest(self) -> str:
-        """Condense the task to a SHA-256, which tells one agreement from another."""
+        """SHA-256 of the task's description, which identifies the agreement."""
         return hashlib.sha256(json.dumps(self.describe(), sort_keys=True).encode()).hexdigest()
 
 
 class Order(NamedTuple):
-    """A client that is asked to act."""
+    """Request to a client to train or evaluate."""
 
     id: int
     round: int
-    trained: int  # the round whose state is the valid one, 0 for none
+    trained: int  # round of the client's valid state, 0 for none
 
 
 class Reply(NamedTuple):
-    """What a client says after it trained."""
+    """Reply of a client after training."""
 
     id: int
     message: Tensors
     metrics: Mapping[str, float]
     seconds: float
+    counts: Tensors = {}  # of the previous round, from a deferred engine
 
 
 class Counts(NamedTuple):
-    """What a client counted over parts of its samples; `federation.client` says what is in it."""
+    """Evaluation counts of a client over parts of its samples; `federation.client` documents the entries."""
 
     id: int
     counts: Tensors
 
 
 class Lost(NamedTuple):
-    """A client that did not answer: a value, not an exception."""
+    """Record of a client that did not reply: a value, not an exception."""
 
     id: int
     reason: str
 
 
 class ByClient(dict[int, Tensors]):
-    """Tensors of each client, by its number: in a solo run each has a server of its own."""
+    """Messages by client id: in a solo run each client has its own server."""
 
 
-Messages = Tensors | ByClient  # one message for all, or one for each client
+Messages = Tensors | ByClient  # a single message for all clients, or a message per client
 
 
 def message_for(messages: Messages, id: int) -> Tensors:
-    """Find the message for a client."""
+    """Return the message for a client."""
     return messages[id] if isinstance(messages, ByClient) else messages

@@ -1,42 +1,61 @@
-"""How clients train, beside the loss: the optimiser, the learning rate over the rounds, and changed pictures.
+"""Settings of local training, shared by experiments, clients and the owners of deployed clients.
 
-What is usual here is the paper's: plain SGD, one learning rate for all rounds, pictures as they are.
+Defaults are the paper's: plain SGD, constant learning rate, no augmentation. Does not need torch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Annotated, Literal, Self, get_args
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-import torch
-from annotated_types import Ge, Lt
-from pydantic import model_validator
-from torch import Tensor, nn
-from torch.nn.functional import pad
+from annotated_types import Ge, Le, Lt, MinLen
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
-from protonorm.core.settings import dataclass
-from protonorm.core.types import STRICT, Count, Fraction, Whole
+from protonorm.core.outgoing import Outgoing, describe_outgoing, make_outgoing
+from protonorm.core.settings import dataclass, known_fields, sentences
+from protonorm.core.types import (
+    LARGEST,
+    NOT_TRUTH,
+    STRICT,
+    Below1,
+    Count,
+    Fraction,
+    NonNegative,
+    Positive,
+    Share,
+    Whole,
+)
 
-Loss = Callable[[Tensor, Tensor], Tensor]  # of logits (B, K) and labels (B,), or of a batch and its labels
-Optimiser = Literal["sgd", "adam", "adamw"]
-Augmentation = Literal["none", "flip", "crop+flip"]
+Value = TypeVar("Value")
+PerClient = Annotated[Sequence[Value], MinLen(1), AfterValidator(tuple)]  # client i uses value i mod n
 Course = Literal["constant", "cosine", "step", "exponential"]
+Augmentation = Literal["none", "flip", "crop+flip"]
+Precision = Literal["float32", "bfloat16"]
+Size = Annotated[int, Ge(2), Le(LARGEST), NOT_TRUTH]  # of a batch: batch norm needs at least two samples
 
-MARGIN = 8  # of a picture's side, the part by which `crop` may move it: 4 pixels of 32
 USED_BY = {"floor": ("cosine",), "decay": ("step", "exponential"), "every": ("step", "exponential")}
 
 
 @dataclass(frozen=True, config=STRICT)
 class LrSchedule:
-    """The learning rate over the rounds, as a factor on the rate that is given."""
+    """Learning-rate schedule over rounds, as a factor of the base rate."""
 
     name: Course = "constant"
-    warmup: Whole = 0  # w, the first rounds, in which the rate rises evenly
-    floor: Annotated[float, Ge(0), Lt(1)] = 0.0  # f, the factor that `cosine` falls towards
-    decay: Fraction = 0.5  # the factor of `step` and `exponential` …
-    every: Count = 10  # … for so many rounds: all at once, or a little each round
+    warmup: Whole = 0  # w, number of initial rounds in which the rate rises linearly
+    floor: Annotated[float, Ge(0), Lt(1)] = 0.0  # f, the limit of the factor of `cosine`
+    decay: Fraction = 0.5  # factor of `step` and `exponential` …
+    every: Count = 10  # … per this number of rounds: applied in one step, or gradually in each round
 
     @model_validator(mode="after")
     def _refuse_what_is_not_used(self) -> Self:
@@ -51,13 +70,13 @@ class LrSchedule:
 
     @property
     def depends_on_rounds(self) -> bool:
-        """Tell whether the rate of a round depends on how many rounds there will be."""
+        """Whether the rate of a round depends on the total number of rounds."""
         return self.name == "cosine"
 
     def factor(self, round: int, rounds: int) -> float:
-        """Give the factor of round r = 1 … R; before round 1 it is that of round 1.
+        """Return the factor of round r = 1 … R; before round 1 it is that of round 1.
 
-        While r ≤ w it is r/(w + 1). After that, with t = r − w − 1 and T = R − w:
+        For r ≤ w it is r/(w + 1). Afterwards, with t = r − w − 1 and T = R − w:
         cosine f + (1 − f)(1 + cos(πt/T))/2, step decay^⌊t/every⌋, exponential decay^(t/every).
         """
         number = max(round, 1)
@@ -72,48 +91,95 @@ class LrSchedule:
         return float(self.decay ** (since / self.every)) if self.name == "exponential" else 1.0
 
 
-CONSTANT = LrSchedule()  # the paper's
+class Training(BaseModel):
+    """Settings of local training; for a list of `epochs`, `batch_size` or `lr`, client i uses value i mod n."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    epochs: Count | PerClient[Count] = Field(default=1, description="local epochs a round")
+    batch_size: Size | PerClient[Size] = Field(default=32, description="samples of a batch, B")
+    lr: Positive | PerClient[Positive] = Field(default=0.01, description="learning rate of the clients' SGD")
+    momentum: Below1 = Field(default=0.0, description="of the clients' SGD")
+    weight_decay: NonNegative = Field(default=0.0, description="of the clients' optimiser")
+    optimiser: Literal["sgd", "adam", "adamw"] = Field(
+        default="sgd", description="of the clients, new in every round: sgd, adam or adamw"
+    )
+    lr_schedule: Any = Field(default="constant", description="the learning rate over the rounds, and its settings")
+    label_smoothing: Below1 = Field(
+        default=0.0, description="share of each label that all classes get alike, in the clients' cross-entropies"
+    )
+    clip: Positive | None = Field(default=None, description="bound of the norm of all of a client's gradients together")
+    augment: Augmentation = Field(
+        default="none", description="pictures that train: mirrored (flip), and moved (crop+flip)"
+    )
+    start: Literal["own", "equal"] = Field(
+        default="own",
+        description="of clients' own networks: weights of their own before round 1, or equal for equal networks",
+    )
+    shuffle: bool = Field(default=True, description="new batches each epoch; the authors' code keeps one order")
+    protect: Any = Field(default="none", description="what the owner does to replies before they leave the client")
+    train: Share = Field(default=0.75, description="share of a client's samples to train on; the others test")
+    validation: Below1 = Field(
+        default=0.1, description="share of the training part held out to choose rounds and settings; 0 for none"
+    )
+    device: str = Field(default="cpu", description="where to compute: cpu, cuda, cuda:1")
+    precision: Precision = Field(default="float32", description="of the networks' products: float32 or bfloat16")
+    lowering: bool = Field(default=True, description="exact forms of convolutions that a CPU computes faster")
+
+    @field_validator("lr_schedule")
+    @classmethod
+    def _build_schedule(cls, value: Any) -> LrSchedule:
+        try:
+            return TypeAdapter(LrSchedule).validate_python({"name": value} if isinstance(value, str) else value)
+        except ValidationError as error:
+            raise ValueError(sentences(error, known_fields(LrSchedule), "lr_schedule", "lr_schedule.")) from None
+
+    @field_validator("protect")
+    @classmethod
+    def _build_protect(cls, value: Any) -> Outgoing:
+        return make_outgoing(value)
+
+    @field_serializer("protect")
+    def _describe_protect(self, value: Outgoing) -> dict[str, Any]:
+        return describe_outgoing(value)
+
+    @model_validator(mode="after")
+    def _refuse_unused_momentum(self) -> Self:
+        if self.momentum and self.optimiser != "sgd":
+            raise ValueError(
+                f"momentum={self.momentum:g} is refused: {self.optimiser} has moments of its own; it is for sgd alone."
+            )
+        return self
+
+    @property
+    def training(self) -> Training:
+        """Training settings only, without the fields of a subclass."""
+        return Training.model_construct(**{name: getattr(self, name) for name in Training.model_fields})
+
+    @property
+    def lowered(self) -> bool:
+        """Whether networks use layers optimised for the CPU."""
+        return self.lowering and self.device == "cpu" and self.precision == "float32"
+
+    def lr_in(self, round: int, rounds: int, client: int) -> float:
+        """Return a client's learning rate in a round."""
+        factor: float = self.lr_schedule.factor(round, rounds)
+        return own(self.lr, client) * factor
+
+    def stream(self, client: int) -> int:
+        """Return the client id whose random stream initialises a client's weights."""
+        return 0 if self.start == "equal" else client
 
 
-def make_optimiser(
-    name: str, weights: Sequence[nn.Parameter], lr: float, momentum: float, weight_decay: float
-) -> torch.optim.Optimizer:
-    """Make an optimiser that remembers nothing of earlier rounds; β and ε of Adam are its authors'."""
-    if name == "sgd":
-        return torch.optim.SGD(weights, lr, momentum, weight_decay=weight_decay, fused=True)
-    kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
-    return kinds[name](weights, lr, weight_decay=weight_decay, fused=True)
+def own(value: Value | Sequence[Value], client: int) -> Value:
+    """Return a client's value of a setting that may differ between clients."""
+    return value[client % len(value)] if isinstance(value, Sequence) else value
 
 
 def check_augmentation(augment: str, shape: Sequence[int]) -> None:
-    """Refuse to change samples that are no pictures (H, W, C)."""
+    """Raise ValueError if augmentation is set for samples that are not images (H, W, C)."""
     if augment != "none" and len(shape) != 3:
         raise ValueError(
             f"augment={augment} is refused: it changes pictures, but the data set has samples of shape {tuple(shape)}; "
             "expected augment=none."
         )
-
-
-def augmentation(name: str) -> Callable[[Tensor], Tensor] | None:
-    """Find what changes a batch of stored pictures; None where they stay as they are."""
-    if name not in get_args(Augmentation):
-        raise ValueError(f"augment={name!r} is refused: expected {', '.join(get_args(Augmentation))}.")
-    return None if name == "none" else partial(augmented, moved=name == "crop+flip")
-
-
-def augmented(pictures: Tensor, *, moved: bool) -> Tensor:
-    """Mirror each picture of a batch (B, H, W, C) with a chance of one half, and move it if wanted; the rest is black.
-
-    A picture moves by up to an eighth of its side, as if cut out of one with such a margin. All is drawn on the CPU.
-    """
-    count, height, width, _ = pictures.shape
-    above, beside = (height // MARGIN, width // MARGIN) if moved else (0, 0)
-    mirrored = torch.rand(count, 1) < 0.5  # (B, 1)
-    rows, columns = torch.arange(height).expand(count, -1), torch.arange(width).expand(count, -1)  # (B, H), (B, W)
-    columns = torch.where(mirrored, columns.flip(1), columns)
-    if moved:
-        rows = rows + torch.randint(2 * above + 1, (count, 1))
-        columns = columns + torch.randint(2 * beside + 1, (count, 1))
-        pictures = pad(pictures, (0, 0, beside, beside, above, above))  # (B, H + 2a, W + 2b, C)
-    each = torch.arange(count).to(pictures.device)[:, None, None]
-    return pictures[each, rows.to(pictures.device)[:, :, None], columns.to(pictures.device)[:, None, :]]

@@ -1,15 +1,17 @@
-"""Types of settings: a value outside its range is refused where it is given, and shown in few words."""
+"""Validated types of settings, and short representations of values for messages."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Le, Lt
-from pydantic import AllowInfNan, BeforeValidator, ConfigDict
+from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
+from pydantic import AllowInfNan, BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
 
 from protonorm.core.text import visible
 
-LARGEST = 2**31 - 1  # what every part of torch and numpy can count to
-SHOWN = 80  # characters of a value in a sentence
+LARGEST = 2**31 - 1  # largest integer that all of torch and numpy support
+MOST_NUMBERS = 2**20  # along an axis of a sample: larger values indicate wrong input or exhaust memory
+MOST_TOKENS = 2**18  # vocabulary size: a network has a row of weights for each token
+SHOWN = 80  # characters of a value in a message
 
 
 def _refuse_truth(value: Any) -> Any:
@@ -18,32 +20,61 @@ def _refuse_truth(value: Any) -> Any:
     return value
 
 
-# Python takes True for 1, so that patience=true would be a number. Last in its list: bounds that stand after it are
-# checked as well, but a JSON schema does not name them.
+# In Python True equals 1, so patience=true would be a valid number. It must be last in a list of annotations: bounds
+# after it are checked, but missing from the JSON schema.
 NOT_TRUTH = BeforeValidator(_refuse_truth)
 
 Count = Annotated[int, Ge(1), Le(LARGEST), NOT_TRUTH]  # 1, 2, 3, …
 Whole = Annotated[int, Ge(0), Le(LARGEST), NOT_TRUTH]  # 0, 1, 2, …
 Seed = Annotated[int, Ge(0), Le(2**63 - 1), NOT_TRUTH]
-Width = Annotated[int, Ge(1), Le(2**16), NOT_TRUTH]  # of a layer: wider ones only fill the memory
+Width = Annotated[int, Ge(1), Le(2**16), NOT_TRUTH]  # of a layer: larger values only exhaust memory
 Positive = Annotated[float, Gt(0), AllowInfNan(False), NOT_TRUTH]
 NonNegative = Annotated[float, Ge(0), AllowInfNan(False), NOT_TRUTH]
 Fraction = Annotated[float, Gt(0), Le(1), NOT_TRUTH]  # (0, 1]
 Share = Annotated[float, Gt(0), Lt(1), NOT_TRUTH]  # (0, 1)
 Below1 = Annotated[float, Ge(0), Lt(1), NOT_TRUTH]  # [0, 1)
+Format = Annotated[Literal[1], NOT_TRUTH]  # of a file or message: Literal[1] alone would accept true
 
-STRICT = ConfigDict(extra="forbid")  # an unknown field is an error, never ignored
+STRICT = ConfigDict(extra="forbid")  # an unknown field is an error
 
 
 def shown(value: Any) -> str:
-    """Write a value for a sentence: as Python writes it, in one line, and cut if it is long."""
+    """Format a value for a message: its repr in a single line, truncated if it is long."""
     try:
         return shortened(repr(value))
-    except (ValueError, RecursionError):  # Python does not write numbers of thousands of digits, nor deep nests
+    except (ValueError, RecursionError):  # repr fails for integers of thousands of digits and for deep nesting
         return f"a {type(value).__name__} too large to show"
 
 
 def shortened(text: str, most: int = SHOWN) -> str:
-    """Write a text for a sentence: in one line, and cut if it is long."""
+    """Format a text for a message: in a single line, truncated if it is long."""
     line = visible(text[: most + 1])
     return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value  # JSON has lists
+
+
+class InputSpec(BaseModel):
+    """Shape and type of a stored sample, in tasks, agreements and records."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    # (H, W, C) for images, (D,) for vectors, (L,) for tokens
+    shape: Annotated[
+        tuple[Annotated[int, Ge(1), Le(MOST_NUMBERS)], ...], MinLen(1), MaxLen(3), BeforeValidator(_as_tuple)
+    ]
+    type: Literal["uint8", "float32", "int64"]
+    vocabulary: Annotated[int, Ge(2), Le(MOST_TOKENS)] | None = None  # V, the vocabulary size, for tokens
+
+    @property
+    def network_shape(self) -> tuple[int, ...]:
+        """Input shape of a network: (C, H, W) for images, (D,) for vectors, (L, V) for tokens."""
+        if self.vocabulary is not None:
+            return (*self.shape, self.vocabulary)
+        return (self.shape[2], self.shape[0], self.shape[1]) if len(self.shape) == 3 else self.shape
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON-compatible description."""
+        return self.model_dump(mode="json", exclude_none=True)

@@ -1,4 +1,4 @@
-"""Look before opening: the paths that users give, what kind of file is there, and how much memory it would take.
+"""Checks of paths and files before they are opened: location, kind, readability and memory limit.
 
 Nothing here needs torch.
 """
@@ -12,10 +12,10 @@ from typing import Any
 
 from protonorm.core.progress import report
 
-LIMIT = 8 * 2**30  # bytes of memory that a data set may take
-CHUNK = 2**20  # bytes that are read at once
+LIMIT = 8 * 2**30  # maximum bytes of memory of a dataset
+CHUNK = 2**20  # bytes read at once
 
-# What is not opened: a pipe would let us wait for ever, a device may never end.
+# Not opened: reading a pipe may block forever, and a device may have no end.
 OTHER_KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),
@@ -26,11 +26,11 @@ OTHER_KINDS = (
 
 
 class Unreadable(ValueError):
-    """A file is there, and the system does not let us read it."""
+    """Error for a file that exists but cannot be read."""
 
 
 def expand(path: Path) -> Path:
-    """Put a user's home folder in the place of ~, or say why that cannot be done."""
+    """Expand ~ in a path; raise a ValueError if the home folder is unknown."""
     _check_characters(path)
     try:
         return path.expanduser()
@@ -39,7 +39,7 @@ def expand(path: Path) -> Path:
 
 
 def real_path(path: Path) -> Path:
-    """Follow ~ and links to the place that a path means, or say why there is none."""
+    """Resolve ~ and symbolic links; raise a ValueError if that fails."""
     expanded = expand(path)
     try:
         return expanded.resolve()
@@ -50,7 +50,7 @@ def real_path(path: Path) -> Path:
 
 
 def require_file(path: Path, what: str = "file") -> os.stat_result:
-    """Refuse what is not a plain file, without opening it; give its size, time and so on."""
+    """Return a file's stat result; raise a ValueError, without opening it, if it is not a regular file."""
     _check_characters(path)
     try:
         found = path.stat()
@@ -65,7 +65,7 @@ def require_file(path: Path, what: str = "file") -> os.stat_result:
 
 
 def require_room(size: int, what: str, advice: str) -> None:
-    """Refuse what would take more memory than the limit, before any is taken."""
+    """Raise a ValueError if `size` bytes exceed the memory limit, before any memory is allocated."""
     if size > LIMIT:
         raise ValueError(
             f"{what} would take {size / 2**30:.1f} GiB, and the limit is {LIMIT / 2**30:.1f} GiB; {advice}"
@@ -73,7 +73,7 @@ def require_room(size: int, what: str, advice: str) -> None:
 
 
 def hash_file(path: Path, digest: Any, what: str, *, silent_below: int = 0) -> str:
-    """Hash a file's content, and tell how far it is unless the file is small."""
+    """Return a file's hex digest; report progress unless the file has fewer than `silent_below` bytes."""
     done, size = 0, path.stat().st_size
     buffer = memoryview(bytearray(CHUNK))
     with path.open("rb", buffering=0) as file:
@@ -87,7 +87,7 @@ def hash_file(path: Path, digest: Any, what: str, *, silent_below: int = 0) -> s
 
 
 def reason(error: OSError) -> str:
-    """Say what the system says, without its number."""
+    """Return the system's error text, without its number."""
     return error.strerror or str(error)
 
 

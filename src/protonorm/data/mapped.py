@@ -1,11 +1,11 @@
-"""Copies of data sets that all processes of a machine can map into memory: made once, then opened in no time.
+"""Memory-mapped copies of datasets, shared by all processes of a machine: written once, then opened quickly.
 
-<root>/mapped/<name>-<version>/   images.npy    pictures, vectors or tokens, plain, to be mapped
-                                  rest.npz      labels, split, classes and perhaps owner and vocabulary
+<root>/mapped/<name>-<version>/   images.npy    images, vectors or tokens, uncompressed, to be mapped
+                                  rest.npz      labels, split, classes, and optionally owner and vocabulary
                                   about.json    number and size of the samples, sha256 of the content, and the sizes
-                                                and checksums of the two files; it is sealed itself
+                                                and checksums of the two files; it has a checksum itself
 
-Only their owner can read them. Checksums are compared when a copy is opened; a damaged one is made again.
+Only their owner can read them. Checksums are verified when a copy is opened; a damaged copy is rebuilt.
 """
 
 from __future__ import annotations
@@ -18,22 +18,30 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from protonorm.core.scratch import LOCK, Scratch, remove_abandoned
 from protonorm.data.access import hash_file, reason, require_file
-from protonorm.data.npz import open_npz
-from protonorm.data.prepared import Arrays
-from protonorm.files import damaged, make_folder, open_private, read_json, replace, sealed, unsealed
+from protonorm.data.dataset import content_hash
+from protonorm.data.prepared import Arrays, open_npz
+from protonorm.files import (
+    LOCK,
+    Scratch,
+    damaged,
+    make_folder,
+    open_private,
+    read_json,
+    remove_abandoned,
+    replace,
+    sealed,
+    unsealed,
+)
 
-Source = TypeVar("Source", bound=Hashable)
-
-FORMAT = 2  # of a copy; those of other formats count as older ones
+FORMAT = 2  # of a copy; copies of other formats count as outdated
 IMAGES, REST, ABOUT = "images.npy", "rest.npz", "about.json"
-FACTS = ("samples", "size", "sha256")  # what is told of the samples
-LARGE = 2**27  # bytes of a file whose check is worth telling of
+FACTS = ("samples", "size", "sha256")  # keys in about.json that describe the samples
+LARGE = 2**27  # bytes from which the check of a file reports progress
 
 
 class Mapped(NamedTuple):
@@ -44,23 +52,23 @@ class Mapped(NamedTuple):
 
 
 def short_hash(*values: object) -> str:
-    """Condense values, such as a path or a file's size and time, to ten characters."""
+    """Return a hash of ten characters of values, such as a path or a file's size and time."""
     return hashlib.sha256(repr(values).encode()).hexdigest()[:10]
 
 
 def file_version(path: Path, *values: object) -> str:
-    """Condense a file's size and time, so that a changed file gets another version."""
+    """Return a hash of a file's size and time, so that a changed file has a new version."""
     found = require_file(path)
     return short_hash(found.st_size, found.st_mtime_ns, *values)
 
 
-def open_mapped(root: Path, name: str, version: str, read: Callable[[Source], Arrays], source: Source) -> Mapped:
-    """Open the copy of this version; if there is none, or a damaged one, read the source and make it."""
+def open_mapped(root: Path, name: str, version: str, read: Callable[..., Arrays], *source: Hashable) -> Mapped:
+    """Open the copy of this version; if it is missing or damaged, `read` the source and write it."""
     return _open(root / "mapped", name, version, read, source)
 
 
-@lru_cache(maxsize=2)  # for samples that stay in memory, and so that a copy is checked once
-def _open(place: Path, name: str, version: str, read: Callable[[Any], Arrays], source: Any) -> Mapped:
+@lru_cache(maxsize=2)  # keeps samples that stay in memory, and limits checks to one per copy
+def _open(place: Path, name: str, version: str, read: Callable[..., Arrays], source: tuple[Any, ...]) -> Mapped:
     folder = place / f"{name}-{short_hash(FORMAT, version)}"
     _remove_unfinished(place)
     damage = ""
@@ -71,7 +79,7 @@ def _open(place: Path, name: str, version: str, read: Callable[[Any], Arrays], s
             damage = str(error)
     arrays = _read_source(read, source, folder, damage)
     samples, *size = arrays.images.shape
-    about = {"samples": samples, "size": size, "sha256": content_hash(arrays)}
+    about = {"samples": samples, "size": size, "sha256": _hash(arrays)}
     try:
         if damage:
             _remove_damaged(folder)
@@ -86,19 +94,15 @@ def _open(place: Path, name: str, version: str, read: Callable[[Any], Arrays], s
     return _read(folder)
 
 
-def content_hash(arrays: Arrays) -> str:
-    """Hash inputs and labels, and owners and split if owners are given."""
-    digest = hashlib.sha256()
-    given = (arrays.owner, arrays.split) if arrays.owner is not None else ()
-    for array in (arrays.images, arrays.labels, *given):
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
+def _hash(arrays: Arrays) -> str:
+    owned = (arrays.owner, arrays.split) if arrays.owner is not None else ()
+    return content_hash(arrays.images, arrays.labels, *owned)
 
 
-def _read_source(read: Callable[[Any], Arrays], source: Any, folder: Path, damage: str) -> Arrays:
-    """Read the source; if it is of no use either, say so of both."""
+def _read_source(read: Callable[..., Arrays], source: tuple[Any, ...], folder: Path, damage: str) -> Arrays:
+    """Read the source; if it is invalid and the copy is damaged, raise an error that describes both."""
     try:
-        return read(source)
+        return read(*source)
     except ValueError as error:
         if not damage:
             raise
@@ -109,7 +113,7 @@ def _read_source(read: Callable[[Any], Arrays], source: Any, folder: Path, damag
 
 
 def _write(folder: Path, name: str, arrays: Arrays, about: dict[str, Any]) -> None:
-    """Write all files into a temporary folder, and move it to its place; a faster process's copy is kept."""
+    """Write all files to a temporary folder, and rename it; keep the copy of a process that was faster."""
     make_folder(folder.parent)
     with Scratch(folder.parent, prefix=f".{name}-") as scratch:
         beside = scratch.folder
@@ -129,7 +133,7 @@ def _write(folder: Path, name: str, arrays: Arrays, about: dict[str, Any]) -> No
 
 
 def _save(path: Path, write: Callable[[Any], None]) -> None:
-    """Write a file that only its owner can read, and bring it to the disk."""
+    """Write a file that only its owner can read, and sync it to disk."""
     with open_private(path, "wb") as file:
         write(file)
         file.flush()
@@ -137,7 +141,7 @@ def _save(path: Path, write: Callable[[Any], None]) -> None:
 
 
 def _read(folder: Path) -> Mapped:
-    """Open a copy; raise a sentence if anything is wrong with it."""
+    """Open a copy; raise a ValueError if it is damaged."""
     try:
         about = _check(folder)
         images = np.load(folder / IMAGES, mmap_mode="r", allow_pickle=False)
@@ -151,7 +155,7 @@ def _read(folder: Path) -> Mapped:
 
 
 def _check(folder: Path) -> dict[str, Any]:
-    """Compare a copy's files with their checksums, and give the facts about the samples."""
+    """Verify the checksums of a copy's files, and return the facts about the samples."""
     if folder.is_symlink() or not folder.is_dir():
         raise damaged(folder, "it is not a folder")
     require_file(folder / ABOUT)
@@ -166,14 +170,14 @@ def _check(folder: Path) -> dict[str, Any]:
 
 
 def _facts(path: Path) -> dict[str, Any]:
-    """Give a file's size and checksum."""
+    """Return a file's size and checksum."""
     size = require_file(path).st_size
     what = f"Checking {path.parent.name}"
     return {"bytes": size, "sha256": hash_file(path, hashlib.sha256(), what, silent_below=LARGE)}
 
 
 def _remove_damaged(folder: Path) -> None:
-    """Remove a damaged copy, unless another process has made it again meanwhile."""
+    """Remove a damaged copy, unless another process has rebuilt it in the meantime."""
     try:
         _check(folder)
     except ValueError:
@@ -181,7 +185,7 @@ def _remove_damaged(folder: Path) -> None:
 
 
 def _remove_older(name: str, kept: Path) -> None:
-    """Remove the copies of earlier versions; a process that still maps one keeps what it mapped."""
+    """Remove copies of earlier versions; a process that has mapped one keeps its mapping."""
     for other in kept.parent.iterdir():
         if other != kept and re.fullmatch(re.escape(name) + "-[0-9a-f]{10}", other.name) and _is_copy(other):
             with suppress(OSError):
@@ -189,7 +193,7 @@ def _remove_older(name: str, kept: Path) -> None:
 
 
 def _is_copy(folder: Path) -> bool:
-    """Tell whether a folder is one of our copies."""
+    """Return whether a folder is a copy that this module wrote."""
     try:
         require_file(folder / ABOUT)
         return not folder.is_symlink() and set(FACTS) <= set(read_json(folder / ABOUT))
@@ -198,7 +202,7 @@ def _is_copy(folder: Path) -> bool:
 
 
 def _remove_copy(folder: Path) -> None:
-    """Remove the files of a copy, and its folder if nothing else is in it."""
+    """Remove the files of a copy, and its folder; raise an OSError if other files are in it."""
     if folder.is_symlink():
         raise OSError(f"{folder} is a link")
     for file in (ABOUT, IMAGES, REST):
@@ -207,8 +211,8 @@ def _remove_copy(folder: Path) -> None:
 
 
 def _remove_unfinished(place: Path) -> None:
-    """Remove the copies that killed processes did not finish; anything else that is hidden there stays."""
-    with suppress(OSError):  # a place that cannot be looked into holds nothing that we could remove
+    """Remove unfinished copies of killed processes; keep other hidden files."""
+    with suppress(OSError):  # an unreadable folder has nothing to remove
         for folder in place.glob(".*-*"):
             with suppress(OSError):
                 if folder.is_dir() and all(_is_ours(file.name) for file in folder.iterdir()):

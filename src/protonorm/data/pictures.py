@@ -1,4 +1,4 @@
-"""Read picture files with Pillow: header first, then pixels of one size and number of channels. Nothing needs torch."""
+"""Reading of image files with Pillow: headers, then pixels of one size and number of channels. Nothing needs torch."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from protonorm.core.progress import steps
 from protonorm.data.access import reason, require_file
 
-# Pillow calls other programs for some formats, such as EPS; these it reads itself.
+# Formats that Pillow decodes itself; for some others, such as EPS, it calls other programs.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEBP", "TIFF")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".webp", ".tif", ".tiff")
-GREY = ("1", "L", "LA")  # Pillow's modes of grey pictures with eight bits or fewer
+GREY = ("1", "L", "LA")  # Pillow's modes of grey images with at most eight bits
 COLOURED = ("RGB", "RGBA", "P", "PA", "CMYK", "YCbCr", "RGBX", "LAB", "HSV", "RGBa", "La")
-MODE = {1: "L", 3: "RGB"}  # by channels
-ORIENTATION = 0x0112  # the EXIF field
-SIDEWAYS = (5, 6, 7, 8)  # its values that exchange height and width
-LISTED = 50  # bad pictures that a complaint names
+MODE = {1: "L", 3: "RGB"}  # by number of channels
+ORIENTATION = 0x0112  # EXIF field
+SIDEWAYS = (5, 6, 7, 8)  # EXIF orientations that swap height and width
+LISTED = 50  # maximum number of images listed in an error
 
 
 class ImageHeader(NamedTuple):
-    """What a picture's header says."""
+    """Size and number of channels, from an image header."""
 
     height: int
     width: int
@@ -35,7 +35,7 @@ class ImageHeader(NamedTuple):
 
 
 def read_header(file: Path | IO[bytes], name: str = "") -> ImageHeader:
-    """Read a picture's size and channels without its pixels."""
+    """Read an image's size and channels without its pixels."""
     with open_picture(file, name or str(file)) as picture:
         width, height = picture.size
         if picture.getexif().get(ORIENTATION) in SIDEWAYS:
@@ -44,7 +44,7 @@ def read_header(file: Path | IO[bytes], name: str = "") -> ImageHeader:
 
 
 def read_picture(file: Path | IO[bytes], name: str, size: tuple[int, int] | None, channels: int) -> NDArray[np.uint8]:
-    """Read a picture as (H, W, C), upright, resized to (H, W) if a size is given."""
+    """Read an image as (H, W, C), upright, resized to (H, W) if a size is given."""
     with open_picture(file, name) as picture:
         upright = ImageOps.exif_transpose(picture).convert(MODE[channels])
         if size and upright.size != size[::-1]:
@@ -53,7 +53,7 @@ def read_picture(file: Path | IO[bytes], name: str, size: tuple[int, int] | None
 
 
 def read_pictures(paths: Sequence[Path], size: tuple[int, int], channels: int) -> NDArray[np.uint8]:
-    """Read pictures into one array (N, H, W, C); all that cannot be read are named at once."""
+    """Read images into one array (N, H, W, C); raise one ValueError that lists all unreadable ones."""
     images, bad = read_usable(paths, size, channels)
     if bad:
         raise ValueError(describe_bad(bad, len(paths)))
@@ -63,7 +63,7 @@ def read_pictures(paths: Sequence[Path], size: tuple[int, int], channels: int) -
 def read_usable(
     paths: Sequence[Path], size: tuple[int, int], channels: int
 ) -> tuple[NDArray[np.uint8], dict[int, str]]:
-    """Read the pictures that can be read into one array (N − B, H, W, C), and say by position why B others cannot."""
+    """Read the readable images into an array (N − B, H, W, C), and return the errors of B others by position."""
     images, bad = np.empty((len(paths), *size, channels), np.uint8), {}
     for position, path in enumerate(steps(paths, "Reading pictures")):
         try:
@@ -74,7 +74,7 @@ def read_usable(
 
 
 def read_headers(paths: Sequence[Path]) -> tuple[dict[int, ImageHeader], dict[int, str]]:
-    """Read headers by position, and say by position why those of the other pictures cannot be read."""
+    """Read headers by position, and return the errors of unreadable ones by position."""
     found, bad = {}, {}
     for position, path in enumerate(steps(paths, "Reading picture headers")):
         try:
@@ -85,7 +85,7 @@ def read_headers(paths: Sequence[Path]) -> tuple[dict[int, ImageHeader], dict[in
 
 
 def describe_bad(bad: Mapping[int, str], count: int) -> str:
-    """List what is wrong with pictures, one a line; of very many the first ones."""
+    """Format the errors of images, one per line, up to a maximum number."""
     listed = [bad[position] for position in sorted(bad)]
     more = [f"and {len(listed) - LISTED} more."] if len(listed) > LISTED else []
     return "\n".join([f"{len(bad)} of {count} pictures cannot be used:", *listed[:LISTED], *more])
@@ -93,19 +93,19 @@ def describe_bad(bad: Mapping[int, str], count: int) -> str:
 
 @contextmanager
 def open_picture(file: Path | IO[bytes], name: str) -> Iterator[Any]:
-    """Open a picture; whatever is wrong with it becomes a sentence that names it."""
+    """Open an image; raise a ValueError that names it if it is unreadable."""
     if isinstance(file, Path):
         require_file(file, "picture")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of odd metadata
+            warnings.simplefilter("ignore")  # about odd metadata
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(file, formats=FORMATS) as picture:
-                if picture.mode not in GREY + COLOURED:  # Pillow would make sixteen bits white
+                if picture.mode not in GREY + COLOURED:  # Pillow would clip sixteen bits to white
                     raise ValueError(f"its pixels are of the kind {picture.mode}; expected eight bits a channel")
                 yield picture
     except UnidentifiedImageError:
         raise ValueError(f"{name} is not a picture that can be read; expected {', '.join(FORMATS)}.") from None
-    except Exception as error:  # a damaged picture gives almost any
+    except Exception as error:  # a damaged image can raise almost any exception
         why = reason(error) if isinstance(error, OSError) else str(error) or type(error).__name__
         raise ValueError(f"The picture {name} cannot be read: {why.rstrip('.')}.") from error

@@ -1,52 +1,147 @@
-"""The prepared form of a picture set, a file NAME.npz of four plain arrays, and where such files are kept.
+"""Reading of .npz files that may be damaged or inconsistent, and the prepared form of an image dataset.
+
+A prepared dataset is a file NAME.npz of four arrays:
 
 images   uint8 (N, H, W, C)
 labels   int64 (N,), from 0 to K − 1
-split    uint8 (N,), 0 for the original training pictures; all 0 if it is not there
-classes  text (K,); the numbers if it is not there
+split    uint8 (N,), 0 for the original training images; all 0 if absent
+classes  text (K,); the numbers if absent
 
-Nothing here needs torch.
+Nothing is unpickled, and sizes are checked before memory is allocated. Nothing here needs torch.
 """
 
 from __future__ import annotations
 
+import io
+import math
 import os
+import warnings
+import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
-from protonorm.core.scratch import Scratch
-from protonorm.data.access import expand
-from protonorm.data.dataset import Inputs
-from protonorm.data.npz import open_npz
-from protonorm.files import make_folder, open_private
+from protonorm.data.access import expand, reason, require_file, require_room
+from protonorm.data.dataset import MOST_UNNAMED, Inputs
+from protonorm.files import Scratch, make_folder, open_private
 
-UNDECIDED = -1  # in a split: nobody has said whether a picture trains or tests
-MOST_UNNAMED = 10_000  # classes without names; larger labels are dates or the like, not classes
+HEADER = 2**16  # maximum bytes of an array's header
+PACKINGS = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1100}  # maximum unpacked bytes per packed byte
+END = 22  # bytes of the record at the end of an archive, before its comment
+UNDECIDED = -1  # in a split: neither training nor test yet
+
+
+class NpzReader:
+    """Reader of the arrays in an open .npz file; raises a ValueError if anything is wrong with it."""
+
+    def __init__(self, archive: zipfile.ZipFile, file: IO[bytes], size: int) -> None:
+        """Check the names of the arrays; `size` is the size of the file."""
+        self._archive, self._size = archive, size
+        listed = archive.infolist()
+        self._members = {info.filename.removesuffix(".npy"): info for info in listed}
+        if len(self._members) < len(listed):
+            raise ValueError("it holds two arrays of the same name")
+        file.seek(-END - len(archive.comment), io.SEEK_END)
+        if len(listed) != int.from_bytes(file.read(END)[10:12], "little"):  # a count that zipfile does not check
+            raise ValueError("it is damaged: arrays are missing")
+        for name, info in self._members.items():
+            if info.compress_type not in PACKINGS:
+                raise ValueError(f"{name} is packed in a way that numpy does not use")
+            archive.open(info).close()  # checks that the two places in which an archive stores each name agree
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether there is an array of this name."""
+        return name in self._members
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return an array's shape without reading its values; raise a ValueError if header and data disagree."""
+        if name not in self:
+            raise ValueError(f"it lacks {name}")
+        info = self._members[name]
+        with _sentences(), self._archive.open(info) as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about headers written by Python 2
+            header = io.BytesIO(file.read(HEADER))
+            first = np.lib.format.read_magic(header) == (1, 0)
+            read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+            shape, _, dtype = read(header)
+        claimed, there = math.prod(shape) * dtype.itemsize, info.file_size - header.tell()
+        if dtype.hasobject:
+            raise ValueError(f"{name} holds objects of Python, which are never loaded")
+        if min(shape, default=0) < 0 or claimed != there:
+            raise ValueError(
+                f"{name} has shape {shape} and type {dtype} by its header, which does not fit its {there} bytes"
+            )
+        if info.compress_size > self._size or info.file_size > PACKINGS[info.compress_type] * info.compress_size:
+            raise ValueError(f"{name} cannot have {info.file_size} bytes in a file of {self._size}")
+        require_room(claimed, name, "fewer or smaller samples are needed")
+        return shape
+
+    def read(self, name: str) -> NDArray[Any]:
+        """Read an array after checking its size."""
+        self.shape(name)
+        with _sentences(), self._archive.open(self._members[name]) as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            values: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False, max_header_size=HEADER)
+            file.read()  # reading to the end verifies the checksum
+        return values
+
+    def get(self, name: str) -> NDArray[Any] | None:
+        """Return an array, or None if it is absent."""
+        return self.read(name) if name in self else None
+
+
+@contextmanager
+def open_npz(path: Path, what: str = "prepared data") -> Iterator[NpzReader]:
+    """Open an .npz file without unpickling anything; raise a ValueError that names it if it is damaged."""
+    size = require_file(path).st_size
+    try:
+        with ExitStack() as opened:
+            with _sentences():
+                file = opened.enter_context(path.open("rb"))
+                archive = opened.enter_context(zipfile.ZipFile(file))
+                reader = NpzReader(archive, file, size)
+            yield reader
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be used as {what}: {str(error).rstrip('.')}.") from error
+
+
+@contextmanager
+def _sentences() -> Iterator[None]:
+    """Convert the errors of a damaged file, which can be of almost any type, to a ValueError with the reason."""
+    try:
+        yield
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"it is not a whole .npz archive ({error})") from error
+    except OSError as error:
+        raise ValueError(reason(error)) from error
+    except Exception as error:
+        raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
 
 
 class Arrays(NamedTuple):
-    """Labelled pictures in the prepared form; of one's own data also vectors or tokens in the place of pictures."""
+    """Labelled images in the prepared form; for user data also vectors or tokens in place of images."""
 
     images: Inputs  # (N, H, W, C), or (N, D), or (N, L)
     labels: NDArray[np.int64]  # (N,)
-    split: NDArray[np.int8]  # (N,): 0 trains, more tests, −1 is undecided
+    split: NDArray[np.int8]  # (N,): 0 training, more test, −1 undecided
     classes: tuple[str, ...]  # K names
-    owner: NDArray[np.int64] | None = None  # (N,): each picture's client, if that is given
-    vocabulary: int | None = None  # V, if it is tokens
+    owner: NDArray[np.int64] | None = None  # (N,): client of each image, if given
+    vocabulary: int | None = None  # V, for tokens
 
 
 def data_root(given: Path | None = None) -> Path:
-    """Find the folder of prepared data: the one given, PROTONORM_DATA, or the user's cache folder."""
+    """Return the folder of prepared data: the given one, PROTONORM_DATA, or the user's cache folder."""
     named = given or os.environ.get("PROTONORM_DATA")
     return expand(Path(named)) if named else platformdirs.user_cache_path("protonorm")
 
 
 def read_prepared(path: Path) -> Arrays:
-    """Read a prepared file, or say what is wrong with it."""
+    """Read a prepared file; raise a ValueError if it is invalid."""
     with open_npz(path) as file:
         if missing := [name for name in ("images", "labels") if name not in file]:
             raise ValueError(f"it lacks {' and '.join(missing)}")
@@ -54,14 +149,14 @@ def read_prepared(path: Path) -> Arrays:
 
 
 def has_training(path: Path) -> bool:
-    """Tell whether a prepared file holds original training pictures, without reading pictures."""
+    """Return whether a prepared file has original training images, without reading images."""
     with open_npz(path) as file:
         split = file.get("split")
         return split is None or bool((split == 0).any())
 
 
 def read_shape(path: Path) -> tuple[int, ...]:
-    """Read the shape (N, H, W, C) of prepared pictures without reading the pictures."""
+    """Return the shape (N, H, W, C) of prepared images without reading them."""
     with open_npz(path) as file:
         return file.shape("images")
 
@@ -69,7 +164,7 @@ def read_shape(path: Path) -> tuple[int, ...]:
 def check_arrays(
     images: NDArray[Any], labels: NDArray[Any], split: NDArray[Any] | None, classes: NDArray[Any] | None
 ) -> Arrays:
-    """Bring arrays into the prepared form, or say why they do not fit it."""
+    """Convert arrays to the prepared form; raise a ValueError if they do not fit it."""
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size:
         raise ValueError(f"images has shape {images.shape} and type {images.dtype}; expected uint8 (N, H, W, C)")
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) != len(images):
@@ -93,7 +188,7 @@ def check_arrays(
 
 
 def write_prepared(path: Path, arrays: Arrays) -> None:
-    """Write a prepared file in one atomic step, uncompressed, for its owner only."""
+    """Write a prepared file atomically, uncompressed, readable by its owner only."""
     make_folder(path.parent)
     with Scratch(path.parent, prefix=f".{path.name}-") as scratch:
         beside = scratch.folder / path.name

@@ -1,1 +1,1 @@
-"""A real federation between organisations: the agreement, what travels, and who plays which part."""
+"""Deployment of a federation between organisations: agreement, messages, server and clients."""

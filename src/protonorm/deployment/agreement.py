@@ -1,8 +1,7 @@
-"""What the parties of a real federation agree on: a small JSON file, and its SHA-256, which every message carries."""
+"""Agreement of a federation (a JSON file whose SHA-256 every message carries) and the clients' bundles."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,79 +10,69 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from annotated_types import Ge, Le, MaxLen, MinLen
+from cryptography import x509
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
 from protonorm.algorithms import ALGORITHMS
 from protonorm.config.components import build, describe
-from protonorm.config.plain import check_plain
+from protonorm.config.parsing import check_plain
 from protonorm.core.algorithm import Algorithm
-from protonorm.core.complaints import sentences
 from protonorm.core.registry import find, nearest
-from protonorm.core.task import InputSpec, Task
-from protonorm.core.types import LARGEST, Count, Positive, Seed, Width, shortened, shown
-from protonorm.deployment.terms import canonical, counted, differing, listed, no_number, once, word
+from protonorm.core.task import Task
+from protonorm.core.types import LARGEST, Count, Format, InputSpec, Positive, Seed, Width, shortened, shown
+from protonorm.deployment.keys import check_public_line, key_fingerprint
+from protonorm.deployment.settings import Document, Host, Word, canonical, counted, differing, listed, read_object, word
 from protonorm.models import MODELS
 from protonorm.models.choose import Recipe
 from protonorm.models.libraries import LibraryNetwork
 
 LARGEST_FILE = 2**22  # bytes of an agreement
 MOST_CLASSES = 100_000
-GROUPS, DIGITS = 5, 4  # of the fingerprint that people read to each other: 80 bits
 
 ClassName = Annotated[str, MinLen(1), MaxLen(200)]
 Part = Literal["validation", "test"]
+LARGEST_BUNDLE = LARGEST_FILE + 2**17  # bytes
 
 
-class InputTerms(BaseModel):
-    """What one sample is, where a network is shared: all clients' samples are alike then."""
+class Agreement(Document):
+    """Terms of a federation, as plain data: methods and networks by name, never code."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    shape: Annotated[list[Annotated[int, Ge(1), Le(2**20)]], MinLen(1), MaxLen(3)]  # (H, W, C), (D,) or (L,)
-    type: Literal["uint8", "float32", "int64"]
-    vocabulary: Annotated[int, Ge(2), Le(2**18)] | None = None  # V, if it is tokens
-
-
-class Agreement(BaseModel):
-    """The terms. Everything in it is plain data: names of what every party has, never code."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    format: Literal[1]
-    algorithm: dict[str, Any]  # its name, and all of its settings
-    classes: Annotated[list[ClassName], MinLen(2), MaxLen(MOST_CLASSES)]  # K names; their order is that of the numbers
+    format: Format
+    algorithm: dict[str, Any]  # name and all settings
+    classes: Annotated[list[ClassName], MinLen(2), MaxLen(MOST_CLASSES)]  # K names, in the order of the labels
     feature_dim: Width  # d
     rounds: Count  # R
-    seed: Seed  # of all that is random and protects nobody
-    input: InputTerms | None = None  # only where a network is shared
-    shared_network: ClassName | None = None  # everybody's network, or the second one that clients share
-    head_bias: bool = True  # whether heads have a bias; only where heads are shared
-    server_lr: Positive = 0.01  # of what the server trains
+    seed: Seed  # of all randomness except that of privacy protection
+    input: InputSpec | None = None  # only if a network is shared
+    shared_network: ClassName | None = None  # network of all clients, or the auxiliary network that clients share
+    head_bias: bool = True  # whether heads have a bias; only if heads are shared
+    server_lr: Positive = 0.01  # learning rate of server-side training
     server_batch_size: Annotated[int, Ge(2), Le(LARGEST)] = 32
-    evaluated: list[Part] = ["test"]  # parts of their samples on which clients may be asked to count right answers
+    evaluated: list[Part] = ["test"]  # sample parts on which clients may be asked to evaluate
     evaluate_every: Count = 1  # rounds
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], dataset: str = "") -> Self:
-        """Make an agreement from plain settings; those of the method that are not given take their usual values."""
+        """Create an agreement from plain settings; missing settings of the method take their defaults."""
         plain = {"format": 1, **settings}
         if isinstance(plain.get("algorithm"), str):
             plain["algorithm"] = {"name": plain["algorithm"]}
         method = _method(plain.get("algorithm"))
         network = plain.get("shared_network")
-        method = method.adapted(dataset, [network] if isinstance(network, str) else [])
-        return cls._checked({**plain, "algorithm": _plain(describe("algorithm", method))})
+        if isinstance(network, str) or not method.needs_shared_network:  # a missing network is reported below
+            method = method.adapted(dataset, [network] if isinstance(network, str) else [])
+        return cls.checked({**plain, "algorithm": _plain(describe("algorithm", method))}, "The agreement")
 
     @classmethod
     def of_task(cls, task: Task, evaluated: Sequence[str] = ("test",), evaluate_every: int = 1) -> Self:
-        """Write down a task, if its method and network are known to everybody by their names."""
+        """Create the agreement of a task; raise ValueError if its method or network is not available by name."""
         shared = task.shared_network
         if shared is not None and not isinstance(shared.describe(), str):
             raise ValueError(f"The network {shared.name} is code of one party's own; a federation shares named ones.")
         settings = {name: getattr(task, name) for name in ("feature_dim", "rounds", "seed", "head_bias", "server_lr")}
         spec = task.input.describe() if shared is not None and task.input is not None else None
-        return cls._checked(
+        return cls.checked(
             settings
             | {
                 "format": 1,
@@ -94,33 +83,23 @@ class Agreement(BaseModel):
                 "server_batch_size": task.server_batch_size,
                 "evaluated": list(evaluated),
                 "evaluate_every": evaluate_every,
-            }
+            },
+            "The agreement",
         )
 
     @classmethod
     def read(cls, content: bytes, where: str = "The agreement") -> Self:
-        """Read what `write` wrote; anything else, also what only another version understands, is refused."""
-        if len(content) > LARGEST_FILE:
-            raise ValueError(f"{where} has {len(content)} bytes; {LARGEST_FILE} at most are expected.")
+        """Parse an agreement written by `write`; raise ValueError for anything else, also for other versions' terms."""
+        plain = read_object(content, where, LARGEST_FILE, "an object of terms")
         try:
-            plain = json.loads(content, object_pairs_hook=once, parse_constant=no_number)
             check_plain(plain)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{where} cannot be read: {shortened(str(error))}") from None
-        if not isinstance(plain, dict):
-            raise ValueError(f"{where} holds a {type(plain).__name__}; expected an object of terms.")
-        found = cls._checked(plain)
-        if canonical(plain) != canonical(found.plain()):
-            other = ", ".join(differing(plain, found.plain()))
+        terms = cls.checked(plain, "The agreement")
+        if canonical(plain) != canonical(terms.plain()):
+            other = ", ".join(differing(plain, terms.plain()))
             raise ValueError(f"{where} does not say all terms as this version does: {other}. Use the same version.")
-        return found
-
-    @classmethod
-    def _checked(cls, plain: Mapping[str, Any]) -> Self:
-        try:
-            return cls.model_validate(dict(plain))
-        except ValidationError as error:
-            raise ValueError(sentences(error, {name: [] for name in cls.model_fields}, "The agreement")) from None
+        return terms
 
     @field_validator("algorithm")
     @classmethod
@@ -151,29 +130,10 @@ class Agreement(BaseModel):
             raise ValueError(f"{name} needs a network that all clients share: give shared_network and input.")
         return self
 
-    def plain(self) -> dict[str, Any]:
-        """Give the terms as plain data."""
-        return self.model_dump(mode="json")
-
-    def write(self) -> bytes:
-        """Write the terms as JSON for people; `read` reads it."""
-        return json.dumps(self.plain(), indent=2, sort_keys=True, allow_nan=False).encode() + b"\n"
-
-    @cached_property
-    def digest(self) -> str:
-        """Condense the terms to the SHA-256 of their canonical form."""
-        return hashlib.sha256(canonical(self.plain())).hexdigest()
-
-    @property
-    def fingerprint(self) -> str:
-        """Give the beginning of the digest in groups, to be read to each other."""
-        return " ".join(self.digest[DIGITS * place : DIGITS * (place + 1)] for place in range(GROUPS))
-
     @cached_property
     def task(self) -> Task:
-        """Make the task that the round loop and the clients work on."""
-        given = self.input
-        spec = None if given is None else InputSpec(tuple(given.shape), given.type, given.vocabulary)
+        """Build the task that the round loop and the clients work on."""
+        spec = self.input
         shared = None
         if self.shared_network is not None and spec is not None:
             shared = Recipe(self.shared_network, spec.network_shape, self.feature_dim, len(self.classes))
@@ -191,7 +151,7 @@ class Agreement(BaseModel):
         )
 
     def lines(self) -> list[tuple[str, str]]:
-        """Show the terms to somebody who has to agree: what each is called, and what it is."""
+        """List the terms for display as (label, value)."""
         settings = ", ".join(f"{name}={word(value)}" for name, value in self.algorithm.items() if name != "name")
         rest = {name: value for name, value in self.plain().items() if name not in ("algorithm", "classes", "format")}
         return [
@@ -204,7 +164,7 @@ class Agreement(BaseModel):
         ]
 
     def class_numbers(self, own: Sequence[str], whose: str = "The data") -> NDArray[np.int64]:
-        """Find the number of each class of a client, by name; a client need not have all classes."""
+        """Return the label of each of a client's classes, by name; a client may lack classes."""
         numbers = {name: number for number, name in enumerate(self.classes)}
         if strange := [name for name in own if name not in numbers]:
             raise ValueError(
@@ -214,19 +174,19 @@ class Agreement(BaseModel):
         return np.array([numbers[name] for name in own], np.int64)
 
     def refuse_width(self, feature_dim: int, whose: str = "The network") -> None:
-        """Refuse a network whose decision layer is of another width."""
+        """Raise ValueError if a network's feature width is not the agreed d."""
         if feature_dim != self.feature_dim:
             raise ValueError(f"{whose} has d = {feature_dim}; the agreement says d = {self.feature_dim}.")
 
     def refuse_other(self, other: Agreement, whose: str = "The other side") -> None:
-        """Refuse another agreement, and say in what it differs."""
+        """Raise ValueError if another agreement differs, naming the differences."""
         if other.digest != self.digest:
             said = ", ".join(differing(other.plain(), self.plain()))
             raise ValueError(f"{whose} has another agreement; it differs in {said}.")
 
 
 def _method(value: Any) -> Algorithm:
-    """Make a method by its registered name: an agreement never names a file, which would be run."""
+    """Build a method by its registered name; files are not accepted, because their code would be executed."""
     name = value.get("name") if isinstance(value, Mapping) else None
     if not isinstance(name, str):
         raise ValueError(f"algorithm={shown(value)} is refused: expected the name of a method, and its settings.")
@@ -236,8 +196,56 @@ def _method(value: Any) -> Algorithm:
 
 
 def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn tuples to lists, as JSON has them; what JSON cannot say is refused."""
+    """Convert a description to JSON types; raise ValueError if the method is not registered."""
     if not isinstance(value.get("name"), str) or value["name"] not in ALGORITHMS:
         raise ValueError(f"{shown(value.get('name'))} is code of one party's own; a federation has named methods.")
     found: dict[str, Any] = json.loads(json.dumps(value, allow_nan=False))
     return found
+
+
+class Bundle(Document):
+    """Bundle of one client: server address, certificate and terms; taking part also needs the client's private key."""
+
+    format: Format
+    federation: Word
+    client: Annotated[int, Ge(0), Le(LARGEST)]
+    name: Word
+    public_key: Annotated[str, MaxLen(1000)]  # the client's own, so that it can verify that the bundle is meant for it
+    host: Host
+    port: Annotated[int, Ge(1), Le(65535)]
+    authority: Annotated[str, MaxLen(2**14)]  # PEM certificate that authenticates the server
+    agreement: dict[str, Any]
+
+    @classmethod
+    def of(cls, terms: Agreement, **about: Any) -> Self:
+        """Create a bundle."""
+        return cls.checked({"format": 1, "agreement": terms.plain(), **about}, "The bundle")
+
+    @classmethod
+    def read(cls, content: bytes, where: str = "The bundle") -> Self:
+        """Parse and validate a received bundle, including its agreement and certificate."""
+        return cls.checked(read_object(content, where, LARGEST_BUNDLE), where)
+
+    @classmethod
+    def checked(cls, plain: Mapping[str, Any], where: str) -> Self:
+        """Validate plain data, including its key, certificate and agreement."""
+        bundle = super().checked(plain, where)
+        if check_public_line(bundle.public_key) != bundle.public_key:
+            raise ValueError(f"{where} has a public key with more than a key in it.")
+        try:
+            x509.load_pem_x509_certificate(bundle.authority.encode())
+        except ValueError:
+            raise ValueError(f"{where} holds no certificate of the federation's authority.") from None
+        assert bundle.terms.digest  # parsed here, so that an invalid agreement fails on reading
+        return bundle
+
+    @cached_property
+    def terms(self) -> Agreement:
+        """Agreement in the bundle."""
+        return Agreement.read(canonical(self.agreement), "The agreement in the bundle")
+
+    def refuse_other_key(self, line: str) -> None:
+        """Raise ValueError if a public key is not the registered one."""
+        if check_public_line(line) != self.public_key:
+            meant, here = key_fingerprint(self.public_key), key_fingerprint(line)
+            raise ValueError(f"The bundle is for the key {meant}; the key here is {here}.")

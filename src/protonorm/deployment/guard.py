@@ -1,17 +1,18 @@
-"""The server's door: every answer is looked at before it counts, and whatever is refused is told and counted."""
+"""Validation of clients' answers on the server; rejected answers are reported and counted."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 
-from protonorm.core.task import Counts
+from protonorm.core.frames import BadFrame
+from protonorm.core.task import Counts, Reply
 from protonorm.core.types import shortened
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.frames import BadFrame
+from protonorm.deployment.events import Why
 from protonorm.deployment.messages import (
     Answer,
     AnswerHeader,
@@ -21,29 +22,24 @@ from protonorm.deployment.messages import (
     read_answer_header,
     read_answer_tensors,
 )
-from protonorm.federation.client import ANSWERS
-from protonorm.federation.evaluation import Tally
+from protonorm.federation.evaluation import Tally, countable
 from protonorm.tensors import Tensors, all_finite, floats
 
-LARGEST_SCALE = 1e6  # root mean square of a tensor in a reply; what is more is no training
-LONGEST = 500  # characters of what is said about an answer
-
-Why = Literal[
-    "malformed", "unknown client", "identity", "agreement", "late", "round", "repeated", "declined", "content", "scale"
-]
+LARGEST_SCALE = 1e6  # root mean square of a tensor in a reply; training does not produce larger values
+LONGEST = 500  # characters of a rejection reason
 
 
 class Refusal(NamedTuple):
-    """An answer that does not count."""
+    """Rejected answer."""
 
-    client: int  # who sent it, as the transport knows
+    client: int  # sender as identified by the transport
     why: Why
     sentence: str
-    final: bool  # whether the client's part in this round is lost by it
+    final: bool  # whether the client is lost for this round
 
 
 class Guard:
-    """Take the answers to one call after the other; an answer counts once, and only if it was asked for."""
+    """Validator of answers: an answer counts once, and only in the call that requested it."""
 
     def __init__(
         self,
@@ -58,21 +54,21 @@ class Guard:
         self._round = 0
         self._kind: Kind = "train"
         self._parts: tuple[str, ...] = ()
-        self._open: set[int] = set()  # clients whose answers are waited for
-        self._closed: set[int] = set()  # clients that were asked, and have answered
+        self._open: set[int] = set()  # clients whose answers are pending
+        self._closed: set[int] = set()  # clients that have answered
 
     def expect(self, round: int, kind: Kind, clients: Iterable[int], parts: Iterable[str] = ()) -> None:
-        """Begin a call: from now on only answers to it count."""
+        """Begin a call: only answers to it are accepted from now on."""
         self._round, self._kind, self._parts = round, kind, tuple(parts)
         self._open, self._closed = set(clients), set()
 
     def reopen(self, client: int) -> None:
-        """Give a client whose answer was refused another chance in the same call."""
+        """Accept another answer of a client in the same call, after a rejected one."""
         self._closed.discard(client)
         self._open.add(client)
 
     def admit(self, sender: int, content: bytes) -> Answer | Refusal:
-        """Look at what a client sent: the answer, or why it does not count. Nothing that is sent raises an error."""
+        """Validate a client's answer: return it, or the refusal. Never raises, whatever the content is."""
         found = self._look(sender, content)
         if isinstance(found, Refusal):
             self.refused[found.why] += 1
@@ -106,12 +102,14 @@ class Guard:
             self._check(sender, message, counts)
         except ValueError as error:
             return refuse("content", str(error).rstrip("."))
-        if (name := self._out_of_scale(message)) is not None:
-            return refuse("scale", f"the numbers of {name} are larger than training can make them")
+        try:
+            check_scale(Reply(sender, message, header.metrics, header.seconds), self._scale)
+        except ValueError as error:
+            return refuse("scale", str(error))
         return Answer(header, message, counts)
 
     def _misplaced(self, sender: int, header: AnswerHeader) -> tuple[Why, str] | None:
-        """Say what is wrong with an answer before its tensors are looked at."""
+        """Check an answer's header; return the reason for rejection, or None."""
         if header.client != sender:
             return "identity", f"it says that it comes from client {header.client}"
         if header.agreement != self._agreement.digest:
@@ -129,14 +127,14 @@ class Guard:
         return None
 
     def _check(self, sender: int, message: Tensors, counts: Tensors) -> None:
-        """Check the reply by the algorithm's schema, and counts by what they can be."""
+        """Check the reply by the algorithm's schema, and the counts by the metrics' declarations."""
         if self._kind == "evaluate":
             if message:
                 raise ValueError("it holds a reply, and was asked to evaluate alone")
         else:
             self._task.schema.check_up(message, "it")
         if not counts:
-            return  # nobody asked for them, or its owner does not allow them
+            return  # not requested, or not allowed by the client's owner
         if strange := counts.keys() - self._countable():
             raise ValueError(f"it holds counts {sorted(strange)[0]}, which nobody asked for")
         if not all(all_finite(value) for value in floats(counts).values()):
@@ -145,14 +143,14 @@ class Guard:
             Tally(part, self._task.algorithm.rules, 1, self._task.num_classes).check(Counts(sender, counts))
 
     def _countable(self) -> set[str]:
-        """Name all that can be counted in this call."""
+        """Return the names of all counts that this call may contain."""
         rules = {*self._task.algorithm.rules, "received"}
-        names = {"support", "unseen", *(f"{one}.{rule}" for one in ANSWERS for rule in rules)}
+        names = {"support", "unseen", *(f"{one}.{rule}" for one in countable() for rule in rules)}
         return {f"{part}.{name}" for part in self._parts for name in names}
 
-    def _out_of_scale(self, message: Tensors) -> str | None:
-        """Name a tensor whose root mean square is beyond all training."""
-        for name, value in floats(message).items():
-            if value.numel() and float(torch.linalg.vector_norm(value.double())) > self._scale * value.numel() ** 0.5:
-                return name
-        return None
+
+def check_scale(reply: Reply, largest: float = LARGEST_SCALE) -> None:
+    """Raise ValueError if the root mean square of a tensor exceeds the limit."""
+    for name, value in floats(reply.message).items():
+        if value.numel() and float(torch.linalg.vector_norm(value.double())) > largest * value.numel() ** 0.5:
+            raise ValueError(f"the numbers of {name} are larger than training can make them")

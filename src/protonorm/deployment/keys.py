@@ -1,7 +1,7 @@
-"""Keys and certificates of a federation: an authority of its own, the server's certificate, and a key for each client.
+"""Keys and certificates of a federation: its own authority, the server's certificate, and a key for each client.
 
-All keys are of the curve P-384. Private ones are written for their owner only, never over another file, and nothing
-here ever sends or copies one.
+All keys use the curve P-384. Private keys are readable by their owner only, never overwrite a file, and are never sent
+or copied.
 """
 
 from __future__ import annotations
@@ -24,17 +24,21 @@ from protonorm.core.types import shown
 from protonorm.files import PRIVATE_FILE
 
 AUTHORITY_YEARS, SERVER_YEARS = 10, 2
+USAGES = (  # all key usages of X.509
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+    *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
 LARGEST = 2**14  # bytes of a key or certificate file
-SKEW = dt.timedelta(hours=1)  # clocks that are behind by less are no problem
+SKEW = dt.timedelta(hours=1)  # tolerance for clocks that are behind
 
 Key = ec.EllipticCurvePrivateKey
 
 
 def make_authority(key: Path, certificate: Path, name: str, now: dt.datetime | None = None) -> None:
-    """Make a certificate authority for one federation: its key, and a certificate that everybody may have."""
+    """Create a certificate authority for one federation: a private key and a public certificate."""
     made = ec.generate_private_key(ec.SECP384R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name} authority"[:64])])
-    usage = _usage(key_cert_sign=True, crl_sign=True)
+    usage = _usage("key_cert_sign", "crl_sign")
     built = (
         _builder(subject, subject, made.public_key(), AUTHORITY_YEARS, now)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -48,7 +52,7 @@ def make_authority(key: Path, certificate: Path, name: str, now: dt.datetime | N
 def make_server_certificate(
     authority: tuple[Path, Path], key: Path, certificate: Path, hosts: Sequence[str], now: dt.datetime | None = None
 ) -> None:
-    """Let an authority (key, certificate) vouch for a server under the names and addresses that clients will use."""
+    """Issue a server certificate for these hosts, signed by an authority (key, certificate)."""
     if not hosts:
         raise ValueError("A server needs at least one name or address that clients reach it by.")
     names = [_general_name(host) for host in hosts]
@@ -59,7 +63,7 @@ def make_server_certificate(
     built = (
         _builder(subject, issuer.subject, made.public_key(), SERVER_YEARS, now)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(digital_signature=True), critical=True)
+        .add_extension(_usage("digital_signature"), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(made.public_key()), critical=False)
@@ -70,19 +74,19 @@ def make_server_certificate(
 
 
 def make_client_key(path: Path) -> str:
-    """Make a client's key on its own machine; give the public key, a line that may be sent to the server's owner."""
+    """Create a client's private key on its own machine; return the public key for the server's owner."""
     made = ec.generate_private_key(ec.SECP384R1())
     _write_key(path, made, serialization.PrivateFormat.OpenSSH, serialization.Encoding.PEM)
     return public_line(made.public_key())
 
 
 def public_line(key: ec.EllipticCurvePublicKey) -> str:
-    """Write a public key in OpenSSH's form."""
+    """Format a public key in OpenSSH format."""
     return key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()
 
 
 def check_public_line(line: str) -> str:
-    """Take a public key that somebody sent, without its comment; anything else is refused in a sentence."""
+    """Validate a received public key and return it without its comment; raise ValueError if it is invalid."""
     if "PRIVATE KEY" in line:
         raise ValueError("This is a private key, which must never leave its machine: make a new one there.")
     words = line.split() if len(line) <= LARGEST else []
@@ -92,22 +96,20 @@ def check_public_line(line: str) -> str:
     try:
         found = serialization.load_ssh_public_key(" ".join(words[:2]).encode())
     except (ValueError, UnsupportedAlgorithm):
-        raise ValueError(
-            f"{shown(line)} is no public key; expected a line such as ecdsa-sha2-nistp384 AAAA…."
-        ) from None
+        raise ValueError(unknown) from None
     if not isinstance(found, ec.EllipticCurvePublicKey) or not isinstance(found.curve, ec.SECP384R1):
         raise ValueError(f"The public key is of the kind {shown(words[0])}; expected ecdsa-sha2-nistp384.")
     return public_line(found)
 
 
 def key_fingerprint(line: str) -> str:
-    """Condense a public key to what `ssh-keygen -l` shows, to be read to each other."""
+    """Return the fingerprint of a public key, as `ssh-keygen -l` shows it."""
     digest = hashlib.sha256(base64.b64decode(line.split()[1])).digest()
     return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 
 def read_certificate(path: Path) -> x509.Certificate:
-    """Read a certificate, or say that it is none."""
+    """Read a certificate; raise ValueError if it is invalid."""
     try:
         return x509.load_pem_x509_certificate(_read(path))
     except ValueError as error:
@@ -115,14 +117,14 @@ def read_certificate(path: Path) -> x509.Certificate:
 
 
 def same_key(key: Path, certificate: x509.Certificate) -> bool:
-    """Tell whether a private key belongs to a certificate."""
+    """Return whether a private key belongs to a certificate."""
     return _read_private(key).public_key() == certificate.public_key()
 
 
 def problems_of(
     authority: x509.Certificate, server: x509.Certificate, host: str, now: dt.datetime | None = None
 ) -> list[str]:
-    """Say in sentences what is wrong with a server's certificate as somebody sees it who trusts the authority."""
+    """List the problems of a server's certificate for a client that trusts the authority."""
     now = now or dt.datetime.now(dt.UTC)
     found = []
     try:
@@ -141,7 +143,7 @@ def problems_of(
 
 
 def hosts_of(certificate: x509.Certificate) -> list[str]:
-    """List the names and addresses that a certificate is for."""
+    """List the host names and addresses in a certificate."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -158,18 +160,8 @@ def _builder(
     return start.not_valid_before(now - SKEW).not_valid_after(now + dt.timedelta(days=365 * years))
 
 
-def _usage(*, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=digital_signature,
-        key_cert_sign=key_cert_sign,
-        crl_sign=crl_sign,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+def _usage(*allowed: str) -> x509.KeyUsage:
+    return x509.KeyUsage(**{name: name in allowed for name in USAGES})
 
 
 def _general_name(host: str) -> x509.GeneralName:
@@ -191,7 +183,7 @@ def _write_key(path: Path, key: Key, form: serialization.PrivateFormat, encoding
 
 
 def _write_new(path: Path, content: bytes, mode: int) -> None:
-    """Write a file that is not there yet."""
+    """Create a file; raise ValueError if it exists."""
     try:
         place = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
@@ -211,7 +203,7 @@ def _read(path: Path) -> bytes:
 
 
 def _read_private(path: Path) -> Key:
-    """Read a private key, if nobody but its owner can."""
+    """Read a private key; raise ValueError if other users can read the file."""
     content = _read(path)
     if os.name == "posix" and path.stat().st_mode & 0o077:
         raise ValueError(f"{path} can be read by others than its owner; chmod 600 it, or make a new one.")

@@ -1,45 +1,46 @@
-"""What server and client say to each other: a request with the server's message, and the answer to it."""
+"""Messages between server and client: requests, answers, their headers and size limits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
 from annotated_types import Ge, Le, MaxLen
 from pydantic import AllowInfNan, BaseModel, ConfigDict, ValidationError
 
-from protonorm.core.complaints import sentences
+from protonorm.core.frames import LARGEST_BODY, BadFrame, decode_body, encode_body, join, split
 from protonorm.core.schema import Schema, Size, Slot
+from protonorm.core.settings import sentences
 from protonorm.core.task import Task
-from protonorm.core.types import LARGEST
-from protonorm.deployment.frames import LARGEST_BODY, BadFrame, decode_body, encode_body, join, split
-from protonorm.federation.client import BINS
+from protonorm.core.types import LARGEST, Format
+from protonorm.metrics import metrics
 from protonorm.tensors import Tensors, prefixed, under
 
-FORMAT: Final = 1  # of the messages; another one is refused
-SAID, COUNTED = "said", "counts"  # before the names of an answer's tensors: the reply, and what was counted
-PER_TENSOR = 512  # bytes that the index of tensors may take for each
+FORMAT: Final = 1  # version of the message format; others are rejected
+SAID, COUNTED = "said", "counts"  # name prefixes of an answer's tensors: the reply, and the evaluation counts
+PER_TENSOR = 512  # bytes that the tensor index may take per tensor
 
 Kind = Literal["train", "evaluate", "evaluate+train"]
 Number = Annotated[int, Ge(0), Le(LARGEST)]
 Digest = Annotated[str, MaxLen(64)]
-Metric = Annotated[float, Ge(-1e39), Le(1e39), AllowInfNan(False)]  # all float32 there is; means of it are finite
+Metric = Annotated[float, Ge(-1e39), Le(1e39), AllowInfNan(False)]  # the range of float32, so that means stay finite
 
 
 class Header(BaseModel):
-    """What stands before the tensors of every message."""
+    """Header that precedes the tensors of every message."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    format: Literal[1]
-    agreement: Digest  # SHA-256 of the terms
+    format: Format
+    agreement: Digest  # SHA-256 of the agreement
     client: Number
-    round: Number  # in which to train; in which to evaluate, if there is nothing to train
+    round: Number  # round to train in; round to evaluate if the kind is evaluate
     kind: Kind
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Self:
-        """Read a header, or say in a sentence what is wrong with it."""
+        """Parse a header, or raise a BadFrame that says what is wrong."""
         try:
             return cls.model_validate(dict(plain))
         except ValidationError as error:
@@ -48,66 +49,66 @@ class Header(BaseModel):
 
     @property
     def evaluated_round(self) -> int:
-        """Give the round that is evaluated: the one before the round to train in, whose message is sent."""
+        """Round to evaluate: the one before the training round, since both use the same message."""
         return self.round - 1 if self.kind == "evaluate+train" else self.round
 
 
 class RequestHeader(Header):
-    """What the server asks of a client. The tensors are what the server said last."""
+    """Header of a request; the tensors are the server's latest message."""
 
-    trained: Number  # the round whose state the client is to take, 0 for its first one
-    chosen: Number = 0  # the best round so far: the state after it is kept
-    parts: Annotated[list[Literal["validation", "test"]], MaxLen(2)] = []  # to be evaluated on
+    trained: Number  # round of the state to start from; 0 for the initial state
+    chosen: Number = 0  # best round so far: clients keep its state
+    parts: Annotated[list[Literal["validation", "test"]], MaxLen(2)] = []  # sample parts to evaluate on
 
 
 class AnswerHeader(Header):
-    """What a client says of its answer."""
+    """Header of an answer."""
 
-    declined: Annotated[str, MaxLen(2000)] = ""  # a sentence, if the client refuses; then there are no tensors
+    declined: Annotated[str, MaxLen(2000)] = ""  # reason, if the client declines; then there are no tensors
     metrics: Annotated[dict[Annotated[str, MaxLen(64)], Metric], MaxLen(64)] = {}
     seconds: Annotated[float, Ge(0), Le(1e9), AllowInfNan(False)] = 0.0
 
 
 class Request(NamedTuple):
-    """A request as the client has it."""
+    """Parsed request."""
 
     header: RequestHeader
     message: Tensors
 
 
 class Answer(NamedTuple):
-    """An answer as the server has it."""
+    """Parsed answer."""
 
     header: AnswerHeader
-    message: Tensors  # the reply to the server's message, if it was to train
-    counts: Tensors  # what was counted, if it was to be evaluated; the owner may not allow it
+    message: Tensors  # reply to the server's message, if training was requested
+    counts: Tensors  # evaluation counts, if requested and allowed by the client's owner
 
 
 def write_request(header: RequestHeader, body: bytes) -> bytes:
-    """Write a request; the body is encoded once for all clients."""
+    """Serialise a request; the body is encoded once for all clients."""
     return join(header.model_dump(mode="json"), body)
 
 
 def read_request(content: bytes, largest: int = LARGEST_BODY) -> Request:
-    """Read a request, or raise a BadFrame."""
+    """Parse a request, or raise a BadFrame."""
     plain, body = split(content, largest)
     return Request(RequestHeader.read(plain), decode_body(body))
 
 
 def write_answer(answer: Answer) -> bytes:
-    """Write an answer."""
+    """Serialise an answer."""
     tensors = prefixed(SAID, answer.message) | prefixed(COUNTED, answer.counts)
     return join(answer.header.model_dump(mode="json"), encode_body(tensors))
 
 
 def read_answer_header(content: bytes, largest: int = LARGEST_BODY) -> tuple[AnswerHeader, bytes]:
-    """Read an answer's header, or raise a BadFrame; its tensors are left as bytes."""
+    """Parse an answer's header, or raise a BadFrame; its tensors stay encoded."""
     plain, body = split(content, largest)
     return AnswerHeader.read(plain), body
 
 
 def read_answer_tensors(body: bytes) -> tuple[Tensors, Tensors]:
-    """Read the reply and the counts of an answer, or raise a BadFrame."""
+    """Decode an answer's reply and counts, or raise a BadFrame."""
     tensors = decode_body(body)
     strange = [name for name in tensors if name.partition(".")[0] not in (SAID, COUNTED)]
     if strange:
@@ -116,7 +117,7 @@ def read_answer_tensors(body: bytes) -> tuple[Tensors, Tensors]:
 
 
 def largest_message(schema: Schema, slots: tuple[Slot, ...]) -> int:
-    """Bound the bytes of a message's tensors by what the schema allows; one of unknown size has the general bound."""
+    """Return the maximal size in bytes of a message's tensors by the schema; LARGEST_BODY if unbounded."""
     total, tensors = 0, 1
     for slot in slots:
         sizes = [sum(_largest(schema, one.shape, one.dtype.itemsize) for one in form.values()) for form in slot]
@@ -126,9 +127,10 @@ def largest_message(schema: Schema, slots: tuple[Slot, ...]) -> int:
 
 
 def largest_counts(task: Task, parts: int = 2) -> int:
-    """Bound the bytes of a client's counts: whole numbers by class and rule, and those of its probabilities."""
-    rules = len(task.algorithm.rules) + 1
-    of_rule = 2 * 8 * task.num_classes + 2 * 8 + 3 * BINS * 8 + 5 * PER_TENSOR
+    """Return the maximal size in bytes of a client's counts: integers by class and rule, and probability metrics."""
+    rules, classes = len(task.algorithm.rules) + 1, task.num_classes
+    declared = [count.sizes(classes) for metric in metrics().values() for count in metric.counts.values()]
+    of_rule = 2 * 8 * classes + 8 + sum(8 * prod(shape) for shape in declared) + (3 + len(declared)) * PER_TENSOR
     return parts * (8 * task.num_classes + 8 + 2 * PER_TENSOR + rules * of_rule)
 
 

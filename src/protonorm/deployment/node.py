@@ -1,16 +1,18 @@
-"""A client's side of the wire: a request comes in, the client trains or counts, and an answer goes out."""
+"""Client side of the protocol: validate a request, train or evaluate, and return an answer."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Literal
 
+from protonorm.core.frames import BadFrame
 from protonorm.core.randomness import one_thread
 from protonorm.core.task import Order
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.answers import LastAnswer, request_key
-from protonorm.deployment.frames import BadFrame
 from protonorm.deployment.messages import (
     FORMAT,
     Answer,
@@ -24,19 +26,54 @@ from protonorm.deployment.messages import (
 from protonorm.deployment.site import OwnSite
 from protonorm.errors import Diverged
 from protonorm.federation.client import evaluate_step, first_state, train_step
+from protonorm.files import replace
 from protonorm.runs.states import FolderStore
 from protonorm.tensors import Tensors
 
-Allowed = Literal["off", "accuracy", "classes"]  # what an owner lets the server know of its evaluation
-TOTALS = re.compile(r"(validation|test)\.(support|correct\..*)")  # what it learns where accuracy alone is allowed
+FILE = "answer.bin"
+DIGEST = 32  # bytes of a SHA-256
+Allowed = Literal["off", "accuracy", "classes"]  # evaluation results that the owner lets the server receive
+TOTALS = re.compile(r"(validation|test)\.(support|correct\..*)")  # counts that are sent if only accuracy is allowed
+
+
+def request_key(settings: str, content: bytes) -> bytes:
+    """Return the SHA-256 of a request and of the client's settings that determine its answer."""
+    return hashlib.sha256(settings.encode() + b"\0" + content).digest()
+
+
+class LastAnswer:
+    """Cache of a client's last answer on its own disk: a repeated request costs nothing, also after a crash.
+
+    The file holds the SHA-256 of the request and of the owner's settings (evaluation and training), the SHA-256 of the
+    answer, and the answer as sent. A damaged file is ignored: the answer can be computed again.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE
+
+    def find(self, key: bytes) -> bytes | None:
+        """Return the cached answer to a request, or None."""
+        try:
+            with self.path.open("rb") as file:
+                if file.read(DIGEST) != key:
+                    return None
+                digest, answer = file.read(DIGEST), file.read()
+        except OSError:
+            return None
+        return answer if hashlib.sha256(answer).digest() == digest else None
+
+    def keep(self, key: bytes, answer: bytes) -> None:
+        """Replace the cached answer; a full disk must not prevent sending it."""
+        with suppress(OSError):
+            replace(self.path, key + hashlib.sha256(answer).digest() + answer)
 
 
 class Unable(Exception):
-    """A request that is right and cannot be fulfilled; its words are fit to be sent, and its cause may not be."""
+    """Error for a valid request that cannot be fulfilled; its text may be sent to the server, its cause may not."""
 
 
 class Node:
-    """One client on its owner's machine; its state rests in a folder of its own and never leaves it."""
+    """Client on its owner's machine; its state stays in a local folder."""
 
     def __init__(
         self,
@@ -45,8 +82,8 @@ class Node:
         store: FolderStore,
         allowed: Allowed = "off",
         *,
-        begin_anew: bool = False,  # whether the owner wants a new network where its state is lost
-        tell: Callable[[str], None] | None = None,  # hears of causes that the server is not told
+        begin_anew: bool = False,  # whether to start from a new network if its state is lost
+        tell: Callable[[str], None] | None = None,  # receives causes of errors, which are not sent to the server
     ) -> None:
         self._agreement, self._site, self._store, self._allowed = agreement, site, store, allowed
         self._begin_anew, self._tell = begin_anew, tell
@@ -55,10 +92,10 @@ class Node:
         self._largest = largest_message(self._task.schema, self._task.schema.down)
 
     def answer(self, content: bytes) -> bytes:
-        """Answer a request; one that is not right, or that cannot be fulfilled, is declined in a sentence.
+        """Answer a request; an invalid request, or one that cannot be fulfilled, is declined with a reason.
 
-        The same request gives the same answer, however often it comes: a step is made of the round and the state
-        alone, and the last answer is kept.
+        Repeating a request returns the same answer: a step depends on the round and the state alone, and the last
+        answer is cached.
         """
         header: RequestHeader | None = None
         try:
@@ -77,7 +114,7 @@ class Node:
             return self._decline(header, str(error), error.__cause__)
 
     def _check(self, request: Request) -> None:
-        """Refuse what was not agreed on: another agreement, client or round, or a message that the schema forbids."""
+        """Raise ValueError for another agreement, client or round, or a message that violates the schema."""
         header = request.header
         if header.agreement != self._agreement.digest:
             raise ValueError(
@@ -86,7 +123,7 @@ class Node:
             )
         if header.client != self._site.id:
             raise ValueError(f"The request is for client {header.client}; this is client {self._site.id}.")
-        last = header.round - (header.kind != "evaluate")  # the newest state there can be
+        last = header.round - (header.kind != "evaluate")  # the newest possible state
         if not 1 <= header.round <= self._task.rounds or header.trained > last:
             raise ValueError(f"There is no round {header.round} that follows on round {header.trained}.")
         if unknown := set(header.parts) - set(self._agreement.evaluated):
@@ -94,21 +131,21 @@ class Node:
         self._task.schema.check_down(request.message)
 
     def _fulfil(self, request: Request) -> bytes:
-        """Act, and say in words that tell nothing of this machine why that is impossible, if it is."""
+        """Compute the answer; raise Unable with a text that discloses nothing about this machine."""
         try:
             with one_thread():
                 return write_answer(self._act(request))
-        except Diverged as error:  # its sentence names the learning rate
+        except Diverged as error:  # its message contains the learning rate, which is not disclosed
             raise Unable(f"Its training left the finite numbers in round {request.header.round}.") from error
         except OSError as error:
             raise Unable(f"A file of its own cannot be read or written: {error.strerror}.") from error
         except Unable:
             raise
-        except Exception as error:  # its own network may raise almost anything
+        except Exception as error:  # the client's own network may raise any error
             raise Unable(f"It met an error of its own ({type(error).__name__}).") from error
 
     def _act(self, request: Request) -> Answer:
-        """Evaluate the round before, with the state as it is, and then train from it: both take the same message."""
+        """Evaluate the previous round with the current state, then train from it: both use the same message."""
         header, id = request.header, self._site.id
         state = self._state(header)
         counts: Tensors = {}
@@ -126,14 +163,14 @@ class Node:
         return Answer(about, reply.message, counts)
 
     def _keeps_up(self, header: RequestHeader) -> bool:
-        """Tell whether the state that belongs to an earlier answer is still here."""
+        """Return whether the state that belongs to a cached answer still exists."""
         return header.kind == "evaluate" or self._store.has(self._site.id, header.round)
 
     def _state(self, header: RequestHeader) -> Tensors | None:
-        """Find the state that the server's record names, and drop those that no resumed round can need.
+        """Load the state that the request names, and delete states that no resumed round can need.
 
-        None means that the state is lost and that the owner wants to begin anew: nothing is counted then, for what
-        would be counted is not what was trained.
+        None means that the state is lost and the owner chose to start anew: nothing is evaluated then, because a new
+        state is not the trained one.
         """
         trained = header.trained
         if not trained:
@@ -149,7 +186,7 @@ class Node:
         return state
 
     def _tidy(self, header: RequestHeader) -> None:
-        """Drop states of answers that did not count, and old ones; the server may have lost rounds from this one on."""
+        """Delete states of rejected answers, and old states unless later ones show that the server lost rounds."""
         if header.kind == "evaluate":
             return  # the round may not be committed yet
         id, trained = self._site.id, header.trained
@@ -160,30 +197,24 @@ class Node:
         if trained and all(round < header.round for round in found):
             self._store.keep_only(id, trained, header.chosen)
 
-    def _header(self, asked: RequestHeader) -> AnswerHeader:
+    def _header(self, asked: RequestHeader | None, declined: str = "") -> AnswerHeader:
+        """Create the header of an answer, matching the request as far as it could be parsed."""
         return AnswerHeader(
-            format=FORMAT,
-            agreement=self._agreement.digest,
-            client=self._site.id,
-            round=asked.round,
-            kind=asked.kind,
-        )
-
-    def _decline(self, asked: RequestHeader | None, sentence: str, cause: BaseException | None = None) -> bytes:
-        """Say why not, in an answer that fits the request as far as it could be read."""
-        if self._tell and cause:
-            self._tell(f"{sentence} {cause}")
-        about = AnswerHeader(
             format=FORMAT,
             agreement=self._agreement.digest,
             client=self._site.id,
             round=asked.round if asked else 0,
             kind=asked.kind if asked else "train",
-            declined=sentence[:2000],
+            declined=declined[:2000],
         )
-        return write_answer(Answer(about, {}, {}))
+
+    def _decline(self, asked: RequestHeader | None, sentence: str, cause: BaseException | None = None) -> bytes:
+        """Decline a request with a reason; the cause is reported to the owner only."""
+        if self._tell and cause:
+            self._tell(f"{sentence} {cause}")
+        return write_answer(Answer(self._header(asked, sentence), {}, {}))
 
 
 def totals(counts: Tensors) -> Tensors:
-    """Keep the numbers of samples and of right answers, without classes; all else is left out."""
+    """Return the numbers of samples and of correct predictions summed over classes; drop all other counts."""
     return {name: value.sum() for name, value in counts.items() if TOTALS.fullmatch(name)}

@@ -1,61 +1,158 @@
-"""Settings of a federation, which its server's owner decides, and of a client, which its owner decides alone."""
+"""Settings of federations and clients, and JSON documents: canonical form, differences, addresses. No torch."""
 
 from __future__ import annotations
 
+import hashlib
+import ipaddress
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
-from pydantic import AllowInfNan, BaseModel, ConfigDict, ValidationError, field_validator, model_validator
+from annotated_types import Ge, Gt, Le, MaxLen, MinLen
+from pydantic import (
+    AllowInfNan,
+    BaseModel,
+    ConfigDict,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
-from protonorm.core.complaints import sentences
-from protonorm.core.types import LARGEST, Count, Fraction, NonNegative, Positive, Share, shown
-from protonorm.deployment.terms import Host, Word, is_loopback
+from protonorm.core.settings import sentences
+from protonorm.core.training import Training
+from protonorm.core.types import LARGEST, Format, Fraction, shortened, shown
 
-PORT = 9092  # if nobody says otherwise
-KINDS = {".npz": "npz", ".csv": "table", ".tsv": "table"}  # of data, by the end of a file's name
-OWN = ("folder", "npz", "array", "table", "text", "hf")  # kinds of data that a path follows
+GROUPS, DIGITS = 5, 4  # of the fingerprint that people compare: 80 bits
+SHOWN = 8  # maximal number of names listed in a message
 
+Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]  # valid as a file name
+Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9:][A-Za-z0-9.:-]{0,252}$")]  # host name or address
+PORT = 9092  # default port
+KINDS = {".npz": "npz", ".csv": "table", ".tsv": "table"}  # of data, by file suffix
+OWN = ("folder", "npz", "array", "table", "text", "hf")  # kinds of data given as kind:PATH
 Port = Annotated[int, Ge(1), Le(65535)]
 Allowed = Literal["off", "accuracy", "classes"]
 
 
-class Settings(BaseModel):
-    """Settings that are read from a file, or given in words."""
+def read_object(content: bytes, where: str, largest: int, expected: str = "an object") -> dict[str, Any]:
+    """Parse a received JSON object, or raise ValueError."""
+    from protonorm.core.frames import strict_json  # imports torch
+
+    if len(content) > largest:
+        raise ValueError(f"{where} has {len(content)} bytes; {largest} at most are expected.")
+    try:
+        plain = strict_json(content)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where} cannot be read: {shortened(str(error))}") from None
+    if not isinstance(plain, dict):
+        raise ValueError(f"{where} holds a {type(plain).__name__}; expected {expected}.")
+    return plain
+
+
+def canonical(plain: Mapping[str, Any]) -> bytes:
+    """Return the canonical JSON that is hashed: sorted names, no spaces, ASCII."""
+    return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def differing(one: Mapping[str, Any], two: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """List the terms in which two agreements differ, with both values."""
+    found = []
+    for name in sorted({*one, *two}):
+        left, right = one.get(name), two.get(name)
+        if isinstance(left, Mapping) and isinstance(right, Mapping):
+            found += differing(left, right, f"{prefix}{name}.")
+        elif left != right or type(left) is not type(right):
+            found.append(f"{shortened(prefix + name)} ({word(left)} instead of {word(right)})")
+    return found[:SHOWN]
+
+
+def word(value: Any) -> str:
+    """Format a value, truncated."""
+    return shortened(value if isinstance(value, str) else json.dumps(value))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Format the first names of a list, and the number of the others."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(shortened(name, 40) for name in names[:SHOWN]) + more
+
+
+def counted(names: Sequence[str]) -> str:
+    """Format a number of classes."""
+    return "a class" if len(names) == 1 else f"{len(names)} classes"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host name or address is a loopback address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def refuse_plaintext(host: str) -> None:
+    """Raise ValueError if a host for plaintext is not this machine."""
+    if not is_loopback(host):
+        raise ValueError(f"Plaintext is for tests on one machine; {host} is another one: leave --plaintext away.")
+
+
+def address_of(host: str, port: int) -> str:
+    """Format host and port as an address, with IPv6 in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class Document(BaseModel):
+    """JSON document of a federation; unknown fields are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     @classmethod
-    def of(cls, plain: dict[str, Any], where: str = "") -> Self:
-        """Read settings, or say in sentences what is wrong with them."""
+    def checked(cls, plain: Mapping[str, Any], where: str) -> Self:
+        """Validate plain data, or raise ValueError with one sentence per problem."""
         try:
-            return cls.model_validate(plain)
+            return cls.model_validate(dict(plain))
         except ValidationError as error:
-            raise ValueError(sentences(error, {name: [] for name in cls.model_fields}, where or cls.whose())) from None
+            raise ValueError(sentences(error, {name: [] for name in cls.model_fields}, where)) from None
+
+    def plain(self) -> dict[str, Any]:
+        """Return the document as plain data."""
+        return self.model_dump(mode="json")
+
+    def write(self) -> bytes:
+        """Return the document as indented JSON."""
+        return json.dumps(self.plain(), indent=2, sort_keys=True, allow_nan=False).encode() + b"\n"
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the canonical form."""
+        return hashlib.sha256(canonical(self.plain())).hexdigest()
+
+    @property
+    def fingerprint(self) -> str:
+        """First 80 bits of the digest in groups, to be read aloud."""
+        return " ".join(self.digest[DIGITS * place : DIGITS * (place + 1)] for place in range(GROUPS))
+
+
+class FederationSettings(Document):
+    """Settings of a federation's server: addresses, quorum and deadline."""
 
     @classmethod
-    def whose(cls) -> str:
-        """Say whose settings they are, at the beginning of a sentence."""
-        return "It"
+    def of(cls, plain: dict[str, Any], where: str = "The federation") -> Self:
+        """Validate settings, or raise ValueError."""
+        return cls.checked(plain, where)
 
-
-class FederationSettings(Settings):
-    """How a federation is reached, and when its rounds count."""
-
-    format: Literal[1] = 1
+    format: Format = 1
     name: Word
     hosts: Annotated[list[Host], MinLen(1), MaxLen(32)]  # names and addresses of the server; clients use the first
-    bind: Host = "0.0.0.0"  # the address that the server listens at: all that the machine has
+    bind: Host = "0.0.0.0"  # address that the server listens at: by default all of the machine
     port: Port = PORT
     quorum: Fraction = 0.5  # share of the clients that must answer for a round to count
     deadline: Annotated[float, Gt(0), Le(LARGEST), AllowInfNan(False)] = 600.0  # seconds that clients have in a round
-    metrics_port: Port | None = None  # where Prometheus finds figures, on this machine alone; None: nowhere
-    plaintext: bool = False  # no TLS: only where nothing leaves the machine
-
-    @classmethod
-    def whose(cls) -> str:
-        """Say whose settings they are, at the beginning of a sentence."""
-        return "The federation"
+    metrics_port: Port | None = None  # Prometheus port, on the loopback address only; None: no metrics
+    plaintext: bool = False  # no TLS: only for connections within this machine
 
     @model_validator(mode="after")
     def _plaintext_on_this_machine_alone(self) -> Self:
@@ -68,38 +165,36 @@ class FederationSettings(Settings):
 
     @property
     def host(self) -> str:
-        """Give the name or address that clients use."""
+        """Name or address that clients use."""
         return self.hosts[0]
 
 
-class ClientSettings(Settings):
-    """What the owner of a client decides alone; the server learns none of it."""
-
-    format: Literal[1] = 1
-    name: Word
-    data: str | dict[str, Any] = ""  # folder:PATH, npz:PATH, table:PATH and so on, or such a name and its settings
-    model: Annotated[str, MaxLen(4096)] | None = None  # a network's name, or file.py:function of this machine
-    lr: Positive = 0.01
-    momentum: Annotated[float, Ge(0), Lt(1)] = 0.0
-    weight_decay: NonNegative = 0.0
-    epochs: Count = 1  # a round
-    batch_size: Annotated[int, Ge(2), Le(LARGEST)] = 32
-    device: Annotated[str, MaxLen(100)] = "cpu"
-    train: Share = 0.75  # of its samples; the others test. A split of the data's own is kept
-    validation: Annotated[float, Ge(0), Lt(1)] = 0.1  # share of the training part that is held out
-    lowering: bool = True  # exact forms of convolutions that a CPU computes faster
-    allowed: Allowed = "off"  # what the server may know of the client's evaluation
-    plaintext: bool = False  # no TLS: only where nothing leaves the machine
+class ClientSettings(Training, Document):
+    """Settings of a client's owner, including all training settings; none is sent to the server."""
 
     @classmethod
-    def whose(cls) -> str:
-        """Say whose settings they are, at the beginning of a sentence."""
-        return "The client"
+    def of(cls, plain: dict[str, Any], where: str = "The client") -> Self:
+        """Validate settings, or raise ValueError."""
+        return cls.checked(plain, where)
+
+    format: Format = 1
+    name: Word
+    data: str | dict[str, Any] = ""  # folder:PATH, npz:PATH, table:PATH and so on, or a component with settings
+    model: Annotated[str, MaxLen(4096)] | None = None  # network name, or file.py:function on this machine
+    allowed: Allowed = "off"  # evaluation results that the server may receive
+    plaintext: bool = False  # no TLS: only for connections within this machine
+
+    @field_validator("epochs", "batch_size", "lr")
+    @classmethod
+    def _one_value(cls, value: Any) -> Any:
+        if isinstance(value, tuple):
+            raise ValueError(f"{shown(list(value))} is refused: a client has one value of epochs, batch_size and lr.")
+        return value
 
     @field_validator("data")
     @classmethod
     def _by_its_place(cls, value: str | dict[str, Any]) -> str | dict[str, Any]:
-        """Let a path alone stand for the data there; write it whole, for a service begins elsewhere."""
+        """Infer the kind of data from a plain path; make paths absolute, since services start in another folder."""
         if isinstance(value, dict):
             path = value.get("path")
             return {**value, "path": _whole(path)} if isinstance(path, str) and path else value

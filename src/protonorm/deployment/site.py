@@ -1,4 +1,4 @@
-"""What one organisation has: its own samples and network, and how it trains; nothing here knows of other clients."""
+"""Data, network and training of a single client in a deployment."""
 
 from __future__ import annotations
 
@@ -12,39 +12,40 @@ import torch
 from numpy.typing import NDArray
 
 from protonorm.config.components import build
-from protonorm.config.devices import check_device
+from protonorm.config.resolving import check_device
 from protonorm.core.model import SplitModel
 from protonorm.core.node import Client
 from protonorm.core.protocols import PopulationFacts
 from protonorm.core.randomness import Purpose, seeded
 from protonorm.core.samples import Samples, view
-from protonorm.core.task import InputSpec, Task
-from protonorm.core.training import check_augmentation
+from protonorm.core.task import Task
+from protonorm.core.training import Training, check_augmentation
 from protonorm.data.dataset import Dataset
-from protonorm.data.own.files import OwnFiles
-from protonorm.data.partitions.base import ClientIndex
-from protonorm.data.partitions.given import own_part
+from protonorm.data.own.datasets import OwnFiles
+from protonorm.data.partitions import ClientIndex, own_part
 from protonorm.deployment.agreement import Agreement
-from protonorm.federation.population import Training, hold_out
+from protonorm.deployment.settings import ClientSettings
+from protonorm.federation.population import hold_out, make_client
 from protonorm.files import make_folder
 from protonorm.models.choose import Choice, Recipe, chosen, networks
 from protonorm.runs.states import FolderStore
 
-TRAIN, SEED = 0.75, 1  # the usual share of samples to train on, and seed of the split, as in a simulation
+TRAIN, SEED = 0.75, 1  # default training share and split seed, as in a simulation
 
 
 @dataclass(frozen=True)
 class OwnSamples:
-    """A client's samples with the agreement's numbers for their classes."""
+    """A client's samples, with labels numbered as in the agreement."""
 
     dataset: Dataset
-    index: ClientIndex  # which of them train, and which test
+    index: ClientIndex  # training and test samples
 
     @classmethod
     def of(cls, data: Any, agreement: Agreement, id: int, train: float = TRAIN, seed: int = SEED) -> OwnSamples:
-        """Read samples: folder:PATH, npz:PATH, table:PATH and so on, or a Dataset.
+        """Load samples from folder:PATH, npz:PATH, table:PATH and so on, or from a Dataset.
 
-        A split of their own is kept; otherwise they are split at random, as a simulation's client of this number is.
+        An existing train/test split is kept; otherwise samples are split at random, with the random numbers that a
+        simulation uses for the client of this id.
         """
         source = build("dataset", data)
         found: Dataset = source.dataset() if isinstance(source, OwnFiles) else source.load()
@@ -55,13 +56,13 @@ class OwnSamples:
         whole = replace(found, labels=numbers[found.labels], classes=tuple(agreement.classes), owner=None, split=None)
         whole = replace(whole, client_names=None)
         if split is not None and not split.any():
-            split = None  # all of them train: there is no split
+            split = None  # every sample is for training, which is not a split
         _refuse_other_input(agreement, whole)
         return cls(whole, own_part(np.arange(len(whole.labels)), split, train, [seed, id]))
 
 
 class OwnSite:
-    """One client of a real federation, on its owner's machine; a population of itself alone."""
+    """Population of the single client that runs on this machine."""
 
     def __init__(
         self,
@@ -77,27 +78,30 @@ class OwnSite:
         self._check_network()
 
     def __len__(self) -> int:
-        """Count the clients: this one."""
+        """Return 1, the number of clients on this machine."""
         return 1
 
     def site(self, id: int) -> OwnSite:
-        """Give itself; there is no other client here."""
+        """Return this site; raise ValueError for any other client id."""
         if id != self.id:
             raise ValueError(f"Client {id} does not live here; this is client {self.id}.")
         return self
 
     def facts(self) -> PopulationFacts:
-        """Count its samples of each class, (1, K)."""
+        """Count the client's samples of each class, (1, K), in training, validation and test."""
         train, validation = hold_out(self.samples.index.train, self.training.validation)
         counts = [self._count(part) for part in (train, validation, self.samples.index.test)]
         return PopulationFacts(counts[0], counts[1], counts[2], (self.recipe.name,))
 
     def client(self, round: int) -> Client:
-        """Give what the client has in a round; the weights in its models are those last loaded."""
+        """Return the client in a round; its models keep the weights that were loaded last."""
         return self._client(round, *self._workspace)
 
     def fresh_client(self) -> Client:
-        """Give the client with newly initialised networks, drawn from its own stream unless all begin alike."""
+        """Return the client with newly initialised networks.
+
+        They are drawn from the client's own random stream, unless all clients start from the same weights.
+        """
         return self._client(0, *self._made("main", self.training.stream(self.id)))
 
     def _made(self, purpose: Purpose, stream: int) -> tuple[SplitModel, SplitModel | None]:
@@ -109,7 +113,7 @@ class OwnSite:
         return self._made("workspace", self.id)
 
     def _second(self) -> SplitModel:
-        """Make the network that all clients share, where this client computes."""
+        """Build the network that all clients share, on this client's device."""
         shared = self.task.shared_network
         assert isinstance(shared, Recipe)
         return replace(shared, lowered=self.recipe.lowered, device=self.recipe.device)()
@@ -117,7 +121,7 @@ class OwnSite:
     def _client(self, round: int, model: SplitModel, auxiliary: SplitModel | None) -> Client:
         train, validation = hold_out(self.samples.index.train, self.training.validation)
         parts = tuple(self._part(index) for index in (train, validation, self.samples.index.test))
-        return self.training.client(self.task, self.id, round, (model, auxiliary), parts, self.name)
+        return make_client(self.training, self.task, self.id, round, (model, auxiliary), parts, self.name)
 
     def _part(self, index: NDArray[np.int64]) -> Samples:
         inputs, labels = self._arrays
@@ -134,7 +138,8 @@ class OwnSite:
 
     @torch.no_grad()
     def _check_network(self) -> None:
-        """Send two training samples through the network: one that does not fit is refused before anything begins."""
+        """Run two training samples through the network, so that an incompatible network fails at start-up."""
+        self.training.protect.check(self.task)
         with seeded(self.task.seed, 0, self.id, "template"):
             model = self.recipe().eval()
         batch, _ = self._part(self.samples.index.train[[0, -1]]).batch(torch.arange(2), self.training.device)
@@ -149,35 +154,37 @@ def make_site(
     model: Any = None,
     training: Training | None = None,
     *,
-    lowering: bool = True,
-    train: float = TRAIN,
     name: str = "",
 ) -> OwnSite:
-    """Bring a client's own data and network together; what does not fit the agreement is refused in a sentence.
+    """Build a client's site from its data and network; raise ValueError if they do not fit the agreement.
 
-    `model` is a network's name, or file.py:function on this machine; everybody's own choice unless one is shared.
+    `model` is a network's name, or file.py:function on this machine. Every client chooses its own, unless the
+    method needs a shared network.
     """
-    training, task = training or Training(validation=0.1), agreement.task
+    training, task = training or Training(), agreement.task
     check_device(training.device)
-    samples = OwnSamples.of(data, agreement, id, train)
+    samples = OwnSamples.of(data, agreement, id, training.train)
     check_augmentation(training.augment, samples.dataset.inputs.shape[1:])
     item = _network(agreement, model, samples.dataset)
-    lowered = lowering and training.device == "cpu" and training.precision == "float32"
-    recipe = Recipe(
-        item, samples.dataset.shape, agreement.feature_dim, task.num_classes, lowered, device=training.device
-    )
+    shape, lowered = samples.dataset.shape, training.lowered
+    recipe = Recipe(item, shape, agreement.feature_dim, task.num_classes, lowered, device=training.device)
     return OwnSite(task, id, samples, recipe, training, name)
 
 
+def own_site(agreement: Agreement, id: int, own: ClientSettings) -> OwnSite:
+    """Build the site that a client's settings describe."""
+    return make_site(agreement, id, own.data, own.model, own.training, name=own.name)
+
+
 def open_store(folder: Path, agreement: Agreement) -> FolderStore:
-    """Open the folder in which a client keeps its states under an agreement; others are left alone."""
+    """Open the store of a client's states for an agreement; states of other agreements are not touched."""
     own = folder / agreement.digest[:16]
     make_folder(own)
     return FolderStore(own, agreement.digest)
 
 
 def _network(agreement: Agreement, wanted: Any, data: Dataset) -> Any:
-    """Choose the client's network: the shared one where all must have the same, else its own."""
+    """Choose the client's network: the shared network if the method needs one, else the client's own."""
     shared = agreement.shared_network if agreement.task.algorithm.needs_shared_network else None
     choice: Choice = chosen(wanted if wanted is not None else shared or networks(chosen(data.models))[0], "model")
     found = networks(choice)
@@ -189,11 +196,11 @@ def _network(agreement: Agreement, wanted: Any, data: Dataset) -> Any:
 
 
 def _refuse_other_input(agreement: Agreement, data: Dataset) -> None:
-    """Refuse samples of another shape or type, where a network is shared."""
+    """Raise ValueError if samples do not have the agreed shape and type; only shared networks require them."""
     wanted = agreement.task.input
-    found = InputSpec(data.inputs.shape[1:], str(data.inputs.dtype), data.vocabulary)
+    found = data.spec
     if wanted is not None and found != wanted:
         raise ValueError(
-            f"The data {data.name} have samples of shape {found.shape} and type {found.dtype}; "
-            f"by the agreement they have {wanted.shape} and {wanted.dtype}."
+            f"The data {data.name} have samples of shape {found.shape} and type {found.type}; "
+            f"by the agreement they have {wanted.shape} and {wanted.type}."
         )

@@ -1,16 +1,25 @@
-"""How a federation stands, in one small file that the server's process writes and everybody else reads."""
+"""Status of a federation: the status file, the observer that keeps it up to date, and summaries of it. No torch."""
 
 from __future__ import annotations
 
 import datetime as dt
+import os
+import threading
+import time
+from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from annotated_types import Ge
 from pydantic import AllowInfNan, BaseModel, ConfigDict, ValidationError
 
-from protonorm.deployment.holding import is_alive
+from protonorm.core.types import Format, shortened
+from protonorm.deployment.events import Event, Level, Log, Why, read_events
+from protonorm.deployment.folders import AGREEMENT, ClientFolder, FederationFolder
+from protonorm.deployment.process_lock import is_alive, is_locked, lock_owner, process_began
 from protonorm.files import damaged, pretty, read_json, replace
+from protonorm.runs.layout import INFO
+from protonorm.runs.run import read_run
 
 Whole = Annotated[int, Ge(0)]
 Seconds = Annotated[float, Ge(0), AllowInfNan(False)]
@@ -26,55 +35,68 @@ STATES: dict[State, str] = {
     "stopped": "the run was interrupted, and can go on",
     "failed": "the run has failed",
 }
+PAUSE = 0.5  # seconds between two writes of the status for events of single clients
+AGAIN = 60.0  # seconds after which the same denial is logged again
+SAID = 300  # characters of a message in the status
+LEVELS: dict[str, Level] = {
+    "away": "warning",
+    "late": "warning",
+    "refused": "warning",
+    "waiting": "warning",
+    "failed": "error",
+}
+OF_CLIENTS = ("asked", "away", "answered", "late", "refused")
+EVENTS = 200  # events of the log that are searched
+SHOWN = 5  # maximal number of problems shown
 
 
 class ClientStatus(BaseModel):
-    """How one client stands."""
+    """Status of one client."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     id: Whole
     name: str
-    here: bool = False  # whether it is connected
-    state: Presence = "unknown"  # in the round that is on
-    answered: Whole = 0  # the last round that it answered in
-    answers: Whole = 0  # all that counted
-    late: Whole = 0  # rounds that it was lost for
-    refused: Whole = 0  # answers that did not count
-    seen: str = ""  # when something came from it last
-    said: str = ""  # why it was lost or refused, until it answers again
+    here: bool = False  # whether the client is connected
+    state: Presence = "unknown"  # in the current round
+    answered: Whole = 0  # last round with an accepted answer
+    answers: Whole = 0  # accepted answers
+    late: Whole = 0  # rounds in which the client missed the deadline
+    refused: Whole = 0
+    seen: str = ""  # time of its last message, connection or disconnection
+    said: str = ""  # why it was lost or refused, until its next accepted answer
 
 
 class Status(BaseModel):
-    """How a federation stands; figures go on when a run is resumed."""
+    """Status of a federation; its counters continue when a run is resumed."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    format: Literal[1] = 1
+    format: Format = 1
     federation: str
-    agreement: str  # SHA-256 of the terms
+    agreement: str  # SHA-256 of the agreement
     rounds: Whole  # R
     state: State = "ready"
-    text: str = ""  # a sentence about the state
-    round: Whole = 0  # the one that is on
-    done: Whole = 0  # rounds that are committed
+    text: str = ""  # message about the state
+    round: Whole = 0  # current round
+    done: Whole = 0  # committed rounds
     needed: Whole = 0  # clients that must answer for the round to count
     seconds: Seconds = 0.0  # of all committed rounds
-    last_seconds: Seconds = 0.0  # of the last one
-    bytes_up: Whole = 0  # tensors that clients sent
-    bytes_down: Whole = 0  # tensors that clients were sent
-    refused: dict[str, Whole] = {}  # answers that did not count, by why
-    denied: Whole = 0  # requests of those who were not let in
-    evaluated: Whole = 0  # the last round whose evaluation is on record
+    last_seconds: Seconds = 0.0  # of the last committed round
+    bytes_up: Whole = 0  # received from clients
+    bytes_down: Whole = 0  # sent to clients
+    refused: dict[str, Whole] = {}  # rejected answers, by reason
+    denied: Whole = 0  # denied requests
+    evaluated: Whole = 0  # last round with a recorded evaluation
     accuracies: dict[str, float] = {}  # of that round, by name, 0 to 1
     clients: list[ClientStatus] = []
-    process: Whole = 0  # that runs the rounds
-    process_began: str = ""  # so that another process of its number is not taken for it
+    process: Whole = 0  # id of the server's process
+    process_began: str = ""  # distinguishes it from a later process with the same id
     updated: str = ""
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """Read how things stand; None if nothing has begun."""
+        """Read a status file; None if it does not exist."""
         if not path.exists():
             return None
         try:
@@ -84,29 +106,243 @@ class Status(BaseModel):
             raise damaged(path, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
     def write(self, path: Path) -> None:
-        """Write it down, and when."""
+        """Write the status file with the current time."""
         self.updated = now()
         replace(path, pretty(self.model_dump(mode="json")))
 
     @property
     def state_now(self) -> State:
-        """Give the state as it is now: a process that was killed could not write that it ended."""
+        """Current state: stopped if the process was killed before it could write so."""
         lives = is_alive(self.process, self.process_began)
         return "stopped" if self.state in ("running", "waiting") and not lives else self.state
 
     def count(self, *states: Presence) -> int:
-        """Count the clients of some states."""
+        """Count the clients in one of these states."""
         return sum(one.state in states for one in self.clients)
 
 
 def now() -> str:
-    """Say what time it is, in UTC."""
+    """Return the current time in UTC, ISO 8601."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def seconds_since(time: str) -> float | None:
-    """Count the seconds since a time that was written down; None if there is none."""
+    """Return the seconds since an ISO 8601 time; None if it cannot be parsed."""
     try:
         return (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(time)).total_seconds()
     except (ValueError, TypeError):
         return None
+
+
+class StatusWriter:
+    """Observer that writes each event to the logs and the status file; resumes the status of the same agreement."""
+
+    def __init__(self, folder: FederationFolder, log: Log | None = None) -> None:
+        self._folder, self.log = folder, log or Log(folder.log_folder, "server")
+        terms = folder.agreement
+        self.status = self._before(terms.digest) or Status(
+            federation=folder.settings.name, agreement=terms.digest, rounds=terms.rounds
+        )
+        for why in get_args(Why):
+            self.status.refused.setdefault(why, 0)
+        self._lock = threading.Lock()
+        self._written = float("-inf")
+        self._denials: dict[str, float] = {}  # time of the last log entry by sentence
+        self._changed = False
+
+    def __call__(self, event: Event) -> None:
+        """Record an event."""
+        with self._lock:
+            details = {name: value for name, value in event._asdict().items() if value}
+            details = {name: value for name, value in details.items() if name not in ("what", "sentence")}
+            if event.client is None:
+                self._take(event)
+            else:
+                one = self._client(event.client)
+                details |= {"client": event.client, "name": one.name}
+                self._take_client(one, event)
+            self.log.write(event.what, event.sentence, LEVELS.get(event.what, "info"), **details)
+            self._changed = True
+            if event.what not in OF_CLIENTS or time.monotonic() - self._written > PAUSE:
+                self._write()
+
+    def open(self) -> None:
+        """Record that the server has started, with no client connected."""
+        with self._lock:
+            self.status.process, self.status.process_began = os.getpid(), process_began(os.getpid())
+            self._meet()
+            self._absent()
+
+    def update_presence(self, present: Collection[int]) -> None:
+        """Record which clients are connected."""
+        with self._lock:
+            self._meet()
+            for one in self.status.clients:
+                here = one.id in present
+                if one.here != here:
+                    one.here, self._changed = here, True
+                    one.seen = now()
+                    word = "connected" if here else "disconnected"
+                    self.log.write(word, f"Client {one.name} is {word}.", client=one.id, name=one.name)
+            if self._changed:
+                self._write()
+
+    def deny(self, sentence: str) -> None:
+        """Record a denied request; repeated denials are logged rate-limited."""
+        with self._lock:
+            self.status.denied += 1
+            self._changed = True
+            if time.monotonic() - self._denials.get(sentence, float("-inf")) > AGAIN:
+                self._denials = {sentence: time.monotonic(), **dict(list(self._denials.items())[:100])}
+                self.log.write("denied", f"Somebody was not let in: {sentence}", "warning")
+
+    def close(self) -> None:
+        """Record that the server has ended."""
+        with self._lock:
+            if self.status.state in ("running", "waiting"):
+                self.status.state = "stopped"
+            self.status.process, self.status.process_began = 0, ""
+            self._absent()
+
+    def _take(self, event: Event) -> None:
+        status, numbers = self.status, event.numbers
+        status.text = shortened(event.sentence, SAID)
+        if event.what == "started":
+            self._meet()
+            status.state, status.done = "running", int(numbers.get("done", status.done))
+            for one in status.clients:
+                one.state = "unknown"
+        elif event.what == "round":
+            status.state, status.round = "running", event.round
+            status.needed = int(numbers.get("needed", 0))
+        elif event.what == "waiting":
+            status.state = "waiting"
+        elif event.what == "committed":
+            status.state, status.done = "running", event.round
+            status.last_seconds = float(numbers.get("seconds", 0.0))
+            status.seconds += status.last_seconds
+            status.bytes_up += int(numbers.get("bytes_up", 0))
+            status.bytes_down += int(numbers.get("bytes_down", 0))
+        elif event.what == "evaluated":
+            status.evaluated = event.round
+            status.accuracies = {name: float(value) for name, value in numbers.items() if name != "clients"}
+        elif event.what == "finished":
+            status.state, status.done = "done", status.rounds
+        elif event.what == "failed":
+            status.state = "failed"
+
+    def _take_client(self, one: ClientStatus, event: Event) -> None:
+        if event.what == "asked":
+            one.state = "asked"
+        elif event.what == "answered":
+            one.state, one.answered, one.seen = "answered", max(one.answered, event.round), now()
+            one.answers, one.said = one.answers + 1, ""
+        elif event.what == "refused":
+            one.state, one.seen, one.said = "refused", now(), shortened(event.sentence, SAID)
+            one.refused += 1
+            self.status.refused[event.why] = self.status.refused.get(event.why, 0) + 1
+        elif event.what in ("late", "away"):
+            one.state, one.said = "late" if event.what == "late" else "absent", shortened(event.sentence, SAID)
+            one.late += event.what == "late"
+
+    def _client(self, id: int) -> ClientStatus:
+        """Return a client's status; an unknown id gives a client named unknown."""
+        return next((one for one in self.status.clients if one.id == id), ClientStatus(id=id, name="unknown"))
+
+    def _meet(self) -> None:
+        """Add the clients that have joined the roster since."""
+        new = self._folder.roster[len(self.status.clients) :]
+        self.status.clients += [ClientStatus(id=one.id, name=one.name) for one in new]
+        self._changed = self._changed or bool(new)
+
+    def _absent(self) -> None:
+        for one in self.status.clients:
+            one.here = False
+        self._write()
+
+    def _write(self) -> None:
+        self.status.write(self._folder.status_file)
+        self._written, self._changed = time.monotonic(), False
+
+    def _before(self, digest: str) -> Status | None:
+        try:
+            found = Status.read(self._folder.status_file)
+        except (ValueError, OSError):
+            return None  # the status only has counters, and the record does not depend on it
+        names = [one.name for one in self._folder.roster]
+        known = [one.name for one in found.clients] if found else []
+        return found if found and found.agreement == digest and known == names[: len(known)] else None
+
+
+def view_federation(folder: FederationFolder) -> dict[str, Any]:
+    """Summarise the status of a federation."""
+    found = Status.read(folder.status_file) or _nothing_yet(folder)
+    known = {one.id: one for one in found.clients}
+    clients = [known.get(one.id) or ClientStatus(id=one.id, name=one.name) for one in folder.roster]
+    running, state = is_locked(folder.server_lock), found.state_now
+    figures = found.model_dump(mode="json", exclude={"format", "clients", "process", "process_began", "state", "text"})
+    return {
+        **figures,
+        "folder": str(folder.path),
+        "server": {"running": running, "process": lock_owner(folder.server_lock), "address": folder.settings.host},
+        "state": state,
+        "means": STATES[state],
+        "text": found.text if state == found.state else "",
+        "wanted": folder.wanted.exists(),
+        "quorum": folder.settings.quorum,
+        "deadline": folder.settings.deadline,
+        "clients": [one.model_dump(mode="json") | {"here": one.here and running} for one in clients],
+        **_accuracy(folder),
+        "problems": _problems(folder),
+    }
+
+
+def view_client(folder: ClientFolder) -> dict[str, Any]:
+    """Summarise the status of a client, as known on its owner's machine."""
+    own = folder.settings
+    events = read_events(folder.log_folder / "client.jsonl", EVENTS)
+    return {
+        "name": own.name,
+        "folder": str(folder.path),
+        "joined": folder.joined,
+        "running": is_locked(folder.lock),
+        "process": lock_owner(folder.lock),
+        "data": own.data,
+        "model": own.model,
+        "allowed": own.allowed,
+        "events": [{name: one[name] for name in ("time", "level", "event", "text")} for one in events[-SHOWN:]],
+    }
+
+
+def _nothing_yet(folder: FederationFolder) -> Status:
+    rounds = read_json(folder.path / AGREEMENT).get("rounds")
+    return Status(federation=folder.settings.name, agreement="", rounds=rounds if isinstance(rounds, int) else 0)
+
+
+def _accuracy(folder: FederationFolder) -> dict[str, Any]:
+    """Read the accuracy of each evaluated round from the record, under the method's headline rule."""
+    if not (folder.run_folder / INFO).exists():
+        return {"rule": None, "history": []}
+    try:
+        run = read_run(folder.run_folder)
+    except (ValueError, OSError) as error:
+        return {"rule": None, "history": [], "record": str(error)}
+    rule, history = run.info.headline, []
+    for record in run.rounds:
+        tested, validated = record.rules.get(rule), record.validation.get(rule)
+        if tested or validated:
+            history.append(
+                {
+                    "round": record.round,
+                    "test": tested.mean if tested else None,
+                    "pooled": tested.pooled if tested else None,
+                    "validation": validated.mean if validated else None,
+                }
+            )
+    return {"rule": rule, "history": history}
+
+
+def _problems(folder: FederationFolder) -> list[dict[str, str]]:
+    events = read_events(folder.log_folder / "server.jsonl", EVENTS)
+    wrong = [one for one in events if one["level"] != "info"]
+    return [{name: str(one[name]) for name in ("time", "event", "text")} for one in wrong[-SHOWN:]]

@@ -1,45 +1,72 @@
-"""Which engine is meant by a word such as `serial` or `ray:num_gpus=0.5`: its name and its settings."""
+"""Parsing and validation of engine settings such as `ray:num_gpus=0.5`, and the default engine of small runs."""
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
+from annotated_types import Ge, Le
+from pydantic import AllowInfNan, TypeAdapter, ValidationError
 
 from protonorm.config.parsing import parse_value
-from protonorm.core.complaints import known_fields, sentences
-from protonorm.core.registry import Entry, find
-from protonorm.core.types import shortened, shown
+from protonorm.core.registry import find
+from protonorm.core.settings import dataclass, known_fields, sentences
+from protonorm.core.types import STRICT, shortened, shown
 from protonorm.engines import ENGINES
 
-SETTINGS: dict[str, Entry] = {  # of the engines that have any
-    "ray": Entry("protonorm.engines.ray.settings:ActorSettings", "what each actor gets of its node"),
-}
+if TYPE_CHECKING:
+    from protonorm.federation.population import SimulatedPopulation
+
+Amount = Annotated[float, Ge(0), Le(1024), AllowInfNan(False)]
+
+START = 8.0  # seconds that worker processes take to start, load torch and receive their first messages
+COST = 3e-3  # core seconds per sample and epoch, for networks not in COSTS
+COSTS = {"plain": 4e-4, "residual": 5e-4, "depthwise": 7e-4, "dense": 7e-4, "cnn4": 5e-4}
+COSTS |= dict.fromkeys(("mlp", "mlp_small", "mlp_wide"), 5e-5)
 
 
 class EngineChoice(NamedTuple):
-    """An engine, and settings for its constructor."""
+    """Engine name and the settings for its constructor."""
 
     name: str
     settings: dict[str, Any]
 
 
-def check_workers(choice: EngineChoice, workers: int | None) -> None:
-    """Refuse several processes where there is one."""
-    if choice.name == "serial" and (workers or 1) > 1:
+def check_engine(engine: str | None, workers: int | None) -> EngineChoice | None:
+    """Parse an engine; raise a ValueError if the engine or its number of workers is invalid."""
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+        raise ValueError(f"workers={shown(workers)} is refused: expected at least one process.")
+    wanted = None if engine is None else read_engine(engine)
+    if wanted and wanted.name == "serial" and (workers or 1) > 1:
         raise ValueError(f"workers={workers} is refused: the engine serial has all clients in one process.")
+    return wanted
+
+
+def worth_processes(population: SimulatedPopulation, rounds: int, cohort: int, workers: int) -> bool:
+    """Return whether worker processes save more time than they take to start.
+
+    The work is estimated from samples, epochs, rounds and networks, never measured, so that an experiment always uses
+    the same engine on the same machine. Results are equal on every engine.
+    """
+    samples: list[int] = population.parts.sizes().sum(1).tolist()
+    seconds = sum(
+        count * _epochs(population, id) * COSTS.get(population.recipe(id).name, COST)
+        for id, count in enumerate(samples)
+    )
+    work = seconds * rounds * cohort / len(samples)
+    return work * (1 - 1 / min(workers, cohort)) > START
 
 
 def read_engine(word: str) -> EngineChoice:
-    """Read the name of an engine, and perhaps :field=value,field=value; refuse what there is not."""
+    """Parse NAME or NAME:field=value,field=value; raise a ValueError for an unknown engine or setting."""
     name, colon, text = word.partition(":")
     extra = find(ENGINES, shortened(name), "engine").details.get("extra")
     if extra and find_spec(extra) is None:
         raise ValueError(f"The engine {name} needs a package that is not installed: pip install 'protonorm[{extra}]'.")
     if not colon:
         return EngineChoice(name, {})
-    if name not in SETTINGS:
+    if name != "ray":
         raise ValueError(f"{shown(word)} is refused: the engine {name} has no settings.")
     given: dict[str, Any] = {}
     for field in text.split(","):
@@ -47,9 +74,44 @@ def read_engine(word: str) -> EngineChoice:
         if not equals:
             raise ValueError(f"{shown(field)} in {shown(word)} is refused: expected field=value.")
         given[key.strip()] = parse_value(key, value)
-    cls = SETTINGS[name].load()
     try:
-        made = TypeAdapter(cls).validate_python(given)
+        made = TypeAdapter(ActorSettings).validate_python(given)
     except ValidationError as error:
-        raise ValueError(sentences(error, known_fields(cls), f"The engine {name}", f"{name}:")) from None
+        raise ValueError(sentences(error, known_fields(ActorSettings), f"The engine {name}", f"{name}:")) from None
     return EngineChoice(name, {key: getattr(made, key) for key in given})
+
+
+def _epochs(population: SimulatedPopulation, id: int) -> int:
+    epochs = population.training.epochs
+    return epochs if isinstance(epochs, int) else epochs[id % len(epochs)]
+
+
+@dataclass(frozen=True, config=STRICT)
+class ActorSettings:
+    """Cores and GPUs that Ray reserves per actor; fractions are allowed. An actor computes with a single thread."""
+
+    num_cpus: Amount = 1.0
+    num_gpus: Amount = 0.0
+
+    def __post_init__(self) -> None:
+        """Raise a ValueError for fractional GPUs above 1, and for actors without resources, which have no limit."""
+        if self.num_gpus > 1 and not self.num_gpus.is_integer():
+            raise ValueError(f"num_gpus={self.num_gpus:g} is refused: above 1 expected a whole number of GPUs.")
+        if not self.num_cpus and not self.num_gpus:
+            raise ValueError("num_cpus=0 is refused where num_gpus is 0 too: expected some of either.")
+
+    def check_device(self, device: str) -> None:
+        """Raise a ValueError if the device is a GPU but actors have none."""
+        if device.startswith("cuda") and not self.num_gpus:
+            raise ValueError(f"device={device} is refused on Ray where actors have no GPU: --engine ray:num_gpus=1.")
+
+    def fit(self, cpus: float, gpus: float) -> int:
+        """Return the number of actors that fit into the given resources."""
+        rooms = [cpus / self.num_cpus] if self.num_cpus else []
+        rooms += [gpus / self.num_gpus] if self.num_gpus else []
+        return int(min(rooms) + 1e-9)
+
+
+def cores() -> int:
+    """Return the number of cores available to this process."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,19 +1,71 @@
-"""All clients in this process, one after the other: the reference that every other engine equals."""
+"""Clients in one process: the host that runs them, and the serial engine, the reference for all engines."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Sequence
 
-from protonorm.core.protocols import Population
+from protonorm.core.protocols import Population, Site
 from protonorm.core.task import Counts, Lost, Messages, Order, Reply, Task, message_for
-from protonorm.engines.host import Host
+from protonorm.federation.client import evaluate_step, first_state, train_step
 from protonorm.runs.states import FolderStore
 from protonorm.tensors import Tensors
 
 
+class Host:
+    """Executor of clients in one process, which keeps their states between rounds."""
+
+    def __init__(self, task: Task, population: Population, store: FolderStore) -> None:
+        self._task, self._population, self._store = task, population, store
+        self._asked: dict[int, Order] = {}  # by client: training order since the last commit
+        self._acted: set[int] = set()  # clients that trained or were evaluated since then
+        self._checked: Tensors | None = None  # the last message that passed the schema check
+
+    def train(self, order: Order, message: Tensors) -> Reply:
+        """Train a client from the state that its order names, and save the new state."""
+        self._check(message)
+        self._asked[order.id] = order
+        site = self._population.site(order.id)
+        state, reply = train_step(self._task, site, order, self._state(site, order), message)
+        self._store.save(order.id, order.round, state)
+        return reply
+
+    def evaluate(self, order: Order, message: Tensors, parts: Sequence[str]) -> Counts:
+        """Evaluate a client with the state that its order names."""
+        self._check(message)
+        site = self._population.site(order.id)
+        return evaluate_step(self._task, site, order, self._state(site, order), message, parts)
+
+    def commit(self, round: int, replied: Collection[int], chosen: int = 0) -> None:
+        """Remove states that the committed round replaced; clients without a reply keep their previous state.
+
+        States of inactive clients are dropped from the cache: in large populations, few are in the next cohort.
+        """
+        for id, order in self._asked.items():
+            self._store.keep_only(id, order.round if id in replied else order.trained, chosen)
+        self._store.cache.keep(self._acted)
+        self._asked.clear()
+        self._acted.clear()
+
+    def _state(self, site: Site, order: Order) -> Tensors:
+        """Load the state that an order names; create the initial state of a client that has not trained yet."""
+        self._acted.add(order.id)
+        if order.trained:
+            return self._store.load(order.id, order.trained)
+        state = self._store.cache.get(order.id, 0)
+        if state is None:
+            state = first_state(self._task, site)
+            self._store.cache.put(order.id, 0, state)
+        return state
+
+    def _check(self, message: Tensors) -> None:
+        if message is not self._checked:
+            self._task.schema.check_down(message)
+            self._checked = message
+
+
 class Serial:
-    """Run clients one by one."""
+    """Execution backend that runs clients sequentially in this process."""
 
     def __init__(self, task: Task, population: Population, store: FolderStore, workers: int | None = None) -> None:
         self._host = Host(task, population, store)
@@ -21,28 +73,24 @@ class Serial:
     def train(
         self, orders: Sequence[Order], messages: Messages, deadline: float | None = None
     ) -> Iterator[Reply | Lost]:
-        """Let clients train one after the other; those that are not done at the deadline are lost."""
+        """Train clients sequentially; clients that miss the deadline are lost."""
         end = None if deadline is None else time.monotonic() + deadline
         for order in orders:
-            late = Lost(order.id, f"it had not replied after {deadline:g} seconds") if end is not None else None
-            if late and end is not None and time.monotonic() >= end:
-                yield late
-                continue
-            reply = self._host.train(order, message_for(messages, order.id))
-            yield late if late and end is not None and time.monotonic() > end else reply
+            in_time = end is None or time.monotonic() < end
+            reply = self._host.train(order, message_for(messages, order.id)) if in_time else None
+            if reply is None or (end is not None and time.monotonic() > end):
+                yield Lost(order.id, f"it had not replied after {deadline:g} seconds")
+            else:
+                yield reply
 
     def evaluate(self, orders: Sequence[Order], messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
-        """Let clients be evaluated one after the other."""
+        """Evaluate clients sequentially."""
         for order in orders:
             yield self._host.evaluate(order, message_for(messages, order.id), parts)
 
     def commit(self, round: int, replied: Collection[int], chosen: int = 0) -> None:
-        """Drop the states that the committed round has replaced."""
+        """Remove the states that the committed round replaced."""
         self._host.commit(round, replied, chosen)
-
-    def fetch(self, id: int, trained: int) -> Tensors:
-        """Give a client's state."""
-        return self._host.fetch(id, trained)
 
     def close(self) -> None:
         """Do nothing: there is no process to end."""

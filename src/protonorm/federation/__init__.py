@@ -1,1 +1,1 @@
-"""The round loop and what happens at a client, against the protocols alone."""
+"""Round loop, client steps and server steps, written against the protocols of `core`."""

@@ -1,66 +1,65 @@
-"""What happens at a client: it begins, it trains, it is evaluated; the same in simulation and on a real network."""
+"""Client steps: initialise, train and evaluate; identical in simulation and deployment."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from protonorm.core.algorithm import Algorithm
+from protonorm.core.algorithm import Algorithm, checked_scores, checked_state, checked_step
 from protonorm.core.node import Client
 from protonorm.core.protocols import Site
 from protonorm.core.randomness import seeded
-from protonorm.core.returned import checked_scores, checked_state, checked_step
 from protonorm.core.samples import Samples
 from protonorm.core.task import Counts, Order, Reply, Task
 from protonorm.federation.experts import JOINT, Sharpness, fit_experts, joint_scores
 from protonorm.geometry.prototypes import vectors_by_class
+from protonorm.metrics import metrics
+from protonorm.metrics.base import Answers, Count, Metric
+from protonorm.metrics.probability import LEAST_LOG
 from protonorm.tensors import Tensors, prefixed
 
-PROBABLE = ("logits", "received", "shared", "coarse", JOINT)  # rules whose scores are made to be probabilities
-ANSWERS = ("correct", "predicted", "surprise", "bins", "sharpness")  # what may be counted under a rule
+PROBABLE = ("logits", "received", "shared", "coarse", JOINT)  # rules whose scores are logits of probabilities
 VALIDATION = "validation"
-BINS = 15  # of confidence, for the calibration error
-LEAST_LOG = math.log(1e-12)  # a probability below is counted as this
 
 Batch = tuple[dict[str, Tensor], Tensor]  # scores (B, K) by rule, labels (B,)
 
 
 def first_state(task: Task, site: Site) -> Tensors:
-    """Let a client begin: what it remembers before its first round."""
+    """Return a client's state before its first round."""
     client = site.fresh_client()
     with seeded(task.seed, 0, site.id, "state"):
         return checked_state(task.algorithm, "init_client", task.algorithm.init_client(client))
 
 
 def train_step(task: Task, site: Site, order: Order, state: Tensors, message: Tensors) -> tuple[Tensors, Reply]:
-    """Let a client train: its new state, and its reply to the server's message."""
+    """Train a client; return its new state and its reply to the server's message."""
     start = time.perf_counter()
     client = site.client(order.round)
     with seeded(task.seed, order.round, order.id):
         found = task.algorithm.local_update(client, state, message)
     step = checked_step(task.algorithm, "local_update", found)
-    return step.state, Reply(order.id, step.message, dict(step.metrics), time.perf_counter() - start)
+    message = client.training.protect.apply(task, client, step.message)  # the owner's outgoing steps
+    return step.state, Reply(order.id, message, dict(step.metrics), time.perf_counter() - start)
 
 
 def evaluate_step(
     task: Task, site: Site, order: Order, state: Tensors, message: Tensors, parts: Sequence[str]
 ) -> Counts:
-    """Let a client count its right answers over parts of its samples, with the server's newest message.
+    """Count a client's correct predictions over parts of its samples, with the server's latest message.
 
-    Where model parts are shared, the model is measured as trained (`logits`) and as received (`received`); where there
-    are several rules, also by all of them (`joint`), fitted on the validation part. The counts of a part have its name
-    before theirs.
+    Where parts of the model are shared, the model is measured as trained (`logits`) and as received (`received`); a
+    method with several rules is also measured by their combination (`joint`), fitted on the validation part. The counts
+    of a part are prefixed with its name.
     """
     algorithm, client = task.algorithm, site.client(order.round)
     found: Tensors = {}
     sharpness: Sharpness = {}
     with seeded(task.seed, order.round, order.id, "evaluate"), torch.no_grad():
         received = algorithm.receive(client, state, message)
-        for part in sorted(parts, key=lambda one: one != VALIDATION):  # it says how the others are answered
+        for part in sorted(parts, key=lambda one: one != VALIDATION):  # validation first: `joint` is fitted on it
             samples = client.part(part)
             batches: Iterable[Batch] = score_samples(algorithm, client, samples, state, message, received)
             if JOINT in algorithm.rules and part == VALIDATION:
@@ -77,11 +76,10 @@ def evaluate_step(
 
 @torch.no_grad()
 def count_answers(algorithm: Algorithm, client: Client, samples: Samples, state: Tensors, message: Tensors) -> Tensors:
-    """Count answers by class and rule in one pass over samples.
+    """Count predictions by class and rule in a single pass over samples.
 
-    support (K,), and for each rule correct.<rule> (K,), predicted.<rule> (K,); for rules with probabilities also
-    surprise.<rule> (), the sum of −log p of the true class, and bins.<rule> (3, 15): samples, their confidence and
-    their right answers, by confidence.
+    Returns:
+        support (K,), and for each rule correct.<rule> (K,), predicted.<rule> (K,), and the counts that metrics declare.
     """
     return _count(score_samples(algorithm, client, samples, state, message, None), client)
 
@@ -89,7 +87,7 @@ def count_answers(algorithm: Algorithm, client: Client, samples: Samples, state:
 def score_samples(
     algorithm: Algorithm, client: Client, samples: Samples, state: Tensors, message: Tensors, received: Tensors | None
 ) -> Iterator[Batch]:
-    """Score samples, batch by batch: (B, K) by rule, and their labels (B,)."""
+    """Yield scores (B, K) by rule and labels (B,), batch by batch."""
     client.load(state).eval()
     for x, y in samples.sweep(device=client.device):
         with client.autocast():
@@ -106,12 +104,12 @@ def score_samples(
 
 
 def experts_of(algorithm: Algorithm, scores: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Choose the scores of the rules that `joint` adds up: all that the method reports, as far as they exist yet."""
+    """Return the scores of the rules that `joint` combines: all rules of the method whose scores exist yet."""
     return {rule: scores[rule] for rule in algorithm.rules if rule in scores and rule != JOINT}
 
 
 def _fitted(algorithm: Algorithm, batches: Iterable[Batch]) -> tuple[list[Batch], Sharpness]:
-    """Fit `joint` to scores of validation samples; they come back as one batch that has it, and how sharp rules are."""
+    """Fit `joint` on validation samples; return them as a single batch with joint scores, and 1/T of each rule."""
     held = [({rule: one.cpu() for rule, one in scores.items()}, y.cpu()) for scores, y in batches]
     if not held:
         return [], {}
@@ -133,29 +131,40 @@ def _count(batches: Iterable[Batch], client: Client) -> Tensors:
     for scores, y in batches:
         counts["support"] = counts["support"].to(y.device).index_add(0, y, torch.ones_like(y))
         for rule, score in scores.items():
-            answers = score.argmax(1)
-            right = (answers == y).long()
-            _add(counts, f"correct.{rule}", (classes,), y, right)
-            _add(counts, f"predicted.{rule}", (classes,), answers, torch.ones_like(y))
-            if rule in PROBABLE:
-                _add_probabilities(counts, rule, score, y, right)
+            answers = _answers(score, y, rule in PROBABLE)
+            _add(counts, f"correct.{rule}", classes, y, answers.correct)
+            _add(counts, f"predicted.{rule}", classes, answers.predicted, torch.ones_like(y))
+            for metric in counted_metrics(rule):
+                own = {name: counts.get(f"{name}.{rule}") for name in metric.counts}
+                totals = {
+                    name: _zeros(metric.counts[name], classes, y) if value is None else value
+                    for name, value in own.items()
+                }
+                metric.count(answers, totals)
+                counts |= {f"{name}.{rule}": value for name, value in totals.items()}
     return {name: count.cpu() for name, count in counts.items()}
 
 
-def _add(counts: Tensors, name: str, shape: tuple[int, ...], index: Tensor, values: Tensor) -> None:
+def counted_metrics(rule: str) -> list[Metric]:
+    """List the metrics that declare counts of their own for a rule."""
+    return [metric for metric in metrics().values() if metric.counts and (rule in PROBABLE or not metric.probabilities)]
+
+
+def _answers(score: Tensor, y: Tensor, probable: bool) -> Answers:
+    predicted = score.argmax(1)
+    # After divergence a probability may be NaN.
+    logs = score.double().log_softmax(1).nan_to_num(nan=LEAST_LOG) if probable else None
+    return Answers(score, y, predicted, (predicted == y).long(), logs)
+
+
+def _zeros(count: Count, classes: int, like: Tensor) -> Tensor:
+    return torch.zeros(count.sizes(classes), dtype=getattr(torch, count.dtype), device=like.device)
+
+
+def _add(counts: Tensors, name: str, size: int, index: Tensor, values: Tensor) -> None:
     if name not in counts:
-        counts[name] = torch.zeros(shape, dtype=values.dtype, device=values.device)
-    counts[name].index_add_(counts[name].ndim - 1, index, values)
-
-
-def _add_probabilities(counts: Tensors, rule: str, score: Tensor, y: Tensor, right: Tensor) -> None:
-    """Add up how surprising the true classes (B,) are to the softmax of scores (B, K), and how sure it is."""
-    logs = score.double().log_softmax(1).nan_to_num(nan=LEAST_LOG)  # a network may have left the numbers
-    surprise = -logs.gather(1, y.unsqueeze(1)).clamp(min=LEAST_LOG).sum()
-    counts[f"surprise.{rule}"] = counts.get(f"surprise.{rule}", 0.0) + surprise
-    sure = logs.amax(1).exp()  # (B,) confidence of the answers
-    bins = (sure * BINS).long().clamp(max=BINS - 1)
-    _add(counts, f"bins.{rule}", (3, BINS), bins, torch.stack([torch.ones_like(sure), sure, right.double()]))
+        counts[name] = torch.zeros(size, dtype=values.dtype, device=values.device)
+    counts[name].index_add_(0, index, values)
 
 
 def count_unseen(client: Client, samples: Samples, state: Tensors) -> int:

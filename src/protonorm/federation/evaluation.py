@@ -1,4 +1,4 @@
-"""Fold what clients counted into the numbers and arrays of a round's record, one client after the other."""
+"""Aggregation of the clients' counts into the values and arrays of a round's record, client by client."""
 
 from __future__ import annotations
 
@@ -10,30 +10,24 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protonorm.core.digits import digits
 from protonorm.core.task import Counts
+from protonorm.core.text import digits
 from protonorm.core.types import LARGEST
-from protonorm.federation.client import ANSWERS, BINS, LEAST_LOG
 from protonorm.federation.experts import SHARPEST, SMALLEST
 from protonorm.geometry.prototypes import margins, spread
-from protonorm.runs.accuracy import (
-    Integers,
-    Numbers,
-    accuracy_of,
-    balanced_accuracy,
-    calibration_error,
-    macro_f1,
-)
+from protonorm.metrics import metrics
+from protonorm.metrics.base import Count, Integers, Metric
+from protonorm.metrics.base import Counts as NamedCounts
+from protonorm.metrics.probability import ROUNDED
+from protonorm.runs.arrays import accuracy_of
 from protonorm.runs.schema import Accuracy, Distances
 from protonorm.tensors import Tensors, under
 
-ROUNDED = 1 + 1e-6  # what rounding may add to a sum of fractions
-
 
 class Tally:
-    """Counts of a round over one part of the samples: totals by client and by class, never by both.
+    """Counts of a round over a part of the samples: totals by client and by class, never by both.
 
-    A client may tell its totals alone, without classes: then it counts among the clients, and not among the classes.
+    A client may report totals without classes; it then enters the totals by client but not those by class.
     """
 
     def __init__(self, part: str, rules: Sequence[str], clients: int, num_classes: int) -> None:
@@ -42,17 +36,17 @@ class Tally:
         self._ids: list[int] = []
         self._support: list[int] = []
         self._unseen = [0, 0]  # samples whose class has no local prototype, of how many
-        self._totals: list[bool] = []  # which clients tell totals alone
+        self._totals: list[bool] = []  # which clients report totals only
         self._by_class = np.zeros(num_classes, np.int64)  # (K,) samples
         self._rules: dict[str, RuleTally | None] = dict.fromkeys(rules)
 
     @property
     def clients(self) -> int:
-        """Count the clients that were evaluated."""
+        """Number of clients evaluated."""
         return len(self._ids)
 
     def add(self, counts: Counts) -> None:
-        """Take in one client's counts, which `check` has found good; under a rule that it lacks it counts as wrong."""
+        """Add a client's checked counts; under a rule that the client lacks, all its samples count as wrong."""
         found = {name: value.numpy() for name, value in under(counts.counts, self.part).items()}
         for rule, held in self._rules.items():
             if held is None and f"correct.{rule}" in found:
@@ -68,14 +62,16 @@ class Tally:
             self._by_class += found["support"]
 
     def check(self, counts: Counts) -> None:
-        """Refuse, with a sentence, counts that are missing, of another kind, or more than samples can give."""
+        """Raise if counts are missing, have the wrong type or shape, or exceed what the samples allow."""
         held = under(counts.counts, self.part)
         if "support" in held and not held["support"].ndim:
             self._check_totals(held)
             return
-        whole, fractions = (torch.int64, (self._num_classes,)), torch.float64
-        kinds = {"correct": whole, "predicted": whole, "surprise": (fractions, ()), "bins": (fractions, (3, BINS))}
-        kinds["sharpness"] = (fractions, ())
+        whole = (torch.int64, (self._num_classes,))
+        kinds = {"correct": whole, "predicted": whole, "sharpness": (torch.float64, ())}
+        kinds |= {
+            name: (getattr(torch, count.dtype), count.sizes(self._num_classes)) for name, count in _declared().items()
+        }
         wanted = {"support": whole, "unseen": (torch.int64, ())}
         wanted |= {name: kinds[kind] for name in held if (kind := name.partition(".")[0]) in kinds}
         for name, (dtype, shape) in wanted.items():
@@ -91,7 +87,7 @@ class Tally:
             _check_rule(held, rule)
 
     def _check_totals(self, held: Tensors) -> None:
-        """Check the counts of a client that tells totals alone: samples and right answers, each a whole number."""
+        """Check the counts of a client that reports totals only: samples and correct predictions, each an integer."""
         for name, found in held.items():
             if name != "support" and not name.startswith("correct."):
                 raise ValueError(f"Its counts have {self.part}.{name} beside totals.")
@@ -103,7 +99,7 @@ class Tally:
                 raise ValueError(f"Its counts have more than {LARGEST} samples.")
 
     def accuracies(self) -> dict[str, Accuracy | None]:
-        """Condense each rule; None for one that does not exist yet. Nothing if nobody was evaluated."""
+        """Return the accuracy of each rule; None for rules without scores yet, empty if no client was evaluated."""
         support, order = np.array(self._support, np.int64), np.argsort(self._ids)
         return {
             rule: None if held is None else held.accuracy(support, order)
@@ -112,15 +108,15 @@ class Tally:
         }
 
     def unseen(self) -> float | None:
-        """Give the share of samples whose class has no local prototype; None without samples."""
+        """Return the share of samples whose class has no local prototype; None without samples."""
         unseen, whole = self._unseen
         return digits(unseen / whole) if whole else None
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Give the totals for the record; `ids` only if not everybody was evaluated."""
+        """Return the totals for the record; `ids` only if some clients were not evaluated."""
         if not self._ids:
             return {}
-        order = np.argsort(self._ids)  # a client that was lost at first comes late
+        order = np.argsort(self._ids)  # a client that was lost at first is counted late
         found: dict[str, NDArray[Any]] = {
             f"{self.part}.support.clients": np.array(self._support)[order],
             f"{self.part}.support.classes": self._by_class,
@@ -133,77 +129,89 @@ class Tally:
 
 
 class RuleTally:
-    """Counts of a round under one rule."""
+    """Counts of a round under a rule."""
 
     def __init__(self, rule: str, num_classes: int, before: Sequence[bool]) -> None:
-        """Begin after clients that do not have the rule, and count as wrong.
+        """Initialise the counts after clients that lack the rule, whose samples count as wrong.
 
-        Some of them have no samples, or tell totals alone: these have no measures by class.
+        Args:
+            rule: Name of the rule.
+            num_classes: K.
+            before: For each of these clients, whether it has no samples or reported totals only, and therefore has no
+                measures by class.
         """
         self._rule = rule
         self._correct = [0] * len(before)
-        self._balanced: list[float] = [math.nan if silent else 0.0 for silent in before]
-        self._f1 = list(self._balanced)
-        self._surprise: list[float] = [0.0] * len(before)
-        self._by_class = np.zeros((2, num_classes), np.int64)  # right answers, predictions
-        self._bins: list[Numbers | None] = [None] * len(before)
+        self._by_class = np.zeros((2, num_classes), np.int64)  # correct predictions, predictions
         self._sharpness: list[float] = [math.nan] * len(before)
+        self._values: dict[str, list[float]] = {
+            name: [math.nan if silent or metric.counts else 0.0 for silent in before]
+            for name, metric in metrics().items()
+        }
+        self._counts: list[NamedCounts] = [{}] * len(before)  # of the metrics, by client
 
     def add(self, found: Mapping[str, NDArray[Any]]) -> None:
-        """Take in one client's counts; totals alone say nothing of classes and probabilities."""
-        self._surprise.append(float(found.get(f"surprise.{self._rule}", 0.0)))
-        self._bins.append(found.get(f"bins.{self._rule}"))  # a client without samples has none
-        self._sharpness.append(float(found.get(f"sharpness.{self._rule}", math.nan)))
-        if not found["support"].ndim:
-            self._correct.append(int(found.get(f"correct.{self._rule}", 0)))
-            self._balanced.append(math.nan)
-            self._f1.append(math.nan)
+        """Add a client's counts; totals alone carry no information on classes and probabilities."""
+        rule, support = self._rule, found["support"]
+        counts = {name: found[f"{name}.{rule}"] for name in _declared() if f"{name}.{rule}" in found}
+        self._counts.append(counts)
+        self._sharpness.append(float(found.get(f"sharpness.{rule}", math.nan)))
+        if not support.ndim:
+            self._correct.append(int(found.get(f"correct.{rule}", 0)))
+            for values in self._values.values():
+                values.append(math.nan)
             return
         none = np.zeros(self._by_class.shape[1], np.int64)
-        correct, predicted = (found.get(f"{name}.{self._rule}", none) for name in ("correct", "predicted"))
-        self._correct.append(int(correct.sum()))
-        self._balanced.append(_or_nan(balanced_accuracy(correct, found["support"])))
-        self._f1.append(_or_nan(macro_f1(correct, found["support"], predicted)))
-        self._by_class += np.stack([correct, predicted])
+        basic = {name: found.get(f"{name}.{rule}", none) for name in ("correct", "predicted")}
+        self._correct.append(int(basic["correct"].sum()))
+        self._by_class += np.stack([basic["correct"], basic["predicted"]])
+        for name, metric in metrics().items():
+            known = metric.counts.keys() <= counts.keys()
+            self._values[name].append(metric.of_client(basic | counts, support) if known else math.nan)
 
     def accuracy(self, support: Integers, order: Integers) -> Accuracy | None:
-        """Condense the rule; sums of fractions are taken in the order of the clients, so that bits agree."""
-        surprise, bins = np.array(self._surprise)[order], [one for i in order if (one := self._bins[i]) is not None]
-        counted = sum(float(one[0].sum()) for one in bins)  # samples of those who have probabilities
-        return accuracy_of(
-            np.array(self._correct, np.int64),
-            support,
-            balanced=_mean(np.array(self._balanced)[order]),
-            f1=_mean(np.array(self._f1)[order]),
-            log_loss=float(surprise.sum()) / counted if counted else None,
-            calibration=calibration_error(np.sum(bins, axis=0)) if bins else None,
-        )
+        """Compute the rule's accuracy; sums follow the order of the clients, so that results are bit-identical."""
+        beside = {name: self._finish(name, metric, support, order) for name, metric in metrics().items()}
+        return accuracy_of(np.array(self._correct, np.int64), support, **beside)
+
+    def _finish(self, name: str, metric: Metric, support: Integers, order: Integers) -> float | None:
+        have = [i for i in order if metric.counts.keys() <= self._counts[i].keys()] if metric.counts else order
+        if not len(have):
+            return None
+        sums = {count: np.sum([self._counts[i][count] for i in have], axis=0) for count in metric.counts}
+        return metric.finish(np.array(self._values[name])[order], sums, int(support[have].sum()))
 
     def arrays(self, order: Integers) -> dict[str, NDArray[Any]]:
-        """Give the totals by client and by class; log loss and calibration error if anybody has probabilities."""
-        found: dict[str, NDArray[Any]] = {
+        """Return the totals by client and by class; a metric only if some client has its counts."""
+        arrays: dict[str, NDArray[Any]] = {
             f"correct.clients.{self._rule}": np.array(self._correct)[order],
-            f"balanced.clients.{self._rule}": np.array(self._balanced, np.float32)[order],
-            f"f1.clients.{self._rule}": np.array(self._f1, np.float32)[order],
             f"correct.classes.{self._rule}": self._by_class[0],
             f"predicted.classes.{self._rule}": self._by_class[1],
         }
-        if any(one is not None for one in self._bins):
-            pairs = [(self._surprise[i], self._bins[i]) for i in order]
-            loss = [math.nan if bins is None else _ratio(surprise, bins[0].sum()) for surprise, bins in pairs]
-            error = [math.nan if bins is None else _or_nan(calibration_error(bins)) for _, bins in pairs]
-            found[f"log_loss.clients.{self._rule}"] = np.array(loss, np.float32)
-            found[f"calibration.clients.{self._rule}"] = np.array(error, np.float32)
+        for name, metric in metrics().items():
+            if not metric.counts or any(metric.counts.keys() <= counts.keys() for counts in self._counts):
+                arrays[f"{name}.clients.{self._rule}"] = np.array(self._values[name], np.float32)[order]
         if not np.isnan(sharpness := np.array(self._sharpness, np.float32)[order]).all():
-            found[f"sharpness.clients.{self._rule}"] = sharpness
-        return found
+            arrays[f"sharpness.clients.{self._rule}"] = sharpness
+        return arrays
+
+
+def countable() -> tuple[str, ...]:
+    """List the names of all counts that a rule may have."""
+    return ("correct", "predicted", "sharpness", *_declared())
+
+
+def _declared() -> dict[str, Count]:
+    """Return the counts that metrics declare, by name."""
+    return {name: count for metric in metrics().values() for name, count in metric.counts.items()}
 
 
 def _check_rule(held: Tensors, rule: str) -> None:
-    """Refuse counts under a rule that no answers to the samples can have."""
+    """Raise if a rule's counts are impossible for the samples."""
     support, samples = held["support"], held["support"].sum()
-    found = {kind: held[name] for kind in ANSWERS if (name := f"{kind}.{rule}") in held}
-    if ("correct" in found) != ("predicted" in found) or ("surprise" in found) != ("bins" in found):
+    found = {kind: held[name] for kind in countable() if (name := f"{kind}.{rule}") in held}
+    together = [{"correct", "predicted"}, {n for m in metrics().values() if m.probabilities for n in m.counts}]
+    if any(names & found.keys() not in (set(), names) for names in together):
         raise ValueError(f"Its counts have one of two that belong together under {rule}.")
     if "correct" in found:
         if bool((found["correct"] > support).any()):
@@ -212,39 +220,23 @@ def _check_rule(held: Tensors, rule: str) -> None:
             raise ValueError(f"Its counts do not have an answer for each sample in predicted.{rule}.")
         if bool((found["correct"] > found["predicted"]).any()):
             raise ValueError(f"Its counts have more right answers than answers in correct.{rule}.")
-    if "bins" in found:
-        counted, confidence, right = found["bins"]
-        if counted.sum() != samples or bool((confidence > ROUNDED * counted).any()) or bool((right > counted).any()):
-            raise ValueError(f"Its counts have bins.{rule} that are not those of its samples.")
-        if found["surprise"] > -ROUNDED * LEAST_LOG * samples:
-            raise ValueError(f"Its counts have a surprise.{rule} that is larger than probabilities can make it.")
+    for metric in metrics().values():
+        if metric.counts and metric.counts.keys() <= found.keys():
+            metric.check(found, support, rule)
     if "sharpness" in found and found["sharpness"] > ROUNDED * SHARPEST / SMALLEST:
         raise ValueError(f"Its counts have a sharpness.{rule} that is larger than scores can make it.")
 
 
-def _ratio(total: float, count: float) -> float:
-    return total / count if count else math.nan
-
-
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
-def _mean(values: Numbers) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else None
-
-
 def mean_metrics(reported: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Average each metric over the clients that reported it."""
+    """Compute the mean of each metric over the clients that reported it."""
     return {name: digits(sum(values) / len(values)) for name, values in reported.items()}
 
 
 def prototype_shape(message: Tensors) -> tuple[Distances | None, dict[str, NDArray[Any]]]:
-    """Describe published prototypes: their distances, and each class's margin for the record's arrays."""
+    """Compute the distances between published prototypes, and each class's margin for the record's arrays."""
     vectors, classes = message.get("prototypes"), message.get("classes")
     if vectors is None or classes is None or vectors.ndim != 2 or not 2 <= len(vectors) == len(classes):
-        return None, {}  # those of a user's own method may be something else
+        return None, {}  # a user's own method may use these names for other tensors
     least, mean, greatest = map(digits, spread(vectors))
     arrays = {"margins": margins(vectors).float().numpy(), "margins.classes": classes.numpy()}
     return Distances(min=least, mean=mean, max=greatest), arrays

@@ -1,8 +1,8 @@
-"""The rule `joint`: all classifiers of a client as one, by the sum of their log-probabilities.
+"""The rule `joint`: the sum of the log-probabilities of all classifiers of a client.
 
-Scores of different rules have different units, so that each has a temperature T of its own, which makes its softmax as
-likely as can be on the client's validation samples; then the sum has one, so that it is a probability as well. Here
-a temperature is given as 1/T, a rule's sharpness. Without validation samples all temperatures are 1.
+Scores of different rules have different scales, so each rule has a temperature T that maximises the likelihood of the
+client's validation samples; the sum then has a temperature too, so that it is a calibrated probability. The code uses
+the inverse temperature 1/T, called sharpness. Without validation samples all temperatures are 1.
 """
 
 from __future__ import annotations
@@ -14,34 +14,39 @@ import torch
 from torch import Tensor
 
 JOINT = "joint"
-FLATTEST, SHARPEST = 1e-3, 1e6  # 1/T times the widest distance of two scores: the order of scores is never lost
+FLATTEST, SHARPEST = 1e-3, 1e6  # bounds of 1/T times the largest difference of scores: their order is preserved
 PRECISION = 1e-8  # relative, of 1/T
-SMALLEST = 1e-30  # of distances: scores that differ by less are equal, by more than its inverse no numbers
-FEW = 2**18  # numbers that are fitted in one go
-STEPS = 80  # at most; few are needed
+SMALLEST = 1e-30  # of differences: smaller ones count as zero, and larger ones than its inverse as invalid
+FEW = 2**18  # largest number of values fitted in a single batch
+STEPS = 80  # upper limit; few are needed
 
 Sharpness = dict[str, float]  # 1/T of each rule, and of their sum under `joint`
 
 
 def joint_scores(scores: Mapping[str, Tensor], sharpness: Mapping[str, float]) -> Tensor:
-    """Add up the log-probabilities (n, K) of rules, given their scores (n, K) and 1/T; T is 1 where it is not given."""
-    logs = [_logs(scores[rule], sharpness.get(rule, 1.0)) for rule in sorted(scores)]  # one order, so that bits agree
+    """Compute the sum of log-probabilities (n, K) of rules, given scores (n, K) and 1/T; a missing T is 1."""
+    logs = [_logs(scores[rule], sharpness.get(rule, 1.0)) for rule in sorted(scores)]  # bit-identical sums
     return sharpness.get(JOINT, 1.0) * torch.stack(logs).sum(0)
 
 
 def _logs(scores: Tensor, sharpness: float) -> Tensor:
-    """Give log p (n, K) of scores; a row that is no distribution, as nobody knows any class, says nothing: zeros."""
+    """Compute log p (n, K) of scores; zeros for a row without a finite score, which carries no information."""
     return (sharpness * scores.double()).log_softmax(1).nan_to_num(nan=0.0, neginf=-math.inf)
 
 
 def fit_experts(scores: Mapping[str, Tensor], y: Tensor) -> tuple[Sharpness, Tensor]:
     """Fit 1/T of each rule to its scores (n, K) of validation samples with labels (n,), then that of the sum.
 
-    Also give joint scores (n, K) of these samples themselves: every other one is answered by those between.
-    1/T is given in single precision, as a record has it.
+    Args:
+        scores: Scores (n, K) by rule.
+        y: Labels (n,).
+
+    Returns:
+        1/T of each rule and of the sum, in single precision as in records; and cross-fitted joint scores (n, K) of the
+        same samples: even samples are scored with the fit to odd ones, and vice versa.
     """
     rules, even = sorted(scores), torch.arange(len(y)) % 2 == 0
-    rows = torch.stack([torch.ones_like(even), ~even, even])  # (3, n): what is fitted to
+    rows = torch.stack([torch.ones_like(even), ~even, even])  # (3, n): the samples of each fit
     found = _fit_to_each(torch.stack([scores[rule].double() for rule in rules]), y, rows)  # (3, E)
     sums = torch.stack([joint_scores(scores, dict(zip(rules, one, strict=True))) for one in found.tolist()])
     last = fit_sharpness(sums, y, rows)  # (3,)
@@ -50,7 +55,7 @@ def fit_experts(scores: Mapping[str, Tensor], y: Tensor) -> tuple[Sharpness, Ten
 
 
 def _fit_to_each(scores: Tensor, y: Tensor, rows: Tensor) -> Tensor:
-    """Fit scores (E, n, K) to each choice of samples (R, n): 1/T (R, E), in one go unless they are many."""
+    """Fit scores (E, n, K) to each subset of samples (R, n): 1/T (R, E), in a single batch unless it is too large."""
     if rows.shape[0] * scores.numel() > FEW:
         return torch.stack([fit_sharpness(scores, y, one) for one in rows])
     chosen = rows.repeat_interleave(len(scores), 0)
@@ -58,13 +63,13 @@ def _fit_to_each(scores: Tensor, y: Tensor, rows: Tensor) -> Tensor:
 
 
 def fit_sharpness(scores: Tensor, y: Tensor, rows: Tensor) -> Tensor:
-    """Find the 1/T (E,) with which labels (n,) are most likely under softmax(scores/T), scores (E, n, K).
+    """Find the 1/T (E,) that maximises the likelihood of labels (n,) under softmax(scores/T), scores (E, n, K).
 
-    Only chosen samples, `rows` (n,) or (E, n), count.
+    Only the samples selected by `rows` (n,) or (E, n) count.
 
-    One more sample, whose label is spread over all classes, keeps it finite where every answer is right. The mean of
-    −log p is convex in 1/T: Newton's steps, halving where they leave what is known. Samples whose class a rule does
-    not know (−∞) tell nothing of T. Without any, T is 1.
+    An additional sample, whose label is uniform over all classes, keeps 1/T finite where every prediction is correct.
+    The mean of −log p is convex in 1/T: Newton steps, with bisection where they leave the bracket. Samples whose class
+    a rule does not know (−∞) carry no information on T. Without usable samples T is 1.
     """
     true = y.expand(len(scores), -1).unsqueeze(2)  # (E, n, 1)
     usable = (
@@ -84,7 +89,7 @@ def fit_sharpness(scores: Tensor, y: Tensor, rows: Tensor) -> Tensor:
 
 
 def _roots(s: Tensor, finite: Tensor, wanted: Tensor, usable: Tensor) -> Tensor:
-    """Find each u (E,) at which the mean score under softmax(u·s) is the wanted one, averaged over usable samples."""
+    """Find each u (E,) at which the mean score under softmax(u·s) equals `wanted`, averaged over usable samples."""
     u = s.new_ones(len(s))
     low, high, done = FLATTEST * u, SHARPEST * u, torch.zeros_like(u, dtype=torch.bool)
     for _ in range(STEPS):
@@ -94,7 +99,7 @@ def _roots(s: Tensor, finite: Tensor, wanted: Tensor, usable: Tensor) -> Tensor:
         bend = (((p * finite.square()).sum(2) - mean.square()) * usable).sum(1)
         low, high = u.where(slope < 0, low), high.where(slope < 0, u)
         step = u - slope / bend
-        after = step.where((step > low) & (step < high), (low * high).sqrt())  # NaN is not inside
+        after = step.where((step > low) & (step < high), (low * high).sqrt())  # also if the step is NaN
         near = (after - u).abs() <= PRECISION * u
         u, done = u.where(done, after), done | near
         if bool(done.all()):

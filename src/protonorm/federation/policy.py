@@ -1,42 +1,47 @@
-"""Who takes part in a round, who is evaluated after it, and when it counts."""
+"""Cohort selection, evaluation schedule and quorum of rounds."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from protonorm.core.randomness import SERVER, seeded
+from protonorm.core.task import Reply
+
+Check = Callable[[Reply], None]  # raises a ValueError for a reply that must not count
 
 
 @dataclass(frozen=True)
 class Policy:
-    """Who takes part in a round, who is evaluated, and when a round counts."""
+    """Cohort size, evaluation schedule and quorum of a run."""
 
     clients: int  # M
     cohort_size: int
     evaluate: Literal["all", "cohort"] = "all"
     evaluate_every: int = 1  # rounds; the last round is always evaluated
-    evaluate_all_every: int | None = None  # rounds between evaluations of all, and in the last one, where not always
+    evaluate_all_every: int | None = None  # rounds between evaluations of all clients; also after the last round
     quorum: float = 1.0  # share of the cohort that must reply
-    retries: int = 2  # further tries of a round without a quorum
-    deadline: float | None = None  # seconds that clients have for training in a round
-    parts: tuple[str, ...] = ("validation", "test")  # of the clients' samples that are counted
-    solo: bool = False  # whether each client federates with itself alone
-    client_names: tuple[str, ...] | None = None  # M, for sentences; None: they have numbers alone
+    retries: int = 2  # further attempts at a round that missed its quorum
+    deadline: float | None = None  # seconds for training in a round
+    parts: tuple[str, ...] = ("validation", "test")  # parts of the clients' samples that are counted
+    solo: bool = False  # whether each client has a server of its own
+    client_names: tuple[str, ...] | None = None  # M, for messages; None: clients have numbers only
+    checks: tuple[Check, ...] = ()  # conditions on a reply in addition to the schema
 
     def needed(self, cohort: int) -> int:
-        """Count the replies that a round of so many clients needs."""
+        """Return the number of replies that a round needs, given its cohort size."""
         return max(1, math.ceil(self.quorum * cohort - 1e-9))
 
     def label(self, id: int) -> str:
-        """Name a client in a sentence."""
+        """Return a client's name for messages."""
         return f"client {self.client_names[id] if self.client_names else id}"
 
     def asked(self, round: int, rounds: int) -> Literal["all", "cohort", "nobody"]:
-        """Say who is evaluated after a round."""
+        """Return which clients are evaluated after a round."""
         every = self.evaluate_all_every
         if every is not None and (round % every == 0 or round == rounds):
             return "all"
@@ -44,7 +49,7 @@ class Policy:
 
 
 def draw_cohort(seed: int, round: int, clients: int, size: int) -> list[int]:
-    """Choose the clients of a round, without replacement."""
+    """Draw the clients of a round, without replacement."""
     if size == clients:
         return list(range(clients))
     with seeded(seed, round, SERVER, "cohort"):

@@ -1,57 +1,76 @@
-"""The round loop: train, aggregate, evaluate, commit. Clients do what the algorithm says where the engine has them."""
+"""Round loop: train, aggregate, evaluate, commit; identical for every engine."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from protonorm.core.protocols import Engine
+from numpy.typing import NDArray
+
+from protonorm.core.algorithm import checked_step
+from protonorm.core.protocols import DeferredEngine, Engine
 from protonorm.core.randomness import SERVER, seeded
-from protonorm.core.returned import checked_step
 from protonorm.core.task import ByClient, Counts, Lost, Order, Reply, Task
-from protonorm.errors import Diverged, TooFewReplies
-from protonorm.federation.evaluation import Tally
-from protonorm.federation.outcome import Replies, ServerStep, evaluated_part, trained_part, who_was_evaluated
+from protonorm.core.text import digits
+from protonorm.errors import TooFewReplies
+from protonorm.federation.evaluation import Tally, mean_metrics, prototype_shape
 from protonorm.federation.policy import Policy, draw_cohort
-from protonorm.runs.checkpoint import Checkpoint
-from protonorm.runs.schema import RoundRecord
-from protonorm.runs.writer import RoundOutcome
-from protonorm.tensors import Tensors, all_finite, floats
+from protonorm.federation.server import Replies, Servers, ServerStep, admit, check_message
+from protonorm.runs.schema import PendingRound, RoundRecord, Traffic
+from protonorm.runs.states import Checkpoint
+from protonorm.runs.writer import RoundOutcome, TrainedRound
+from protonorm.tensors import Tensors, nbytes, numbers
 
-SHOWN = 3  # clients that a sentence names
-BLOCK = 1000  # clients that an engine is asked to evaluate at a time
+SHOWN = 3  # clients named in an error message
+BLOCK = 1000  # clients per evaluation request to an engine
 
 
 class Round(NamedTuple):
-    """A committed round."""
+    """Committed round."""
 
     record: RoundRecord
     seconds: dict[str, float]
+    evaluated: int = 0  # clients
 
     @property
     def number(self) -> int:
-        """Give its number."""
+        """Round number."""
         return self.record.round
 
 
 class Recorder(Protocol):
-    """Whoever makes rounds final."""
+    """Persists committed rounds."""
 
     @property
     def chosen(self) -> int:
-        """Give the best round so far by validation; 0 if there is none."""
+        """Best round so far by validation; 0 if there is none."""
 
     @property
     def stopped(self) -> bool:
-        """Tell whether the run is to end before its last round."""
+        """Whether the run ends before its last round."""
 
     def commit(self, point: Checkpoint, outcome: RoundOutcome) -> RoundRecord:
-        """Make a round final."""
+        """Persist a round."""
+
+
+@runtime_checkable
+class DeferredRecorder(Recorder, Protocol):
+    """Persists rounds that are committed before they are evaluated."""
+
+    @property
+    def pending(self) -> PendingRound | None:
+        """Committed round whose evaluation is pending."""
+
+    def commit_trained(self, point: Checkpoint, trained: TrainedRound) -> None:
+        """Persist a round whose evaluation is pending."""
+
+    def add_evaluation(self, evaluated: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> RoundRecord:
+        """Complete the record of the pending round."""
 
 
 def begin(task: Task, policy: Policy) -> Checkpoint:
-    """Let the server begin; in a solo run each client's own server does."""
+    """Return the checkpoint before the first round; in a solo run each client has a server of its own."""
     with seeded(task.seed, 0, SERVER):
         step = checked_step(task.algorithm, "init_server", task.algorithm.init_server(task.server(0)))
     if not policy.solo:
@@ -61,150 +80,148 @@ def begin(task: Task, policy: Policy) -> Checkpoint:
 
 
 def run_rounds(task: Task, engine: Engine, policy: Policy, point: Checkpoint, recorder: Recorder) -> Iterator[Round]:
-    """Run the rounds after a checkpoint, and tell of each once it is committed."""
+    """Run the rounds after a checkpoint; yield each round once its record is complete.
+
+    With a deferred engine a round is committed before it is evaluated: its counts arrive with the next replies, or
+    after the last round in reply to a separate request.
+    """
+    deferred = recorder if isinstance(engine, DeferredEngine) and isinstance(recorder, DeferredRecorder) else None
     for number in range(point.round + 1, task.rounds + 1):
         if recorder.stopped:
-            return
-        start = time.perf_counter()
+            break
+        start, complete = time.perf_counter(), None
         cohort = draw_cohort(task.seed, number, policy.clients, policy.cohort_size)
-        replies, step = _train(task, engine, policy, point, cohort)
+        orders = [Order(id, number, point.trained[id]) for id in cohort]
+        if deferred and deferred.pending:
+            answers, tallies = _evaluate_and_train(task, engine, policy, point, orders)
+            yield _add_evaluation(task, policy, point, tallies, deferred)
+            replies, step = _conclude(task, policy, point, answers, len(cohort))
+        else:
+            replies, step = _train(task, engine, policy, point, orders)
         trained = list(point.trained)
         for id in replies.ids:
             trained[id] = number
-        after = Checkpoint(number, step.state, step.message, trained)
-        tallies = _evaluate(task, engine, policy, after, replies.ids)
-        evaluated = who_was_evaluated(policy, policy.asked(number, task.rounds), tallies)
-        outcome = _outcome(policy, point, cohort, evaluated, replies, step, tallies, time.perf_counter() - start)
-        point = after
-        record = recorder.commit(point, outcome)
+        record = trained_part(policy, point, cohort, replies, step)
+        point = Checkpoint(number, step.state, step.message, trained)
+        if deferred:
+            seconds = {"round": time.perf_counter() - start}
+            deferred.commit_trained(point, TrainedRound(record, step.figures, seconds))
+        else:
+            tallies = _evaluate(task, engine, policy, point)
+            counted, arrays = evaluated_part(task, policy, point, tallies)
+            seconds = {"round": time.perf_counter() - start}
+            committed = recorder.commit(point, RoundOutcome(record | counted, arrays, seconds, step.figures))
+            complete = Round(committed, seconds, _clients(tallies))
         engine.commit(number, replies.ids, recorder.chosen)
-        yield Round(record, dict(outcome.seconds))
+        if complete:
+            yield complete
+    if deferred and deferred.pending:
+        yield _add_evaluation(task, policy, point, _evaluate(task, engine, policy, point), deferred)
 
 
 def _train(
-    task: Task, engine: Engine, policy: Policy, point: Checkpoint, cohort: Sequence[int]
+    task: Task, engine: Engine, policy: Policy, point: Checkpoint, orders: Sequence[Order]
 ) -> tuple[Replies, ServerStep]:
-    """Let the cohort train and the server aggregate; try again if too few reply."""
-    number = point.round + 1
-    orders = [Order(id, number, point.trained[id]) for id in cohort]
+    """Train the cohort and aggregate its replies; retry if the quorum is missed."""
     for attempt in range(policy.retries + 1):
-        replies = Replies()
         answers = engine.train(orders, point.message, policy.deadline)
-        messages = _messages(task, answers, replies, policy, policy.needed(len(cohort)))
         try:
-            step = aggregate(task, point, messages)
-            for _ in messages:  # a method that listens to nobody still waits for everybody
-                pass
+            return _conclude(task, policy, point, answers, len(orders))
         except TooFewReplies as error:
             if attempt == policy.retries:
-                raise TooFewReplies(f"Round {number} does not count: {error} {_tried(policy)}") from None
-            continue
-        said = step.message
-        for message in [said[id] for id in replies.ids] if isinstance(said, ByClient) else [said]:
-            check_message(task, message, number)
-        return replies, step
+                raise TooFewReplies(f"Round {point.round + 1} does not count: {error} {_tried(policy)}") from None
     raise AssertionError("a round is tried at least once")
 
 
-def aggregate(task: Task, point: Checkpoint, replies: Iterator[Reply]) -> ServerStep:
-    """Let the server join what all clients said; in a solo run, let each client's own server hear that client alone."""
-    number = point.round + 1
-    if isinstance(point.state, ByClient) and isinstance(point.message, ByClient):
-        return _aggregate_alone(task, number, point.state, point.message, replies)
-    assert not isinstance(point.state, ByClient)
-    with seeded(task.seed, number, SERVER):
-        step = task.algorithm.aggregate(task.server(number), point.state, (reply.message for reply in replies))
-    return ServerStep(*checked_step(task.algorithm, "aggregate", step))
-
-
-def _aggregate_alone(task: Task, number: int, before: ByClient, said: ByClient, replies: Iterator[Reply]) -> ServerStep:
-    """Let each client's own server hear that client alone: the control that says what the exchange brings."""
-    states, messages = ByClient(before), ByClient(said)
-    for reply in replies:
-        with seeded(task.seed, number, SERVER):  # each is a federation of its own, with the same random numbers
-            found = task.algorithm.aggregate(task.server(number), states[reply.id], iter([reply.message]))
-        step = checked_step(task.algorithm, "aggregate", found)
-        states[reply.id], messages[reply.id] = step.state, step.message
-    return ServerStep(states, messages)
-
-
-def _messages(
-    task: Task, answers: Iterator[Reply | Lost], replies: Replies, policy: Policy, needed: int
-) -> Iterator[Reply]:
-    """Pass the clients' replies on one by one; a message that the schema does not allow is as good as none."""
+def _conclude(
+    task: Task, policy: Policy, point: Checkpoint, answers: Iterable[Reply | Lost], cohort: int
+) -> tuple[Replies, ServerStep]:
+    """Check and aggregate the replies, and check the server's next message."""
+    replies, servers = Replies(), Servers(task, point)
     for answer in answers:
-        if isinstance(answer, Lost):
-            replies.lost[answer.id] = answer.reason
-            continue
-        try:
-            task.schema.check_up(answer.message, f"The reply of {policy.label(answer.id)}")
-        except ValueError as error:
-            replies.lost[answer.id] = str(error)
-            continue
-        yield replies.take(answer)
-    if len(replies.ids) < needed:
+        if admit(task, answer, replies, policy) and isinstance(answer, Reply):
+            servers.add(answer)
+    if len(replies.ids) < (needed := policy.needed(cohort)):
         whole = len(replies.ids) + len(replies.lost)
         reasons = _reasons(replies.lost, policy)
         raise TooFewReplies(f"{len(replies.ids)} of {whole} clients replied, {needed} must ({reasons}).")
+    step = servers.conclude()
+    said = step.message
+    for message in [said[id] for id in replies.ids] if isinstance(said, ByClient) else [said]:
+        check_message(task, message, point.round + 1)
+    return replies, step
 
 
-def _evaluate(task: Task, engine: Engine, policy: Policy, point: Checkpoint, replied: Sequence[int]) -> list[Tally]:
-    """Let those who are due count their right answers with the new message: a tally for each part of the samples.
+def _evaluate_and_train(
+    task: Task, engine: Engine, policy: Policy, point: Checkpoint, orders: Sequence[Order]
+) -> tuple[list[Reply | Lost], list[Tally]]:
+    """Evaluate the last round, if due, and train the next in the same request."""
+    assert isinstance(engine, DeferredEngine)
+    parts = policy.parts if policy.asked(point.round, task.rounds) != "nobody" else ()
+    answers = list(engine.evaluate_and_train(orders, point.message, parts, policy.deadline))
+    tallies = _tallies(task, policy)
+    for answer in answers:
+        if isinstance(answer, Reply) and answer.counts:
+            _fold(Counts(answer.id, answer.counts), tallies)
+    return answers, tallies
 
-    Counts are folded as they come, and clients asked in blocks, so that no more than a block is ever held.
+
+def _add_evaluation(
+    task: Task, policy: Policy, point: Checkpoint, tallies: Sequence[Tally], recorder: DeferredRecorder
+) -> Round:
+    """Complete the record of the committed round whose evaluation is pending."""
+    assert recorder.pending is not None
+    seconds = dict(recorder.pending.seconds)
+    counted, arrays = evaluated_part(task, policy, point, tallies)
+    return Round(recorder.add_evaluation(counted, arrays), seconds, _clients(tallies))
+
+
+def _evaluate(task: Task, engine: Engine, policy: Policy, point: Checkpoint) -> list[Tally]:
+    """Evaluate the clients that are due with the new message; return a tally for each part of the samples.
+
+    Requests are sent in blocks and counts are summed as they arrive, so at most a block is in memory.
     """
-    tallies = [Tally(part, task.algorithm.rules, policy.clients, task.num_classes) for part in policy.parts]
-    asked = policy.asked(point.round, task.rounds)
-    due: Sequence[int] = {"all": range(policy.clients), "cohort": replied, "nobody": ()}[asked]
+    tallies, asked = _tallies(task, policy), policy.asked(point.round, task.rounds)
+    due: Sequence[int] = range(policy.clients) if asked == "all" and policy.parts else ()
+    if asked == "cohort":
+        due = [id for id, last in enumerate(point.trained) if last == point.round]
     lost: dict[int, str] = {}
     for _ in range(policy.retries + 1):
         lost = {}
         for answer in _ask_in_blocks(engine, policy, point, due):
-            if isinstance(answer, Lost):
-                lost[answer.id] = answer.reason
-                continue
-            try:
-                for tally in tallies:
-                    tally.check(answer)
-            except ValueError as error:
-                lost[answer.id] = str(error)
-                continue
-            for tally in tallies:
-                tally.add(answer)
+            if reason := answer.reason if isinstance(answer, Lost) else _fold(answer, tallies):
+                lost[answer.id] = reason
         due = list(lost)
-        if not due or policy.quorum < 1:
+        if not due or policy.quorum < 1 or isinstance(engine, DeferredEngine):
             return tallies
     raise TooFewReplies(f"Round {point.round} cannot be evaluated: {_reasons(lost, policy)}. {_tried(policy)}")
+
+
+def _tallies(task: Task, policy: Policy) -> list[Tally]:
+    return [Tally(part, task.algorithm.rules, policy.clients, task.num_classes) for part in policy.parts]
+
+
+def _fold(counts: Counts, tallies: Sequence[Tally]) -> str:
+    """Add a client's counts to the tallies if they are valid; return the error message, or ""."""
+    try:
+        for tally in tallies:
+            tally.check(counts)
+    except ValueError as error:
+        return str(error)
+    for tally in tallies:
+        tally.add(counts)
+    return ""
+
+
+def _clients(tallies: Sequence[Tally]) -> int:
+    """Return the number of clients evaluated."""
+    return max((tally.clients for tally in tallies), default=0)
 
 
 def _ask_in_blocks(engine: Engine, policy: Policy, point: Checkpoint, ids: Sequence[int]) -> Iterator[Counts | Lost]:
     for start in range(0, len(ids), BLOCK):
         orders = [Order(id, point.round, point.trained[id]) for id in ids[start : start + BLOCK]]
         yield from engine.evaluate(orders, point.message, policy.parts)
-
-
-def _outcome(
-    policy: Policy,
-    point: Checkpoint,
-    cohort: Sequence[int],
-    evaluated: str,
-    replies: Replies,
-    step: ServerStep,
-    tallies: Sequence[Tally],
-    seconds: float,
-) -> RoundOutcome:
-    """Put a round into the form of the record."""
-    trained = trained_part(policy, point, cohort, replies, step)
-    counted, arrays = evaluated_part(evaluated, tallies, step.message)
-    return RoundOutcome(trained | counted, arrays, {"round": seconds}, step.figures)
-
-
-def check_message(task: Task, message: Tensors, number: int) -> None:
-    """Stop a run whose server would say what is not finite or not allowed."""
-    bad = [name for name, value in floats(message).items() if not all_finite(value)]
-    if bad:
-        raise Diverged(f"What the server would say after round {number} is not finite: {', '.join(bad)}.")
-    task.schema.check_down(message, f"What the server would say after round {number}")
 
 
 def _reasons(lost: Mapping[int, str], policy: Policy) -> str:
@@ -215,3 +232,51 @@ def _reasons(lost: Mapping[int, str], policy: Policy) -> str:
 def _tried(policy: Policy) -> str:
     times = f"{policy.retries + 1} times" if policy.retries else "once"
     return f"It was tried {times}. The finished rounds are kept, and the same command goes on from there."
+
+
+def trained_part(
+    policy: Policy, point: Checkpoint, cohort: Sequence[int], replies: Replies, step: ServerStep
+) -> dict[str, Any]:
+    """Build the part of a round's record on training and aggregation."""
+    heard: Tensors = {} if isinstance(point.message, ByClient) else point.message
+    asked = 0 if policy.solo else len(replies.ids) + len(replies.lost)  # in a solo run nothing is sent
+    return {
+        "round": point.round + 1,
+        "cohort": "all" if len(cohort) == policy.clients else list(cohort),
+        "lost": {str(id): reason for id, reason in replies.lost.items()},
+        "metrics": mean_metrics(replies.metrics),
+        "bytes": Traffic(up=replies.nbytes if asked else 0, down=asked * nbytes(heard)),
+        "floats": Traffic(up=replies.floats if asked else 0, down=asked * numbers(heard)),
+        "server": {name: digits(value) for name, value in step.metrics.items()},
+    }
+
+
+def evaluated_part(
+    task: Task, policy: Policy, point: Checkpoint, tallies: Sequence[Tally]
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Build the part of a round's record on evaluation and published prototypes, with its arrays."""
+    distances, arrays = prototype_shape({} if isinstance(point.message, ByClient) else point.message)
+    for tally in tallies:
+        arrays |= tally.arrays()
+    accuracies = {tally.part: tally.accuracies() for tally in tallies}
+    test = next((tally for tally in tallies if tally.part == "test"), None)
+    record = {
+        "evaluated": who_was_evaluated(policy, policy.asked(point.round, task.rounds), tallies),
+        "rules": accuracies.get("test", {}),
+        "validation": accuracies.get("validation", {}),
+        "unseen": test.unseen() if test else None,
+        "prototypes": distances,
+    }
+    return record, arrays
+
+
+def who_was_evaluated(
+    policy: Policy, asked: str, tallies: Sequence[Tally]
+) -> Literal["all", "cohort", "some", "nobody"]:
+    """Return which clients were evaluated; with a quorum, some requests may have had no reply."""
+    counted = {tally.clients for tally in tallies}
+    if counted <= {0}:
+        return "nobody"
+    if counted == {policy.clients}:
+        return "all"
+    return "cohort" if asked == "cohort" else "some"

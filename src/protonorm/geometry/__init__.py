@@ -1,1 +1,1 @@
-"""The paper's mathematics as plain functions on (K, d) tensors: prototypes, their alignment, the energy behind it."""
+"""Mathematics of the paper as functions on (K, d) tensors: prototypes, their alignment and its energy."""

@@ -1,4 +1,4 @@
-"""Smaller messages: tensors as the factors of a truncated singular value decomposition."""
+"""Compression of tensors by truncated singular value decomposition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SMALLEST = torch.finfo(torch.float64).tiny
 
 
 class Factors(NamedTuple):
-    """A tensor (m, …) as u · diag(s) · v; its shape can be read from them."""
+    """Factors of a tensor (m, …) = u · diag(s) · v; its shape follows from theirs."""
 
     u: Tensor  # (m, q)
     s: Tensor  # (q,)
@@ -24,7 +24,7 @@ class Factors(NamedTuple):
 
 
 def compress(tensors: Mapping[str, Tensor], energy: float) -> dict[str, Tensor]:
-    """Replace each tensor by its factors `.u`, `.s` and `.v` where they are smaller; leave the others as they are."""
+    """Replace each tensor by its factors `.u`, `.s` and `.v` where they are smaller; keep the others unchanged."""
     if not 0 < energy <= 1:
         raise ValueError(f"The energy to keep must lie above 0 and be at most 1, but it is {energy}.")
     said: dict[str, Tensor] = {}
@@ -35,9 +35,9 @@ def compress(tensors: Mapping[str, Tensor], energy: float) -> dict[str, Tensor]:
 
 
 def decompress(said: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
-    """Rebuild the tensors of these names from what `compress` gave.
+    """Rebuild the named tensors from the output of `compress`.
 
-    The names are asked for, so that a parameter that is itself called `u` is not taken for a factor.
+    The names are required so that a parameter whose own name is `u` is not mistaken for a factor.
     """
     return {
         name: said[name] if name in said else product(Factors(*(said[f"{name}.{tag}"] for tag in Factors._fields)))
@@ -46,7 +46,7 @@ def decompress(said: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, Te
 
 
 def largest_rank(shape: Sequence[int]) -> int:
-    """Find the largest rank q at which factors are smaller than a tensor (m, …): q (m + n + 1) < m n; 0 if none is."""
+    """Return the largest rank q at which factors are smaller than a tensor (m, …): q (m + n + 1) < m n; 0 if none."""
     if len(shape) < 2:
         return 0
     m, n = shape[0], prod(shape[1:])
@@ -54,9 +54,9 @@ def largest_rank(shape: Sequence[int]) -> int:
 
 
 def factorise(tensor: Tensor, energy: float) -> Factors | None:
-    """Cut a tensor (m, …), read as a matrix (m, n), to the rank that keeps a share of ‖·‖²; None if that saves nothing.
+    """Truncate a tensor (m, …), as a matrix (m, n), to the rank that keeps a share of ‖·‖²; None if not smaller.
 
-    The squared error is at most (1 − energy)·‖tensor‖². A convolution (out, in, kh, kw) is one matrix of `out` rows.
+    The squared error is at most (1 − energy)·‖tensor‖². A convolution (out, in, kh, kw) is a matrix with `out` rows.
     """
     largest = largest_rank(tensor.shape)
     if not largest or not tensor.is_floating_point():
@@ -69,18 +69,18 @@ def factorise(tensor: Tensor, energy: float) -> Factors | None:
     if q > largest:
         return None
     shaped = Factors(u[:, :q], s[:q], v[:q].reshape(q, *tensor.shape[1:]))
-    return Factors(*(part.to(tensor).contiguous() for part in shaped))  # one layout, or sums differ in their last bits
+    return Factors(*(part.to(tensor).contiguous() for part in shaped))  # contiguous, or sums differ in their last bits
 
 
 def singular(matrix: Tensor) -> Factors:
-    """Decompose a matrix (m, n) into u (m, k), s (k,) and v (k, n), k = min(m, n), the largest singular value first.
+    """Decompose a matrix (m, n) into u (m, k), s (k,) and v (k, n), k = min(m, n), in descending order of s.
 
-    The eigenvectors of the smaller Gram matrix are found in a fifth of the time of a general decomposition; in float64
-    their only loss, that singular values below 10⁻⁸ of the largest are not exact, does not matter to float32 weights.
+    The eigenvectors of the smaller Gram matrix take a fifth of the time of a general decomposition. In float64 the only
+    loss, inexact singular values below 10⁻⁸ of the largest, is irrelevant for float32 weights.
     """
     m, n = matrix.shape
     peak = matrix.abs().max().clamp(min=SMALLEST)
-    wide = (matrix if m <= n else matrix.T) / peak  # so that squares neither overflow nor vanish
+    wide = (matrix if m <= n else matrix.T) / peak  # so that squares neither overflow nor underflow
     axes = torch.linalg.eigh(wide @ wide.T).eigenvectors.flip(1)  # (k, k)
     along = axes.T @ wide  # (k, max(m, n)), rows s·v
     s = torch.linalg.vector_norm(along, dim=1)
@@ -89,7 +89,7 @@ def singular(matrix: Tensor) -> Factors:
 
 
 def rank(s: Tensor, energy: float) -> int:
-    """Count the first singular values (k,) whose squares add up to a share of all squares; at least one."""
+    """Return the number of leading singular values (k,) whose squares reach a share of all squares; at least 1."""
     kept = (s / s.max().clamp(min=SMALLEST)).square().cumsum(0)
     return int((kept < energy * kept[-1]).sum()) + 1
 

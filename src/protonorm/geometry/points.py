@@ -1,8 +1,15 @@
-"""Convert a caller's points to float64 tensors and back, and put points on the sphere."""
+"""Points: validation of input arrays, normalisation to the unit sphere, and pairwise distances.
+
+Distances are computed from blocks of rows of the Gram matrix: no (K, K, d) tensor is built, and only some rows of the
+(K, K) matrix exist at a time, so memory grows with K rather than K². Pairs so close that the Gram form would lose their
+distance to cancellation are measured by their difference.
+"""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -12,10 +19,12 @@ from torch import Tensor
 from protonorm.tensors import all_finite
 
 Array = TypeVar("Array", Tensor, NDArray[Any])
+CLOSE = 1e-4  # squared distance below which a pair is close, relative to the radius of the cloud
+BLOCK = 1 << 22  # values in a block: 32 MB
 
 
 def read_points(array: Tensor | NDArray[Any], name: str = "prototypes") -> Tensor:
-    """Read a (K, d) array of finite floats as a float64 tensor, or refuse it."""
+    """Convert a (K, d) array of finite floats to a float64 tensor; raise if it is anything else."""
     if not isinstance(array, Tensor | np.ndarray):
         raise ValueError(f"{name} must be a torch tensor or a NumPy array, not {type(array).__name__}.")
     if array.ndim != 2:
@@ -32,7 +41,7 @@ def read_points(array: Tensor | NDArray[Any], name: str = "prototypes") -> Tenso
 
 
 def to_float64(array: Tensor | NDArray[Any]) -> Tensor:
-    """Convert to float64 on the same device, or on the CPU where the device has no float64; may share memory."""
+    """Convert to float64 on the same device, or on the CPU if the device has no float64; may share memory."""
     if not isinstance(array, Tensor):
         return torch.from_numpy(np.array(array, dtype=np.float64))
     detached = array.detach()
@@ -40,15 +49,110 @@ def to_float64(array: Tensor | NDArray[Any]) -> Tensor:
 
 
 def convert_back(points: Tensor, like: Array) -> Array:
-    """Convert a result to the kind, type and device of the array the caller gave."""
+    """Convert a result to the type and device of the caller's array."""
     if isinstance(like, Tensor):
         return points.to(device=like.device, dtype=like.dtype)
     return points.cpu().numpy().astype(like.dtype)
 
 
 def unit(points: Tensor) -> Tensor:
-    """Divide every row by its norm (Eq. 14), huge and tiny ones alike; a zero row stays zero."""
+    """Divide every row by its norm (Eq. 14), without overflow or underflow; a zero row stays zero."""
     largest = points.abs().amax(dim=1, keepdim=True)
-    scaled = points / torch.where(largest > 0, largest, 1.0)  # so that no square overflows or vanishes
+    scaled = points / torch.where(largest > 0, largest, 1.0)  # so that no square overflows or underflows
     rows: Tensor = scaled / scaled.norm(dim=1, keepdim=True).clamp(min=1.0)  # the norm is 0 or at least 1
     return rows
+
+
+class Cloud(NamedTuple):
+    """Points, and the same points centred and scaled into the unit ball, where rounding errors are smallest."""
+
+    points: Tensor  # (K, d)
+    ball: Tensor  # (K, d) = (points − centre) / radius
+    radius: float
+
+    def differences(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Compute the differences of pairs of points, (P, d), in units of the radius."""
+        return (self.points[rows] - self.points[columns]).div_(self.radius)
+
+
+class Block(NamedTuple):
+    """Squared distances of some rows to all points, in units of the squared radius."""
+
+    start: int  # index of the first row
+    squared: Tensor  # (b, K), infinite for a point and itself or a coincident point
+    near: Tensor  # (P, 2) close pairs (row in the block, column)
+    coincident: Tensor  # (P', 2) close pairs that coincide
+
+    def exclude(self, value: float) -> Tensor:
+        """Set the entries of identical and coincident points to a value."""
+        self.squared.diagonal(self.start).fill_(value)
+        if len(self.coincident):
+            self.squared[self.coincident[:, 0], self.coincident[:, 1]] = value
+        return self.squared
+
+
+def make_cloud(points: Tensor) -> Cloud:
+    """Centre and scale points (K, d)."""
+    centred = points - points.mean(dim=0)
+    radius = float(centred.norm(dim=1).max()) or 1.0
+    return Cloud(points, centred.div_(radius), radius)
+
+
+def blocks(cloud: Cloud) -> Iterator[Block]:
+    """Yield the squared distances of a cloud in blocks of rows."""
+    norms, ones = cloud.ball.square().sum(dim=1, keepdim=True), torch.ones_like(cloud.ball[:, :1])
+    left, right = torch.cat((-2 * cloud.ball, norms, ones), dim=1), torch.cat((cloud.ball, ones, norms), dim=1)
+    height = max(1, BLOCK // len(left))
+    for start in range(0, len(left), height):
+        squared = left[start : start + height] @ right.T  # |x|² + |y|² − 2 x·y in a single product
+        squared.diagonal(start).fill_(math.inf)
+        near = (squared <= CLOSE).nonzero()
+        for rows, columns in chunks(near, cloud):
+            squared[rows, columns] = cloud.differences(rows + start, columns).square_().sum(dim=1)
+        coincident = near[squared[near[:, 0], near[:, 1]] == 0] if len(near) else near
+        block = Block(start, squared, near, coincident)
+        block.exclude(math.inf)
+        yield block
+
+
+def chunks(pairs: Tensor, cloud: Cloud) -> Iterator[tuple[Tensor, Tensor]]:
+    """Split a list of pairs (P, 2) so that their differences fit in a block."""
+    size = max(1, BLOCK // cloud.points.shape[1])
+    for start in range(0, len(pairs), size):
+        yield pairs[start : start + size, 0], pairs[start : start + size, 1]
+
+
+def pair_distances(points: Tensor) -> Tensor:
+    """Compute the distances of all pairs j < k of (K, d) points, (K(K−1)/2,), row by row."""
+    cloud, parts = make_cloud(points), []
+    for block in blocks(cloud):
+        above = torch.ones_like(block.squared, dtype=torch.bool).triu_(block.start + 1)
+        parts.append(block.exclude(0.0)[above].sqrt_())
+    return torch.cat(parts).mul_(cloud.radius)
+
+
+def distance_range(points: Tensor) -> Tensor:
+    """Compute the minimum, mean and maximum distance between (K, d) points, (3,); NaN if there is no pair.
+
+    Only a block of distances is in memory at a time.
+    """
+    cloud, count = make_cloud(points), len(points)
+    if count < 2:
+        return points.new_full((3,), math.nan)
+    least, total, greatest = math.inf, 0.0, 0.0
+    for block in blocks(cloud):
+        apart = block.exclude(0.0).sqrt_()
+        total += float(apart.sum())
+        greatest = max(greatest, float(apart.max()))
+        apart.diagonal(block.start).fill_(math.inf)
+        least = min(least, float(apart.min()))
+    return points.new_tensor([least, total / (count * (count - 1)), greatest]).mul_(cloud.radius)
+
+
+def nearest_distances(points: Tensor) -> Tensor:
+    """Compute the distance of every point (K, d) to its nearest neighbour, (K,); infinite if there is none."""
+    cloud, parts = make_cloud(points), []
+    for block in blocks(cloud):
+        block.exclude(0.0).diagonal(block.start).fill_(math.inf)
+        parts.append(block.squared.amin(dim=1).sqrt_())
+    return torch.cat(parts).mul_(cloud.radius)

@@ -1,20 +1,27 @@
-"""Prototypes: class means, their average over clients, the nearest of them, and how far they are apart."""
+"""Prototypes: class means, their distances, and fixed unit vectors for classes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from protonorm.geometry.points import read_points, to_float64
-from protonorm.geometry.sphere.pairs import distance_range, nearest_distances, pair_distances
+from protonorm.geometry.points import (
+    distance_range,
+    nearest_distances,
+    pair_distances,
+    read_points,
+    to_float64,
+    unit,
+)
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
 
 
 def class_sums(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-    """Sum features (n, d) by label (n,): sums (K, d) in float64 and counts (K,), to be added up over batches."""
+    """Sum features (n, d) by label (n,): sums (K, d) in float64 and counts (K,), to be added over batches."""
     if features.ndim != 2 or labels.shape != features.shape[:1]:
         raise ValueError(
             f"Features (n, d) and labels (n,) do not fit: their shapes are {tuple(features.shape)} "
@@ -30,13 +37,13 @@ def class_sums(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Tens
 
 
 def means_of(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Divide sums (K, d) by counts (K,): the classes there are (K_i,) and their means (K_i, d), still in float64."""
+    """Divide sums (K, d) by counts (K,): the classes with samples (K_i,) and their means (K_i, d), in float64."""
     classes = counts.nonzero().flatten()
     return classes, sums[classes] / counts[classes].unsqueeze(1)
 
 
 def class_means(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-    """Average features (n, d) by label (n,) (Eq. 2): the classes there are (K_i,) and their prototypes (K_i, d)."""
+    """Compute prototypes from features (n, d) and labels (n,) (Eq. 2): classes with samples (K_i,), means (K_i, d)."""
     if labels.dtype not in INTEGERS:
         raise ValueError(f"labels must be of an integer type, not {labels.dtype}.")
     outside = labels[(labels < 0) | (labels >= num_classes)]
@@ -46,29 +53,10 @@ def class_means(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Ten
     return classes, means.to(features)
 
 
-def average(
-    uploads: Iterable[tuple[Tensor, Tensor, Tensor | None]], num_classes: int, feature_dim: int
-) -> tuple[Tensor, Tensor]:
-    """Average the prototypes of several clients by class (Eq. 7): mean (K, d) in float64, and which were seen (K,).
-
-    An upload holds different classes (K_i,), their prototypes (K_i, d), and weights (K_i,) above zero or None. Weights
-    such as the n_ij of Eq. 3 need not sum to one. Uploads are added one after the other; only one is held at a time.
-    """
-    sums = torch.zeros(num_classes, feature_dim, dtype=torch.float64)
-    totals = torch.zeros(num_classes, dtype=torch.float64)
-    for classes, prototypes, weights in uploads:
-        rows = to_float64(prototypes)  # (K_i, d)
-        shares = torch.ones(len(classes), dtype=torch.float64) if weights is None else to_float64(weights)
-        sums.index_add_(0, classes, rows if weights is None else rows * shares.unsqueeze(1))
-        totals.index_add_(0, classes, shares)
-    seen = totals > 0
-    return sums / torch.where(seen, totals, 1.0).unsqueeze(1), seen
-
-
 def vectors_by_class(
     held: Mapping[str, Tensor], name: str, num_classes: int, width: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Take classes (K',) and the vectors (K', width) under a name out of a state or a message, if they fit."""
+    """Return classes (K',) and the named vectors (K', width) of a state or a message; raise if they do not fit."""
     classes, vectors = held.get("classes"), held[name]
     wanted = f"expected as many of them as of whole numbers from 0 to {num_classes - 1}, their classes"
     if classes is None or classes.dtype not in INTEGERS or not vectors.is_floating_point():
@@ -82,15 +70,8 @@ def vectors_by_class(
     return classes.long(), vectors
 
 
-def nearest(features: Tensor, prototypes: Tensor, classes: Tensor) -> Tensor:
-    """Predict the class (B,) of the prototype (K', d) nearest to each feature (B, d) (Eq. 6), the first of equals."""
-    if not len(prototypes):
-        raise ValueError("There is no prototype to be nearest to: at least one is needed.")
-    return classes[_scores(features, prototypes).argmax(dim=1)]
-
-
 def closeness(features: Tensor, classes: Tensor, prototypes: Tensor, num_classes: int) -> Tensor:
-    """Score every class (B, K): the nearer its prototype the higher, −∞ for a class without one."""
+    """Score every class (B, K): higher for nearer prototypes, −∞ for classes without a prototype."""
     scores = _scores(features, prototypes)
     laid = scores.new_full((len(features), num_classes), -torch.inf)
     laid[:, classes] = scores
@@ -98,7 +79,7 @@ def closeness(features: Tensor, classes: Tensor, prototypes: Tensor, num_classes
 
 
 def _scores(features: Tensor, prototypes: Tensor) -> Tensor:
-    """Compute ‖z‖² − ‖z − c‖² = 2 z·c − ‖c‖², (B, K'), in float64: no (B, K', d) tensor."""
+    """Compute ‖z‖² − ‖z − c‖² = 2 z·c − ‖c‖², (B, K'), in float64, without a (B, K', d) tensor."""
     if features.ndim != 2 or prototypes.ndim != 2 or features.shape[1] != prototypes.shape[1]:
         raise ValueError(
             f"Features (B, d) and prototypes (K', d) do not fit: their shapes are {tuple(features.shape)} "
@@ -109,23 +90,58 @@ def _scores(features: Tensor, prototypes: Tensor) -> Tensor:
 
 
 def distances(prototypes: Tensor) -> Tensor:
-    """List the distances between all pairs j < k of prototypes (K, d), (K(K−1)/2,)."""
+    """Compute the distances between all pairs j < k of prototypes (K, d), (K(K−1)/2,)."""
     return pair_distances(read_points(prototypes)).to(prototypes)
 
 
 def spread(prototypes: Tensor) -> tuple[float, float, float]:
-    """Measure the least, the mean and the greatest distance between two prototypes (K, d), without listing them all."""
+    """Compute the minimum, mean and maximum distance between prototypes (K, d), without storing all distances."""
     least, mean, greatest = distance_range(read_points(prototypes)).tolist()
     return least, mean, greatest
 
 
 def margins(prototypes: Tensor) -> Tensor:
-    """Measure the distance of each prototype (K, d) to the nearest other one, (K,); empty when there is only one."""
+    """Compute the distance of each prototype (K, d) to its nearest neighbour, (K,); empty if there is only one."""
     points = read_points(prototypes)
     return (nearest_distances(points) if len(points) > 1 else points.new_zeros(0)).to(prototypes)
 
 
-def normalised_margins(prototypes: Tensor) -> Tensor:
-    """Divide the margins by the largest, (K,); all zero when all prototypes coincide."""
-    apart = margins(prototypes)
-    return apart / apart.max() if bool((apart > 0).any()) else apart
+def orthogonal(num_classes: int, feature_dim: int) -> Tensor:
+    """Draw unit vectors (K, d): orthonormal if K ≤ d, else the rows of a matrix with orthonormal columns."""
+    return unit(nn.init.orthogonal_(torch.empty(num_classes, feature_dim)))
+
+
+def on_circle(num_classes: int, feature_dim: int) -> Tensor:
+    """Place unit vectors (K, 2) at equal angles on the circle, the first at (1, 0)."""
+    if feature_dim != 2:
+        raise ValueError(f"Only vectors of two numbers stand on the circle, but feature_dim is {feature_dim}.")
+    angles = torch.arange(num_classes, dtype=torch.float64) * (2 * math.pi / num_classes)
+    return torch.stack([angles.cos(), angles.sin()], dim=1).float()
+
+
+def in_blocks(num_classes: int, feature_dim: int) -> Tensor:
+    """Assign each class its own run of coordinates: orthogonal unit vectors (K, d) without negative entries."""
+    if num_classes > feature_dim:
+        raise ValueError(f"{num_classes} classes do not have coordinates of their own: feature_dim is {feature_dim}.")
+    coordinates = torch.arange(feature_dim)
+    vectors = torch.zeros(num_classes, feature_dim)
+    vectors[coordinates * num_classes // feature_dim, coordinates] = 1
+    return unit(vectors)
+
+
+def weighted_sums(classes: Tensor, prototypes: Tensor, counts: Tensor, num_classes: int) -> Tensor:
+    """Scatter prototypes (K_i, d) of classes (K_i,), times their counts (K_i,), to all classes: (K, d) in float64."""
+    sums = torch.zeros(num_classes, prototypes.shape[1], dtype=torch.float64)
+    sums[classes] = prototypes.double() * counts.unsqueeze(1)
+    return sums
+
+
+def smoothed(directions: Tensor, sums: Tensor, rho: float) -> Tensor:
+    """Move unit vectors W (K, d) towards sums a (K, d): W_j becomes the direction of ρ W_j + (1 − ρ) a_j/‖a_j‖.
+
+    Where a_j is zero, or both cancel, the direction is undefined and W_j is kept.
+    """
+    towards = unit(to_float64(sums))
+    moved = rho * to_float64(directions) + (1 - rho) * towards
+    stays = (towards == 0).all(dim=1) | (moved == 0).all(dim=1)
+    return torch.where(stays.unsqueeze(1), directions, unit(moved).to(directions))

@@ -1,1 +1,1 @@
-"""Trained clients: load them and predict."""
+"""Trained clients: loading and prediction."""

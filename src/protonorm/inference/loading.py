@@ -1,26 +1,179 @@
-"""Load trained clients: from the folder of their run, or from a folder of their own."""
+"""Loading of trained clients, from the folder of their run or from an exported folder."""
 
 from __future__ import annotations
 
+import warnings
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from protonorm import tensors
+from protonorm.algorithms import ALGORITHMS
+from protonorm.config.components import build, make_own
+from protonorm.core.algorithm import Algorithm
+from protonorm.core.node import Client
+from protonorm.core.own_code import fingerprint
+from protonorm.core.randomness import seeded
 from protonorm.core.samples import Samples
+from protonorm.core.training import Training
+from protonorm.core.types import shown
 from protonorm.federation.experts import JOINT
 from protonorm.files import checksum, damaged, format_of, unsealed
-from protonorm.inference.assembling import Method, OwnCode, assemble
-from protonorm.inference.facts import recommend, sharpness_of
-from protonorm.inference.info import FORMAT, INFO, WEIGHTS, ClientInfo, Facts, preprocessing
+from protonorm.inference.info import (
+    FORMAT,
+    INFO,
+    WEIGHTS,
+    ClientInfo,
+    Facts,
+    preprocessing,
+    recommend,
+    sharpness_of,
+    usual_rule,
+)
+from protonorm.inference.module import probe
 from protonorm.inference.trained import STAMP, TrainedClient
-from protonorm.models.choose import Network
+from protonorm.models.choose import Network, Recipe
 from protonorm.runs import layout
-from protonorm.runs.checkpoint import message_to, trained_rounds
-from protonorm.runs.info import typed
-from protonorm.runs.reader import read_run
-from protonorm.runs.run import Run
-from protonorm.runs.states import FolderStore
+from protonorm.runs.run import Run, read_run
+from protonorm.runs.schema import typed
+from protonorm.runs.states import FolderStore, load_tensors, message_to, trained_rounds
 from protonorm.tensors import Tensors, under
+
+UNKNOWN = "unknown"  # fingerprint of code without source
+
+Method = Algorithm | type[Algorithm]
+
+
+class OwnCode(NamedTuple):
+    """Code of the user, of which files store only the name and a fingerprint."""
+
+    network: Network | None = None
+    algorithm: Method | None = None
+    auxiliary: Network | None = None
+
+
+def assemble(
+    info: ClientInfo,
+    origin: Run | Facts,
+    source: Path,  # file that errors name
+    state: Tensors,
+    message: Tensors,
+    own: OwnCode,
+    test: Samples | None = None,
+) -> TrainedClient:
+    """Build a trained client from plain data and tensors."""
+    method = _algorithm(info, source, own.algorithm)
+    client = _client(info, source, own, test, method)
+    try:
+        client.load(state)
+    except ValueError as error:
+        if own.network is not None:
+            raise ValueError(f"{error} The client was trained with {info.network_name}.") from error
+        raise damaged(source, str(error).rstrip(".")) from error
+    _tell_of_other_code(info, own)
+    return _with_its_rules(TrainedClient(info, method, client, state, message, origin))
+
+
+def _algorithm(info: ClientInfo, source: Path, given: Method | None) -> Algorithm:
+    name = info.algorithm.name
+    if given is None and name not in ALGORITHMS:
+        raise ValueError(
+            f"The algorithm {name} is not one of the package: give it by --algorithm file.py:Class, "
+            "or in Python as algorithm=Class."
+        )
+    settings: dict[str, Any] = {key: value for key, value in info.algorithm.settings.items() if key != "source"}
+    if given is not None:
+        made = make_own(given, settings, "algorithm", name) if isinstance(given, type) else given
+        if not isinstance(made, Algorithm):
+            raise ValueError(f"{shown(given)} is not an algorithm: expected a class of pn.Algorithm, or an object.")
+        return made
+    try:
+        made = build("algorithm", {"name": name, **settings})
+    except ValueError as error:
+        raise damaged(source, str(error)) from error
+    assert isinstance(made, Algorithm)
+    return made
+
+
+def _tell_of_other_code(info: ClientInfo, own: OwnCode) -> None:
+    """Warn if the source of a user's network or method has changed since the client trained."""
+    method = own.algorithm if own.algorithm is None or isinstance(own.algorithm, type) else type(own.algorithm)
+    of_method = {"name": info.algorithm.name, "source": info.algorithm.settings.get("source")}
+    pairs = {"network": (info.network, own.network), "second network": (info.auxiliary, own.auxiliary)}
+    for kind, (recorded, given) in (pairs | {"algorithm": (of_method, method)}).items():
+        before = recorded.get("source") if isinstance(recorded, dict) else None
+        if given is None or before in (None, UNKNOWN):
+            continue
+        now = before
+        with suppress(ValueError):  # its file was edited after the import: the executed source is unknown
+            now = fingerprint(given)
+        if now not in (before, UNKNOWN):
+            warnings.warn(
+                f"The {kind} {recorded['name']} has another text now than when client {info.name} was trained: "
+                "its answers may be others.",
+                stacklevel=4,
+            )
+
+
+def _with_its_rules(found: TrainedClient) -> TrainedClient:
+    """Recommend a rule that the client has; without its second network it lacks some of the method's rules."""
+    info = found.info
+    if found.client.auxiliary is not None or not found.algorithm.auxiliary:
+        return found
+    try:
+        rules = list(found.scores(probe(info, 1).numpy()))
+    except ValueError:
+        return found  # it cannot predict at all, and raises an error when asked to
+    if info.recommended.rule in rules:
+        return found
+    run = found.source
+    advice = recommend(run, info.round, rules) if isinstance(run, Run) else usual_rule(info.headline, rules)
+    return replace(found, info=info.model_copy(update={"recommended": advice}))
+
+
+def _client(info: ClientInfo, source: Path, own: OwnCode, test: Samples | None, method: Algorithm) -> Client:
+    """Build the client with its network, the second one if available, and no data but test samples."""
+    given = own.network
+    if given is None and not isinstance(info.network, str):
+        name = info.network_name
+        raise ValueError(
+            f"The network {name} is not one of the package: give it by --network {name}, "
+            "or in Python as network=FUNCTION."
+        )
+    shape, classes = info.input.network_shape, len(info.classes)
+    recipe = Recipe(given or info.network, shape, info.feature_dim, classes, info.lowered)
+    second = _second(info, own) if method.auxiliary else None
+    try:
+        with seeded(0, 0, info.client, "template"):  # initial weights are replaced immediately
+            model = recipe()
+            width = method.auxiliary_dim(info.feature_dim)
+            auxiliary = None if second is None else Recipe(second, shape, width, classes, info.lowered)()
+    except (ValueError, TypeError, OverflowError) as error:
+        if given is not None:
+            raise
+        raise damaged(source, str(error)) from error
+    none = Samples.none(tuple(info.input.shape))
+    return Client(
+        id=info.client,
+        round=info.trained,
+        rounds=info.trained,
+        model=model,
+        auxiliary=auxiliary,
+        train=none,
+        validation=none,
+        test=none if test is None else test,
+        num_classes=len(info.classes),
+        feature_dim=info.feature_dim,
+        training=Training(precision=info.precision),
+    )
+
+
+def _second(info: ClientInfo, own: OwnCode) -> str | Network | None:
+    """Return the builder of the second network: the given one, a built-in one, or the client's if both are equal."""
+    if own.auxiliary is not None or isinstance(info.auxiliary, str):
+        return own.auxiliary or info.auxiliary
+    return own.network if info.auxiliary == info.network else None
 
 
 def load_client(
@@ -30,11 +183,22 @@ def load_client(
     algorithm: Method | None = None,
     auxiliary: Network | None = None,
 ) -> TrainedClient:
-    """Read a client that `save` or `protonorm export` wrote.
+    """Load a client from a folder that `save` or `protonorm export` wrote.
 
-    A network or an algorithm of one's own is given here: the function (shape, d, K) that makes the network, the class;
-    `auxiliary` makes the second network of a method that has one, if that is another one of one's own.
-    Nothing in the folder is executed, and a file that was changed raises a ValueError.
+    Nothing in the folder is executed.
+
+    Args:
+        path: Folder of the saved client.
+        network: Function (shape, d, K) that builds the network, if it is not part of the package.
+        algorithm: Class or object of the method, if it is not part of the package.
+        auxiliary: Function that builds the second network of a method that has one, if it is not part of the package
+            and differs from `network`.
+
+    Returns:
+        The trained client.
+
+    Raises:
+        ValueError: If the folder is not a saved client, a file was changed, or a required argument is missing.
     """
     folder = Path(path)
     if not (folder / INFO).exists():
@@ -62,7 +226,7 @@ def load_from_run(
     test: Samples | None = None,
     checkpoint: Literal["chosen", "last"] = "chosen",
 ) -> TrainedClient:
-    """Read a client from its run's folder, as of the chosen or the last round; its data are not needed."""
+    """Load a client from its run's folder, as of the chosen or the last round; its data are not needed."""
     if not 0 <= id < run.info.experiment.clients:
         raise ValueError(f"There is no client {id}; the run has clients 0 to {run.info.experiment.clients - 1}.")
     if not run.rounds:
@@ -79,7 +243,7 @@ def load_from_run(
 
 
 def _load_server(run: Run, checkpoint: str) -> tuple[Tensors, Path, int]:
-    """Read what the server had after the chosen or the last round; the file, and which round that is."""
+    """Return the server's state after the chosen or the last round, its file, and the round."""
     done, last = layout.committed(run.folder), len(run.rounds)
     round = run.chosen.record.round if checkpoint == "chosen" and run.chosen and run.chosen.by == "validation" else last
     kept = read_run(run.folder).chosen if done > last else run.chosen
@@ -88,15 +252,17 @@ def _load_server(run: Run, checkpoint: str) -> tuple[Tensors, Path, int]:
             f"{run.folder} has gone on to round {done}; what its clients were after round {round} is gone."
         )
     path = run.folder / (layout.SERVER if round == done else layout.CHOSEN)
-    return tensors.load(path, layout.stamp(run.info.key, "server", round)), path, round
+    return load_tensors(path, layout.stamp(run.info.key, "server", round)), path, round
 
 
 def client_info(run: Run, id: int, round: int, trained: int) -> ClientInfo:
-    """Say in plain data what a client of a run is."""
+    """Return the description of a run's client as plain data."""
     info = run.info
     settings = info.experiment.plain()
     precision = settings.get("precision", "float32")
     sharpness = sharpness_of(run, id, round)
+    if info.input is None:
+        raise ValueError(f"The clients of {run.folder} are with their owners; export them there.")
     plain = {
         "format": FORMAT,
         "client": id,

@@ -1,19 +1,19 @@
-"""A trained client, in its run or out of it: what it takes to predict.
+"""Trained clients, of a run or exported: all that is needed to predict.
 
 An exported client is a folder:
 client.json            algorithm, network, inputs, d, classes, rules, measures; nothing in it is executed
-client.safetensors     state.*: weights and local prototypes; message.*: what the server said last, global prototypes
-README.md              the same for people: a model card
-model.onnx             the same for other programs, if it is asked for
+client.safetensors     state.*: weights and local prototypes; message.*: last message of the server, global prototypes
+README.md              model card with the same content
+model.onnx             ONNX graph for other programs, optional
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,72 +24,140 @@ from protonorm.core.algorithm import Algorithm
 from protonorm.core.node import Client
 from protonorm.core.randomness import one_thread
 from protonorm.core.samples import as_input, evaluation_batch, view
+from protonorm.core.types import shortened, shown
+from protonorm.errors import lacks_memory
 from protonorm.federation.experts import JOINT, joint_scores
 from protonorm.files import BLANK, checksum, make_folder, parse_json, replace, seal, sealed
-from protonorm.inference.answers import Answers, answers_of
-from protonorm.inference.card import model_card
-from protonorm.inference.facts import facts_of
-from protonorm.inference.info import CARD, FORMAT, INFO, ONNX, WEIGHTS, ClientInfo, Facts
+from protonorm.inference.info import CARD, INFO, ONNX, WEIGHTS, ClientInfo, Facts, facts_of, model_card
 from protonorm.inference.module import ClientModule, make_module
-from protonorm.models.memory import lacks_memory
 from protonorm.runs.run import Run
 from protonorm.tensors import Tensors, encode, prefixed
 
-__all__ = ["CARD", "FORMAT", "INFO", "ONNX", "STAMP", "WEIGHTS", "ClientInfo", "TrainedClient", "refuse_foreign"]
+Numbers = NDArray[np.float64]
 
+PROTOTYPE_RULES = ("global", "local")  # with scores ‖z‖² − ‖z − c‖²
 STAMP = "protonorm client 0"
 
 
-@dataclass(frozen=True)
-class TrainedClient:
-    """A client that has trained: its network with the weights of a round, and what the server said in that round.
+class RuleAnswers(NamedTuple):
+    """Answers of one rule to n inputs."""
 
-    `result.clients["berlin"]`, `result.clients[3]` and `pn.load_client(folder)` give one. Inputs are arrays as a data
-    set has them: pictures (n, H, W, C) uint8, vectors (n, D) float32, tokens (n, L) int64; others are refused with a
-    ValueError. A rule is a way to predict: `global`, `local`, `logits`, `received`, `shared`, `coarse` or `joint`, as
-    far as the method has them.
+    classes: NDArray[np.int64]  # (n,)
+    confidence: Numbers  # (n,): softmax of the scores at the answer
+    margin: Numbers | None  # (n,): 1 − d₁/d₂ of the two nearest prototypes; None for rules without prototypes
+
+
+class Answers(NamedTuple):
+    """Recommended answers to n inputs, and those of all rules."""
+
+    rule: str  # recommended rule
+    classes: NDArray[np.int64]  # (n,): recommended answers
+    probability: Numbers | None  # (n,): their probability, by the rule with probabilities; None if there is none
+    rules: dict[str, RuleAnswers]
+
+    @property
+    def agree(self) -> NDArray[np.bool_]:
+        """Whether all rules give the recommended answer, (n,)."""
+        same: NDArray[np.bool_] = np.all([one.classes == self.classes for one in self.rules.values()], axis=0)
+        return same
+
+
+def answers_of(
+    rule: str, probability: str, scores: dict[str, Numbers], confidence: dict[str, Numbers], lengths: Numbers | None
+) -> Answers:
+    """Build answers from scores and their softmax (n, K) by rule; `lengths` is ‖z‖² (n,) for prototype rules."""
+    rules = {}
+    for name, score in scores.items():
+        best = score.argmax(1)
+        sure = np.take_along_axis(confidence[name], best[:, None], 1)[:, 0]
+        squared = None if lengths is None or name not in PROTOTYPE_RULES else lengths[:, None] - score  # (n, K)
+        rules[name] = RuleAnswers(best, sure, None if squared is None else margins(squared))
+    chosen = rule if rule in rules else next(iter(rules))
+    classes, shares = rules[chosen].classes, confidence.get(probability)
+    likely = None if shares is None else np.take_along_axis(shares, classes[:, None], 1)[:, 0]
+    return Answers(chosen, classes, likely, rules)
+
+
+def margins(squared: Numbers) -> Numbers:
+    """Compute 1 − d₁/d₂ (n,) from squared distances (n, K) to prototypes: 0 halfway between two, 1 on a prototype.
+
+    A class without a prototype is infinitely far.
+    """
+    if squared.shape[1] < 2:
+        return np.ones(len(squared))
+    first, second = np.sqrt(np.maximum(np.partition(squared, 1, axis=1)[:, :2], 0.0)).T
+    apart = second > 0
+    return np.where(apart, 1 - np.divide(first, second, out=np.zeros_like(first), where=apart), 0.0)
+
+
+@dataclass(frozen=True, repr=False)
+class TrainedClient:
+    """Trained client: its network with the weights of a round, and the server's message of that round.
+
+    Get one from `result.clients["berlin"]`, `result.clients[3]` or `pn.load_client(folder)`. Inputs are arrays as in a
+    dataset, or lists of such numbers: images (n, H, W, C) uint8, vectors (n, D) float32, tokens (n, L) int64; other
+    inputs raise a ValueError. A rule is a way to predict: `global`, `local`, `logits`, `received`, `shared`, `coarse`
+    or `joint`, as far as the method has them.
     """
 
-    info: ClientInfo  # what the client is, in plain data: names, classes, network, preprocessing, round, rule
-    algorithm: Algorithm = field(repr=False)  # the method
-    client: Client = field(repr=False)  # a workspace: its weights are those last loaded
-    state: Tensors = field(repr=False)  # what it remembers: weights, local prototypes
-    message: Tensors = field(repr=False)  # what the server said last
-    source: Run | Facts = field(repr=False)  # the run that it is of, or what its file says of that
+    info: ClientInfo  # description in plain data: names, classes, network, preprocessing, round, rule
+    algorithm: Algorithm  # method
+    client: Client  # workspace: its weights are those loaded last
+    state: Tensors  # state of the client: weights, local prototypes
+    message: Tensors  # last message of the server
+    source: Run | Facts  # run of the client, or the facts in its file
+
+    def __repr__(self) -> str:
+        """Return one line with the client, its network and its rule."""
+        return (
+            f"TrainedClient({shortened(self.name, 40)} of {shortened(self.info.run, 60)}, round {self.info.round}, "
+            f"{shortened(self.info.network_name, 40)}, {len(self.classes)} classes, rule {self.rule})"
+        )
 
     @property
     def id(self) -> int:
-        """Give the client's number."""
+        """Number of the client."""
         return self.info.client
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Name the classes, K."""
+        """Names of the K classes."""
         return tuple(self.info.classes)
 
     @property
     def rule(self) -> str:
-        """Name the rule that is used if none is given: the one that won on validation, else the method's headline."""
+        """Default rule: the best one on validation, else the method's headline rule."""
         return self.info.recommended.rule
 
     @property
     def name(self) -> str:
-        """Give the client's name: that of its folder or file, or its number."""
+        """Name of the client: that of its folder or file, or its number."""
         return self.info.name
 
     @cached_property
     def facts(self) -> Facts:
-        """Say where the client comes from, and how good it was there."""
+        """Origin of the client, and its measured quality."""
         return facts_of(self.source, self.id, self.info.round) if isinstance(self.source, Run) else self.source
 
     @cached_property
     def module(self) -> ClientModule:
-        """Give the client as an `nn.Module` of plain torch layers: inputs as stored to scores (n, K) by rule."""
+        """The client as an `nn.Module` of plain torch layers: maps inputs as stored to scores (n, K) by rule."""
         with one_thread():
             return make_module(self)
 
     def predict(self, x: NDArray[Any], rule: str | None = None) -> NDArray[np.int64]:
-        """Predict the numbers (n,) of the classes under a rule, the recommended one if none is given."""
+        """Predict class numbers under a rule.
+
+        Args:
+            x: Inputs, (n, …).
+            rule: Prediction rule; None uses the recommended one.
+
+        Returns:
+            Class numbers, (n,).
+
+        Raises:
+            ValueError: If the inputs have another shape or type, or the client has no such rule.
+        """
         scores = self.scores(x)
         if (wanted := rule or self.rule) not in scores:
             raise ValueError(f"There is no rule {wanted!r} here; known: {', '.join(scores)}.")
@@ -97,14 +165,18 @@ class TrainedClient:
         return best
 
     def confidence(self, x: NDArray[Any]) -> dict[str, NDArray[np.float64]]:
-        """Give the softmax of the scores (n, K) under each rule: how sure a rule is, not how often it is right."""
+        """Return the softmax of the scores (n, K) under each rule: certainty of the rule, not its accuracy."""
         return {rule: _softmax(value) for rule, value in self.scores(x).items()}
 
     def answers(self, x: NDArray[Any]) -> Answers:
-        """Give the recommended answers, their probability, and what each rule says.
+        """Return the recommended answers, their probability, and the answers of each rule.
 
-        The parts are `classes`, `probability` and `agree`, (n,) each, and `rules`, which has `classes`, `confidence`
-        and `margin` of each rule.
+        Args:
+            x: Inputs, (n, …).
+
+        Returns:
+            Answers with `classes`, `probability` and `agree`, (n,) each, and `rules`, which has `classes`,
+            `confidence` and `margin` of each rule.
         """
         scores, wanted = self.scores(x), self.info.recommended
         by_prototypes = type(self.algorithm).scores is prototype_scores
@@ -114,7 +186,7 @@ class TrainedClient:
 
     @torch.no_grad()
     def scores(self, x: NDArray[Any]) -> dict[str, NDArray[np.float64]]:
-        """Score the classes (n, K) under each rule: the largest wins."""
+        """Compute scores of the classes (n, K) under each rule: the largest wins."""
         inputs = self._checked(x)
         try:
             with one_thread():
@@ -134,12 +206,12 @@ class TrainedClient:
         return {rule: value.numpy() for rule, value in found.items()}
 
     def experts(self, rules: Iterable[str]) -> list[str]:
-        """Choose those of the rules that `joint` adds up: all that the method reports."""
+        """Return the rules that `joint` sums: all that the method reports."""
         known = set(rules)
         return [rule for rule in self.algorithm.rules if rule in known and rule != JOINT]
 
     def known_sharpness(self, rules: Iterable[str]) -> dict[str, float] | None:
-        """Give 1/T of the rules that there are; None if they cannot be joined as they were when the run tested them."""
+        """Return 1/T of the rules; None if they cannot be combined as in the run's tests."""
         sharpness, lacks_second = self.info.sharpness, self.algorithm.auxiliary and self.client.auxiliary is None
         if JOINT not in self.algorithm.rules or sharpness is None or lacks_second:
             return None
@@ -147,7 +219,7 @@ class TrainedClient:
 
     @torch.no_grad()
     def features(self, x: NDArray[Any] | None = None) -> NDArray[np.float64]:
-        """Give the features (n, d) of inputs; of the client's own test samples if none are given."""
+        """Compute the features (n, d) of inputs; of the client's own test samples if none are given."""
         client = self.client
         if x is None and not len(client.test):
             raise ValueError(f"Client {self.name} has no test samples here; give inputs, (n, …).")
@@ -158,9 +230,17 @@ class TrainedClient:
         return torch.cat(parts).numpy()
 
     def save(self, path: str | Path, *, onnx: bool = False) -> Path:
-        """Write the client into a folder of its own, for `load_client`; what is not a client is left as it is.
+        """Write the client into a folder, for `load_client`.
 
-        With `onnx` there is also a file for programs without protonorm or torch; that needs protonorm[onnx].
+        Args:
+            path: Folder to write; files in it that are not of an exported client are never overwritten.
+            onnx: Also write an ONNX file for programs without protonorm or torch; needs protonorm[onnx].
+
+        Returns:
+            The folder.
+
+        Raises:
+            ValueError: If the path is a file, or holds files of the same names that are not of an exported client.
         """
         folder = Path(path)
         if folder.is_file():
@@ -175,13 +255,13 @@ class TrainedClient:
         replace(folder / INFO, sealed(plain | {"weights": checksum(content)}, pretty=True))
         replace(folder / CARD, model_card(self.info, facts, onnx=onnx).encode("utf-8", "backslashreplace"))
         if graph is None:
-            (folder / ONNX).unlink(missing_ok=True)  # of the client that was here before
+            (folder / ONNX).unlink(missing_ok=True)  # of a client saved here earlier
         else:
             replace(folder / ONNX, graph)
         return folder
 
     def _onnx(self) -> bytes:
-        from protonorm.inference.onnx_graph import onnx_graph  # needs an extra
+        from protonorm.inference.module import onnx_graph  # needs an optional dependency
 
         with one_thread():
             return onnx_graph(self.info, self.module)
@@ -200,8 +280,10 @@ class TrainedClient:
         return [as_input(rows.to(self.client.device)) for rows in inputs.split(evaluation_batch(inputs))]
 
     def _checked(self, x: NDArray[Any]) -> torch.Tensor:
-        """Refuse inputs that are not of the kind the client was trained on."""
-        shape, kind = tuple(self.info.input.shape), self.info.input.type
+        """Return inputs as a tensor; raise a ValueError if they are not of the kind the client was trained on."""
+        shape, kind = self.info.input.shape, self.info.input.type
+        if not isinstance(x, np.ndarray):
+            x = _array(x, kind)
         if x.shape[1:] != shape or str(x.dtype) != kind or not len(x):
             raise ValueError(
                 f"The inputs have shape {x.shape} and type {x.dtype}; "
@@ -210,14 +292,31 @@ class TrainedClient:
         return view(x)
 
 
+def _array(x: Any, kind: str) -> NDArray[Any]:
+    """Convert a list of numbers to an array; raise a ValueError if the type cannot represent each of them."""
+    try:
+        given = np.array(x)
+        if given.dtype.kind not in "iuf":
+            raise ValueError("they are not numbers")
+        with np.errstate(all="ignore"):
+            made: NDArray[Any] = given.astype(kind)
+        same = np.isfinite(made) if kind == "float32" else made == given
+        if not same.all():
+            raise ValueError(f"{shown(given[~same][0].item())} does not fit the type {kind}")
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ValueError(f"The inputs {shown(x)} cannot be made an array of numbers: {reason}.") from None
+    return made
+
+
 def _softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Make shares (n, K) that sum to one of scores (n, K)."""
+    """Compute the softmax (n, K) of scores (n, K)."""
     shares: NDArray[np.float64] = torch.from_numpy(scores).double().softmax(1).numpy()
     return shares
 
 
 def refuse_foreign(folder: Path) -> None:
-    """Refuse a folder in which files of our names are not ours."""
+    """Raise a ValueError if a folder has files with an exported client's names that are not of one."""
     held = [folder / name for name in (INFO, WEIGHTS, CARD, ONNX) if (folder / name).exists()]
     if not held:
         return

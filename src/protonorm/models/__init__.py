@@ -1,98 +1,60 @@
-"""The networks, and the families that clients choose from; these tables import none of them."""
+"""Tables of networks and network families, and names of networks at reduced width.
 
-from typing import NamedTuple
+The tables do not import the networks. Does not need torch.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from protonorm.core.registry import Entry
+from protonorm.core.types import shown
+
+SCALABLE = ("plain", "residual", "cnn4", "mlp")  # networks that are available at reduced width
 
 
 class Family(NamedTuple):
-    """Networks for the clients: client i takes number i mod n."""
+    """Family of networks: client i uses network i mod n."""
 
     models: tuple[str, ...]
-    feature_dim: int  # d, unless the experiment says otherwise
+    feature_dim: int  # default d
     summary: str
 
     @property
     def details(self) -> dict[str, str]:
-        """Give the further columns of `protonorm list`."""
+        """Additional columns of `protonorm list`."""
         return {"networks": ", ".join(self.models), "d": str(self.feature_dim)}
 
 
+def _entry(target: str, summary: str, parameters: str, input: str = "pictures from 16×16") -> Entry:
+    return Entry(f"protonorm.models.{target}", summary, {"input": input, "parameters": parameters})
+
+
 MODELS: dict[str, Entry] = {
-    "plain": Entry(
-        "protonorm.models.light:plain",
-        "convolutions one after the other",
-        {"input": "pictures from 16×16", "parameters": "118 k"},
+    "plain": _entry("light:plain", "convolutions one after the other", "118 k"),
+    "residual": _entry("light:residual", "convolutions with shortcuts that are added", "176 k"),
+    "depthwise": _entry("light:depthwise", "each channel by itself, then all channels of a point", "64 k"),
+    "dense": _entry("light:dense", "each layer reads what all before it found", "144 k"),
+    "resnet8": _entry("paper_networks:resnet8", "ResNet-8 of the paper", "1238 k"),
+    "mobilenet_v2": _entry("paper_networks:mobilenet_v2", "MobileNetV2 of the paper, from torchvision", "2229 k"),
+    "shufflenet_v2": _entry(
+        "paper_networks:shufflenet_v2", "ShuffleNetV2 ×1.0 of the paper, from torchvision", "1259 k"
     ),
-    "residual": Entry(
-        "protonorm.models.light:residual",
-        "convolutions with shortcuts that are added",
-        {"input": "pictures from 16×16", "parameters": "176 k"},
+    "efficientnet_b0": _entry(
+        "paper_networks:efficientnet_b0", "EfficientNet-B0 of the paper, from torchvision", "4013 k"
     ),
-    "depthwise": Entry(
-        "protonorm.models.light:depthwise",
-        "each channel by itself, then all channels of a point",
-        {"input": "pictures from 16×16", "parameters": "64 k"},
+    "resnet18": _entry(
+        "paper_networks:resnet18", "ResNet-18 of the paper's homogeneous table, from torchvision", "11182 k"
     ),
-    "dense": Entry(
-        "protonorm.models.light:dense",
-        "each layer reads what all before it found",
-        {"input": "pictures from 16×16", "parameters": "144 k"},
+    "cnn4": _entry("paper_networks:cnn4", "4-layer CNN of the paper's homogeneous table", "879 k"),
+    "mlp": _entry("vectors:mlp", "five fully connected layers, of 16, 8, 4, d and K units", "0.2 k", "vectors"),
+    "mlp_small": _entry("vectors:mlp_small", "two hidden layers of 64 units", "13 k", "vectors"),
+    "mlp_wide": _entry("vectors:mlp_wide", "one hidden layer of 512 units", "68 k", "vectors"),
+    "text_mean": _entry(
+        "vectors:text_mean", "the mean of what stands for the tokens, and one hidden layer", "271 k", "tokens"
     ),
-    "resnet8": Entry(
-        "protonorm.models.paper_networks:resnet8",
-        "ResNet-8 of the paper",
-        {"input": "pictures from 16×16", "parameters": "1238 k"},
-    ),
-    "mobilenet_v2": Entry(
-        "protonorm.models.paper_networks:mobilenet_v2",
-        "MobileNetV2 of the paper, from torchvision",
-        {"input": "pictures from 16×16", "parameters": "2229 k"},
-    ),
-    "shufflenet_v2": Entry(
-        "protonorm.models.paper_networks:shufflenet_v2",
-        "ShuffleNetV2 ×1.0 of the paper, from torchvision",
-        {"input": "pictures from 16×16", "parameters": "1259 k"},
-    ),
-    "efficientnet_b0": Entry(
-        "protonorm.models.paper_networks:efficientnet_b0",
-        "EfficientNet-B0 of the paper, from torchvision",
-        {"input": "pictures from 16×16", "parameters": "4013 k"},
-    ),
-    "resnet18": Entry(
-        "protonorm.models.paper_networks:resnet18",
-        "ResNet-18 of the paper's homogeneous table, from torchvision",
-        {"input": "pictures from 16×16", "parameters": "11182 k"},
-    ),
-    "cnn4": Entry(
-        "protonorm.models.paper_networks:cnn4",
-        "4-layer CNN of the paper's homogeneous table",
-        {"input": "pictures from 16×16", "parameters": "879 k"},
-    ),
-    "mlp": Entry(
-        "protonorm.models.mlp:mlp",
-        "five fully connected layers, of 16, 8, 4, d and K units",
-        {"input": "vectors", "parameters": "0.2 k"},
-    ),
-    "mlp_small": Entry(
-        "protonorm.models.tabular:mlp_small",
-        "two hidden layers of 64 units",
-        {"input": "vectors", "parameters": "13 k"},
-    ),
-    "mlp_wide": Entry(
-        "protonorm.models.tabular:mlp_wide",
-        "one hidden layer of 512 units",
-        {"input": "vectors", "parameters": "68 k"},
-    ),
-    "text_mean": Entry(
-        "protonorm.models.text:text_mean",
-        "the mean of what stands for the tokens, and one hidden layer",
-        {"input": "tokens", "parameters": "271 k"},
-    ),
-    "text_cnn": Entry(
-        "protonorm.models.text:text_cnn",
-        "convolutions over three and five tokens, and the largest of each",
-        {"input": "tokens", "parameters": "294 k"},
+    "text_cnn": _entry(
+        "vectors:text_cnn", "convolutions over three and five tokens, and the largest of each", "294 k", "tokens"
     ),
 }
 
@@ -109,3 +71,47 @@ FAMILIES: dict[str, Family] = {
     "tabular": Family(("mlp_small", "mlp_wide"), 64, "a small and a wide network for vectors, such as rows of tables"),
     "text": Family(("text_mean", "text_cnn"), 64, "two small networks for tokens"),
 }
+
+
+def scaled(channels: int, width: float) -> int:
+    """Return the channels of a layer at width r: ⌈rC⌉, at least 1."""
+    return max(1, math.ceil(channels * width - 1e-9))
+
+
+def base_and_width(name: str) -> tuple[str, float]:
+    """Parse plain@0.5 as plain and 0.5; the default width is 1."""
+    base, at, text = name.partition("@")
+    if not at or ":" in base:  # timm:NAME@LAYER names a layer
+        return name, 1.0
+    try:
+        width = float(text)
+    except ValueError:
+        width = math.nan
+    if not 0 < width <= 1:
+        raise ValueError(f"{shown(name)} is refused: expected a width above 0 and at most 1, such as {base}@0.5.")
+    if base not in SCALABLE:
+        raise ValueError(f"{shown(name)} is refused: {base} has one width; those with several: {', '.join(SCALABLE)}.")
+    return base, width
+
+
+def spelled_out(items: Iterable[Any]) -> list[Any]:
+    """Expand plain@1, 0.5, 0.25 to plain, plain@0.5, plain@0.25: a number applies to the preceding network."""
+    names: list[Any] = []
+    base = ""
+    for item in items:
+        name = f"{base}@{item}" if base and _is_number(item) else item
+        base = ""
+        if isinstance(name, str) and "@" in name and ":" not in name:
+            base, width = base_and_width(name)
+            name = base if width == 1 else f"{base}@{width!r}"
+        names.append(name)
+    return names
+
+
+def widest(names: Sequence[Any]) -> Any:
+    """Return the widest of several widths of the same network; the first among equals."""
+    return max(names, key=lambda name: base_and_width(name)[1] if isinstance(name, str) else 1.0)
+
+
+def _is_number(item: Any) -> bool:
+    return isinstance(item, int | float | str) and str(item).replace(".", "", 1).isdigit()

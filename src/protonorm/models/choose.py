@@ -1,37 +1,36 @@
-"""From a setting to networks: a family, names, also those of torchvision and timm, or functions of the user's own."""
+"""Resolution of the setting `models` to networks: families, names, torchvision and timm, or user functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from protonorm.core.model import SplitModel
-from protonorm.core.own_code import load_own, name_missing
+from protonorm.core.own_code import fingerprint, importable_torchvision, load_own, name_missing, own_name
 from protonorm.core.own_failures import call_failure, told, wrong_arguments
-from protonorm.core.own_text import fingerprint, own_name
 from protonorm.core.registry import find, nearest
-from protonorm.core.torchvision_import import importable_torchvision
 from protonorm.core.types import shortened, shown
-from protonorm.models import FAMILIES, MODELS
-from protonorm.models.libraries import LibraryNetwork
+from protonorm.errors import lacks_memory
+from protonorm.models import FAMILIES, MODELS, SCALABLE, base_and_width, spelled_out
 from protonorm.models.lowering import laid_out
-from protonorm.models.memory import lacks_memory
-from protonorm.models.split import split
-from protonorm.models.widths import SCALABLE, base_and_width, spelled_out
 
-Network = Callable[[tuple[int, ...], int, int], nn.Module]  # (shape, d, K) -> model, cut or still to be cut
-WIDTH = 512  # d of networks that are listed
+if TYPE_CHECKING:
+    from protonorm.models.libraries import LibraryNetwork
+
+Network = Callable[[tuple[int, ...], int, int], nn.Module]  # (shape, d, K) -> model, a SplitModel or a module to split
+WIDTH = 512  # default d of a list of networks
 ARGUMENTS = ("shape", "feature_dim", "num_classes")
-Choice = str | tuple[str | Network, ...]  # a family, or networks: client i takes number i mod n
+Choice = str | tuple[str | Network, ...]  # a family, or networks: client i uses network i mod n
 
 
 def chosen(value: Any, setting: str = "models") -> Choice:
-    """Check a setting: a family, a network, several with commas between, file.py:function, timm:NAME, or a list.
+    """Validate a setting: a family, a network, a comma-separated list, file.py:function, timm:NAME, or a list.
 
-    A network may be had at several widths: plain@1,0.5,0.25.
+    A network may be given at several widths: plain@1,0.5,0.25.
     """
     if isinstance(value, str) and value in FAMILIES:
         return value
@@ -48,18 +47,27 @@ def _members(item: Any) -> tuple[Any, ...]:
     return FAMILIES[item].models if isinstance(item, str) and item in FAMILIES else (item,)
 
 
+def _library(name: str) -> LibraryNetwork | None:
+    """Parse a library network such as timm:NAME; None for other names."""
+    if ":" not in name:
+        return None
+    from protonorm.models.libraries import LibraryNetwork
+
+    return LibraryNetwork.of(name)
+
+
 def _known(item: Any) -> str | Network:
     if isinstance(item, str) and ".py:" in item:
         item = load_own(item, "network")
     if isinstance(item, str):
-        if library := LibraryNetwork.of(item):
+        if library := _library(item):
             library.check()
         elif base_and_width(item)[0] not in MODELS:
             name_missing(item, "network")
             known = {*FAMILIES, *MODELS}
             raise ValueError(f"Unknown network or family {shown(item)}; {nearest(shortened(item), known)}")
         return item
-    if not callable(item) or not hasattr(item, "__qualname__"):  # objects that can be called have no name to record
+    if not callable(item) or not hasattr(item, "__qualname__"):  # callable objects have no name to record
         raise ValueError(f"{shown(item)} is neither a network's name nor a function (shape, d, K) that makes one.")
     if said := wrong_arguments(item, ARGUMENTS):
         raise ValueError(f"{said} A network is made for the shape of a sample, d and the number of classes.")
@@ -68,12 +76,12 @@ def _known(item: Any) -> str | Network:
 
 
 def family_of(choice: Choice) -> Choice:
-    """Name the family whose networks a choice lists, so that one choice is written in one way; others stay as given."""
+    """Return the family with the networks of a choice, so that equal choices have one form; else the choice itself."""
     return next((name for name, family in FAMILIES.items() if family.models == choice), choice)
 
 
 def usual_width(choice: Choice) -> int:
-    """Give the width d that networks have unless an experiment says otherwise: their family's, or that of a list."""
+    """Return the default d of a choice: that of the family, or of a list of networks."""
     return FAMILIES[choice].feature_dim if isinstance(choice, str) else WIDTH
 
 
@@ -85,8 +93,8 @@ def networks(choice: Choice) -> tuple[str | Network, ...]:
 def network(
     item: str | Network, shape: tuple[int, ...], feature_dim: int, num_classes: int, layer: str | None = None
 ) -> SplitModel:
-    """Make a network for inputs of a shape, and cut it if it does not come cut."""
-    if isinstance(item, str) and (library := LibraryNetwork.of(item)):
+    """Build a network for inputs of a shape, and split it unless it is a SplitModel."""
+    if isinstance(item, str) and (library := _library(item)):
         return library._replace(layer=layer or library.layer).build(shape, feature_dim, num_classes)
     if isinstance(item, str):
         base, width = base_and_width(item)
@@ -97,6 +105,8 @@ def network(
     if not isinstance(model, nn.Module):
         raise ValueError(f"{named(item)} gives a {type(model).__name__}; expected a pn.SplitModel or any nn.Module.")
     if not isinstance(model, SplitModel):
+        from protonorm.models.split import split  # rarely needed
+
         return split(model, feature_dim, num_classes, shape=shape, layer=layer)
     if layer is not None:
         raise ValueError(f"The network {named(item)} comes cut into base and head; a layer cannot be named for it.")
@@ -107,7 +117,7 @@ def network(
 
 
 def _make_own(make: Network, shape: tuple[int, ...], feature_dim: int, num_classes: int) -> nn.Module:
-    """Call a user's function; what goes wrong there is said with its line."""
+    """Build a network with a user's function; raise ValueError with the failing line."""
     try:
         with importable_torchvision():
             return make(shape, feature_dim, num_classes)
@@ -119,42 +129,49 @@ def _make_own(make: Network, shape: tuple[int, ...], feature_dim: int, num_class
         ) from error
 
 
+@contextmanager
+def explained(item: str | Network, shape: tuple[int, ...]) -> Iterator[None]:
+    """Convert errors of a network on samples of a shape to ValueErrors; out-of-memory errors are unchanged."""
+    try:
+        yield
+    except Exception as error:
+        if lacks_memory(error):
+            raise
+        said = told(error) if isinstance(item, str) else call_failure(error, item)
+        raise ValueError(f"The network {named(item)} does not take samples of shape {shape}: {said}") from error
+
+
 @dataclass(frozen=True)
 class Recipe:
-    """Everything needed to make one client's network; calling it gives a new one with random weights."""
+    """Factory of a client's network; calling it returns a new network with random weights."""
 
     network: str | Network
-    shape: tuple[int, ...]  # of one sample, as networks get it
+    shape: tuple[int, ...]  # of a sample, as network input
     feature_dim: int  # d
     num_classes: int  # K
-    lowered: bool = False  # whether layers take their CPU forms
+    lowered: bool = False  # whether to use layers optimised for the CPU
     device: str = "cpu"
 
     @property
     def name(self) -> str:
-        """Name the network."""
+        """Name of the network."""
         return named(self.network)
 
     def __call__(self) -> SplitModel:
-        """Make the network where it computes."""
+        """Build the network on its device."""
         model = network(self.network, self.shape, self.feature_dim, self.num_classes)
         return laid_out(model, lowered=self.lowered).to(self.device)
 
     def describe(self) -> Any:
-        """Describe the network in plain data."""
+        """Return a JSON-compatible description of the network."""
         return described(self.network)
 
     def check(self, model: SplitModel, batch: Tensor) -> None:
-        """Refuse a network that does not turn two samples into features (2, d) and logits (2, K)."""
+        """Raise ValueError if the network does not map two samples to features (2, d) and logits (2, K)."""
         wanted = [(2, self.feature_dim), (2, self.num_classes)]
-        try:
+        with explained(self.network, self.shape):
             z = model.features(batch)
             logits = model.head(z)
-        except Exception as error:
-            if lacks_memory(error):
-                raise
-            said = told(error) if isinstance(self.network, str) else call_failure(error, self.network)
-            raise ValueError(f"The network {self.name} does not take samples of shape {self.shape}: {said}") from error
         for part, given in (("features", z), ("logits", logits)):
             if not isinstance(given, Tensor):
                 kind = type(given).__name__
@@ -168,15 +185,15 @@ class Recipe:
 
 
 def described(item: str | Network) -> Any:
-    """Write a network as plain data: its name, and for one of the user's own a fingerprint of its text."""
+    """Return a network as plain data: its name, and for a user's function the fingerprint of its file."""
     return item if isinstance(item, str) else {"name": named(item), "source": fingerprint(item)}
 
 
 def describe_choice(choice: Choice) -> Any:
-    """Write a choice as plain data."""
+    """Return a choice as plain data."""
     return choice if isinstance(choice, str) else [described(item) for item in choice]
 
 
 def named(item: str | Network) -> str:
-    """Name a network."""
+    """Return the name of a network."""
     return item if isinstance(item, str) else own_name(item)

@@ -1,4 +1,4 @@
-"""Networks of torchvision and timm by name, with random weights: nothing is ever downloaded."""
+"""Networks of torchvision and timm by name, with random weights; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from protonorm.core import SplitModel
-from protonorm.core.torchvision_import import importable_torchvision
+from protonorm.core.own_code import importable_torchvision
 from protonorm.core.types import shortened, shown
-from protonorm.models.decision import first_line
-from protonorm.models.pictures import set_channels
-from protonorm.models.split import split
+from protonorm.models.inputs import set_channels
+from protonorm.models.split import first_line, split
 
-CLASSES = 1000  # outputs of the layer that will be cut off: a number that hidden layers do not have by chance
+CLASSES = 1000  # outputs of the layer to be replaced: a size that hidden layers do not have by chance
 
 
 class LibraryNetwork(NamedTuple):
-    """A network in a library: timm:convnext_atto, or with a layer to cut at, torchvision:squeezenet1_1@classifier.1."""
+    """Network of a library: timm:convnext_atto, or with a layer to split at: torchvision:squeezenet1_1@classifier.1."""
 
     library: str
     network: str
@@ -32,13 +31,13 @@ class LibraryNetwork(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> LibraryNetwork | None:
-        """Read such a name; None if it is another kind of name."""
+        """Parse such a name; None for other names."""
         library, colon, rest = text.partition(":")
         network, _, layer = rest.partition("@")
         return cls(library, network, layer or None) if colon and library in BUILDERS else None
 
     def check(self) -> None:
-        """Refuse a name that the library does not know, and say which are near it."""
+        """Raise ValueError with similar names if the library does not have the network."""
         known = BUILDERS[self.library].names()
         if self.network not in known:
             near = difflib.get_close_matches(shortened(self.network).lower(), known, n=3, cutoff=0.5)
@@ -46,7 +45,7 @@ class LibraryNetwork(NamedTuple):
             raise ValueError(f"{self.library} has no network {shown(self.network)} for pictures; {hint}")
 
     def build(self, shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
-        """Make the network for inputs of a shape, and cut it."""
+        """Build the network for inputs of a shape, and split it."""
         self.check()
         if len(shape) != 3:
             raise ValueError(
@@ -69,7 +68,7 @@ def torchvision() -> ModuleType:
 
 
 def timm() -> ModuleType:
-    """Import timm, and torchvision before it, which it imports itself."""
+    """Import timm, after torchvision, which timm would import without the workaround for its operators."""
     if find_spec("timm") is None:
         raise ValueError("Networks named timm:… need timm, which is not installed: pip install 'protonorm[timm]'.")
     torchvision()
@@ -77,7 +76,7 @@ def timm() -> ModuleType:
 
 
 class Builder(NamedTuple):
-    """What a library can make, and how."""
+    """Network names and build function of a library."""
 
     names: Callable[[], list[str]]
     build: Callable[[str, tuple[int, ...]], nn.Module]
@@ -86,7 +85,7 @@ class Builder(NamedTuple):
 @cache
 def _torchvision_names() -> list[str]:
     models: Any = torchvision().models
-    return list(models.list_models(module=models))  # not those for detection, segmentation and films
+    return list(models.list_models(module=models))  # without those for detection, segmentation and video
 
 
 def _torchvision_network(name: str, shape: tuple[int, ...]) -> nn.Module:
@@ -99,7 +98,7 @@ def _torchvision_network(name: str, shape: tuple[int, ...]) -> nn.Module:
     elif name.startswith("maxvit_"):
         options = {"input_size": (height, width)}
     elif name in ("googlenet", "inception_v3"):
-        options = {"aux_logits": False, "init_weights": True}  # without the further outputs that they have in training
+        options = {"aux_logits": False, "init_weights": True}  # without the auxiliary outputs of training
     network: nn.Module = torchvision().models.get_model(name, weights=None, num_classes=CLASSES, **options)
     set_channels(network, channels)
     return network
@@ -115,7 +114,7 @@ def _timm_network(name: str, shape: tuple[int, ...]) -> nn.Module:
     create: Callable[..., nn.Module] = partial(
         timm().create_model, name, pretrained=False, in_chans=channels, num_classes=CLASSES
     )
-    # Transformers and the like must know the pictures' size, some as one number; convolutional networks refuse it.
+    # Transformers and similar networks need the image size, some as a single number; convolutional networks reject it.
     for size in ((height, width), height) if height == width else ((height, width),):
         with suppress(TypeError):
             return create(img_size=size)

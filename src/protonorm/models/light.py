@@ -1,8 +1,8 @@
-"""Four networks of different kinds for small pictures, made to be trained on one CPU core.
+"""Four networks of different architectures for small images, designed for training on a single CPU core.
 
-They agree in three things only. A convolution of stride 2 comes first, for most work is where maps are large. The last
-maps, an eighth of the picture's side, are averaged, and a linear layer makes d features of them, which may be negative.
-And the averages are normalised before: plain SGD with a small learning rate needs many more epochs otherwise.
+They share three properties. The first convolution has stride 2, because most computation is on large maps. The last
+maps, an eighth of the image's side, are averaged, and a linear layer maps them to d features, which may be negative.
+The averages are batch-normalised first: otherwise plain SGD with a small learning rate needs many more epochs.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, relu
 
 from protonorm.core import SplitModel
-from protonorm.models.pictures import count_channels
-from protonorm.models.widths import scaled
+from protonorm.models import scaled
+from protonorm.models.inputs import count_channels
 
-MOMENTUM = 0.2  # of the running statistics: a client may have few batches a round, and 0.1 lags behind for many rounds
+MOMENTUM = 0.2  # of the running statistics: with few batches per round, 0.1 lags behind for many rounds
 
 
 def plain(shape: tuple[int, ...], feature_dim: int, num_classes: int, width: float = 1.0) -> SplitModel:
@@ -69,22 +69,22 @@ def dense(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitMo
 
 
 class Pointwise(nn.Linear):
-    """A 1×1 convolution, which on channels_last pictures is a matrix product and nothing else."""
+    """1×1 convolution, computed as a matrix product on channels_last images."""
 
     def __init__(self, channels: int, out: int) -> None:
-        """Mix C channels into `out`."""
+        """Create a layer from C to `out` channels."""
         super().__init__(channels, out, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Mix the channels of each point: (B, C, H, W) to (B, out, H, W)."""
+        """Map the channels of each point: (B, C, H, W) to (B, out, H, W)."""
         return linear(x.permute(0, 2, 3, 1), self.weight).permute(0, 3, 1, 2)
 
 
 class Residual(nn.Module):
-    """Two convolutions that halve the maps, and what they add to: the halved input."""
+    """Residual block: two convolutions that halve the maps, plus a shortcut with the halved input."""
 
     def __init__(self, channels: int, out: int) -> None:
-        """Turn C channels into `out`."""
+        """Create a block from C to `out` channels."""
         super().__init__()
         self.first = _convolution(channels, out, stride=2)
         self.second = nn.Sequential(nn.Conv2d(out, out, 3, padding=1, bias=False), _norm(out))
@@ -96,10 +96,10 @@ class Residual(nn.Module):
 
 
 class Dense(nn.Module):
-    """A convolution whose maps are put beside those it read."""
+    """Dense layer: a convolution whose output maps are concatenated to its input maps."""
 
     def __init__(self, channels: int, growth: int) -> None:
-        """Put `growth` maps beside C."""
+        """Create a layer that adds `growth` maps to C."""
         super().__init__()
         self.activation = _activation(channels)
         self.convolution = nn.Conv2d(channels, growth, 3, padding=1, bias=False)
@@ -127,7 +127,7 @@ def _separable(channels: int, out: int) -> nn.Sequential:
 
 
 def _split(layers: list[nn.Module], width: int, feature_dim: int, num_classes: int) -> SplitModel:
-    """Put the decision layer behind the layers, and draw all weights so that signals keep their size."""
+    """Append the decision layer, and initialise all weights so that the variance of signals is preserved."""
     average = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.BatchNorm1d(width, momentum=MOMENTUM)]
     decision, head = nn.Linear(width, feature_dim), nn.Linear(feature_dim, num_classes)
     for layer in nn.Sequential(*layers).modules():

@@ -1,4 +1,4 @@
-"""The networks of the paper's tables, with random weights; those that torchvision has come from there."""
+"""Networks of the paper's tables, with random weights; from torchvision where it has them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from protonorm.core import SplitModel
+from protonorm.models import scaled
+from protonorm.models.inputs import count_channels, set_channels
 from protonorm.models.libraries import torchvision
-from protonorm.models.pictures import count_channels, set_channels
 from protonorm.models.split import cut
-from protonorm.models.widths import scaled
 
 KERNEL, POOL = 5, 2  # of the 4-layer CNN
 DROPOUT = 0.2  # of EfficientNet-B0's decision layer
 
 
 def resnet8(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
-    """Build ResNet-8, one block each of 64, 128 and 256 channels behind a large stem: 256 features, none negative."""
+    """Build ResNet-8: blocks of 64, 128 and 256 channels after a large stem; 256 non-negative features."""
     base = nn.Sequential(
         nn.Conv2d(count_channels(shape, "resnet8"), 64, 7, stride=2, padding=3, bias=False),
         *(nn.BatchNorm2d(64), nn.ReLU(inplace=True)),  # 16×16 from 32×32
@@ -35,7 +35,7 @@ def resnet8(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> Split
 
 
 class Block(nn.Module):
-    """Two 3×3 convolutions, added to the input, which is itself convolved where shapes differ."""
+    """Residual block of two 3×3 convolutions; the shortcut is a 1×1 convolution if shapes differ."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Block(nn.Module):
 
 
 def cnn4(shape: tuple[int, ...], feature_dim: int, num_classes: int, width: float = 1.0) -> SplitModel:
-    """Build the 4-layer CNN: two 5×5 convolutions with ReLU and pooling, and 512 features, none negative."""
+    """Build the 4-layer CNN: two 5×5 convolutions with ReLU and pooling; 512 non-negative features."""
     first, second = scaled(32, width), scaled(64, width)
     base = nn.Sequential(
         *(nn.Conv2d(count_channels(shape, "cnn4"), first, KERNEL), nn.ReLU(), nn.MaxPool2d(POOL)),
@@ -65,28 +65,28 @@ def cnn4(shape: tuple[int, ...], feature_dim: int, num_classes: int, width: floa
 
 
 def _side(pixels: int) -> int:
-    """Follow a side through both convolutions and poolings: 32 to 5, 64 to 13."""
+    """Return the side after both convolutions and poolings: 32 to 5, 64 to 13."""
     for _ in range(2):
         pixels = (pixels - KERNEL + 1) // POOL
     return pixels
 
 
 def mobilenet_v2(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
-    """Build MobileNetV2: 1280 features from 0 to 6; its dropout stays in the base, before they become d."""
+    """Build MobileNetV2: 1280 features from 0 to 6; its dropout is in the base, before the reduction to d."""
     network = _from_torchvision("mobilenet_v2", shape)
     network.classifier[1] = nn.Identity()
     return cut(network, "classifier.1", 1280, feature_dim, num_classes)
 
 
 def shufflenet_v2(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
-    """Build ShuffleNetV2 ×1.0: 1024 features, none negative."""
+    """Build ShuffleNetV2 ×1.0: 1024 non-negative features."""
     network = _from_torchvision("shufflenet_v2_x1_0", shape)
     network.fc = nn.Identity()
     return cut(network, "fc", 1024, feature_dim, num_classes)
 
 
 def efficientnet_b0(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
-    """Build EfficientNet-B0: 1280 features, slightly negative at most; its dropout belongs to the head."""
+    """Build EfficientNet-B0: 1280 features, at most slightly negative; its dropout is in the head."""
     network = _from_torchvision("efficientnet_b0", shape)
     network.classifier = nn.Identity()
     model = cut(network, "classifier", 1280, feature_dim, num_classes)
@@ -95,7 +95,7 @@ def efficientnet_b0(shape: tuple[int, ...], feature_dim: int, num_classes: int) 
 
 
 def resnet18(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
-    """Build ResNet-18 with the stem made for large pictures, as the authors did: 512 features, none negative."""
+    """Build ResNet-18 with the stem for large images, as the authors did; 512 non-negative features."""
     network = _from_torchvision("resnet18", shape)
     network.fc = nn.Identity()
     return cut(network, "fc", 512, feature_dim, num_classes)

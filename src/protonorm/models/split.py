@@ -1,11 +1,167 @@
-"""Cut any network at its decision layer; any number of features at the cut becomes d, and nothing is learned."""
+"""Splitting of networks at the decision layer, the linear layer from features to logits, and their measurement.
+
+Any number of features at the split is mapped to d without learned parameters.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeGuard
+
+import torch
 from torch import Tensor, nn
 
-from protonorm.core import SplitModel
-from protonorm.models.decision import Linear, find_decision, inputs_of, outputs_of
+from protonorm.core import SplitModel, one_thread, seeded
+from protonorm.core.own_failures import ended
+from protonorm.core.registry import nearest
+from protonorm.errors import lacks_memory
+from protonorm.models.choose import Network, explained, named, network
+from protonorm.models.inputs import random_batch
+
+SAMPLES = 2  # of a dry run
+SHOWN = 4  # largest number of layers that a message suggests
+
+Linear = nn.Linear | nn.Conv2d  # a 1×1 convolution is linear at every point of a map
+EXAMINED = 16  # number of random inputs that are checked for negative features
+
+
+class LayerRun(NamedTuple):
+    """Linear layer and its output in a dry run."""
+
+    name: str
+    layer: Linear
+    output: Tensor
+
+    def __str__(self) -> str:
+        return f"{self.name!r} ({inputs_of(self.layer)} → {outputs_of(self.layer)})"
+
+
+def find_decision(network: nn.Module, shape: tuple[int, ...], name: str | None = None) -> LayerRun:
+    """Find a network's decision layer in a dry run; raise ValueError if there is none. The network is unchanged."""
+    runs, output = dry_run(network, shape)
+    found = _find_named(network, runs, name) if name is not None else _find_deciding(network, runs, output)
+    times = sum(run.layer is found.layer for run in runs)
+    if times > 1:
+        raise ValueError(f"The layer {found} of {name_of(network)} runs {times} times; a decision layer runs once.")
+    if len(found.output) != SAMPLES or found.output.ndim < 2:
+        raise ValueError(
+            f"The layer {found} of {name_of(network)} gives {tuple(found.output.shape)} for {SAMPLES} samples; "
+            f"expected a tensor whose first axis is theirs."
+        )
+    return found
+
+
+def dry_run(network: nn.Module, shape: tuple[int, ...]) -> tuple[list[LayerRun], Any]:
+    """Run a network on two samples; return its linear layers in execution order, and its output."""
+    runs: list[LayerRun] = []
+    device = next((weight.device for weight in network.parameters()), torch.device("cpu"))
+    batch = random_batch(SAMPLES, shape, torch.Generator().manual_seed(0)).to(device)
+
+    def watch(name: str, layer: Linear) -> Any:
+        return layer.register_forward_hook(lambda _, __, output: runs.append(LayerRun(name, layer, output)))
+
+    hooks = [watch(name, layer) for name, layer in network.named_modules() if is_linear(layer)]
+    try:
+        with eval_mode(network), torch.no_grad():
+            return runs, network(batch)
+    except Exception as error:
+        raise ValueError(
+            f"{name_of(network, 'The')} does not take samples of shape {shape}: {first_line(error)}"
+        ) from error
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _find_named(network: nn.Module, runs: list[LayerRun], name: str) -> LayerRun:
+    known = dict(network.named_modules())
+    if name not in known:
+        last = [run.name for run in runs[-SHOWN:]]
+        raise ValueError(f"{name_of(network, 'The')} has no layer {name!r}; {nearest(name, last)}")
+    if not is_linear(known[name]):
+        raise ValueError(
+            f"The layer {name!r} of {name_of(network)} is a {type(known[name]).__name__}; "
+            f"expected a linear layer, such as {_suggest(runs)}."
+        )
+    for run in runs:
+        if run.layer is known[name]:
+            return run
+    raise ValueError(f"The layer {name!r} of {name_of(network)} does not run in a forward pass; {_suggest(runs)} does.")
+
+
+def _find_deciding(network: nn.Module, runs: list[LayerRun], output: Any) -> LayerRun:
+    """Find the layer whose output the network returns, possibly reshaped, or the only layer with as many outputs."""
+    if not runs:
+        raise ValueError(
+            f"{name_of(network, 'The')} has no linear layer that runs in a forward pass, where it could be cut; "
+            "write its base and its head as a pn.SplitModel."
+        )
+    given = _tensors(output)
+    places = {tensor.untyped_storage().data_ptr() for tensor in given}
+    widths = {tensor.shape[-1] for tensor in given if tensor.ndim}
+    direct = [run for run in runs if run.output.untyped_storage().data_ptr() in places]
+    found = direct or [run for run in runs if outputs_of(run.layer) in widths]
+    if len({run.name for run in found}) != 1:
+        what = f"{len(given)} outputs" if len(given) != 1 else "an output"
+        why = "that several linear layers may decide" if found else "that no linear layer decides by itself"
+        raise ValueError(
+            f"{name_of(network, 'The')} gives {what} {why}; name the one to cut at "
+            f"(layer=NAME in Python, --layer NAME, or …@NAME in models): {_suggest(found or runs)}."
+        )
+    return found[-1]
+
+
+def _tensors(output: Any) -> list[Tensor]:
+    if isinstance(output, Tensor):
+        return [output]
+    values = output.values() if isinstance(output, Mapping) else output if isinstance(output, list | tuple) else ()
+    return [tensor for value in values for tensor in _tensors(value)]
+
+
+def _suggest(runs: list[LayerRun]) -> str:
+    return " or ".join(dict.fromkeys(str(run) for run in runs[: -SHOWN - 1 : -1]))
+
+
+def is_linear(layer: nn.Module) -> TypeGuard[Linear]:
+    """Return whether a layer is linear and mixes only features, not points."""
+    if isinstance(layer, nn.Conv2d):
+        return layer.kernel_size == layer.stride == (1, 1) and layer.groups == 1 and layer.padding in ((0, 0), "valid")
+    return isinstance(layer, nn.Linear)
+
+
+def inputs_of(layer: Linear) -> int:
+    """Return the number of input features of a layer, L."""
+    return layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels
+
+
+def outputs_of(layer: Linear) -> int:
+    """Return the number of outputs of a layer."""
+    return layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
+
+
+def name_of(network: nn.Module, article: str = "the") -> str:
+    """Return the name of a network for messages."""
+    return f"{article} network {type(network).__name__}"
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error message; re-raise out-of-memory errors."""
+    if lacks_memory(error):
+        raise error
+    return ended((str(error) or type(error).__name__).splitlines()[0])
+
+
+@contextmanager
+def eval_mode(network: nn.Module) -> Iterator[None]:
+    """Switch a network to evaluation mode inside the context; restore the mode of each module afterwards."""
+    modes = {part: part.training for part in network.modules()}
+    network.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes.items():
+            part.training = training
 
 
 def split(
@@ -16,11 +172,20 @@ def split(
     shape: tuple[int, ...] = (3, 32, 32),
     layer: str | None = None,
 ) -> SplitModel:
-    """Cut a network at its last linear layer, or at the one named: what that layer reads becomes d features.
+    """Split a network at its decision layer: the inputs of that layer become d features.
 
-    `feature_dim` is d and `num_classes` K: the head is a new linear layer d → K. `shape` is that of one sample,
-    (C, H, W) for pictures. `layer` is a name as in `module.named_modules()`. The module is taken over, not copied; one
-    that is refused stays as it was.
+    Args:
+        module: Network to split; it is modified, not copied, and unchanged if an error is raised.
+        feature_dim: Number of features, d.
+        num_classes: Number of classes, K; the head is a new linear layer d → K.
+        shape: Shape of a sample, (C, H, W) for images.
+        layer: Name of the decision layer as in `module.named_modules()`; detected in a dry run by default.
+
+    Returns:
+        The network as base and head.
+
+    Raises:
+        ValueError: An argument is invalid, or the decision layer cannot be determined.
 
     ```python
     import protonorm as pn
@@ -45,12 +210,12 @@ def split(
 
 
 def cut(base: nn.Module, layer: str, width: int, feature_dim: int, num_classes: int) -> SplitModel:
-    """Join a base that gives L features, the cut, and a new linear head."""
+    """Build a split model from a base with L features, a `Cut` layer and a new linear head."""
     return SplitModel(nn.Sequential(base, Cut(layer, width, feature_dim)), nn.Linear(feature_dim, num_classes))
 
 
 class Cut(nn.AdaptiveAvgPool1d):
-    """Give the L inputs of a decision layer as d features (B, d).
+    """Layer that maps the L inputs of a decision layer to d features (B, d).
 
     Feature i is the mean of inputs floor(iL/d) to ceil((i+1)L/d) − 1: means of neighbours where d < L, which overlap
     unless d divides L, and repeated values where d > L.
@@ -58,35 +223,35 @@ class Cut(nn.AdaptiveAvgPool1d):
 
     def __init__(self, layer: str, width: int, feature_dim: int) -> None:
         super().__init__(feature_dim)
-        self.layer = layer  # the name of the layer that stood here
+        self.layer = layer  # name of the replaced layer
         self.width = width  # L
 
     def extra_repr(self) -> str:
-        """Say what is averaged to what."""
+        """Return the replaced layer, L and d."""
         return f"{self.layer!r}, {self.width} -> {self.output_size}"
 
 
 class Tap(nn.Module):
-    """Stand in a decision layer's place: keep what it would read, and give zeros where it gave logits.
+    """Layer that replaces a decision layer: it stores the layer's input and returns zeros instead of logits.
 
-    So whatever the network does with its logits, it goes on with tensors of the right shape.
+    Whatever the network does with its logits thus gets tensors of the right shape.
     """
 
     def __init__(self, layer: Linear) -> None:
         super().__init__()
-        self.axis = -1 if isinstance(layer, nn.Linear) else 1  # where the features are
+        self.axis = -1 if isinstance(layer, nn.Linear) else 1  # axis of the features
         self.outputs = outputs_of(layer)
         self.kept: Tensor | None = None
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map (B, …, L) to zeros (B, …, outputs)."""
+        """Store (B, …, L) and return zeros (B, …, outputs)."""
         self.kept = input
         shape = list(input.shape)
         shape[self.axis] = self.outputs
         return input.new_zeros(shape)
 
     def take(self) -> Tensor:
-        """Give what was kept (B, L), averaged over points or tokens if there are several."""
+        """Return and clear the stored input (B, L), averaged over points or tokens if there are several."""
         kept, self.kept = self.kept, None
         if kept is None:
             raise RuntimeError("The network's decision layer did not run.")
@@ -94,23 +259,80 @@ class Tap(nn.Module):
 
 
 class Base(nn.Module):
-    """A network that gives what its decision layer would read, and nothing else."""
+    """Network that returns the input of its decision layer."""
 
     def __init__(self, network: nn.Module, tap: Tap) -> None:
         super().__init__()
         self.network, self.tap = network, tap
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map a batch to (B, L)."""
+        """Compute the features (B, L) of a batch."""
         self.network(x)
         return self.tap.take()
 
 
 def _replace(network: nn.Module, layer: nn.Module, tap: Tap) -> nn.Module:
-    """Put the tap in the layer's place, under all names that it has."""
+    """Replace a layer by the tap, under all its names."""
     for name in [name for name, part in network.named_modules(remove_duplicate=False) if part is layer]:
         if not name:
-            return tap  # the network is nothing but its decision layer
+            return tap  # the network itself is the decision layer
         owner, _, attribute = name.rpartition(".")
         setattr(network.get_submodule(owner), attribute, tap)
     return network
+
+
+class Facts(NamedTuple):
+    """Split, size and cost of a network."""
+
+    network: str
+    layer: str | None  # the layer it was split at; None if it was written as base and head
+    width: int  # L, number of features at the split
+    feature_dim: int  # d
+    base: int  # parameters
+    head: int  # parameters
+    macs: int  # multiply-accumulates of a forward pass of one sample, in convolutions and matrix products
+    smallest: float  # smallest feature of random inputs, with random weights and batch statistics
+    negative: float  # fraction of those features below zero
+
+
+def examine(
+    item: str | Network, shape: tuple[int, ...], feature_dim: int, num_classes: int, layer: str | None = None
+) -> Facts:
+    """Build a network with random weights and measure it."""
+    with one_thread(), seeded(0, 0, 0):
+        model = network(item, shape, feature_dim, num_classes, layer).train()  # untrained running statistics mislead
+        inputs = random_batch(EXAMINED, shape)
+        with explained(item, shape), torch.no_grad():
+            z = model.features(inputs)  # (16, d)
+        if z.shape != (EXAMINED, feature_dim):
+            raise ValueError(
+                f"The network {named(item)} gives features {tuple(z.shape)} for {EXAMINED} samples; "
+                f"expected {(EXAMINED, feature_dim)}."
+            )
+        cuts = [part for part in model.features.modules() if isinstance(part, Cut)]
+        return Facts(
+            network=named(item),
+            layer=cuts[0].layer if cuts else None,
+            width=cuts[0].width if cuts else z.shape[1],
+            feature_dim=z.shape[1],
+            base=parameters(model.features),
+            head=parameters(model.head),
+            macs=macs(model.eval(), inputs[:1]),
+            smallest=float(z.min()),
+            negative=float((z < 0).double().mean()),
+        )
+
+
+def parameters(module: nn.Module) -> int:
+    """Count the parameters of a module."""
+    return sum(weight.numel() for weight in module.parameters())
+
+
+def macs(model: SplitModel, sample: torch.Tensor) -> int:
+    """Count the multiply-accumulates of a forward pass, in convolutions and matrix products."""
+    from torch.utils.flop_counter import FlopCounterMode  # slow to import
+
+    counter = FlopCounterMode(display=False)
+    with counter, torch.enable_grad():  # without gradients torch may use fused kernels that are not counted
+        model(sample)
+    return int(counter.get_total_flops()) // 2

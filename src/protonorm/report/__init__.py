@@ -1,1 +1,1 @@
-"""Pictures of runs, drawn from their records alone."""
+"""Figures and report pages, drawn from the records of runs alone."""

@@ -1,4 +1,4 @@
-"""Figures of a comparison, for slides and notebooks, drawn from the records of runs. Nothing here needs torch."""
+"""Figures of a comparison, for slides and notebooks, drawn from the records of runs. Does not import torch."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from protonorm.runs.run import Run
 from protonorm.runs.schema import RoundRecord
 
 DPI = 200
-METHOD = 60  # characters of a method's name in a legend
-FEW_CLASSES = 20  # up to which their names fit beside a heat map
-FEW_CLIENTS = 20  # likewise
-RING = 6  # points: how large a ring is
+METHOD = 60  # maximum characters of a method's name in a legend
+FEW_CLASSES = 20  # maximum classes whose names fit beside a heat map
+FEW_CLIENTS = 20  # likewise for clients
+RING = 6  # size of a ring in points
 
-STYLE: Any = {  # of matplotlib's settings
+STYLE: Any = {  # matplotlib settings
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -37,8 +37,8 @@ STYLE: Any = {  # of matplotlib's settings
 def accuracy_curves(runs: Mapping[str, Sequence[Run]]) -> Figure:
     """Draw each method's pooled accuracy over rounds under its headline rule, mean and spread over finished seeds.
 
-    Rings are the rounds that are reported, chosen by validation where there is any: one for each seed, at its accuracy.
-    The legend says how many seeds there are and what the bands are.
+    Rings mark the reported round of each seed, chosen by validation where available. The legend gives the number of
+    seeds and the meaning of the bands.
     """
     ended = {name: [run for run in found if run.finished] for name, found in runs.items()}
     drawn = {name: done for name, done in ended.items() if any(run.rounds for run in done)}
@@ -74,7 +74,7 @@ def accuracy_curves(runs: Mapping[str, Sequence[Run]]) -> Figure:
 
 
 def heat_map(run: Run) -> Figure:
-    """Draw how many samples of each class each client has."""
+    """Draw the number of samples by client and class."""
     counts = np.sum(run.population, axis=0)  # (M, K)
     with matplotlib.rc_context(STYLE | {"axes.grid": False}):
         figure = Figure(figsize=(5.2, 4.2), layout="constrained")
@@ -96,12 +96,12 @@ def heat_map(run: Run) -> Figure:
 
 
 def save_figure(figure: Figure, path: Path) -> Path:
-    """Write a figure; the ending of the name decides the format."""
+    """Write a figure; the suffix of the path determines the format."""
     return write_figure(figure, path, DPI)
 
 
 def _pooled(run: Run, rule: str) -> list[float]:
-    """Give the pooled accuracy of each round in per cent; NaN where nobody was evaluated."""
+    """Return the pooled accuracy of each round in per cent; NaN where no client was evaluated."""
     return [_percent(record, rule) for record in run.rounds]
 
 
@@ -111,7 +111,7 @@ def _percent(record: RoundRecord, rule: str) -> float:
 
 
 def _table(curves: Sequence[Sequence[float]]) -> NDArray[np.float64]:
-    """Put curves in rows; those that ended early have NaN at their ends."""
+    """Stack curves in rows; shorter curves are padded with NaN."""
     table = np.full((len(curves), max(map(len, curves), default=0)), np.nan)
     for row, curve in zip(table, curves, strict=True):
         row[: len(curve)] = curve
@@ -119,7 +119,7 @@ def _table(curves: Sequence[Sequence[float]]) -> NDArray[np.float64]:
 
 
 def _draw_curve(axes: Axes, curves: NDArray[np.float64], label: str, slot: int, methods: int) -> None:
-    """Draw the rounds in which every seed was evaluated; markers of several methods are in different rounds."""
+    """Draw the rounds in which every seed was evaluated; markers of different methods are staggered."""
     rounds = np.flatnonzero(~np.isnan(curves).any(0))
     mean, style = curves[:, rounds].mean(0), line_style(slot)
     marked = marks_apart(slot, len(rounds), methods)

@@ -1,8 +1,9 @@
-"""The paper's figures of runs: convergence, distances, margins, and who holds what. Nothing here needs torch."""
+"""Figures of the paper from recorded runs, and those of the spiral in the plane. Does not import torch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,25 +12,29 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from protonorm.report.drawing import label_text
+from protonorm.report.drawing import COLOURS, COLUMN, FULL, add_legend, label, label_text, paper_style
 from protonorm.report.palette import LIGHT, SLOTS, line_style, marks_apart, ring_size
-from protonorm.report.style import COLOURS, COLUMN, FULL, add_legend, label, paper_style
 from protonorm.runs.run import Run
 
 Numbers = NDArray[np.float64]
 
-NAME = 60  # characters of a run's name
+NAME = 60  # maximum characters of a run's name
 ACROSS = 3  # panels side by side
-RING, MARK = 4.0, 2.5  # points: how large rings and markers are
+RING, MARK = 4.0, 2.5  # sizes of rings and markers, in points
 HATCHES = ("", "////", "....", "xxxx")  # of bars, once the colours are used up
-FEW_CLASSES = 20  # up to which bars can be told apart
+FEW_CLASSES = 20  # maximum classes drawn as bars
 ORTHOGONAL = float(np.sqrt(2))  # the distance that the paper expects
+MOST_FEATURES = 1500  # maximum points of a panel: more only enlarge the file
+MOST_SAMPLES = 6000  # likewise, for the data
+
+Vectors = NDArray[np.float64]  # (n, 2)
+Classes = NDArray[np.int64]  # (n,)
 
 
 def convergence(runs: Mapping[str, Run]) -> Figure:
     """Draw the steps of each round's alignment, and the pooled accuracy under the headline rule.
 
-    A ring is the round that is reported.
+    A ring marks the reported round.
     """
     rings: list[tuple[float, float]] = []
     with paper_style():
@@ -54,8 +59,8 @@ def convergence(runs: Mapping[str, Run]) -> Figure:
 def accuracy_panels(panels: Mapping[str, Mapping[str, Run]], printed: Mapping[str, Mapping[str, float]]) -> Figure:
     """Draw each method's pooled accuracy over rounds under its headline rule, a panel for each column of a table.
 
-    A ring is the round that is reported, a cross the end of a run that is not finished, and an arrow at the right edge
-    the number that the paper prints.
+    A ring marks the reported round, a cross the end of an unfinished run, and an arrow at the right edge the number
+    printed in the paper.
     """
     methods = list(dict.fromkeys(method for runs in panels.values() for method in runs))
     across = min(ACROSS, len(panels))
@@ -90,7 +95,7 @@ def _accuracy_panel(axes: Axes, runs: Mapping[str, Run], printed: Mapping[str, f
         if pooled and not run.finished:
             axes.plot(*list(pooled.items())[-1], "x", color=look["color"], ms=RING, mew=1.0)
         if method in printed:
-            edge = axes.get_yaxis_transform()  # across as a share of the panel
+            edge = axes.get_yaxis_transform()  # x as a fraction of the panel
             axes.plot(1.02, printed[method], "<", color=look["color"], ms=RING, transform=edge, clip_on=False)
     axes.set_xlabel("round")
     axes.set_ylabel("test accuracy (%)")
@@ -98,18 +103,18 @@ def _accuracy_panel(axes: Axes, runs: Mapping[str, Run], printed: Mapping[str, f
 
 
 def _pooled(run: Run) -> dict[int, float]:
-    """Give the pooled accuracy under the headline rule by round, in per cent."""
+    """Return the pooled accuracy under the headline rule by round, in per cent."""
     return {one.round: 100 * found.pooled for one in run.rounds if (found := one.rules.get(run.info.headline))}
 
 
 def _accuracy(
     axes: Axes, name: str, run: Run, look: Mapping[str, Any], before: Sequence[tuple[float, float]]
 ) -> list[tuple[float, float]]:
-    """Draw a run's accuracy over rounds, with a ring where it is reported; give the rings."""
+    """Draw a run's accuracy over rounds, with a ring at the reported round; return the rings."""
     pooled = _pooled(run)
     axes.plot(list(pooled), list(pooled.values()), label=label_text(name, NAME) or None, linewidth=0.9, **look)
     round = run.chosen.record.round if run.chosen else 0
-    if round not in pooled:  # it may be chosen by validation, and not tested
+    if round not in pooled:  # a round chosen by validation may lack a test accuracy
         return []
     at = (float(round), pooled[round])
     axes.plot(*at, "o", color=look["color"], mfc="none", ms=ring_size([at], before, RING), mew=0.8)
@@ -117,13 +122,13 @@ def _accuracy(
 
 
 def first_distances(run: Run) -> Numbers | None:
-    """Read the least, mean and greatest distance along the first alignment, (steps + 1, 3); None if there was none."""
+    """Return the minimum, mean and maximum distance along the first alignment (steps + 1, 3), or None."""
     found = run.figures().get("alignment.distances")
     return None if found is None else found.astype(np.float64)
 
 
 def distance_curves(runs: Mapping[str, Run]) -> Figure:
-    """Draw the smallest, mean and largest distance after each step of the first alignment, a panel for each run."""
+    """Draw the minimum, mean and maximum distance after each step of the first alignment, a panel for each run."""
     with paper_style():
         figure = Figure(figsize=(COLUMN, 1.85), layout="constrained")
         grid = figure.subplots(1, len(runs), squeeze=False, sharey=True)[0]
@@ -147,7 +152,7 @@ def distance_curves(runs: Mapping[str, Run]) -> Figure:
 
 
 def normalised_margins(run: Run) -> Numbers | None:
-    """Divide the margins (K',) of the last round that has any by the largest; None if no round has prototypes."""
+    """Return the margins (K',) of the last round that has any, divided by the largest; None without prototypes."""
     known = [found[1] for record in run.rounds if (found := run.margins(record))]
     if not known or not known[-1].any():
         return None
@@ -171,7 +176,7 @@ def margin_panels(panels: Mapping[str, Mapping[str, Run]]) -> Figure:
 
 
 def heat_maps(runs: Mapping[str, Run]) -> Figure:
-    """Draw samples by client and class, two maps across, each with its own colours; titles may hold formulas."""
+    """Draw samples by client and class, two maps per row, each with its own colour scale; titles may hold formulas."""
     down = -(-len(runs) // 2)
     with paper_style():
         figure = Figure(figsize=(COLUMN, 1.62 * down), layout="constrained")
@@ -221,5 +226,91 @@ def _margin_curves(axes: Axes, found: Mapping[str, Numbers]) -> None:
 
 
 def _look(slot: int, points: int, methods: int) -> dict[str, Any]:
-    """Say how the curve of a method is drawn."""
+    """Return the line style of a method's curve."""
     return line_style(slot) | {"markersize": MARK, "markevery": marks_apart(slot, points, methods)}
+
+
+@dataclass(frozen=True)
+class Star:
+    """Panel of a figure: rays from the origin to prototypes, and points, both with their classes."""
+
+    title: str
+    rays: Vectors
+    ray_classes: Classes
+    points: Vectors
+    point_classes: Classes
+    dashed: bool = False  # for global prototypes; rays to local prototypes are solid
+    small: bool = False  # whether the points are samples, drawn small
+
+
+def stars(panels: Sequence[Star], across: int, width: float = FULL, lettered: bool = True) -> Figure:
+    """Draw stars in a grid with `across` columns."""
+    down = -(-len(panels) // across)
+    with paper_style():
+        figure = Figure(figsize=(width, width / across * 1.16 * down), layout="constrained")
+        grid = figure.subplots(down, across, squeeze=False).flat
+        for number, axes in enumerate(grid):
+            if number >= len(panels):
+                axes.set_axis_off()
+                continue
+            panel = panels[number]
+            _draw(axes, panel)
+            title = label(number, panel.title) if lettered else panel.title
+            axes.set_xlabel(title, fontsize=7, labelpad=2)
+        return figure
+
+
+def toy_data(points: NDArray[np.float32], labels: NDArray[np.int64], run: Run) -> Figure:
+    """Draw the data's points (n, 2) by class, and each client's samples of each class."""
+    counts = np.sum(run.population, axis=0)  # (M, K)
+    with paper_style():
+        figure = Figure(figsize=(COLUMN, 1.7), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        chosen = _thinned(len(labels), MOST_SAMPLES)
+        x, y = points[chosen].T
+        left.scatter(x, y, s=0.7, c=_colours(labels[chosen]), linewidths=0, rasterized=True)
+        left.set(aspect="equal", xticks=[], yticks=[])
+        _frame(left)
+        bottoms = np.cumsum(counts, axis=1) - counts  # (M, K): bars of a client are stacked
+        for number, colour in enumerate(_colours(np.arange(counts.shape[1]))):
+            right.bar(range(len(counts)), counts[:, number], bottom=bottoms[:, number], width=0.8, color=colour)
+        right.set_xticks(range(len(counts)))
+        right.set_ylabel("samples")
+        left.set_xlabel(label(0, "spiral data set"), labelpad=3)
+        right.set_xlabel("client\n" + label(1, "clients' data"), labelpad=1)
+        return figure
+
+
+def _draw(axes: Axes, star: Star) -> None:
+    style = (0, (3, 1.6)) if star.dashed else "-"
+    for (x, y), colour in zip(star.rays, _colours(star.ray_classes), strict=True):
+        axes.plot([0, x], [0, y], color=colour, zorder=2, linestyle=style, linewidth=1.2)
+    chosen = _thinned(len(star.points), MOST_FEATURES)
+    points, colours = star.points[chosen], _colours(star.point_classes[chosen])
+    size, alpha = (1.6, 0.5) if star.small else (9.0, 0.85)
+    x, y = points.T
+    axes.scatter(x, y, s=size, c=colours, alpha=alpha, linewidths=0, zorder=3, rasterized=star.small)
+    reach = 1.08 * max(_reach(star.rays), _reach(points, 99.5), 1e-9)
+    axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
+    axes.axhline(0, color="0.88", linewidth=0.5, zorder=0)
+    axes.axvline(0, color="0.88", linewidth=0.5, zorder=0)
+    _frame(axes)
+    axes.text(0.97, 0.03, f"±{reach:.2g}", transform=axes.transAxes, ha="right", va="bottom", fontsize=5, color="0.4")
+
+
+def _frame(axes: Axes) -> None:
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(True)
+
+
+def _thinned(size: int, most: int) -> NDArray[np.int64]:
+    """Return at most `most` of `size` positions, evenly spaced."""
+    return np.linspace(0, size - 1, min(most, size)).astype(np.int64)
+
+
+def _reach(vectors: Vectors, percentile: float = 100) -> float:
+    return float(np.percentile(np.abs(vectors), percentile)) if vectors.size else 0.0
+
+
+def _colours(classes: Classes) -> list[str]:
+    return [COLOURS[number % len(COLOURS)] for number in classes.tolist()]

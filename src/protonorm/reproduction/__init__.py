@@ -1,1 +1,1 @@
-"""The paper's tables and figures made again: what to run, how it stands, and what is written of it."""
+"""Reproduction of the paper's tables and figures: what to run, its state, and what is written."""

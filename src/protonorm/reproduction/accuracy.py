@@ -1,82 +1,53 @@
-"""Tables of accuracies: ours, the best test round, the printed ones, and the difference. Nothing here needs torch."""
+"""Tables of accuracies beside the printed numbers, their leaders, and checks against the paper. Does not import torch.
+
+Differences within noise are neither bold nor decided.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from protonorm.analysis.row import RULES
-from protonorm.analysis.wording import CHOSEN
+from protonorm.analysis.comparison import RULES
+from protonorm.analysis.contrasts import not_distinguishable
+from protonorm.analysis.tables import CHOSEN, FEW
 from protonorm.reproduction.cells import Place
-from protonorm.reproduction.findings import Findings
-from protonorm.reproduction.leaders import about_bold, leaders
+from protonorm.reproduction.findings import Findings, Value, cell_value, finished_runs, values
+from protonorm.reproduction.profiles import Profile
+from protonorm.reproduction.study import Study
 from protonorm.reproduction.tables import Table, TableEntry
-from protonorm.reproduction.values import Value, cell_value, finished_runs, values
+from protonorm.runs.run import Run
 
 OTHER_RULES = "In the same rounds, which are chosen under the headline rule."
 BEST = "best*: the best test round, chosen by looking at what it reports, so that it is optimistic."
+AUTHORS_BEST = "The authors' program prints its best test round: see best*."
+ONE_SEED = "One seed has no interval: nothing is bold, and nothing says whether a difference is chance."
+BOLD = (
+    "Bold: the highest of its {line}, if it can be told apart from every other one there (95 % bootstrap interval of "
+    "the pooled difference, over seeds and clients)."
+)
+FEW_SEEDS = f" With fewer than {FEW} seeds such an interval may be too narrow, and bold is a hint."
 
 
 def accuracy_tables(findings: Findings) -> list[Table]:
-    """Make the table as printed, and a second one with other rules and the rows that the paper does not have."""
-    tables = [_main(findings), _others(findings)]
-    return [table for table in tables if table.rows]
-
-
-def how_chosen(findings: Findings) -> str:
-    """Say in which round the accuracies are; cells whose round could not be chosen as the protocol says are named."""
-    others: dict[str, list[str]] = {}
-    for one in finished_runs(findings.outcomes):
-        by = one.run.chosen.by if one.run and one.run.chosen else findings.protocol.by
-        if by != findings.protocol.by:
-            others.setdefault(by, []).append(f"{one.where} (seed {one.seed})")
-    told = [f"but of {'; '.join(cells)} {CHOSEN[by]}" for by, cells in others.items()]
-    return ", ".join([CHOSEN[findings.protocol.by], *told])
-
-
-def judged_by(findings: Findings) -> str:
-    """Say under which rule each row is judged; in a column with several the rule may be what wins."""
-    rows: dict[str, list[str]] = {}
-    for one in findings.outcomes:
-        held = rows.setdefault(one.experiment.algorithm.headline, [])
-        if one.cell.row in findings.rows and one.cell.row not in held:
-            held.append(one.cell.row)
-    told = [f"Judged by {_meaning(rule)}: {'; '.join(held)}." for rule, held in rows.items() if held]
-    mixed = ["So numbers of one column may be of different rules."] if len(told) > 1 else []
-    return " ".join([*told, *mixed])
-
-
-def about_seeds(findings: Findings) -> str:
-    """Say how many seeds the numbers come from, and what ± is."""
-    seeds = sorted({one.seed for one in findings.outcomes})
-    if len(seeds) < 2:
-        return f"One seed ({', '.join(map(str, seeds))}): there is no ±." if seeds else ""
-    return f"Mean over {len(seeds)} seeds ({', '.join(map(str, seeds))}); ± is {findings.protocol.spread_is} over them."
+    """Build the table as printed, and a second table with other rules and with rows that the paper does not have."""
+    return [table for table in (_main(findings), _others(findings)) if table.rows]
 
 
 def _main(findings: Findings) -> Table:
     found = values(findings)
     highest = leaders(findings, found)
-    bold = {one.place for one in highest if not one.alike}
+    bold = {leader.place for leader in highest if not leader.alike}
     rows = [
         (row, [_entry(findings, found, place, bold=place in bold) for place in _places(findings, row)])
         for row in findings.rows
     ]
-    told = [f"Test accuracy in per cent, pooled over clients, {how_chosen(findings)}.", judged_by(findings)]
-    told += [about_seeds(findings)]
-    told += [*_about_best(findings), about_bold(findings, highest), *_about_printed(findings)]
+    told = [f"Test accuracy in per cent, pooled over clients, {_how_chosen(findings)}.", _judged_by(findings)]
+    told += [_about_seeds(findings), _about_best(findings), about_bold(findings, highest)]
+    if findings.profile.is_result and findings.study.paper:
+        told.append("Below: the printed number, with the ± that is printed, and ours minus printed.")
+        told += [] if findings.protocol.is_optimistic else [AUTHORS_BEST]
     return _table(findings, findings.study.title, findings.study.corner, rows, told)
-
-
-def _about_best(findings: Findings) -> list[str]:
-    return [] if findings.protocol.is_optimistic else [BEST]
-
-
-def _about_printed(findings: Findings) -> list[str]:
-    """Say what the printed numbers beside ours are."""
-    if not findings.profile.is_result or not findings.study.paper:
-        return []
-    unlike = "" if findings.protocol.is_optimistic else " The authors' program prints its best test round: see best*."
-    return [f"Below: the printed number, with the ± that is printed, and ours minus printed.{unlike}"]
 
 
 def _entry(findings: Findings, found: Mapping[Place, Value], place: Place, *, bold: bool) -> TableEntry:
@@ -91,40 +62,17 @@ def _entry(findings: Findings, found: Mapping[Place, Value], place: Place, *, bo
 
 def _others(findings: Findings) -> Table:
     study = findings.study
-    rows = [
-        (row if row in study.beside else f"{row}, {rule}", _under_rule(findings, row, rule))
-        for row in [*findings.rows, *study.beside]
-        for rule in _rules(findings, row)
-    ]
+    pairs = [(row, rule) for row in (*findings.rows, *study.beside) for rule in _rules(findings, row)]
+    rows = []
+    for row, rule in pairs:
+        found = [cell_value(findings.at(*place), findings.protocol, rule) for place in _places(findings, row)]
+        entries = [TableEntry(ours.text, best=ours.best) for ours in found]
+        rows.append((row if row in study.beside else f"{row}, {rule}", entries))
     title = "The same runs under other rules" + (f", and {', '.join(study.beside)}" if study.beside else "")
-    shown = dict.fromkeys(rule for row in [*findings.rows, *study.beside] for rule in _rules(findings, row))
-    rules = f"Rules: {'; '.join(map(_meaning, shown))}."
-    alone = ["Local: every client trains alone."] if "Local" in study.beside else []
-    told = [OTHER_RULES, rules, *alone, about_seeds(findings), *_about_best(findings)]
+    rules = f"Rules: {'; '.join(map(_meaning, dict.fromkeys(rule for _, rule in pairs)))}."
+    alone = "Local: every client trains alone." if "Local" in study.beside else ""
+    told = [OTHER_RULES, rules, alone, _about_seeds(findings), _about_best(findings)]
     return _table(findings, title, f"{study.corner}, rule", rows, told)
-
-
-def _under_rule(findings: Findings, row: str, rule: str) -> list[TableEntry]:
-    found = [cell_value(findings.at(*place), findings.protocol, rule) for place in _places(findings, row)]
-    return [TableEntry(ours.text, best=ours.best) for ours in found]
-
-
-def _rules(findings: Findings, row: str) -> list[str]:
-    """List the rules to show of a row: all but the headline, which the first table has, or the headline alone."""
-    run = next((one.run for one in findings.outcomes if one.cell.row == row and one.run), None)
-    if run is None:
-        return []
-    if row in findings.study.beside:
-        return [run.info.headline]
-    return [rule for rule in run.info.rules if rule != run.info.headline]
-
-
-def _meaning(rule: str) -> str:
-    return f"{rule} ({RULES[rule]})" if rule in RULES else rule
-
-
-def _places(findings: Findings, row: str) -> list[Place]:
-    return [(row, column.place) for column in findings.columns]
 
 
 def _table(
@@ -132,3 +80,185 @@ def _table(
 ) -> Table:
     names, protocol = [column.name for column in findings.columns], f"Protocol {findings.protocol.name}."
     return Table(title, corner, names, rows, findings.groups, " ".join(filter(None, [protocol, *told])))
+
+
+def _rules(findings: Findings, row: str) -> list[str]:
+    """List the rules to show of a row: all but the headline, which the first table has, or the headline alone."""
+    info = next((one.run.info for one in findings.outcomes if one.cell.row == row and one.run), None)
+    if info is None:
+        return []
+    if row in findings.study.beside:
+        return [info.headline]
+    return [rule for rule in info.rules if rule != info.headline]
+
+
+def _places(findings: Findings, row: str) -> list[Place]:
+    return [(row, column.place) for column in findings.columns]
+
+
+def _meaning(rule: str) -> str:
+    return f"{rule} ({RULES[rule]})" if rule in RULES else rule
+
+
+def _how_chosen(findings: Findings) -> str:
+    """Describe the round of the accuracies; cells whose round was chosen otherwise than by the protocol are named."""
+    others: dict[str, list[str]] = {}
+    for one in finished_runs(findings.outcomes):
+        by = one.run.chosen.by if one.run and one.run.chosen else findings.protocol.by
+        if by != findings.protocol.by:
+            others.setdefault(by, []).append(f"{one.where} (seed {one.seed})")
+    told = [f"but of {'; '.join(cells)} {CHOSEN[by]}" for by, cells in others.items()]
+    return ", ".join([CHOSEN[findings.protocol.by], *told])
+
+
+def _judged_by(findings: Findings) -> str:
+    """Describe the rule of each row; in a column with several rules, a lead may come from the rule."""
+    rows: dict[str, dict[str, None]] = {}
+    for one in findings.outcomes:
+        judged = rows.setdefault(one.experiment.algorithm.headline, {})
+        judged |= {one.cell.row: None} if one.cell.row in findings.rows else {}
+    told = [f"Judged by {_meaning(rule)}: {'; '.join(judged)}." for rule, judged in rows.items() if judged]
+    mixed = ["So numbers of one column may be of different rules."] if len(told) > 1 else []
+    return " ".join([*told, *mixed])
+
+
+def _about_seeds(findings: Findings) -> str:
+    """Describe the number of seeds, and the meaning of ±."""
+    seeds = sorted({outcome.seed for outcome in findings.outcomes})
+    if len(seeds) < 2:
+        return f"One seed ({', '.join(map(str, seeds))}): there is no ±." if seeds else ""
+    return f"Mean over {len(seeds)} seeds ({', '.join(map(str, seeds))}); ± is {findings.protocol.spread_is} over them."
+
+
+def _about_best(findings: Findings) -> str:
+    return "" if findings.protocol.is_optimistic else BEST
+
+
+class Leader(NamedTuple):
+    """Highest number of a column or row."""
+
+    line: str  # the column or row
+    name: str  # row or column of the highest number
+    place: Place
+    alike: Mapping[str, str]  # rivals that it is not distinguishable from, with reasons
+
+
+def leaders(findings: Findings, found: Mapping[Place, Value]) -> list[Leader]:
+    """Find the highest of our numbers along each column, or along each row, where there are several."""
+    axis = 1 if findings.study.best == "column" else 0
+    lines: dict[str, dict[Place, float]] = {}
+    for place, ours in found.items():
+        if ours.mean is not None and place[0] in findings.study.rows:
+            lines.setdefault(place[axis], {})[place] = ours.mean
+    highest = []
+    for line, numbers in lines.items():
+        if len(numbers) > 1:
+            top = max(numbers, key=lambda place: numbers[place])
+            groups = {place[1 - axis]: findings.finished(*place) for place in numbers}
+            highest.append(Leader(line, top[1 - axis], top, not_distinguishable(top[1 - axis], groups)))
+    return highest
+
+
+def about_bold(findings: Findings, found: Sequence[Leader]) -> str:
+    """Explain bold numbers, and which of the highest are not bold and why; empty if no numbers are compared."""
+    if not found:
+        return ""
+    reasons = {why for leader in found for why in leader.alike.values()}
+    if reasons == {"one seed has no interval"} and all(leader.alike for leader in found):
+        return ONE_SEED
+    told = [f"{one.line}: {one.name}, not distinguishable from {_listed(one.alike)}" for one in found if one.alike]
+    few = FEW_SEEDS if len({outcome.seed for outcome in findings.outcomes}) < FEW else ""
+    not_bold = f" The highest, but not bold: {'; '.join(told)}." if told else ""
+    return f"{BOLD.format(line=findings.study.best)}{few}{not_bold}"
+
+
+def _listed(alike: Mapping[str, str]) -> str:
+    """List the names grouped by reason."""
+    by_reason: dict[str, list[str]] = {}
+    for name, why in alike.items():
+        by_reason.setdefault(why, []).append(name)
+    return " and ".join(f"{', '.join(names)} ({why})" for why, names in by_reason.items())
+
+
+class Verdict(NamedTuple):
+    """Verdict of one check."""
+
+    passed: bool | None  # None if these runs do not decide it
+    sentence: str
+    leads: bool = False  # whether it is about the leading row
+
+
+def can_check(study: Study, profile: Profile, seeds: int) -> bool:
+    """Return whether a study's file states anything that `seeds` seeds can decide under a profile."""
+    places = {cell.place for cell in study.cells}
+    numbers = any(printed.mean is not None for place, printed in study.paper.items() if place in places)
+    near = profile.name in study.tolerance and numbers
+    return bool(study.columns) and (near or (seeds > 1 and leads_somebody(study, profile)))
+
+
+def leads_somebody(study: Study, profile: Profile) -> bool:
+    """Return whether a study's file states the leading row under a profile; one seed never decides it."""
+    return study.leads is not None and profile.name in study.slack
+
+
+def check(findings: Findings) -> list[Verdict]:
+    """Check all finished cells of a study for which its file states a tolerance for the profile."""
+    found = values(findings) if findings.study.columns else {}
+    return [*_near(findings, found), *_leading(findings, found)]
+
+
+def _near(findings: Findings, found: Mapping[Place, Value]) -> Iterator[Verdict]:
+    """Check that numbers are near the printed numbers; '-' promises nothing."""
+    tolerance = findings.study.tolerance.get(findings.profile.name)
+    for place, ours in found.items():
+        printed = findings.study.paper.get(place)
+        if tolerance is None or printed is None or printed.mean is None:
+            continue
+        where = f"{findings.study.name}, {place[0]}, {place[1]}"
+        if ours.mean is not None:
+            best = f", best* {ours.best}" if ours.best else ""
+            told = f"{where}: {ours.text}{best}, printed {printed}, tolerance {tolerance:g}"
+            yield _distance(ours.mean, ours, printed.mean, tolerance, told)
+        elif ours.text == "-":
+            yield Verdict(False, f"{where}: {ours.note}, printed {printed}.")
+
+
+def _distance(mean: float, ours: Value, printed: float, tolerance: float, told: str) -> Verdict:
+    """Judge the distance; outside the tolerance it is undecided if the interval over seeds overlaps the tolerance."""
+    if abs(mean - printed) <= tolerance:
+        return Verdict(True, f"{told}.")
+    if ours.interval and ours.interval.low <= printed + tolerance and ours.interval.high >= printed - tolerance:
+        low, high = ours.interval
+        return Verdict(None, f"{told}; its 95 % interval, {low:.2f} to {high:.2f}, reaches into it.")
+    return Verdict(False, f"{told}." if ours.interval else f"{told}; one seed has no interval.")
+
+
+def _leading(findings: Findings, found: Mapping[Place, Value]) -> Iterator[Verdict]:
+    """Check that the row that should lead, printed or not, is not far behind any row of the table."""
+    study = findings.study
+    leads, slack = study.leads, study.slack.get(findings.profile.name)
+    if leads is None or slack is None:
+        return
+    for column in study.columns:
+        places = {row: (row, column.place) for row in (*study.rows, leads)}
+        means = {row: mean for row, place in places.items() if (mean := found.get(place, Value()).mean) is not None}
+        if leads in means and len(means) > 1:
+            best = max(means, key=lambda row: means[row])
+            behind = f"{means[best] - means[leads]:.2f} points behind the best ({best})"
+            told = f"{study.name}, {column.place}: {leads} is {'the highest' if best == leads else behind}"
+            yield _lead({row: findings.finished(*places[row]) for row in means}, leads, slack, told)
+
+
+def _lead(groups: Mapping[str, list[Run]], leads: str, slack: float, told: str) -> Verdict:
+    """Judge whether a row is behind another by more than the slack, in points, beyond noise."""
+    margin, own = slack / 100, groups[leads]
+    others = [row for row in groups if row != leads]
+    ahead = [row for row in others if not not_distinguishable(row, {row: groups[row], leads: own}, margin)]
+    if ahead:
+        return Verdict(False, f"{told}, and more than the {slack:g} allowed behind {', '.join(ahead)}.", leads=True)
+    # better than a negative margin: not further behind than the slack
+    if unclear := not_distinguishable(leads, groups, -margin):
+        reasons = "; ".join(f"{row}: {why}" for row, why in unclear.items())
+        open_yet = f"{told}; whether it may be more than the {slack:g} allowed behind is open ({reasons})."
+        return Verdict(None, open_yet, leads=True)
+    return Verdict(True, f"{told}, and at most the {slack:g} allowed behind anybody.", leads=True)

@@ -1,4 +1,4 @@
-"""What a table or figure is made of: cells to run, and the numbers that the paper prints. Nothing here needs torch."""
+"""Parts of a table or figure: cells to run, and the numbers printed in the paper. Does not import torch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 Settings = Mapping[str, Any]
 Place = tuple[str, str]  # row, column
 
+TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "flowers102": "Flowers-102", "tinyimagenet": "Tiny ImageNet"}
 NUMBER = re.compile(r"(?P<mean>\d+\.\d+)(?: ± (?P<std>\d+\.\d+))?")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One experiment of a table or figure, as the paper has it; a profile may reduce it, and seeds repeat it."""
+    """Experiment of a table or figure, as in the paper; a profile may reduce it, and seeds repeat it."""
 
     row: str
     column: str
@@ -23,36 +24,36 @@ class Cell:
 
     @property
     def place(self) -> Place:
-        """Say where it stands in the table."""
+        """Row and column."""
         return self.row, self.column
 
 
 class Printed(NamedTuple):
-    """A number as printed, in per cent."""
+    """Number as printed, in per cent."""
 
     mean: float | None  # None for '-': it did not converge
     std: float | None = None  # over seeds, where it is printed
 
     def __str__(self) -> str:
-        """Write it as it is printed."""
+        """Format it as printed."""
         spread = "" if self.std is None else f" ± {self.std:.2f}"
         return "-" if self.mean is None else f"{self.mean:.2f}{spread}"
 
 
 class Column(NamedTuple):
-    """A column of a table, below the heading that it shares with its neighbours."""
+    """Column of a table, below the heading that it shares with its neighbours."""
 
     name: str
     group: str = ""
 
     @property
     def place(self) -> str:
-        """Name it with its heading: columns below other headings may have the same name."""
+        """Name with its heading: columns below other headings may have the same name."""
         return f"{self.group}: {self.name}" if self.group else self.name
 
 
 def printed(columns: Sequence[Column], text: str) -> dict[Place, Printed]:
-    """Read lines `row | number | number | …`, one number for each column."""
+    """Parse lines `row | number | number | …`, one number for each column."""
     found: dict[Place, Printed] = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         row, *numbers = (part.strip() for part in line.split("|"))

@@ -1,42 +1,42 @@
-"""How the cells of a table or figure stand: finished, begun, diverged, damaged, not run, or without data."""
+"""State of the cells of a table or figure: finished, begun, diverged, damaged, not run, or without data."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from protonorm.analysis.comparison import reported
-from protonorm.analysis.reading import UNREADABLE, read_whole, unread_reason
-from protonorm.analysis.row import Reported
+from protonorm.analysis.comparison import Reported, reported
+from protonorm.analysis.statistics import Interval, mean_interval
 from protonorm.config.components import describe
-from protonorm.reproduction.cells import Cell, Column, Place
-from protonorm.reproduction.profiles import Profile
-from protonorm.reproduction.protocols import Protocol
-from protonorm.reproduction.records import Description, described_data, recorded_keys
+from protonorm.reproduction.cells import TITLES, Cell, Column, Place
+from protonorm.reproduction.profiles import Profile, Protocol
 from protonorm.reproduction.study import Study
-from protonorm.runs.layout import INFO
-from protonorm.runs.run import Run
+from protonorm.runs.layout import INFO, exists, find_runs
+from protonorm.runs.run import UNREADABLE, Run, read_whole, unread_reason
+from protonorm.runs.schema import read_info
 
 if TYPE_CHECKING:
     from protonorm.config.experiment import Experiment
     from protonorm.session.result import Result
 
 State = Literal["finished", "begun", "diverged", "damaged", "missing", "refused", "absent"]
-
-TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "flowers102": "Flowers-102", "tinyimagenet": "Tiny ImageNet"}
+Description = Mapping[str, Any]  # of a data set: its name, samples and hash
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A cell with one seed."""
+    """Cell with one seed."""
 
     cell: Cell
     seed: int
     experiment: Experiment
     key: str | None  # None without data
-    missing: str = ""  # what data it lacks
+    missing: str = ""  # the data it lacks
     refused: str = ""  # why it could not be run now
     damaged: str = ""  # why its record cannot be read
     run: Run | None = None
@@ -44,38 +44,37 @@ class Outcome:
 
     @property
     def where(self) -> str:
-        """Name its place in the table."""
+        """Place in the table, as text."""
         return f"{self.cell.row}, {self.cell.column}"
 
     @property
     def reason(self) -> str:
-        """Say why there is no run to show; nothing if there could be one."""
+        """Reason why there is no run to show; empty if there could be one."""
         return self.damaged or self.missing or (self.refused and f"Not run: {self.refused}")
 
     @property
     def progress(self) -> str:
-        """Say how many rounds are done."""
+        """Number of finished rounds, as text."""
         return f"{len(self.run.rounds) if self.run else 0} of {self.experiment.rounds} rounds"
 
     @property
     def state(self) -> State:
-        """Name how it stands."""
+        """State of the cell."""
         if self.damaged:
             return "damaged"
         if self.run and (len(self.run.rounds) >= self.experiment.rounds or self.run.stopped_early):
             return "finished"
         if self.run and self.run.failure:
             return "diverged"
-        if self.run and self.run.rounds and self.missing:
-            return "begun"  # by somebody who had the data
-        if self.missing or self.refused:
-            return "missing" if self.missing else "refused"
-        return "begun" if self.run and self.run.rounds else "absent"
+        begun = bool(self.run and self.run.rounds)
+        if begun and (self.missing or not self.refused):  # without the data here, the record comes from another machine
+            return "begun"
+        return "missing" if self.missing else "refused" if self.refused else "absent"
 
 
 @dataclass(frozen=True)
 class Findings:
-    """All that is known about a table or figure under a profile and a protocol."""
+    """Outcomes of a table or figure under a profile and a protocol."""
 
     study: Study
     profile: Profile
@@ -85,42 +84,46 @@ class Findings:
 
     @property
     def columns(self) -> list[Column]:
-        """List the columns that are asked for."""
-        held = {outcome.cell.column for outcome in self.outcomes}
-        return [column for column in self.study.columns if column.place in held]
+        """Requested columns."""
+        asked = {outcome.cell.column for outcome in self.outcomes}
+        return [column for column in self.study.columns if column.place in asked]
 
     @property
     def groups(self) -> list[str]:
-        """List the headings above the columns that are asked for; nothing if there are none."""
+        """Headings above the requested columns; empty if there are none."""
         found = [column.group for column in self.columns]
         return found if any(found) else []
 
     @property
     def rows(self) -> list[str]:
-        """List the printed rows that are asked for."""
-        held = {outcome.cell.row for outcome in self.outcomes}
-        return [row for row in self.study.rows if row in held]
+        """Requested printed rows."""
+        asked = {outcome.cell.row for outcome in self.outcomes}
+        return [row for row in self.study.rows if row in asked]
 
     @property
     def places(self) -> list[Place]:
-        """List the cells that are asked for, each once, whatever the number of seeds."""
+        """Requested cells, each once, for any number of seeds."""
         return list(dict.fromkeys(outcome.cell.place for outcome in self.outcomes))
 
     def at(self, row: str, column: str) -> list[Outcome]:
-        """List the seeds of one cell."""
+        """List the outcomes of one cell, one per seed."""
         return [outcome for outcome in self.outcomes if outcome.cell.place == (row, column)]
 
+    def finished(self, row: str, column: str) -> list[Run]:
+        """List the finished runs of one cell, one per seed."""
+        return [outcome.run for outcome in finished_runs(self.at(row, column)) if outcome.run]
+
     def run(self, row: str, column: str) -> Run | None:
-        """Give the run of a cell to draw from, the first seed's that has begun; None if there is none."""
-        found = self._begun(row, column)
-        return found.run if found else None
+        """Return the run of a cell to draw, that of the first seed with a started run; None if there is none."""
+        begun = self._begun(row, column)
+        return begun.run if begun else None
 
     def result(self, row: str, column: str) -> Result | None:
-        """Give a cell's trained clients; None if there are none."""
+        """Return the result of a cell, with its trained clients; None if there is none."""
         from protonorm.session.result import Result  # slow to import
 
-        found = self._begun(row, column)
-        return Result(found.experiment, found.run) if found and found.run else None
+        begun = self._begun(row, column)
+        return Result(begun.experiment, begun.run) if begun and begun.run else None
 
     def _begun(self, row: str, column: str) -> Outcome | None:
         shown = (one for one in self.at(row, column) if one.run and (one.run.rounds or one.state == "finished"))
@@ -128,7 +131,7 @@ class Findings:
 
 
 def expected_outcomes(study: Study, profile: Profile, protocol: Protocol, seeds: Sequence[int]) -> list[Outcome]:
-    """Make the experiments of a study, with their keys where the data are there; their records are not read yet."""
+    """Create the experiments of a study, with their keys where the data are available; records are not read yet."""
     return [_expect(study, cell, profile, protocol, seed) for seed in seeds for cell in study.cells]
 
 
@@ -139,47 +142,117 @@ def _expect(study: Study, cell: Cell, profile: Profile, protocol: Protocol, seed
         experiment = Experiment.of(study.settings(cell, profile, protocol, seed))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{study.name}, {cell.row}, {cell.column}: {error}") from error
-    missing = _missing(experiment.dataset)
-    return Outcome(cell, seed, experiment, None if missing else experiment.key, missing)
-
-
-def _missing(dataset: Any) -> str:
-    """Say why a data set cannot be used; nothing if it can."""
     try:
-        describe("dataset", dataset)
+        describe("dataset", experiment.dataset)
     except ValueError as error:
-        name = str(getattr(dataset, "name", "The data set"))
-        return f"{TITLES.get(name, name)} is not prepared: {error}"
-    return ""
+        name = str(getattr(experiment.dataset, "name", "The data set"))
+        return Outcome(cell, seed, experiment, None, f"{TITLES.get(name, name)} is not prepared: {error}")
+    return Outcome(cell, seed, experiment, experiment.key)
 
 
 def read_outcomes(outcomes: Sequence[Outcome], root: Path, refused: Mapping[str, str]) -> tuple[Outcome, ...]:
-    """Read how the runs stand now; `refused` says by key why some could not be run."""
-    known = described_data(root) if any(one.key is None for one in outcomes) else []
+    """Read the current state of the runs; `refused` gives by key why some could not be run."""
+    known = described_data(root) if any(outcome.key is None for outcome in outcomes) else []
     return tuple(
         _read(one, root / one.key, refused.get(one.key, "")) if one.key else _read_without_data(one, root, known)
         for one in outcomes
     )
 
 
+def described_data(root: Path) -> list[Description]:
+    """List the data sets in the records of a folder, each once; unreadable records are skipped."""
+    found: dict[str, Description] = {}
+    for folder in find_runs(root):
+        with suppress(*UNREADABLE):
+            dataset = read_info(folder / INFO).experiment.dataset.model_dump(mode="json")
+            found[json.dumps(dataset, sort_keys=True)] = dataset
+    return list(found.values())
+
+
+def recorded_keys(experiment: Experiment, root: Path, known: Sequence[Description]) -> list[str]:
+    """List the keys of an experiment's records: several if they used different pictures of the same name.
+
+    Published records come without pictures, so a record may exist here without its data.
+    """
+    fits = getattr(experiment.dataset, "fits", None)
+    keys = [experiment.key_with(one) for one in known if fits and fits(one)]
+    return [key for key in keys if exists(root / key / INFO)]
+
+
 def _read_without_data(one: Outcome, root: Path, known: Sequence[Description]) -> Outcome:
-    """Read the record of somebody who had the data, if there is one."""
-    found = recorded_keys(one.experiment, root, known)
-    if len(found) > 1:
-        several = f"{one.missing} Records of different data fit, so that none is shown: {', '.join(found)}."
+    """Read the record of another machine that had the data, if there is one."""
+    keys = recorded_keys(one.experiment, root, known)
+    if len(keys) > 1:
+        several = f"{one.missing} Records of different data fit, so that none is shown: {', '.join(keys)}."
         return replace(one, missing=several)
-    return _read(replace(one, key=found[0]), root / found[0], "") if found else one
+    return _read(replace(one, key=keys[0]), root / keys[0], "") if keys else one
 
 
 def _read(one: Outcome, folder: Path, refused: str) -> Outcome:
-    """Read a run and all that tables need of it, so that damage shows here, and not in a table."""
+    """Read a run and all numbers that tables need, so that damage is detected here and not in a table."""
     bare = replace(one, run=None, reported={}, refused=refused, damaged="")
-    if not (folder / INFO).exists():
+    if not exists(folder / INFO):
         return bare
     try:
-        run = read_whole(folder, one.experiment.rounds)  # it may have more: they are no part of its key
+        run = read_whole(folder, one.experiment.rounds)  # it may have more rounds, which are not part of its key
     except UNREADABLE as error:
         reason = unread_reason(error, folder).rstrip(".")
         return replace(bare, damaged=f"{reason}; move {folder} away to run the cell again")
     numbers = {rule: reported(run, rule) for rule in run.info.rules}
-    return replace(bare, run=replace(run), reported=numbers)  # a new Run, without the arrays that its numbers needed
+    return replace(bare, run=replace(run), reported=numbers)  # a new Run, without the cached arrays
+
+
+class Value(NamedTuple):
+    """Our number in one place, in per cent, or why there is none."""
+
+    mean: float | None = None
+    text: str = ""
+    note: str = ""  # further information for the reader
+    interval: Interval | None = None  # of the mean, over seeds; None for one seed
+    best: str = ""  # mean of the best test rounds, which is optimistic; empty where these are reported anyway
+
+
+def values(findings: Findings, rule: str | None = None) -> dict[Place, Value]:
+    """Compute the value of every cell."""
+    return {place: cell_value(findings.at(*place), findings.protocol, rule) for place in findings.places}
+
+
+def cell_value(outcomes: Sequence[Outcome], protocol: Protocol, rule: str | None = None) -> Value:
+    """Compute the value of a cell over seeds under a rule (the headline by default), in the reported rounds."""
+    for outcome in outcomes:
+        if outcome.state == "damaged":
+            return Value(text="damaged", note=outcome.damaged)
+        if outcome.state == "diverged" and outcome.run and outcome.run.failure:
+            return Value(text="-", note=f"diverged in round {outcome.run.failure.round} with seed {outcome.seed}")
+    done = finished_runs(outcomes)
+    found = [one.reported.get(rule or one.run.info.headline) for one in done if one.run]
+    pairs = [(100 * one.chosen.pooled, 100 * one.beside.best.pooled) for one in found if one and one.chosen]
+    if not pairs:
+        return Value(text="none", note="no accuracy under this rule") if done else _absent(outcomes)
+    numbers, bests = zip(*pairs, strict=True)
+    note, spread = share_of_seeds(len(numbers), len(outcomes)), protocol.spread(numbers)
+    text = f"{fmean(numbers):.2f}" + ("" if spread is None else f" ± {spread:.2f}") + (f" ({note})" if note else "")
+    best = "" if protocol.is_optimistic else f"{fmean(bests):.2f}"
+    return Value(fmean(numbers), text, note, mean_interval(numbers), best)
+
+
+def finished_runs(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Return the outcomes whose runs are finished."""
+    return [outcome for outcome in outcomes if outcome.state == "finished" and outcome.run]
+
+
+def share_of_seeds(found: int, asked: int) -> str:
+    """Describe how many of the requested seeds a number uses; empty if all."""
+    return "" if found == asked else f"{found} of {asked} seeds"
+
+
+def _absent(outcomes: Sequence[Outcome]) -> Value:
+    """Return why there is no number: the most informative reason over all seeds."""
+    states = {outcome.state: outcome for outcome in reversed(outcomes)}
+    if missing := states.get("missing"):
+        return Value(text="no data", note=missing.missing)
+    if refused := states.get("refused"):
+        return Value(text="not run", note=refused.refused)
+    if begun := states.get("begun"):
+        return Value(text=begun.progress, note="begun, not finished")
+    return Value(text="not run yet", note="not run yet") if outcomes else Value()

@@ -1,22 +1,21 @@
-"""Run what is missing, one cell after the other, and write what is there after each."""
+"""Run missing cells one by one, write the outputs after each, and estimate the time left."""
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from protonorm.data import DATASETS
 from protonorm.errors import Diverged, Failed
 from protonorm.files import make_folder
-from protonorm.reproduction.estimate import Estimate, Work, duration, work_left
+from protonorm.reproduction.cells import Settings
 from protonorm.reproduction.findings import Findings, Outcome, expected_outcomes, read_outcomes
-from protonorm.reproduction.profiles import Profile
-from protonorm.reproduction.protocols import Protocol
+from protonorm.reproduction.profiles import USUAL_ROUNDS, Profile, Protocol
 from protonorm.reproduction.study import Study
 from protonorm.reproduction.writing import Written, refuse_foreign_files, write
 
@@ -24,110 +23,93 @@ if TYPE_CHECKING:
     from protonorm.config.experiment import Experiment
     from protonorm.federation.rounds import Round
 
-    Watch = Callable[[Round], None]
-    Follow = Callable[[Experiment], AbstractContextManager[Watch]]
+    Follow = Callable[[Experiment], AbstractContextManager[Callable[[Round], None]]]
 
 Tell = Callable[[str], None]
 
-SHARE = 0.1  # of the time that writing may take while cells are run
+SHARE = 0.1  # maximum share of time for writing while cells run: short runs would only be drawn
+# Seconds per training picture of 32×32, with its share of testing and prototypes, on two idle cores.
+COST = {"light": 0.0004, "plain": 0.0004, "residual": 0.0005, "cnn": 0.0007, "paper": 0.0015, "resnet18": 0.0016}
+COST_OF_POINTS = 0.00004
+TWO_NETWORKS = ("fml", "fedkd", "fedmrl", "duet")  # train a second network beside their own
 
 
-def ignore(_: object) -> None:
-    """Take no notice of a sentence or a round."""
-
-
-def unwatched(_: object) -> AbstractContextManager[Watch]:
-    """Follow a run without showing anything."""
-    return nullcontext(ignore)
-
-
-class Throttle:
-    """Leaves calls out that would take more than their share of the time: short runs would only be drawn."""
-
-    def __init__(self) -> None:
-        self._next = 0.0
-
-    def call(self, action: Callable[[], object]) -> None:
-        """Do something, unless it is too soon after the last time."""
-        start = time.monotonic()
-        if start >= self._next:
-            action()
-            end = time.monotonic()
-            self._next = end + (end - start) * (1 / SHARE - 1)
+def _ignore(_: object) -> None:
+    """Ignore a message or a round."""
 
 
 @dataclass
 class Reproduction:
-    """Tables and figures to make under a profile and a protocol, in a folder of runs."""
+    """Reproduction of tables and figures under a profile and a protocol, in a folder of runs."""
 
     studies: Sequence[Study]
     profile: Profile
     protocol: Protocol
-    root: Path  # of all runs
-    folder: Path  # of what is written
+    root: Path  # folder of all runs
+    folder: Path  # folder of the outputs
     command: str
     seeds: Sequence[int]
     _expected: dict[str, list[Outcome]] = field(default_factory=dict, init=False)  # by study
     _refused: dict[str, str] = field(default_factory=dict, init=False)  # by key: why a cell could not be run
 
     def prepare(self, *, run: bool = True) -> None:
-        """Refuse what cannot be run or written before anything is."""
+        """Raise a ValueError for studies that cannot be run or written, before anything starts."""
         for study in self.studies:
             self.findings(study)
         for folder in (self.folder, self.root) if run else (self.folder,):
-            check_writable(folder)
+            _check_writable(folder)
         for study in self.studies:
             refuse_foreign_files(study, self.folder)
 
     def findings(self, study: Study) -> Findings:
-        """Read how a study stands."""
+        """Read the state of a study."""
         if study.name not in self._expected:
             self._expected[study.name] = expected_outcomes(study, self.profile, self.protocol, self.seeds)
         outcomes = read_outcomes(self._expected[study.name], self.root, self._refused)
         return Findings(study, self.profile, self.protocol, outcomes, self.command)
 
     def outcomes(self) -> list[Outcome]:
-        """Read how all cells of all studies stand."""
-        return [one for study in self.studies for one in self.findings(study).outcomes]
+        """Read the state of all cells of all studies."""
+        return [outcome for study in self.studies for outcome in self.findings(study).outcomes]
 
     def pending(self, outcomes: Sequence[Outcome] | None = None) -> dict[str, Outcome]:
-        """List the runs that are not done, by key: all of the first seed first; a run that diverged is done.
+        """List the unfinished runs by key, those of the first seed first; a diverged run counts as finished.
 
-        Cells that differ in the number of rounds may share a run; it is listed with the most that are asked for.
+        Cells that differ in the number of rounds may share a run; it is listed with the largest number.
         """
         found: dict[str, Outcome] = {}
-        for one in sorted(
-            self.outcomes() if outcomes is None else outcomes, key=lambda one: self.seeds.index(one.seed)
-        ):
+        known = self.outcomes() if outcomes is None else outcomes
+        for one in sorted(known, key=lambda one: self.seeds.index(one.seed)):
             if one.key and not one.missing and one.state in ("absent", "begun"):
                 longest = found.setdefault(one.key, one)
                 found[one.key] = one if one.experiment.rounds > longest.experiment.rounds else longest
         return found
 
     def write(self, key: str | None = None) -> list[Written]:
-        """Write all studies, or those that a run is part of."""
-        chosen = [
-            study
+        """Write all studies, or those that include the run `key`."""
+        return [
+            write(self.findings(study), self.folder)
             for study in self.studies
-            if key is None or any(one.key == key for one in self._expected.get(study.name, ()))
+            if key is None or any(outcome.key == key for outcome in self._expected.get(study.name, ()))
         ]
-        return [write(self.findings(study), self.folder) for study in chosen]
 
     def run(
         self,
         engine: str | None = None,
         workers: int | None = None,
-        tell: Tell = ignore,
-        follow: Follow = unwatched,
+        tell: Tell = _ignore,
+        follow: Follow = lambda _: nullcontext(_ignore),
     ) -> list[Written]:
-        """Run what is missing, and write what is there after each run, also when one is interrupted.
+        """Run the missing cells, and write the outputs after each run and on interruption.
 
-        `tell` is given sentences; `follow` gives for each experiment what is called with its rounds.
+        `tell` receives messages; `follow` returns for each experiment the callback for its rounds.
         """
+        from protonorm.session.running import tidy  # slow to import
+
         outcomes = self.outcomes()
-        waiting = self.pending(outcomes)
-        self._tidy(outcomes)
-        estimate, throttle = _estimate(outcomes), Throttle()
+        waiting, estimate, write_from = self.pending(outcomes), _learned(outcomes), 0.0
+        for key in {one.key for one in outcomes if one.key and one.state == "finished"}:
+            tidy(self.root / key)  # left by an interruption
         for number, (key, one) in enumerate(waiting.items(), 1):
             left = duration(estimate.left([_work(other) for other in list(waiting.values())[number - 1 :]]))
             tell(f"{number} of {len(waiting)} runs: {one.where}, seed {one.seed}; about {left} left for all.")
@@ -138,18 +120,14 @@ class Reproduction:
             except (Failed, ValueError, BlockingIOError) as error:  # it cannot be run here; the others can
                 self._refused[key] = str(error)
                 tell(f"Skipped: {error}")
-            except BaseException:  # interrupted: show what is there
+            except BaseException:  # interrupted: write the results so far
                 self._write_last(tell)
                 raise
-            throttle.call(partial(self.write, key))
+            if (start := time.monotonic()) >= write_from:
+                self.write(key)
+                end = time.monotonic()
+                write_from = end + (end - start) * (1 / SHARE - 1)
         return self.write()
-
-    def _tidy(self, outcomes: Sequence[Outcome]) -> None:
-        """Remove what a kill has left in the folders of runs that are done."""
-        from protonorm.session.running import tidy  # slow to import
-
-        for key in {one.key for one in outcomes if one.key and one.state == "finished"}:
-            tidy(self.root / key)
 
     def _run_one(
         self, one: Outcome, engine: str | None, workers: int | None, estimate: Estimate, follow: Follow
@@ -157,7 +135,7 @@ class Reproduction:
         from protonorm.session.running import run  # slow to import
 
         work = _work(one)
-        chosen = (engine or self.profile.engine) if one.experiment.rounds else "serial"  # nobody trains: no process
+        chosen = (engine or self.profile.engine) if one.experiment.rounds else "serial"  # no processes without training
         with follow(one.experiment) as show:
 
             def watch(round: Round) -> None:
@@ -168,15 +146,15 @@ class Reproduction:
             run(one.experiment, out=self.root, engine=chosen, workers=several, watch=watch)
 
     def _write_last(self, tell: Tell) -> None:
-        """Write what is there while another error is on its way, which matters more than one here."""
+        """Write the outputs while another error propagates; errors here are only reported."""
         try:
             self.write()
         except (OSError, ValueError) as error:
             tell(f"What is there could not be written: {error}")
 
 
-def check_writable(folder: Path) -> None:
-    """Make a folder that files can be written to, or refuse it."""
+def _check_writable(folder: Path) -> None:
+    """Create a folder and check that it is writable; raise a ValueError otherwise."""
     try:
         make_folder(folder)
         with tempfile.TemporaryFile(dir=folder):
@@ -187,8 +165,72 @@ def check_writable(folder: Path) -> None:
         raise ValueError(f"Nothing can be written to the folder {folder}: {error.strerror}.") from error
 
 
-def _estimate(outcomes: Sequence[Outcome]) -> Estimate:
-    """Learn from what was run before."""
+class Work(NamedTuple):
+    """Remaining work of one run."""
+
+    kind: str  # estimates for runs of one kind are wrong by about the same factor
+    rounds: int  # remaining
+    guess: float  # seconds per round
+
+
+def work_left(settings: Settings, done: int = 0) -> Work:
+    """Return the remaining work of a run."""
+    kind = f"{_named(settings.get('dataset', 'fashion'))['name']} {settings.get('models')}"
+    return Work(kind, settings.get("rounds", USUAL_ROUNDS) - done, seconds_a_round(settings))
+
+
+def seconds_a_round(settings: Settings) -> float:
+    """Estimate the seconds of a round on two cores."""
+    dataset = _named(settings.get("dataset", "fashion"))
+    details = DATASETS[dataset["name"]].details if dataset["name"] in DATASETS else {}
+    samples = dataset.get("samples") or 6 * dataset.get("points", 0) or int(details.get("samples", 6000))
+    size = [int(part) for part in details.get("size", "32×32×3").split("×")]
+    if len(size) == 1:
+        cost = COST_OF_POINTS
+    else:
+        given = settings.get("models") or details.get("models", "light")
+        cost = COST.get(given if isinstance(given, str) else str(given[0]), 0.001) * size[0] * size[1] / 32**2
+    twice = 1.8 if _named(settings.get("algorithm", "protonorm"))["name"] in TWO_NETWORKS else 1.0
+    return float(0.75 * samples * cost * twice + 0.4)
+
+
+def _named(value: Any) -> dict[str, Any]:
+    """Return a component as a dict with its name, which is empty for a user-defined object."""
+    if isinstance(value, Mapping):
+        return {"name": "", **value}
+    return {"name": value if isinstance(value, str) else ""}
+
+
+def total_seconds(works: Iterable[Work]) -> float:
+    """Estimate the total seconds on two idle cores."""
+    return sum(work.rounds * work.guess for work in works)
+
+
+class Estimate:
+    """Estimator that corrects guesses by the measured seconds of rounds."""
+
+    def __init__(self) -> None:
+        self._guessed: dict[str, float] = {}
+        self._taken: dict[str, float] = {}
+
+    def learn(self, work: Work, taken: float, rounds: int = 1) -> None:
+        """Add measured rounds."""
+        self._guessed[work.kind] = self._guessed.get(work.kind, 0.0) + rounds * work.guess
+        self._taken[work.kind] = self._taken.get(work.kind, 0.0) + taken
+
+    def left(self, works: Sequence[Work]) -> float:
+        """Return the seconds left; kinds that have not run yet use the correction of all others together."""
+        return sum(work.rounds * work.guess * self._factor(work.kind) for work in works)
+
+    def _factor(self, kind: str) -> float:
+        if self._guessed.get(kind):
+            return self._taken[kind] / self._guessed[kind]
+        whole = sum(self._guessed.values())
+        return sum(self._taken.values()) / whole if whole else 1.0
+
+
+def _learned(outcomes: Sequence[Outcome]) -> Estimate:
+    """Build the estimate from earlier runs."""
     estimate = Estimate()
     for one in {one.key: one for one in outcomes}.values():
         if one.run:
@@ -198,3 +240,11 @@ def _estimate(outcomes: Sequence[Outcome]) -> Estimate:
 
 def _work(one: Outcome) -> Work:
     return work_left(one.experiment.model_dump(mode="json"), len(one.run.rounds) if one.run else 0)
+
+
+def duration(seconds: float) -> str:
+    """Format a duration: 40 s, 12 min, 5 h, 3 days."""
+    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

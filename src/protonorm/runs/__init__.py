@@ -1,1 +1,1 @@
-"""A run's folder: what is in it, how it is written and read."""
+"""Run folders: layout, schema, writing, reading and archiving."""

@@ -1,54 +1,99 @@
-"""Archive runs: their records, packed and without networks, small enough to be committed. Nothing here needs torch."""
+"""Archiving of runs into packed study files, small enough to commit, and removal of runs. Does not import torch."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
+from zipfile import ZIP_LZMA, ZipFile, ZipInfo
 
-from protonorm.core.scratch import Scratch
-from protonorm.files import check_seal, damaged, make_folder, read_lines, replace, sealed, unsealed
+from filelock import FileLock, Timeout
+
+from protonorm.files import (
+    CHECKSUM,
+    PRIVATE_FILE,
+    check_seal,
+    checksum,
+    damaged,
+    make_folder,
+    parse_json,
+    replacing,
+    sealed,
+    unsealed,
+)
 from protonorm.runs import layout
-from protonorm.runs.packed import ARRAYS, TEXT, pack, packed_path, read_either, read_either_lines
+from protonorm.runs.arrays import encode_arrays
+from protonorm.runs.layout import INNER, RECORDS, is_packed, read_file, read_lines, study_in
 from protonorm.runs.provenance import without_folders
-from protonorm.runs.reader import read_run
-from protonorm.runs.removing import inner_files, locked, other_files, own_files
-from protonorm.runs.run import Run
+from protonorm.runs.run import Run, read_run, read_whole
 
-KEPT = (layout.INFO, layout.POPULATION, layout.PROVENANCE, layout.TIMINGS, layout.FIGURES, layout.FAILURE)  # as is
-NETWORKS = (layout.SERVER, layout.CHOSEN, layout.PENDING)  # and what is in the folders clients and prototypes
-BESIDE = ".archiving-"  # begins the name of the folder in which an archive is put together
+COPIED = (layout.INFO, layout.POPULATION, layout.TIMINGS, layout.FIGURES, layout.FAILURE)  # unchanged
+NETWORKS = (layout.SERVER, layout.CHOSEN, layout.PENDING)  # in addition to the inner folders
+EVERY_ROUND = ("support", "correct", "margins", "classes")  # arrays that are kept for every round
 STILL = "nothing of it was archived"
+Extras = Callable[[Path], Sequence[Path]]  # lists further files written by protonorm, such as a report
 
 
 class Archive(NamedTuple):
-    """An archived record."""
+    """Archived record of a run."""
 
-    folder: Path
+    folder: Path  # path by which it is read
     rounds: int
+    asked: int  # requested number of rounds
     size: int  # bytes
 
 
-class Growing(NamedTuple):
-    """The files of a record that grow, as far as rounds are committed."""
+def archive_runs(folders: Sequence[Path], to: Path, *, with_clients: bool = False) -> list[Archive]:
+    """Pack the records of runs into the study file of a folder, atomically.
 
-    metrics: bytes
-    evaluations: bytes
+    Runs already in the file are replaced by longer records of the same rounds; its other runs are kept.
+    """
+    refuse_place(to, folders)
+    for folder in folders:
+        with at_rest(folder):
+            pass  # raise for an active run before anything is written
+    make_folder(to)
+    made: dict[str, tuple[int, int]] = {}
+    with _rewriting(to) as add:
+        for folder in folders:
+            with at_rest(folder):
+                run = read_whole(folder)
+                _refuse_to_replace(to / run.info.key, run, with_clients)
+                add(run.info.key, _contents(run, with_clients))
+                made[run.info.key] = len(run.rounds), run.info.experiment.rounds
+    study = study_in(to)
+    return [Archive(to / key, *rounds, study.size(key)) for key, rounds in made.items() if study]
 
-    @classmethod
-    def of(cls, run: Run) -> Growing:
-        """Read them, packed or not."""
-        lines = read_either_lines(run.folder / layout.METRICS)[: len(run.rounds)]
-        end = max((record.arrays.start + record.arrays.size for record in run.rounds), default=0)
-        return cls(b"".join(lines), (read_either(run.folder / layout.EVALUATIONS, ARRAYS) or b"")[:end])
+
+@contextmanager
+def _rewriting(to: Path, without: Sequence[str] = ()) -> Iterator[Callable[[str, dict[str, bytes]], None]]:
+    """Rewrite the study file of a folder: the added runs first, then its other runs except those in `without`."""
+    held = locked(to, "nothing was changed")
+    try:
+        before, added = study_in(to), set(without)
+        with replacing(to / RECORDS) as file, ZipFile(file, "w", ZIP_LZMA) as packed:
+
+            def add(key: str, contents: dict[str, bytes]) -> None:
+                for name, content in contents.items():
+                    packed.writestr(ZipInfo(f"{key}/{name}"), content, ZIP_LZMA)  # no timestamp, for equal bytes
+                added.add(key)
+
+            yield add
+            if before:
+                for key in [key for key in before.runs if key not in added]:
+                    add(key, {name: before.read(key, name) for name in before.runs[key]})
+    finally:
+        (to / layout.LOCK).unlink(missing_ok=True)
+        held.release()
 
 
 @contextmanager
 def at_rest(folder: Path) -> Iterator[None]:
-    """Hold a run's folder while it is copied; refuse one at which another process is at work."""
-    if layout.is_archived(folder):  # nobody works there
+    """Lock a run's folder while it is copied; raise a BlockingIOError if another process uses it."""
+    if layout.is_archived(folder):  # read-only, so that no lock is needed
         yield
         return
     lock = locked(folder, STILL)
@@ -59,7 +104,7 @@ def at_rest(folder: Path) -> Iterator[None]:
 
 
 def refuse_place(to: Path, folders: Sequence[Path], root: Path | None = None) -> None:
-    """Refuse a folder for archives in which runs are themselves, or which is inside one of them."""
+    """Raise a ValueError if the folder for archives contains the runs, or is inside a run."""
     place = to.resolve()
     if root and place == root.resolve():
         raise ValueError(f"{to} is the folder of all runs; give another one for their archived records by --to.")
@@ -69,53 +114,46 @@ def refuse_place(to: Path, folders: Sequence[Path], root: Path | None = None) ->
             raise ValueError(f"{to} is where the runs are; give another folder for their archived records by --to.")
 
 
-def archive_run(
-    run: Run, to: Path, *, with_clients: bool = False, more: Callable[[Path], Sequence[Path]] = lambda _: ()
-) -> Archive:
-    """Write the record of a run that was read whole to a folder in `to`: all of it, or nothing.
-
-    An older archive of the same run is replaced; all else that is there is refused. `more` lists files in an archive
-    that are ours too, such as a report.
-    """
-    refuse_place(to, [run.folder])
-    key = run.info.key
-    if key in (".", "..") or Path(key).name != key:
-        raise ValueError(f"{run.folder / layout.INFO} has the key {key!r}, which cannot be the name of a folder.")
+def _contents(run: Run, with_clients: bool) -> dict[str, bytes]:
+    """Return the files of an archive by name, after checking their seals."""
+    key, folder = run.info.key, run.folder
+    if not layout.is_plain_name(key):
+        raise ValueError(f"{folder / layout.INFO} has the key {key!r}, which cannot be the name of a folder.")
     if with_clients and run.rounds:
-        layout.refuse_without_networks(run.folder)
-    target, grown = to / key, Growing.of(run)
-    if os.path.lexists(target):
-        _refuse_others(target, run, grown, more)
-        if not with_clients and (target / layout.SERVER).exists():
-            raise ValueError(f"{target} was archived with its clients; give --with-clients again, or remove it first.")
-    make_folder(to)
-    with Scratch(to, BESIDE) as scratch:
-        made, size = scratch.folder / "archive", 0
-        for name, content in _contents(run, grown, with_clients):
-            make_folder((made / name).parent)
-            replace(made / name, content)
-            size += len(content)
-        _move(made, target, scratch.folder / "before")
-    return Archive(target, len(run.rounds), size)
+        layout.refuse_without_networks(folder)
+    names = [*COPIED, *((*NETWORKS, *inner_names(folder)) if with_clients else ())]
+    found = {name: content for name in names if (content := read_file(folder / name)) is not None}
+    for name, content in found.items():
+        if name.endswith(".safetensors") and not check_seal(content, folder / name).startswith(f"{key} "):
+            raise damaged(folder / name, "it is that of another run")
+    found[layout.PROVENANCE] = _origins(run)
+    found[layout.METRICS] = b"".join(read_lines(folder / layout.METRICS)[: len(run.rounds)])
+    found[layout.EVALUATIONS] = b"".join(_blocks(run))
+    manifest = {"rounds": len(run.rounds), "files": {name: checksum(content) for name, content in found.items()}}
+    return found | {layout.ARCHIVED: sealed(manifest, pretty=True, owner=key)}
 
 
-def _contents(run: Run, grown: Growing, with_clients: bool) -> Iterator[tuple[str, bytes]]:
-    """Give the files of an archive, by name; each that has a seal is checked."""
-    names = [*KEPT, *(NETWORKS if with_clients else ())]
-    inside = inner_files(run.folder) if with_clients else ()
-    for path in [*(run.folder / name for name in names if (run.folder / name).exists()), *inside]:
-        content = path.read_bytes() if path.name != layout.PROVENANCE else _origins(run, path)
-        if path.suffix == ".safetensors" and not check_seal(content, path).startswith(f"{run.info.key} "):
-            raise damaged(path, "it is that of another run")
-        yield str(path.relative_to(run.folder)), content
-    for name, grew, most in ((layout.METRICS, grown.metrics, TEXT), (layout.EVALUATIONS, grown.evaluations, ARRAYS)):
-        yield packed_path(Path(name)).name, pack(grew, run.folder / name, most)
-    yield layout.ARCHIVED, sealed({"rounds": len(run.rounds)}, pretty=True, owner=run.info.key)
+def _blocks(run: Run) -> Iterator[bytes]:
+    """Yield the encoded arrays of each round at their recorded size: all arrays of the reported and the last round.
+
+    Of other rounds only displayed arrays are kept; the rest, client metrics other than accuracy, becomes padding.
+    """
+    whole = {run.chosen.record.round if run.chosen else 0, len(run.rounds)}
+    for record in run.rounds:
+        if record.round in whole:
+            yield run.block(record)
+            continue
+        kept = {name: array for name, array in run.arrays(record).items() if _is_kept(name)}
+        yield encode_arrays(kept, layout.stamp(run.info.key, "evaluation", record.round), record.arrays.size)
 
 
-def _origins(run: Run, path: Path) -> bytes:
-    """Tell where rounds come from without naming the machine's folders; a damaged line stays as it is."""
-    lines = []
+def _is_kept(name: str) -> bool:
+    return name == "ids" or not set(name.split(".")[:2]).isdisjoint(EVERY_ROUND)
+
+
+def _origins(run: Run) -> bytes:
+    """Return the provenance without the machine's folders; damaged lines are kept unchanged."""
+    lines, path = [], run.folder / layout.PROVENANCE
     for line in read_lines(path):
         with suppress(ValueError, KeyError):
             found = unsealed(line, path, owner=run.info.key)
@@ -124,29 +162,129 @@ def _origins(run: Run, path: Path) -> bytes:
     return b"".join(lines)
 
 
-def _refuse_others(target: Path, run: Run, grown: Growing, more: Callable[[Path], Sequence[Path]]) -> None:
-    """Refuse what is in the place of an archive, unless it is one of the same run that is not longer."""
-    if target.is_symlink() or not layout.is_archived(target):
+def _refuse_to_replace(target: Path, run: Run, with_clients: bool) -> None:
+    """Raise a ValueError unless the target is free, or an archive of the same run with no more rounds."""
+    if (target / layout.INFO).exists() or (target / layout.METRICS).exists():
         raise ValueError(f"{target} exists and is not an archived record; it is left as it is.")
-    there = read_run(target)
-    if there.info.key != run.info.key or len(there.rounds) > len(run.rounds):
-        told = f"{len(there.rounds)} rounds of {there.info.key}, and {run.folder} has {len(run.rounds)}"
+    if not is_packed(target):
+        return
+    before = read_run(target)
+    if len(before.rounds) > len(run.rounds):
+        told = f"{len(before.rounds)} rounds of {before.info.key}, and {run.folder} has {len(run.rounds)}"
         raise ValueError(f"{target} holds {told}; it is left as it is.")
-    before = Growing.of(there)
-    if not (grown.metrics.startswith(before.metrics) and grown.evaluations.startswith(before.evaluations)):
+    old, new = (read_lines(folder / layout.METRICS) for folder in (target, run.folder))
+    if new[: len(before.rounds)] != old:
         raise ValueError(f"{target} holds other numbers than {run.folder} in the same rounds; it is left as it is.")
-    if others := other_files(target, [*more(target), *own_files(target)]):
-        names = ", ".join(str(path.relative_to(target)) for path in others[:5])
-        raise ValueError(f"{target} holds what is no part of the record, such as {names}; move it away first.")
+    if not with_clients and layout.exists(target / layout.SERVER):
+        raise ValueError(f"{target} was archived with its clients; give --with-clients again, or remove it first.")
 
 
-def _move(made: Path, target: Path, before: Path) -> None:
-    """Move a folder to its place, in which an older one may be."""
+# Removal: only files that protonorm writes
+
+
+def is_run(folder: Path) -> bool:
+    """Return whether a folder is a run, even a damaged one; other programs may also write an experiment.json."""
+    with suppress(OSError):
+        known_by = (read_file(folder / layout.INFO) or b"", *read_lines(folder / layout.METRICS)[:1])
+        if is_packed(folder) or any(map(_is_sealed, known_by)):
+            return True
+    with suppress(ValueError, OSError):
+        return layout.committed(folder) > 0
+    return False
+
+
+def _is_sealed(content: bytes) -> bool:
     try:
-        if target.exists():
-            os.rename(target, before)
-        os.rename(made, target)
-    except BaseException:
-        if before.exists() and not target.exists():
-            os.rename(before, target)
-        raise
+        return CHECKSUM in parse_json(content, Path())
+    except ValueError:
+        return False
+
+
+def refuse_others(folder: Path) -> None:
+    """Raise a ValueError if a folder is not a run, or is a symbolic link."""
+    if folder.is_symlink():
+        raise ValueError(f"{folder} is a link; name the run's folder itself. Nothing was removed.")
+    if not is_run(folder):
+        raise ValueError(f"{folder} is not a run of protonorm; nothing was removed.")
+
+
+def own_files(folder: Path) -> Iterator[Path]:
+    """Yield the files of a run that protonorm writes, except the lock, in a safe order of removal."""
+    yield from (path for path in layout.leftovers(folder) if not path.parent.is_symlink() or path.parent == folder)
+    yield from (folder / name for name in inner_names(folder) if not is_packed(folder))
+    yield from (path for name in layout.RECORD_FILES if _is_file(path := folder / name))
+
+
+def inner_names(folder: Path) -> Iterator[str]:
+    """Yield the client states and prototypes of a run, in its folder or packed."""
+    if is_packed(folder) and (study := study_in(folder.parent)):
+        yield from (name for name in study.runs[folder.name] if "/" in name)
+    for part, names in INNER.items():
+        place = folder / part
+        if place.is_dir() and not place.is_symlink():  # a link points outside the run
+            yield from (
+                f"{part}/{path.name}"
+                for path in sorted(place.iterdir())
+                if re.fullmatch(names, path.name) and _is_file(path)
+            )
+
+
+def other_files(folder: Path, ours: Sequence[Path]) -> list[Path]:
+    """List other contents of a run's folder: files, links and empty folders."""
+    known = {*ours, folder / layout.LOCK}
+    found = []
+    for place, folders, files in os.walk(folder):
+        here = Path(place)
+        links = [here / name for name in folders if (here / name).is_symlink()]
+        found += [path for path in [*links, *(here / name for name in files)] if path not in known]
+        if not folders and not files and here not in (folder, *(folder / part for part in INNER)):
+            found.append(here)
+    return sorted(found)
+
+
+def remove_runs(folders: Sequence[Path], more: Extras = lambda _: ()) -> dict[Path, list[Path]]:
+    """Remove runs and return the other files kept in each folder; remove nothing if any run is active."""
+    for folder in folders:
+        refuse_others(folder)
+    kept, emptied = {}, set()
+    packed = [folder for folder in folders if is_packed(folder)]
+    with ExitStack() as held:
+        for folder in folders:
+            if folder not in packed:
+                held.callback(locked(folder, "nothing was removed").release)
+        for root in dict.fromkeys(folder.parent for folder in packed):
+            _remove_packed(root, [folder.name for folder in packed if folder.parent == root])
+        for folder in folders:
+            ours = [*more(folder), *own_files(folder)]
+            kept[folder] = other_files(folder, ours)
+            emptied |= {place for path in ours for place in path.parents if folder in place.parents}
+            for path in ours:
+                path.unlink(missing_ok=True)
+    for folder in folders:
+        (folder / layout.LOCK).unlink(missing_ok=True)
+        emptied |= {folder, *(folder / part for part in INNER)}
+    for place in sorted(emptied, key=lambda one: len(one.parts), reverse=True):
+        with suppress(OSError):  # not empty, or missing
+            place.rmdir()
+    return kept
+
+
+def _remove_packed(root: Path, keys: Sequence[str]) -> None:
+    with _rewriting(root, keys):
+        pass
+    if (study := study_in(root)) and not study.runs:
+        study.path.unlink()
+
+
+def locked(folder: Path, still: str) -> FileLock:
+    """Lock a folder; raise a BlockingIOError that ends in `still` if another process holds the lock."""
+    lock = FileLock(folder / layout.LOCK, mode=PRIVATE_FILE)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise BlockingIOError(f"Another process is at work on {folder}; {still}.") from None
+    return lock
+
+
+def _is_file(path: Path) -> bool:
+    return path.is_symlink() or path.is_file()

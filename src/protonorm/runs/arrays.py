@@ -1,13 +1,14 @@
-"""Arrays of a record: compact, named, and with a checksum. Nothing here needs torch.
+"""Named arrays of a record, stored compactly with a checksum, and accuracies from counts. Does not import torch.
 
 population.safetensors   train (M, K), test (M, K): samples of each client and class
-evaluations.bin          one block for each round: who was evaluated, with which counts; and the prototypes' margins
+evaluations.bin          one block per round: evaluated clients, their counts, and the prototypes' margins
 figures.safetensors      arrays for the figures, such as the first alignment's distances
 prototypes/R.safetensors classes (K',) and prototypes (K', d) of round R
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,31 +18,36 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from protonorm.files import BLANK, check_seal, damaged, read_sealed, replace, seal
+from protonorm.core.text import digits
+from protonorm.files import BLANK, HEADER, check_seal, damaged, replace, seal
+from protonorm.metrics import METRICS, metrics
+from protonorm.metrics.base import Integers
+from protonorm.runs.layout import read_tensor_file
+from protonorm.runs.schema import Accuracy
 
 Arrays = dict[str, NDArray[Any]]
 
-PARTS = ("validation", "test")  # of the samples, that are evaluated
-SHARES = ("balanced", "f1", "calibration")  # measures from 0 to 1; NaN for a client without samples
-BESIDE = (*SHARES, "log_loss")  # measures of a client beside its accuracy
-CACHE = 2**26  # bytes of rounds' arrays that a run that is read keeps in memory
-SHARPNESS = "sharpness"  # 1/T of a client's rules in `joint`; NaN for a client that had nothing to fit it to
-MEASURES = ("support", "correct", "predicted", *BESIDE, SHARPNESS)
+PARTS = ("validation", "test")  # evaluated parts of the samples
+CACHE = 2**26  # bytes of cached round arrays per `Run`
+SHARPNESS = "sharpness"  # inverse temperature 1/T of a client's rules in `joint`; NaN without samples to fit it
+WORST = 0.1  # share of clients averaged by `worst`
+TENTH = 10  # percentile of `p10`
+MEASURES = ("support", "correct", "predicted", *METRICS, SHARPNESS)
 
 
 class ArrayCache:
-    """Arrays of rounds in memory, up to a number of bytes; then all are forgotten, and read again when asked for."""
+    """Cache of round arrays, limited in bytes; it is cleared when full."""
 
     def __init__(self, limit: int = CACHE) -> None:
         self._limit, self._size = limit, 0
         self._held: dict[int, Arrays] = {}
 
     def get(self, round: int) -> Arrays | None:
-        """Find the arrays of a round."""
+        """Return the arrays of a round; None if they are not cached."""
         return self._held.get(round)
 
     def put(self, round: int, arrays: Arrays) -> None:
-        """Keep the arrays of a round."""
+        """Cache the arrays of a round."""
         size = sum(one.nbytes for one in arrays.values())
         if self._size + size > self._limit:
             self._held.clear()
@@ -50,14 +56,19 @@ class ArrayCache:
         self._size += size
 
 
-def encode_arrays(arrays: Mapping[str, NDArray[Any]], stamp: str) -> bytes:
-    """Write arrays with a stamp and a checksum; integers as small as they can be."""
+def encode_arrays(arrays: Mapping[str, NDArray[Any]], stamp: str, size: int = 0) -> bytes:
+    """Encode arrays with a stamp and a checksum, padded to `size` bytes; integers use the smallest dtype."""
     whole = {name: np.ascontiguousarray(_small(array)) for name, array in arrays.items()}
-    return bytes(seal(safetensors.numpy.save(whole, {"stamp": f"{stamp} {BLANK}"}), stamp))
+    content: bytes = safetensors.numpy.save(whole, {"stamp": f"{stamp} {BLANK}"})
+    if (room := size - len(content)) > 0:  # safetensors allows trailing spaces in the header
+        header = HEADER + int.from_bytes(content[:HEADER], "little")
+        begin = (header - HEADER + room).to_bytes(HEADER, "little") + content[HEADER:header]
+        content = begin + b" " * room + content[header:]
+    return bytes(seal(content, stamp))
 
 
 def decode_arrays(content: bytes, path: Path, stamp: str) -> Arrays:
-    """Read what `encode_arrays` wrote; integers come back as int64."""
+    """Decode the bytes of `encode_arrays`, with integers as int64; raise a ValueError if the stamp differs."""
     found = check_seal(content, path)
     if found != stamp:
         raise damaged(path, f"it is stamped {found!r} where {stamp!r} was expected")
@@ -65,17 +76,17 @@ def decode_arrays(content: bytes, path: Path, stamp: str) -> Arrays:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], stamp: str) -> None:
-    """Write a file of arrays in one atomic step."""
+    """Write a file of arrays atomically."""
     replace(path, encode_arrays(arrays, stamp))
 
 
 def read_arrays(path: Path, stamp: str) -> Arrays:
-    """Read a file of arrays, if it is whole and what the stamp says."""
-    return _wide(read_sealed(path, stamp), path)
+    """Read a file of arrays of a run; raise a ValueError if it is damaged or its stamp differs."""
+    return _wide(read_tensor_file(path, stamp), path)
 
 
 def unfit(evaluation: Arrays, clients: int, classes: int) -> list[str]:
-    """Name the arrays of a round that cannot be: of the wrong length or type, or with numbers out of their range."""
+    """List the names of a round's invalid arrays: unknown, of the wrong shape or dtype, or with values out of range."""
     tested = evaluation["ids"].size if "ids" in evaluation else clients
     shown = evaluation["margins.classes"].size if "margins.classes" in evaluation else -1
     sizes = {"clients": tested, "classes": classes}
@@ -89,8 +100,8 @@ def unfit(evaluation: Arrays, clients: int, classes: int) -> list[str]:
         size, support = sizes.get(unit, -1), evaluation.get(f"{part}.support.{unit}", np.zeros(0))
         if part not in PARTS or kind not in MEASURES:
             return False
-        if kind in (*BESIDE, SHARPNESS):
-            most = 1 if kind in SHARES else np.finfo(np.float32).max
+        if kind in (*METRICS, SHARPNESS):
+            most = 1 if kind in METRICS and metrics()[kind].share else np.finfo(np.float32).max
             return array.shape == (size,) and array.dtype.kind == "f" and not bool(((array < 0) | (array > most)).any())
         below = kind != "correct" or (support.shape == array.shape and bool((array <= support).all()))
         return _counts(array, size) and below
@@ -99,7 +110,7 @@ def unfit(evaluation: Arrays, clients: int, classes: int) -> list[str]:
 
 
 def _counts(array: NDArray[Any], size: int, below: int | None = None) -> bool:
-    """Tell whether an array is a row of so many whole numbers from 0 on."""
+    """Return whether an array holds `size` non-negative integers, less than `below` if given."""
     if array.shape != (size,) or array.dtype.kind != "i":
         return False
     return not size or (array.min() >= 0 and (below is None or bool(array.max() < below)))
@@ -114,10 +125,37 @@ def _wide(content: bytes, path: Path) -> Arrays:
 
 
 def _small(array: NDArray[Any]) -> NDArray[Any]:
-    """Take the smallest type that holds all integers of an array."""
+    """Convert an integer array to the smallest dtype that holds its values."""
     if array.dtype.kind not in "iu" or not array.size:
         return array
     low, high = int(array.min()), int(array.max())
     kinds = (np.uint8, np.uint16, np.uint32) if low >= 0 else (np.int8, np.int16, np.int32)
     fitting = (kind for kind in kinds if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
     return array.astype(next(fitting, np.int64))
+
+
+def accuracy_of(correct: Integers, support: Integers, **beside: Any) -> Accuracy | None:
+    """Compute accuracies from correct predictions and samples per client, both (M,); None without any sample.
+
+    `beside` holds the metrics of `protonorm.metrics` by name.
+    """
+    tested = support > 0
+    if not tested.any():
+        return None
+    shares = np.sort(correct[tested] / support[tested])
+    worst = shares[: math.ceil(WORST * len(shares))]
+    return Accuracy(
+        pooled=digits(int(correct.sum()) / int(support.sum())),
+        mean=digits(shares.mean()),
+        worst=digits(worst.mean()),
+        p10=digits(np.percentile(shares, TENTH)),
+        **{name: None if value is None else digits(value) for name, value in beside.items()},
+    )
+
+
+def majority_correct(train: Integers, test: Integers) -> Integers:
+    """Count the correct predictions (M, K) of each client's majority training class, from counts (M, K)."""
+    correct = np.zeros_like(test)
+    rows, guess = np.arange(len(test)), train.argmax(1)
+    correct[rows, guess] = test[rows, guess]
+    return correct

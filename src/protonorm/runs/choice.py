@@ -1,15 +1,13 @@
-"""Which round of a run is reported, and when a run has lost its patience. Nothing here needs torch."""
+"""Selection of the reported round, and early stopping. Does not import torch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
-import numpy as np
+from protonorm.runs.schema import RoundRecord, RunInfo
 
-from protonorm.runs.schema import RoundRecord
-
-WHY = {  # it is this round
+WHY = {
     "validation": "it has the best mean validation accuracy",
     "test": "it has the best test accuracy, which is optimistic: there is no validation part",
     "last": "it is the last that was evaluated; there is none in which everybody was",
@@ -17,19 +15,19 @@ WHY = {  # it is this round
 
 
 class Choice(NamedTuple):
-    """The round that is reported, and how it was chosen."""
+    """Reported round and the criterion that selected it."""
 
     record: RoundRecord
-    by: Literal["validation", "test", "last"]  # the best validation accuracy, the best test accuracy, or the last round
+    by: Literal["validation", "test", "last"]  # best validation accuracy, best test accuracy, or last round
 
     @property
     def why(self) -> str:
-        """Say why it is this round."""
+        """Reason for the choice, as a clause."""
         return WHY[self.by]
 
 
 def choose_round(rounds: Sequence[RoundRecord], rule: str) -> Choice | None:
-    """Choose the round that is reported under a rule; a run that is not tested has validation accuracies alone."""
+    """Select the round to report under a rule; a run without tests has only validation accuracies."""
     everybody = [record for record in rounds if record.evaluated == "all"]
     tested = [record for record in everybody if record.rules.get(rule)]
     asked = tested or [record for record in everybody if not record.rules]
@@ -42,13 +40,71 @@ def choose_round(rounds: Sequence[RoundRecord], rule: str) -> Choice | None:
     return Choice(known[-1], "last") if known else None
 
 
-def has_stopped(rounds: Sequence[RoundRecord], rule: str, patience: int | None) -> bool:
-    """Tell whether so many evaluations in a row had no better mean validation accuracy than the best before."""
-    everybody = [record for record in rounds if record.evaluated == "all"]  # means over other clients tell nothing
-    known = [found.mean for record in everybody or rounds if (found := record.validation.get(rule))]
-    return patience is not None and bool(known) and len(known) - 1 - int(np.argmax(known)) >= patience
-
-
 def _pooled(record: RoundRecord, rule: str) -> float:
     found = record.rules[rule]
     return found.pooled if found else 0.0
+
+
+class Best:
+    """Running maximum: the first round with the highest value, and the number of values since."""
+
+    def __init__(self) -> None:
+        self.round = 0  # 0: no value yet
+        self.since = 0
+        self._value = -1.0
+
+    def add(self, round: int, value: float) -> None:
+        """Add the value of a round."""
+        if value > self._value:
+            self.round, self.since, self._value = round, 0, value
+        else:
+            self.since += 1
+
+
+class Standing:
+    """Incremental summary of a run's rounds: the best round and early stopping."""
+
+    def __init__(self, info: RunInfo) -> None:
+        self._rule, self._patience, self._mixed = info.headline, info.early_stopping, evaluates_all_seldom(info)
+        self.rounds = 0
+        self._has_tested = self._has_all = False
+        self._tested, self._untested = Best(), Best()  # rounds that evaluate all clients, with and without tests
+        self._all, self._any = Best(), Best()  # rounds that evaluate all clients, or any client
+
+    @classmethod
+    def after(cls, info: RunInfo, rounds: Sequence[RoundRecord]) -> Self:
+        """Build the summary of the given rounds."""
+        found = cls(info)
+        for record in rounds:
+            found.add(record)
+        return found
+
+    def add(self, record: RoundRecord) -> None:
+        """Add a round."""
+        self.rounds += 1
+        everybody, validated = record.evaluated == "all", record.validation.get(self._rule)
+        tested = everybody and record.rules.get(self._rule) is not None
+        self._has_tested |= tested
+        self._has_all |= everybody
+        if validated is None:
+            return
+        if tested or (everybody and not record.rules):
+            (self._tested if tested else self._untested).add(record.round, validated.mean)
+        for best in (self._any, self._all) if everybody else (self._any,):
+            best.add(record.round, validated.mean)
+
+    @property
+    def chosen(self) -> int:
+        """Best round so far by validation accuracy; 0 if there is none."""
+        return (self._tested if self._has_tested else self._untested).round
+
+    @property
+    def stopped(self) -> bool:
+        """Whether mean validation accuracy has not improved for `early_stopping` evaluations."""
+        best = self._all if self._has_all or self._mixed else self._any
+        return self._patience is not None and best.round > 0 and best.since >= self._patience
+
+
+def evaluates_all_seldom(info: RunInfo) -> bool:
+    """Return whether all clients are evaluated periodically, and only the cohort in other rounds."""
+    return getattr(info.experiment, "evaluate_all_every", None) is not None

@@ -1,38 +1,46 @@
-"""Where things are in a run's folder, and how far a run is. Nothing here needs torch.
+"""Files of a run's folder, packed study files, and committed rounds. Does not import torch.
 
 experiment.json         settings, rules, networks, classes, versions
 population.safetensors  samples of each client and class
-metrics.jsonl           one line a round; no time, no host: equal for equal experiments
+metrics.jsonl           one line per round, without time or host: equal for equal experiments
 evaluations.bin         arrays of each round: counts by client and by class, margins
-timings.jsonl           seconds a round
-server.safetensors      what the server remembers and last said; its rename commits a round
+timings.jsonl           seconds per round
+server.safetensors      server state and last message; renaming it into place commits a round
 chosen.safetensors      the same after the best round so far by validation, if that is not the last one
-clients/ID.ROUND.safetensors    what a client remembers after the last round it trained in, and as of the best round
-prototypes/ROUND.safetensors    the global prototypes, at up to 50 evenly spaced rounds
+clients/ID.ROUND.safetensors    client state after the last round it trained in, and as of the best round
+prototypes/ROUND.safetensors    global prototypes, at up to 50 evenly spaced rounds
 figures.safetensors     arrays for the figures, such as the first alignment's distances
-pending.json            in a real federation, what is known of a committed round whose evaluation is still to come
-failure.json            why and where a run stopped, if it did
-provenance.jsonl        command, commit, versions and machine, each time the run is begun or goes on
-lock                    held by the process that is at work on the run
+pending.json            in a deployed federation, record of a committed round that is not evaluated yet
+failure.json            reason and round of a failure, if any
+provenance.jsonl        command, commit, versions and machine, for each start or resumption of the run
+lock                    held by the process that writes the run
 
-The record of a run that was archived has no lock, and no networks and prototypes unless they were asked for, but
+An archived record has no lock, and no networks and prototypes unless requested, but
 
-archived.json           how many rounds it has
-metrics.jsonl.xz, evaluations.bin.xz    in place of the files without .xz
+archived.json           number of rounds, and a checksum of each file
 
-Every file has a checksum inside, every line and every block of arrays one of its own.
+Archived runs of a root folder are packed into one zip file: ROOT/records.zip stores ROOT/KEY/experiment.json as
+KEY/experiment.json, and so on. The functions of this module read both forms; a folder takes precedence over a packed
+run of the same name.
+
+Every file contains its own checksum, as does every line and every block of arrays.
 """
 
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import re
+import struct
+import zlib
 from collections.abc import Iterator
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
+from zipfile import ZIP_LZMA, BadZipFile, ZipFile, ZipInfo
 
-from protonorm.files import HEADER, damaged, read_json, unsealed
-from protonorm.runs.packed import is_packed, packed_path, read_either_lines
+from protonorm.files import HEADER, TEMPORARY, check_stamp, checksum, complete_lines, damaged, parse_json, unsealed
 
 INFO = "experiment.json"
 POPULATION = "population.safetensors"
@@ -49,19 +57,171 @@ FAILURE = "failure.json"
 PROVENANCE = "provenance.jsonl"
 ARCHIVED = "archived.json"
 LOCK = "lock"
+RECORDS = "records.zip"
 
-SNAPSHOTS = 50  # rounds at most whose prototypes are kept
+# The files that identify a run come last, so that a partly removed run is still recognised.
+RECORD_FILES = (
+    SERVER, CHOSEN, EVALUATIONS, TIMINGS, FIGURES, PENDING, FAILURE, PROVENANCE, POPULATION, ARCHIVED, METRICS, INFO,
+)  # fmt: skip
+INNER = {CLIENTS: r"\d+\.\d+\.safetensors", PROTOTYPES: r"\d+\.safetensors"}  # file names in the inner folders
+MEMBER = re.compile("|".join([*map(re.escape, RECORD_FILES), *(f"{part}/{name}" for part, name in INNER.items())]))
+
+SNAPSHOTS = 50  # maximum number of rounds whose prototypes are kept
+LARGEST = {".json": 2**24, ".jsonl": 2**29}  # maximum bytes of an unpacked file: 16 MiB, 512 MiB
+LARGEST_ARRAYS = 2**31  # 2 GiB
+WINDOW = 2**26  # maximum LZMA dictionary size in bytes
+BROKEN = (  # raised on damaged zip files
+    BadZipFile, lzma.LZMAError, zlib.error, struct.error, ValueError, OSError, EOFError, OverflowError, RuntimeError,
+    MemoryError,
+)  # fmt: skip
+
+
+class Study:
+    """Zip file of packed runs, read in memory; members that are not files of a record raise a ValueError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.runs: dict[str, dict[str, ZipInfo]] = {}  # by key and name
+        try:
+            self._zip = ZipFile(path)  # closed by garbage collection
+            members = self._zip.infolist()
+        except BROKEN as error:
+            raise damaged(path, f"it is not a whole zip file ({error})") from None
+        for member in members:
+            key, _, name = member.filename.partition("/")
+            if not is_plain_name(key) or not MEMBER.fullmatch(name):
+                raise damaged(path, f"it holds {member.filename[:80]!r}, which is no part of a record")
+            if self.runs.setdefault(key, {}).setdefault(name, member) is not member:
+                raise damaged(path, f"it holds {member.filename!r} twice")
+        self._manifest = cache(self._read_manifest)
+
+    def read(self, key: str, name: str) -> bytes:
+        """Return the content of a packed file; raise a ValueError if its archived checksum differs."""
+        content = self._unpack(key, name)
+        if name != ARCHIVED and checksum(content) != self._manifest(key).get(name):
+            raise damaged(self.path, f"{key}/{name} is not the file that was archived")
+        return content
+
+    def size(self, key: str) -> int:
+        """Return the compressed size of a run in bytes."""
+        return sum(member.compress_size for member in self.runs[key].values())
+
+    def _read_manifest(self, key: str) -> dict[str, str]:
+        if ARCHIVED not in self.runs[key]:
+            raise ValueError(f"{self.path} is damaged: {key}/{ARCHIVED} is missing.")
+        files = unsealed(self._unpack(key, ARCHIVED), self.path, pretty=True, owner=key).get("files")
+        if not isinstance(files, dict) or files.keys() != self.runs[key].keys() - {ARCHIVED}:
+            raise damaged(self.path, f"{key} does not have the files that were archived")
+        return files
+
+    def _unpack(self, key: str, name: str) -> bytes:
+        member = self.runs[key][name]
+        most = LARGEST.get(Path(name).suffix, LARGEST_ARRAYS)
+        if member.file_size > most:
+            raise ValueError(
+                f"{self.path} is refused: {key}/{name} has more than {most / 2**20:g} MiB when it is unpacked."
+            )
+        try:
+            if member.compress_type == ZIP_LZMA and self._window(member) > WINDOW:
+                raise ValueError("it needs too much memory")
+            with self._zip.open(member) as file:
+                return file.read()
+        except BROKEN as error:
+            raise damaged(self.path, f"{key}/{name} cannot be unpacked ({error})") from None
+
+    def _window(self, member: ZipInfo) -> int:
+        """Return the LZMA dictionary size in bytes, which bounds the memory that unpacking needs."""
+        with self.path.open("rb") as file:
+            file.seek(member.header_offset + 26)
+            file.seek(sum(struct.unpack("<HH", file.read(4))) + 5, os.SEEK_CUR)  # version, size, lc/lp/pb byte
+            return int.from_bytes(file.read(4), "little")
+
+
+@lru_cache(maxsize=16)
+def _open(path: Path, _identity: tuple[int, ...]) -> Study:
+    return Study(path)
+
+
+def study_in(root: Path) -> Study | None:
+    """Return the study file of a root folder; None if there is none."""
+    path = root / RECORDS
+    try:
+        about = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return _open(path, (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns))
+
+
+def is_packed(folder: Path) -> bool:
+    """Return whether a run exists only in a study file, without its own folder."""
+    return _study_of(folder) is not None
+
+
+def _study_of(folder: Path) -> Study | None:
+    if (folder / INFO).exists() or (folder / METRICS).exists():
+        return None
+    study = study_in(folder.parent)
+    return study if study and folder.name in study.runs else None
+
+
+def _packed(path: Path) -> tuple[Study, str, str] | None:
+    """Return study, key and name of a packed file; None if it is not packed."""
+    folder = path.parent.parent if path.parent.name in INNER else path.parent
+    name = path.relative_to(folder).as_posix()
+    study = _study_of(folder)
+    return (study, folder.name, name) if study and name in study.runs[folder.name] else None
+
+
+def exists(path: Path) -> bool:
+    """Return whether a file of a run exists, in its folder or packed."""
+    return path.exists() or _packed(path) is not None
+
+
+def read_file(path: Path) -> bytes | None:
+    """Return the content of a file of a run, in its folder or packed; None if it does not exist."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        found = _packed(path)
+        return found[0].read(*found[1:]) if found else None
+
+
+def read_lines(path: Path) -> list[bytes]:
+    """Read the complete lines of a file of a run; a missing file has none."""
+    return complete_lines(read_file(path) or b"")
+
+
+def read_tensor_file(path: Path, stamp: str) -> bytes:
+    """Read the bytes of a tensor file of a run; raise a ValueError if it is missing, damaged or stamped otherwise."""
+    content = read_file(path)
+    if content is None:
+        raise ValueError(f"{path} is missing.")
+    return check_stamp(content, path, stamp)
+
+
+def is_plain_name(name: str) -> bool:
+    """Return whether a name is a valid folder name without path separators."""
+    return name not in ("", ".", "..") and not re.search(r"[/\\\0]", name)
 
 
 def stamp(key: str, what: str, round: int) -> str:
-    """Say what a tensor file holds: of which run, of whom, after which round."""
-    return f"{key} {what} {round}"
+    """Return the stamp of a tensor file: key of the run, owner, round.
+
+    The server's stamp has its own checksum, because the number of committed rounds is read from it without the rest
+    of the file.
+    """
+    found = f"{key} {what} {round}"
+    return f"{found} {_mark(found)}" if what == "server" else found
+
+
+def _mark(text: str) -> str:
+    return checksum(text.encode())[:8]
 
 
 def snapshot_rounds(done: int) -> set[int]:
-    """Choose the rounds whose prototypes are kept once so many are done: the first, and multiples of a power of two.
+    """Return the rounds whose prototypes are kept after `done` rounds: the first, and multiples of a power of two.
 
-    They depend on what is done, not on what is still to come: a run that goes on later keeps what an unbroken one does.
+    They depend on finished rounds only, so that a resumed run keeps the same rounds as an uninterrupted one.
     """
     stride = 1
     while done // stride >= SNAPSHOTS:
@@ -70,52 +230,71 @@ def snapshot_rounds(done: int) -> set[int]:
 
 
 def leftovers(folder: Path) -> Iterator[Path]:
-    """List the files that a killed process was writing beside their places: those of ours, and no others."""
+    """Yield the temporary files left by a killed process, matching only names that protonorm writes."""
     names = "|".join(re.escape(name) for name in (INFO, POPULATION, SERVER, CHOSEN, FIGURES, PENDING, FAILURE))
-    places = {folder: names, folder / CLIENTS: r"\d+\.\d+\.safetensors", folder / PROTOTYPES: r"\d+\.safetensors"}
+    places = {folder: names, **{folder / part: name for part, name in INNER.items()}}
     for place, kinds in places.items():
         for path in place.glob(".*"):
-            if re.fullmatch(rf"\.({kinds})\.\d+", path.name) and path.is_file():
+            if re.fullmatch(rf"\.({kinds}){TEMPORARY}", path.name) and path.is_file():
                 yield path
 
 
 def committed(folder: Path) -> int:
-    """Tell how many rounds of a run are committed: the stamp of the server's file says it, or what was archived."""
+    """Return the number of committed rounds, from the stamp of the server's file or from archived.json."""
     path = folder / SERVER
-    if not path.exists():
+    if not exists(path):
         return archived_rounds(folder)
     try:
-        with path.open("rb") as file:
-            size = min(int.from_bytes(file.read(HEADER), "little"), path.stat().st_size)
-            stamped = json.loads(file.read(size))["__metadata__"]["stamp"]
-        return int(stamped.rsplit(" ", 2)[1])
+        stamped, mark, _ = _metadata(path)["stamp"].rsplit(" ", 2)
+        rounds = int(stamped.rsplit(" ", 1)[1])
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise damaged(path, "it is not a whole state file of protonorm") from error
+    if mark != _mark(stamped):
+        raise damaged(path, "the round in its stamp does not have the checksum that stands beside it")
+    return rounds
+
+
+def _metadata(path: Path) -> Any:
+    """Read the metadata of a tensor file; an unpacked file is read no further than its header."""
+    if not path.exists():
+        content = read_file(path) or b""
+        return json.loads(content[HEADER : HEADER + int.from_bytes(content[:HEADER], "little")])["__metadata__"]
+    with path.open("rb") as file:
+        size = min(int.from_bytes(file.read(HEADER), "little"), os.fstat(file.fileno()).st_size)
+        return json.loads(file.read(size))["__metadata__"]
 
 
 def is_archived(folder: Path) -> bool:
-    """Tell whether a folder is the archived record of a run, also one that has lost a file."""
-    return (folder / ARCHIVED).exists() or any(is_packed(folder / name) for name in (METRICS, EVALUATIONS))
+    """Return whether a run was archived, packed or unpacked again."""
+    return exists(folder / ARCHIVED) or (is_packed(folder) or _is_older_archive(folder))
+
+
+def _is_older_archive(folder: Path) -> bool:
+    return (folder / f"{METRICS}.xz").exists() and not (folder / METRICS).exists()
 
 
 def archived_rounds(folder: Path) -> int:
-    """Tell how many rounds of a run were archived; 0 if it was not. What belongs to another run is refused."""
+    """Return the number of archived rounds, 0 if not archived; raise a ValueError for a manifest of another run."""
     path = folder / ARCHIVED
     if not is_archived(folder):
         return 0
-    if not path.exists():
-        raise ValueError(f"{path} is missing, but files of the record are packed.")
-    owner = str(read_json(folder / INFO).get("key"))
-    rounds = unsealed(path.read_bytes(), path, pretty=True, owner=owner).get("rounds")
-    if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 0:
+    content = read_file(path)
+    if content is None or not exists(folder / METRICS):
+        raise ValueError(
+            f"{folder} was archived by an older version of protonorm, or is not whole: archive the run again, or read "
+            "it with the version that wrote it."
+        )
+    owner = str(parse_json(read_file(folder / INFO) or b"{}", folder / INFO).get("key"))
+    rounds = unsealed(content, path, pretty=True, owner=owner).get("rounds")
+    if type(rounds) is not int or rounds < 0:
         raise damaged(path, "it does not say how many rounds were archived")
     return rounds
 
 
 def refuse_archived(folder: Path) -> None:
-    """Refuse to write into the archived record of a run."""
+    """Raise a ValueError if the run is archived, and thus read-only."""
     if is_archived(folder):
-        without = "" if (folder / SERVER).exists() else " without its networks"
+        without = "" if exists(folder / SERVER) else " without its networks"
         raise ValueError(
             f"{folder} was archived{without}, and nothing more is written there: the run cannot go on in it. Give "
             "another folder of runs by --out, or by PROTONORM_RUNS; the archived record is left as it is."
@@ -123,8 +302,8 @@ def refuse_archived(folder: Path) -> None:
 
 
 def refuse_without_networks(folder: Path) -> None:
-    """Refuse the archived record of a run whose networks were left out."""
-    if is_archived(folder) and not (folder / SERVER).exists():
+    """Raise a ValueError if the run was archived without its networks."""
+    if is_archived(folder) and not exists(folder / SERVER):
         raise ValueError(
             f"{folder} was archived without its networks: there are no trained clients in it. They are in the folder "
             "in which the run was done, which --out gives; `protonorm archive --with-clients` takes them along."
@@ -132,9 +311,9 @@ def refuse_without_networks(folder: Path) -> None:
 
 
 def refuse_rounds_without(folder: Path, name: str) -> None:
-    """Refuse a folder that lacks a file although rounds are on record, which would be lost if the run began anew."""
-    rounds = len(read_either_lines(folder / METRICS))
-    if rounds > 1:  # one may stand there of a round that was not committed
+    """Raise a ValueError if a file is missing but rounds are recorded, which a new start of the run would overwrite."""
+    rounds = len(read_lines(folder / METRICS))
+    if rounds > 1:  # a single line may belong to an uncommitted round
         raise ValueError(
             f"{folder / name} is missing, but {METRICS} has {rounds} rounds on record. Restore the file, or move the "
             "folder away to run the experiment again."
@@ -142,22 +321,24 @@ def refuse_rounds_without(folder: Path, name: str) -> None:
 
 
 def runs_root(out: Path | None = None) -> Path:
-    """Find the folder of all runs: the one given, PROTONORM_RUNS, or ./runs."""
+    """Return the root folder of runs: `out`, PROTONORM_RUNS, or ./runs."""
     return out or Path(os.environ.get("PROTONORM_RUNS") or "runs")
 
 
 def find_runs(root: Path) -> list[Path]:
-    """List the run folders under a root, also damaged ones that have rounds but do not say of what."""
-    known_by = (INFO, METRICS, packed_path(Path(METRICS)).name)
-    return sorted({path.parent for name in known_by for path in root.glob(f"*/{name}")})
+    """List the runs under a root, including damaged ones that have rounds but no experiment.json."""
+    found = {path.parent for name in (INFO, METRICS) for path in root.glob(f"*/{name}")}
+    if study := study_in(root):
+        found |= {root / key for key, files in study.runs.items() if INFO in files or METRICS in files}
+    return sorted(found)
 
 
 def find_run(root: Path, name: str) -> Path:
-    """Find a run by its folder, its name, or the beginning of its name."""
+    """Find a run by its folder, its name, or a unique prefix of its name."""
     if not name.strip():
         raise ValueError(f"{name!r} is no run: expected a run's folder, its name, or the beginning of its name.")
     for folder in (Path(name), root / name):
-        if (folder / INFO).exists():
+        if exists(folder / INFO):
             return folder
     matches = [folder for folder in find_runs(root) if folder.name.startswith(name)]
     if len(matches) == 1:

@@ -1,4 +1,4 @@
-"""Where a run's numbers come from: the command, the user's repository, versions, and the machine."""
+"""Provenance of a run: command, repository of the working directory, versions and machine."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,13 +17,15 @@ from protonorm.runs.schema import Provenance
 VERSIONS = ("protonorm", "torch", "torchvision", "numpy")
 PATIENCE = 10  # seconds for git
 PATH = re.compile(r"(?P<before>^|[=:,])(?:~[^/=:,]*|[A-Za-z]:)?[/\\]+(?:[^/\\=:,]+[/\\]+)*(?=[^/\\=:,])")
-GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")  # only looks, and starts nothing
+GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
+FILTERS = r"^filter\..*\.(clean|process|required)$"  # repository settings that name programs to run
+STATUS = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
 
 
 def provenance(done: int, *, engine: str, device: str, threads: int) -> Provenance:
-    """Say where the rounds after so many come from."""
+    """Collect the provenance of the rounds after `done`."""
     commit = _git("rev-parse", "--verify", "HEAD")
-    changed = _git("status", "--porcelain", "--untracked-files=no") if commit else None
+    changed = _git(*STATUS, without=_filters()) if commit else None
     return Provenance(
         done=done,
         command=command(),
@@ -39,12 +42,12 @@ def provenance(done: int, *, engine: str, device: str, threads: int) -> Provenan
 
 
 def versions() -> dict[str, str]:
-    """Name what results may depend on."""
+    """Return the versions that results may depend on."""
     return {"python": platform.python_version(), **{name: version(name) for name in VERSIONS}}
 
 
 def command() -> str:
-    """Write the command that this process was started with, as one types it."""
+    """Return the command line of this process, as typed in a shell."""
     program, *words = sys.argv or [""]
     own = Path(program).stem == "protonorm" or Path(program).parts[-2:] == ("protonorm", "__main__.py")
     if own:
@@ -56,21 +59,33 @@ def command() -> str:
 
 
 def without_folders(command: str) -> str:
-    """Leave of absolute paths in a command only the last part: where a machine keeps things matters to nobody else."""
+    """Strip the folders of absolute paths from a command, to keep a machine's layout out of archives."""
     return shlex.join(PATH.sub(r"\g<before>", word) for word in shlex.split(command))
 
 
-def _git(*words: str) -> str | None:
-    """Ask git about the repository of the current folder; None if there is none, or no git."""
+def _filters() -> list[str]:
+    """List the settings of the current repository that make git start programs."""
+    return (_git("config", "-z", "--name-only", "--get-regexp", FILTERS) or "").split("\0")[:-1]
+
+
+def _git(*words: str, without: Sequence[str] = ()) -> str | None:
+    """Return the output of a git command in the working directory; None without a repository or git.
+
+    The command is read-only: it starts no program and fetches nothing that the repository's settings name. Settings
+    listed in `without` are set to empty.
+    """
+    empty = {f"GIT_CONFIG_KEY_{number}": name for number, name in enumerate(without)}
+    empty |= {f"GIT_CONFIG_VALUE_{number}": "" for number in range(len(without))}
+    shut = os.environ | empty | {"GIT_CONFIG_COUNT": str(len(without)), "GIT_ALLOW_PROTOCOL": "none"}
     try:
-        done = subprocess.run([*GIT, *words], capture_output=True, text=True, timeout=PATIENCE, check=True)
+        done = subprocess.run([*GIT, *words], env=shut, capture_output=True, text=True, timeout=PATIENCE, check=True)
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None
-    return done.stdout.strip()
+    return done.stdout.strip("\n")
 
 
 def _cpu() -> str:
-    """Name the processor."""
+    """Return the processor's name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,7 +1,8 @@
-"""A run as its record tells it: rounds, accuracies by client and class, prototypes. Nothing here needs torch."""
+"""Reading of runs: rounds, accuracies by client and class, prototypes. Does not import torch."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,22 +12,30 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from protonorm.files import damaged, read_lines, unsealed
+from protonorm.core.types import shortened, shown
+from protonorm.files import damaged, unsealed
+from protonorm.metrics import METRICS
 from protonorm.runs import layout
-from protonorm.runs.accuracy import accuracy_of, majority_correct
-from protonorm.runs.arrays import BESIDE, ArrayCache, Arrays, decode_arrays, read_arrays, unfit
-from protonorm.runs.choice import Choice, choose_round, has_stopped
-from protonorm.runs.info import find_client, typed
-from protonorm.runs.layout import committed, is_archived, snapshot_rounds, stamp
-from protonorm.runs.packed import Blocks
-from protonorm.runs.schema import Accuracy, Failure, Provenance, RoundRecord, RunInfo, Seconds
-from protonorm.runs.standing import counted_rounds
+from protonorm.runs.arrays import ArrayCache, Arrays, accuracy_of, decode_arrays, majority_correct, read_arrays, unfit
+from protonorm.runs.choice import Choice, Standing, choose_round
+from protonorm.runs.layout import committed, exists, is_archived, read_file, read_lines, snapshot_rounds, stamp
+from protonorm.runs.schema import (
+    Accuracy,
+    Failure,
+    Provenance,
+    RoundRecord,
+    RunInfo,
+    Seconds,
+    find_client,
+    read_info,
+    typed,
+)
 
 Shares = NDArray[np.float64]
 
 
 class RoundSummary(NamedTuple):
-    """A round under one rule."""
+    """Accuracies of a round under one rule."""
 
     round: int
     pooled: float
@@ -35,7 +44,7 @@ class RoundSummary(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """A run under one rule: its best and last round, and the mean of each client's own best."""
+    """Accuracies of a run under one rule: best round, last round, and mean of each client's own best."""
 
     best: RoundSummary
     last: RoundSummary
@@ -43,52 +52,61 @@ class Summary(NamedTuple):
 
 
 class Population(NamedTuple):
-    """Samples of each client and class."""
+    """Numbers of samples by client and class."""
 
     train: NDArray[np.int64]  # (M, K)
-    validation: NDArray[np.int64]  # (M, K), none of the training samples
+    validation: NDArray[np.int64]  # (M, K), disjoint from the training samples
     test: NDArray[np.int64]  # (M, K)
 
 
 class Prototypes(NamedTuple):
-    """The global prototypes after a round."""
+    """Global prototypes after a round."""
 
     classes: NDArray[np.int64]  # (K',)
     vectors: Shares  # (K', d)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
-    """A run as its folder tells it, read without torch; what is damaged raises a ValueError that names the file."""
+    """Recorded run, read from its folder without torch.
 
-    folder: Path  # where it is
-    info: RunInfo  # settings, rules, classes, networks, versions: experiment.json
-    rounds: list[RoundRecord]  # the committed ones
-    failure: Failure | None  # why it stopped, if it did
+    Reading a damaged file raises a ValueError that names the file.
+    """
+
+    folder: Path  # folder of the run
+    info: RunInfo  # settings, rules, classes, networks and versions (experiment.json)
+    rounds: list[RoundRecord]  # committed rounds, in order
+    failure: Failure | None  # reason and round of a failure; None if the run did not fail
+
+    def __repr__(self) -> str:
+        """Return a one-line description: method, dataset, seed, rounds and folder."""
+        settings = self.info.experiment
+        method, data = shortened(settings.algorithm.name, 40), shortened(settings.dataset.name, 40)
+        done = f"{len(self.rounds)} of {settings.rounds} rounds"
+        return f"Run({method} on {data}, seed {settings.seed}: {done}; {shortened(str(self.folder))})"
 
     @property
     def finished(self) -> bool:
-        """Tell whether all rounds are done, or the run ended early."""
+        """Whether all rounds are done, or the run stopped early."""
         return len(self.rounds) >= self.info.experiment.rounds or self.stopped_early
 
     @property
     def stopped_early(self) -> bool:
-        """Tell whether the validation accuracy has not risen for as many evaluations as the run has patience."""
-        counted = counted_rounds(self.info, self.rounds)
-        return has_stopped(counted, self.info.headline, self.info.early_stopping)
+        """Whether validation accuracy has not improved for `early_stopping` evaluations."""
+        return Standing.after(self.info, self.rounds).stopped
 
     @cached_property
     def chosen(self) -> Choice | None:
-        """Choose the round that is reported, under the method's headline rule; None if no round was evaluated.
+        """Reported round under the method's headline rule; None if no round was evaluated.
 
-        It has the best mean validation accuracy of the rounds in which everybody was evaluated, the first of equals.
-        Without a validation part it is the best test round, which is optimistic.
+        It is the first round with the best mean validation accuracy, among the rounds that evaluate all clients.
+        Without a validation part, it is the round with the best test accuracy, which is optimistic.
         """
         return choose_round(self.rounds, self.info.headline)
 
     @cached_property
     def population(self) -> Population:
-        """Read who holds what: `train`, `validation` and `test`, numbers of samples (M, K) each."""
+        """Numbers of samples by client and class: `train`, `validation` and `test`, each (M, K)."""
         path = self.folder / layout.POPULATION
         found = read_arrays(path, stamp(self.info.key, "population", 0))
         shape = (self.info.experiment.clients, len(self.info.classes))
@@ -98,25 +116,32 @@ class Run:
 
     @property
     def knows_samples(self) -> bool:
-        """Tell whether the record says who holds what; in a real federation each client knows it of itself alone."""
+        """Whether numbers of samples are recorded; in a deployed federation, only each client knows its own."""
         return any(part.any() for part in self.population)
 
     @cached_property
     def majority(self) -> Accuracy | None:
-        """Say what guessing each client's most frequent training class gives; None if nobody tests."""
+        """Accuracy of predicting each client's most frequent training class; None without test samples."""
         train, _, test = self.population
         return accuracy_of(majority_correct(train, test).sum(1), test.sum(1))
 
     def client_name(self, id: int) -> str:
-        """Name a client: as its folder or file is named, or by its number."""
+        """Return a client's name, that of its folder or file, or else its number."""
         return self.info.client_name(id)
 
     def find_client(self, client: str | int) -> int:
-        """Find a client's number by its name or its number; of a text, a name counts first."""
+        """Return the number of a client.
+
+        Args:
+            client: Name or number; a str is looked up as a name first.
+
+        Raises:
+            ValueError: There is no such client.
+        """
         return find_client(self.info, client)
 
     def arrays(self, record: RoundRecord) -> Arrays:
-        """Read the arrays of a round: who was evaluated, counts by client and class, margins."""
+        """Return the arrays of a round by name: evaluated clients, counts by client and class, margins."""
         found = self._arrays.get(record.round)
         if found is None:
             found = self._read_arrays(record)
@@ -124,42 +149,81 @@ class Run:
         return found
 
     def by_client(self, record: RoundRecord, rule: str, part: str = "test") -> Shares:
-        """Give each client's accuracy (M,) in a round; NaN for one that has no sample or was not evaluated."""
+        """Compute each client's accuracy in a round.
+
+        Args:
+            record: A round of this run.
+            rule: Prediction rule, one of `info.rules`.
+            part: `test` or `validation`.
+
+        Returns:
+            Accuracies (M,); NaN for a client without samples or not evaluated.
+        """
         return self._shares(record, rule, part, "clients", self.info.experiment.clients)
 
     def support(self, record: RoundRecord, part: str = "test") -> NDArray[np.int64]:
-        """Count the samples (M,) that each client was evaluated on in a round; 0 for one that was not."""
+        """Return the number of samples (M,) each client was evaluated on in a round; 0 if not evaluated."""
         found, counts = self.arrays(record), np.zeros(self.info.experiment.clients, np.int64)
         if (known := found.get(f"{part}.support.clients")) is not None:
             counts[found.get("ids", np.arange(len(counts)))] = known
         return counts
 
     def measured(self, record: RoundRecord, rule: str, measure: str, part: str = "test") -> Shares:
-        """Give each client's `balanced`, `f1`, `log_loss` or `calibration` (M,) in a round; NaN where there is none."""
-        if measure not in BESIDE:
-            raise ValueError(f"There is no measure {measure!r} beside accuracy; known: {', '.join(BESIDE)}.")
+        """Return each client's value of a metric in a round.
+
+        Args:
+            record: A round of this run.
+            rule: Prediction rule, one of `info.rules`.
+            measure: Name of a metric other than accuracy.
+            part: `test` or `validation`.
+
+        Returns:
+            Values (M,); NaN where there is none.
+
+        Raises:
+            ValueError: There is no such metric.
+        """
+        if measure not in METRICS:
+            raise ValueError(f"There is no measure {measure!r} beside accuracy; known: {', '.join(METRICS)}.")
         found, values = self.arrays(record), np.full(self.info.experiment.clients, np.nan)
         if (known := found.get(f"{part}.{measure}.clients.{rule}")) is not None:
             values[found.get("ids", np.arange(len(values)))] = known
         return values
 
     def by_class(self, record: RoundRecord, rule: str, part: str = "test") -> Shares:
-        """Give each class's accuracy (K,) in a round, over all clients that were evaluated; NaN where there is none."""
+        """Compute each class's accuracy in a round, over all evaluated clients.
+
+        Args:
+            record: A round of this run.
+            rule: Prediction rule, one of `info.rules`.
+            part: `test` or `validation`.
+
+        Returns:
+            Accuracies (K,); NaN for a class without samples.
+        """
         return self._shares(record, rule, part, "classes", len(self.info.classes))
 
     def margins(self, record: RoundRecord) -> tuple[NDArray[np.int64], Shares] | None:
-        """Give the classes (K',) that had prototypes after a round, and their margins (K',); None if none had."""
+        """Return the classes (K',) with prototypes after a round and their margins (K',); None if there are none."""
         found = self.arrays(record)
         return (found["margins.classes"], found["margins"]) if "margins" in found else None
 
     def summary(self, rule: str | None = None) -> Summary | None:
-        """Condense the rounds under a rule, the method's headline if none is given; None if it never existed."""
+        """Summarise the rounds under a rule.
+
+        Args:
+            rule: Prediction rule; the method's headline rule by default.
+
+        Returns:
+            Best round by pooled test accuracy, last round, and mean of each client's own best; None if no round was
+            tested under the rule.
+        """
         rule = rule or self.info.headline
         known = [(record, found) for record in self.rounds if (found := record.rules.get(rule))]
         if not known:
             return None
-        everybody = [pair for pair in known if pair[0].evaluated == "all"]  # others may have had the easier clients
-        own = np.full(self.info.experiment.clients, np.nan)  # (M,) each client's own best
+        everybody = [pair for pair in known if pair[0].evaluated == "all"]  # a cohort may be easier
+        own = np.full(self.info.experiment.clients, np.nan)  # (M,) best accuracy of each client
         for record, _ in known:
             own = np.fmax(own, self.by_client(record, rule))  # NaN where a client was not evaluated
         return Summary(
@@ -170,7 +234,7 @@ class Run:
 
     @cached_property
     def seconds(self) -> dict[int, float]:
-        """Read how long each committed round took; times that are lost or damaged are left out."""
+        """Seconds by committed round; missing or damaged timings are omitted."""
         path, found = self.folder / layout.TIMINGS, {}
         for line in read_lines(path):
             try:
@@ -182,7 +246,7 @@ class Run:
 
     @cached_property
     def starts(self) -> list[Provenance]:
-        """Tell where the rounds come from, for each time the run was begun or went on; what is damaged is left out."""
+        """Provenance of each start or resumption of the run; damaged entries are omitted."""
         path, found = self.folder / layout.PROVENANCE, []
         for line in read_lines(path):
             with suppress(ValueError):
@@ -191,25 +255,35 @@ class Run:
 
     @property
     def provenance(self) -> Provenance | None:
-        """Tell where the first rounds come from; None if that is not on record."""
+        """Provenance of the first rounds; None if it is not recorded."""
         return self.starts[0] if self.starts and self.starts[0].done == 0 else None
 
     @property
     def lost_provenance(self) -> str:
-        """Say that it is not on record, or not all of it, where rounds come from; nothing if it is."""
+        """Message that provenance is missing or damaged; empty if it is complete."""
         if self.provenance and len(self.starts) == len(read_lines(self.folder / layout.PROVENANCE)):
             return ""
         return f"{layout.PROVENANCE} is missing or damaged: it does not tell where all rounds come from."
 
     def snapshots(self) -> list[int]:
-        """List the committed rounds whose prototypes should be in the record; none if it was archived without them."""
-        if is_archived(self.folder) and not (self.folder / layout.PROTOTYPES).exists():
+        """List the committed rounds whose prototypes are recorded; none if the run was archived without them."""
+        if is_archived(self.folder) and not exists(self.folder / layout.SERVER):
             return []
-        kept = snapshot_rounds(max(len(self.rounds), committed(self.folder)))  # it may have more than are shown
+        kept = snapshot_rounds(max(len(self.rounds), committed(self.folder)))  # not all may be requested
         return [record.round for record in self.rounds if record.round in kept and record.prototypes]
 
     def prototypes(self, round: int) -> Prototypes:
-        """Read the global prototypes after a round: their `classes` (K',) and `vectors` (K', d)."""
+        """Read the global prototypes after a round.
+
+        Args:
+            round: One of `snapshots()`.
+
+        Returns:
+            `classes` (K',) and `vectors` (K', d).
+
+        Raises:
+            ValueError: The file is missing or damaged.
+        """
         path = self.folder / layout.PROTOTYPES / f"{round}.safetensors"
         found = read_arrays(path, stamp(self.info.key, "prototypes", round))
         classes, vectors = (found.get(name, np.zeros(0)) for name in ("classes", "prototypes"))
@@ -219,24 +293,31 @@ class Run:
         return Prototypes(classes.astype(np.int64), vectors.astype(np.float64))
 
     def figures(self) -> Arrays:
-        """Read the arrays that the server left for figures; none if it left none."""
+        """Read the arrays that the server recorded for figures; empty if there are none."""
         path = self.folder / layout.FIGURES
-        return read_arrays(path, stamp(self.info.key, "figures", 1)) if path.exists() else {}
+        return read_arrays(path, stamp(self.info.key, "figures", 1)) if exists(path) else {}
 
     @cached_property
     def _arrays(self) -> ArrayCache:
         return ArrayCache()
 
     @cached_property
-    def _evaluations(self) -> Blocks:
-        return Blocks(self.folder / layout.EVALUATIONS)
+    def _packed_evaluations(self) -> bytes | None:
+        return read_file(self.folder / layout.EVALUATIONS) if layout.is_packed(self.folder) else None
+
+    def block(self, record: RoundRecord) -> bytes:
+        """Read the encoded arrays of a round; a packed record is unpacked once."""
+        path, start, size = self.folder / layout.EVALUATIONS, record.arrays.start, record.arrays.size
+        if self._packed_evaluations is not None:
+            return self._packed_evaluations[start : start + size]
+        if not path.exists():
+            raise ValueError(f"{path} is missing.")
+        with path.open("rb") as file:
+            file.seek(start)
+            return file.read(size)
 
     def _read_arrays(self, record: RoundRecord) -> Arrays:
-        path, block = self._evaluations.path, self._evaluations.read(record.arrays.start, record.arrays.size)
-        found = decode_arrays(block, path, stamp(self.info.key, "evaluation", record.round))
-        if wrong := unfit(found, self.info.experiment.clients, len(self.info.classes)):
-            raise damaged(path, f"{', '.join(wrong)} of round {record.round} cannot be")
-        return found
+        return read_block(self.block(record), self.folder / layout.EVALUATIONS, self.info, record.round)
 
     def _shares(self, record: RoundRecord, rule: str, part: str, unit: str, size: int) -> Shares:
         found, shares = self.arrays(record), np.full(size, np.nan)
@@ -249,5 +330,109 @@ class Run:
         return shares
 
 
+def read_block(block: bytes, path: Path, info: RunInfo, round: int) -> Arrays:
+    """Decode the arrays of a round; raise a ValueError if any is invalid."""
+    found = decode_arrays(block, path, stamp(info.key, "evaluation", round))
+    if wrong := unfit(found, info.experiment.clients, len(info.classes)):
+        raise damaged(path, f"{', '.join(wrong)} of round {round} cannot be")
+    return found
+
+
 def _brief(record: RoundRecord, found: Accuracy) -> RoundSummary:
     return RoundSummary(record.round, found.pooled, found.mean, found.worst)
+
+
+UNREADABLE = (ValueError, OSError)  # raised when a damaged record is read
+UNFIT = (KeyError, IndexError, TypeError, AttributeError, OverflowError, MemoryError, RecursionError)
+
+
+def read_run(folder: str | Path, rounds: int | None = None) -> Run:
+    """Read a run from its folder, without torch.
+
+    Args:
+        folder: Folder of the run.
+        rounds: Number of rounds to read; all by default.
+
+    Returns:
+        The run, limited to its first `rounds` rounds.
+
+    Raises:
+        ValueError: The folder is not a run, or a file is damaged.
+    """
+    if not isinstance(folder, str | Path):
+        raise ValueError(f"{shown(folder)} is not a run: expected the path of its folder.")
+    folder = Path(folder)
+    if not exists(folder / layout.INFO):
+        raise ValueError(f"{folder} is not a run: it has no {layout.INFO}.")
+    info = read_info(folder / layout.INFO)
+    return first_rounds(Run(folder, info, _read_rounds(folder, info.key), _read_failure(folder, info.key)), rounds)
+
+
+def first_rounds(run: Run, rounds: int | None) -> Run:
+    """Return a run limited to its first `rounds` rounds; the run itself if `rounds` is None.
+
+    A run that stopped early has the same rounds for any limit beyond its end.
+    """
+    if rounds is None or (rounds >= run.info.experiment.rounds and not run.stopped_early):
+        return run
+    asked = {"experiment": run.info.experiment.model_copy(update={"rounds": rounds})}
+    info = run.info.model_copy(update=asked | {"changed": run.info.changed | {"rounds": rounds}})
+    failure = run.failure if run.failure and run.failure.round <= rounds else None
+    return Run(run.folder, info, run.rounds[:rounds], failure)
+
+
+def read_whole(folder: Path, rounds: int | None = None, known: Run | None = None) -> Run:
+    """Read a run, or its first rounds, and check everything that tables, figures and pages need.
+
+    The record itself is not read again if it is passed as `known`. Raises a ValueError if anything is damaged.
+    """
+    try:
+        run = read_run(folder, rounds) if known is None else known
+        check_whole(run)
+    except UNFIT as error:  # forged files, with valid checksums
+        raise damaged(folder, f"its files do not fit together ({type(error).__name__})") from error
+    return run
+
+
+def check_whole(run: Run) -> None:
+    """Read the population and the arrays of all rounds, and summarise them under every rule."""
+    needed: list[object] = [run.majority, *map(run.arrays, run.rounds), *map(run.summary, run.info.rules)]
+    assert needed
+
+
+def read_some(folders: Iterable[Path], tell: Callable[[str], None]) -> list[Run]:
+    """Read runs; report damaged ones to `tell` and skip them."""
+    found = []
+    for folder in folders:
+        try:
+            found.append(read_whole(folder))
+        except UNREADABLE as error:
+            tell(unread_reason(error, folder))
+    return found
+
+
+def unread_reason(error: BaseException, folder: Path) -> str:
+    """Return a sentence on why a run cannot be read."""
+    return f"{folder} cannot be read: {error.strerror or error}." if isinstance(error, OSError) else str(error)
+
+
+def _read_rounds(folder: Path, key: str) -> list[RoundRecord]:
+    path, before = folder / layout.METRICS, exists(folder / layout.PENDING)
+    done = committed(folder)  # read first: an active run appends a line before it commits
+    if not done:
+        layout.refuse_rounds_without(folder, layout.SERVER)
+    lines = read_lines(path)
+    waits = before or exists(folder / layout.PENDING)  # whether the last committed round is not evaluated yet
+    if len(lines) < done - waits:
+        raise damaged(path, f"{len(lines)} lines for {done} committed rounds")
+    found = [typed(RoundRecord, unsealed(line, path, owner=key), path) for line in lines[:done]]
+    for number, record in enumerate(found, 1):
+        if record.round != number:
+            raise damaged(path, f"line {number} is that of round {record.round}")
+    return found
+
+
+def _read_failure(folder: Path, key: str) -> Failure | None:
+    path = folder / layout.FAILURE
+    content = read_file(path)
+    return None if content is None else typed(Failure, unsealed(content, path, pretty=True, owner=key), path)

@@ -1,16 +1,25 @@
-"""What a run's record holds, as types. Nothing here needs torch.
+"""Pydantic schema of a run's record, and reading of its settings. Does not import torch.
 
-Numbers that there are for each client or class are in arrays (see `arrays`), never in text.
+Values per client or class are stored in arrays (see `arrays`), never in JSON.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from annotated_types import Ge, Le, MinLen
-from pydantic import AfterValidator, AllowInfNan, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AllowInfNan, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-FORMAT: Final = 3  # of a run's files; another one gives another key
+from protonorm.core.registry import nearest
+from protonorm.core.types import InputSpec, shortened, shown
+from protonorm.files import damaged, format_of, unsealed
+from protonorm.metrics import metrics
+from protonorm.runs.layout import read_file
+
+FORMAT: Final = 3  # version of the run files; part of a run's key
 
 Number = Annotated[float, AllowInfNan(False)]
 Whole = Annotated[int, Ge(0)]
@@ -25,33 +34,17 @@ def _is_network(value: Any) -> Any:
     return value
 
 
-Network = Annotated[Any, AfterValidator(_is_network)]  # a text, or a dict for one of the user's own
+Network = Annotated[Any, AfterValidator(_is_network)]  # str, or dict for a user-defined network
 
 
 class Part(BaseModel):
-    """A part of a record: frozen, and nothing in it is unknown."""
+    """Base class for parts of a record: frozen, without unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class InputInfo(Part):
-    """One sample, as it is stored."""
-
-    shape: Annotated[list[Annotated[int, Ge(1)]], MinLen(1)]  # (H, W, C), (D,) or (L,)
-    type: Name
-    vocabulary: Annotated[int, Ge(1)] | None = None  # V, if it is tokens
-
-    @property
-    def network_shape(self) -> tuple[int, ...]:
-        """Give the shape that a network is made for: (C, H, W) for pictures, (D,) for vectors, (L, V) for tokens."""
-        size = self.shape
-        if self.vocabulary is not None:
-            return (*size, self.vocabulary)
-        return (size[2], size[0], size[1]) if len(size) == 3 else tuple(size)
-
-
 class Component(BaseModel):
-    """A method, a data set or a partition: its name, and whatever settings it has."""
+    """Method, dataset or partition: a name and its settings."""
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
 
@@ -59,12 +52,12 @@ class Component(BaseModel):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Give its settings without the name."""
+        """Settings without the name."""
         return dict(self.model_extra or {})
 
 
 class ExperimentInfo(BaseModel):
-    """The settings of a run, as plain data; those that the record itself needs are typed."""
+    """Settings of a run as plain data; only fields that the record itself reads are typed."""
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
 
@@ -78,25 +71,25 @@ class ExperimentInfo(BaseModel):
     seed: Whole
 
     def plain(self) -> dict[str, Any]:
-        """Give all settings as plain data."""
+        """Return all settings as JSON-compatible data."""
         return self.model_dump(mode="json")
 
 
 class RunInfo(Part):
-    """What a run is, written before its first round (experiment.json)."""
+    """Description of a run, written before its first round (experiment.json)."""
 
     format: Literal[3]
     key: Name
     experiment: ExperimentInfo
-    changed: dict[str, Any]  # the settings that differ from the usual ones, named as on the command line
+    changed: dict[str, Any]  # settings that differ from the defaults, named as on the command line
     rules: Annotated[list[Name], MinLen(1)]
     headline: Name
-    networks: Annotated[list[Network], MinLen(1)]  # client i has number i mod n
+    networks: Annotated[list[Network], MinLen(1)]  # client i uses networks[i mod n]
     classes: Annotated[list[str], MinLen(1)]
-    input: InputInfo
+    input: InputSpec | None  # None in a deployed federation, where the server does not know it
     versions: dict[str, str]
-    early_stopping: int | None = None  # evaluations without a better validation accuracy after which a run ends
-    client_names: Annotated[list[Name], MinLen(1)] | None = None  # M, no two alike; None: clients have numbers alone
+    early_stopping: int | None = None  # evaluations without improvement before a run ends
+    client_names: Annotated[list[Name], MinLen(1)] | None = None  # M unique names; None: clients have only numbers
 
     @model_validator(mode="after")
     def _headline_is_a_rule(self) -> RunInfo:
@@ -112,15 +105,15 @@ class RunInfo(Part):
         return self
 
     def client_name(self, id: int) -> str:
-        """Name a client: as its folder or file is named, or by its number."""
+        """Return a client's name, that of its folder or file, or else its number."""
         return str(id) if self.client_names is None else self.client_names[id]
 
     def network(self, id: int) -> Any:
-        """Name a client's network: a text, or a dict for one of the user's own."""
+        """Return a client's network: a str, or a dict for a user-defined network."""
         return self.networks[id % len(self.networks)]
 
     def network_name(self, id: int) -> str:
-        """Name a client's network in one word; different ones of one name, of the user's own files, have numbers."""
+        """Return the name of a client's network; different user-defined networks of the same name are numbered."""
         network = self.network(id)
         if not isinstance(network, dict):
             return str(network)
@@ -133,20 +126,33 @@ class RunInfo(Part):
 
 
 class Accuracy(Part):
-    """One rule in one round, over the clients that were evaluated."""
+    """Accuracy of a prediction rule in a round, over the evaluated clients."""
 
-    pooled: Share  # right answers over samples of all clients
-    mean: Share  # mean of the clients' own accuracies
-    worst: Share  # mean of the worst tenth of the clients
-    p10: Share  # the accuracy that a tenth of the clients does not reach
-    balanced: Share | None = None  # mean over clients of the mean recall of their classes
-    f1: Share | None = None  # mean over clients of the mean F1 of classes
-    log_loss: Number | None = None  # mean over samples of −log p of the true class; for rules with probabilities
-    calibration: Share | None = None  # expected calibration error in 15 bins; likewise
+    pooled: Share  # correct predictions over samples of all clients
+    mean: Share  # mean of the client accuracies
+    worst: Share  # mean over the worst tenth of the clients
+    p10: Share  # 10th percentile of the client accuracies
+    # Extra fields: the metrics of `protonorm.metrics` by name, None where a rule has no value.
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+    __pydantic_extra__: dict[str, Number | None] = Field(init=False)
+
+    @model_validator(mode="after")
+    def _check_ranges(self) -> Self:
+        for name, value in self.metrics.items():
+            known = metrics().get(name)
+            if value is not None and (value < 0 or (known is not None and known.share and value > 1)):
+                raise ValueError(f"{name} is {value:g}, which is outside of its range")
+        return self
+
+    @property
+    def metrics(self) -> dict[str, float | None]:
+        """Metrics other than accuracy, by name."""
+        return dict(self.__pydantic_extra__)
 
 
 class Traffic(Part):
-    """What a round's cohort sent and was sent."""
+    """Amount of data sent up and down by a round's cohort."""
 
     up: Whole
     down: Whole
@@ -161,37 +167,37 @@ class Distances(Part):
 
 
 class ArrayRef(Part):
-    """Where a round's arrays stand in evaluations.bin."""
+    """Byte range of a round's arrays in evaluations.bin."""
 
     start: Whole
     size: Annotated[int, Ge(1)]
 
 
 class RoundRecord(Part):
-    """One round (a line of metrics.jsonl); nothing in it depends on the time or the machine."""
+    """Record of a round (a line of metrics.jsonl), independent of time and machine."""
 
     round: Annotated[int, Ge(1)]
     cohort: Annotated[list[Whole], MinLen(1)] | Literal["all"]
-    lost: dict[str, str] = Field(default_factory=dict)  # clients that did not answer, by number, and why
-    evaluated: Literal["all", "cohort", "some", "nobody"]  # some: clients that were asked did not answer
-    metrics: dict[str, Number]  # what clients reported, averaged over those that replied: usually `loss`
-    rules: dict[str, Accuracy | None]  # on the test parts: None for a rule that does not exist yet; {} if not evaluated
-    validation: dict[str, Accuracy | None]  # the same on the validation parts; {} also where there are none
-    unseen: Share | None  # share of the samples whose class has no local prototype
+    lost: dict[str, str] = Field(default_factory=dict)  # reason by client number, for clients without a reply
+    evaluated: Literal["all", "cohort", "some", "nobody"]  # some: not all requested clients replied
+    metrics: dict[str, Number]  # client metrics, averaged over the replies: usually `loss`
+    rules: dict[str, Accuracy | None]  # on the test parts; None for a rule not available yet, {} if not evaluated
+    validation: dict[str, Accuracy | None]  # on the validation parts; {} also if there are none
+    unseen: Share | None  # share of samples whose class has no local prototype
     bytes: Traffic
     floats: Traffic
-    server: dict[str, Number]  # what the server reported
+    server: dict[str, Number]  # server metrics
     prototypes: Distances | None
     arrays: ArrayRef
 
     @property
     def loss(self) -> float | None:
-        """Give the mean training loss; None for an algorithm that reports none."""
+        """Mean training loss; None if the algorithm reports none."""
         return self.metrics.get("loss")
 
 
 class PendingRound(Part):
-    """What is known of a round before its evaluation (pending.json)."""
+    """Record of a round before its evaluation (pending.json)."""
 
     round: Annotated[int, Ge(1)]
     cohort: Annotated[list[Whole], MinLen(1)] | Literal["all"]
@@ -200,36 +206,94 @@ class PendingRound(Part):
     bytes: Traffic
     floats: Traffic
     server: dict[str, Number]
-    seconds: dict[str, Number]  # that it took, by what was done
+    seconds: dict[str, Number]  # by step
 
 
 class Failure(Part):
-    """Why and where a run stopped (failure.json)."""
+    """Reason and round of a run's failure (failure.json)."""
 
     round: Whole
     reason: Text
 
 
 class Provenance(Part):
-    """Where the rounds from one on come from (a line of provenance.jsonl, each time a run is begun or goes on)."""
+    """Provenance of the rounds after `done` (a line of provenance.jsonl per start or resumption of a run)."""
 
-    done: Whole  # rounds that were there already
+    done: Whole  # rounds committed before
     command: str
-    commit: str | None  # of the repository of the folder that the command was given in; None if there is none
-    dirty: bool | None  # whether files of it were changed since that commit
+    commit: str | None  # of the repository of the working directory; None if there is none
+    dirty: bool | None  # whether tracked files differ from that commit
     versions: dict[str, str]
     platform: str
     cpu: str
-    cores: Whole  # that the process may use
-    threads: Whole  # of each process that computes
+    cores: Whole  # available to the process
+    threads: Whole  # per computing process
     engine: str
     device: str
 
 
 class Seconds(BaseModel):
-    """How long a round took (a line of timings.jsonl)."""
+    """Duration of a round (a line of timings.jsonl)."""
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
 
-    of: Annotated[int, Ge(1)]  # the round
-    round: Annotated[float, Ge(0), AllowInfNan(False)]  # all of it
+    of: Annotated[int, Ge(1)]  # number of the round
+    round: Annotated[float, Ge(0), AllowInfNan(False)]  # seconds in total
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read_info(path: Path) -> RunInfo:
+    """Read experiment.json; raise a ValueError if it is missing, damaged or of another format."""
+    content = read_file(path)
+    if content is None:
+        raise ValueError(f"{path} is missing.")
+    if (version := format_of(content, path)) != FORMAT:
+        raise ValueError(
+            f"{path.parent} was written by another version of protonorm (format {version}); this version reads "
+            f"format {FORMAT}. Run the experiment again, or read it with the version that wrote it."
+        )
+    return typed(RunInfo, unsealed(content, path, pretty=True), path)
+
+
+def find_client(info: RunInfo, client: str | int) -> int:
+    """Return a client's number, given its name or number; a str is looked up as a name first."""
+    names, clients, text = info.client_names or [], info.experiment.clients, str(client)
+    if isinstance(client, str) and client in names:
+        return names.index(client)
+    if text.isascii() and text.isdecimal() and int(text) < clients:
+        return int(text)
+    known = nearest(shortened(text), names) if names else f"the run has clients 0 to {clients - 1}."
+    raise ValueError(f"There is no client {shortened(text)}; {known}")
+
+
+def typed(model: type[Model], value: dict[str, Any], path: Path) -> Model:
+    """Validate plain data as a record type; raise a ValueError that names the file and the field."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        reason = first["ctx"]["error"] if first["type"] == "value_error" else first["msg"]
+        told = f"{where}: {str(reason)[0].lower()}{str(reason)[1:]}" if where else str(reason)
+        raise damaged(path, told) from None
+
+
+def refuse_other_names(
+    folder: Path, found: RunInfo, classes: Sequence[str], client_names: Sequence[str] | None
+) -> None:
+    """Raise a ValueError if the run has other names of classes or clients, which are not part of its key."""
+    pairs = {"classes": (found.classes, classes), "clients": (found.client_names, client_names)}
+    for what, (before, now) in pairs.items():
+        for number, (was, new) in enumerate(zip_longest(before or (), now or ())):
+            if was != new:
+                raise ValueError(
+                    f"{folder} is a run of data with other names of {what}: number {number} was {_named(was)}, and is "
+                    f"{_named(new)} now. The run is left as it is; give another folder with --out (out=… in Python), "
+                    "or move this one away."
+                )
+
+
+def _named(name: str | None) -> str:
+    return "without a name" if name is None else shown(name)

@@ -1,4 +1,4 @@
-"""The clients' states of a run: a file each, and the last used ones in memory."""
+"""Persistent client and server states: a file per client, an in-memory cache, and the server checkpoint."""
 
 from __future__ import annotations
 
@@ -6,20 +6,29 @@ import re
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import torch
 
 from protonorm import tensors
-from protonorm.files import check_seal, damaged, read_sealed, replace
-from protonorm.runs.layout import CLIENTS, is_archived, stamp
+from protonorm.core.task import ByClient, Messages
+from protonorm.files import check_seal, damaged, replace
+from protonorm.runs.layout import CLIENTS, is_archived, read_tensor_file, stamp
 from protonorm.runs.run import Run
-from protonorm.tensors import Tensors, nbytes
+from protonorm.tensors import Tensors, nbytes, prefixed, under
 
-CACHE = 2**29  # bytes of states that all processes of a run together keep in memory
+CACHE = 2**29  # bytes of cached states, summed over all processes of a run
+
+
+def load_tensors(path: Path, stamp: str) -> Tensors:
+    """Read a tensor file of a run; raise a ValueError if it is damaged or its stamp differs."""
+    return tensors.decode_file(read_tensor_file(path, stamp), path)
 
 
 def stray_states(run: Run) -> bool:
-    """Tell whether states lie in a run's folder that nobody needs: neither those of the last round nor of the best.
+    """Return whether a run's folder holds client states of neither the last nor the best round.
 
-    An archived record is left as it is.
+    Always False for an archived record, which is read-only.
     """
     if is_archived(run.folder):
         return False
@@ -30,7 +39,7 @@ def stray_states(run: Run) -> bool:
 
 
 def _last_trained(run: Run, done: int) -> dict[int, int]:
-    """Find from the record in which of so many rounds each client trained last; those that never did are left out."""
+    """Map each client to the last round it trained in, up to round `done`; clients that never trained are omitted."""
     last: dict[int, int] = {}
     clients = run.info.experiment.clients
     for record in reversed(run.rounds[:done]):
@@ -42,7 +51,7 @@ def _last_trained(run: Run, done: int) -> dict[int, int]:
 
 
 class StateCache:
-    """The last state of each client in memory, up to a number of bytes; the longest unused ones go first."""
+    """Least-recently-used cache of the last state of each client, limited in bytes."""
 
     def __init__(self, limit: int = CACHE) -> None:
         self._limit = limit
@@ -50,7 +59,7 @@ class StateCache:
         self._held: OrderedDict[int, tuple[int, Tensors]] = OrderedDict()  # by client: round and state
 
     def get(self, id: int, round: int) -> Tensors | None:
-        """Find a client's state after a round."""
+        """Return a client's state after a round; None if it is not cached."""
         held = self._held.get(id)
         if held is None or held[0] != round:
             return None
@@ -58,7 +67,7 @@ class StateCache:
         return held[1]
 
     def put(self, id: int, round: int, state: Tensors) -> None:
-        """Keep a client's state in place of the one before."""
+        """Cache a client's state, replacing the previous one."""
         self.drop(id)
         self._held[id] = round, state
         self._size += nbytes(state)
@@ -66,48 +75,48 @@ class StateCache:
             self.drop(next(iter(self._held)))
 
     def keep(self, ids: Collection[int]) -> None:
-        """Forget the states of all other clients."""
+        """Drop the states of all clients not in `ids`."""
         for id in [id for id in self._held if id not in ids]:
             self.drop(id)
 
     def drop(self, id: int) -> None:
-        """Forget a client's state, if there is one."""
+        """Drop a client's state, if it is cached."""
         if (old := self._held.pop(id, None)) is not None:
             self._size -= nbytes(old[1])
 
 
 class FolderStore:
-    """States in a folder, one file for each client and round; processes may share it, each with its own clients."""
+    """Folder of states, one file per client and round; processes with disjoint clients may share it."""
 
     def __init__(self, folder: Path, key: str, cache: int = CACHE) -> None:
         self.folder = folder
         self.key = key
         self.cache = StateCache(cache)
-        self._known: dict[int, set[int]] = {}  # rounds of each client whose files were found, read or written here
-        self._newest: dict[int, int] = {}  # the last round of each client whose file was written here
-        self._listed = False  # whether the folder was looked through
+        self._known: dict[int, set[int]] = {}  # by client: rounds whose files were listed, read or written here
+        self._newest: dict[int, int] = {}  # by client: the last round whose file was written here
+        self._listed = False  # whether the folder was listed
 
     def load(self, id: int, round: int) -> Tensors:
         """Read a client's state after a round."""
         self._known.setdefault(id, set()).add(round)
         state = self.cache.get(id, round)
         if state is None:
-            state = tensors.load(self._path(id, round), self._stamp(id, round))
+            state = load_tensors(self._path(id, round), self._stamp(id, round))
             self.cache.put(id, round, state)
         return state
 
     def save(self, id: int, round: int, state: Tensors) -> None:
-        """Keep a client's state after a round, beside the one before."""
+        """Write a client's state after a round; earlier states are kept."""
         self._known.setdefault(id, set()).add(round)
         self._newest[id] = round
         tensors.save(self._path(id, round), state, self._stamp(id, round))
         self.cache.put(id, round, state)
 
     def keep_only(self, id: int, round: int, chosen: int = 0) -> None:
-        """Drop the states of a client, but the one after a round and that of the best.
+        """Remove a client's states except those of a round and of the best round.
 
-        That of the best round is the newest one that is not after it. States of an earlier process are found too;
-        later ones, of a client that has gone on in another process, are left alone.
+        The state of the best round `chosen` is the newest one not after it. States written by an earlier process are
+        included; later states, written by another process that took over the client, are kept.
         """
         if not self._listed:
             for owner, other, _ in self.files():
@@ -121,23 +130,23 @@ class FolderStore:
         self._known[id] = known & {round, best} | {round}
 
     def drop(self, id: int, round: int) -> None:
-        """Remove a client's state after a round, and forget it: it is no longer one that could be the best."""
+        """Remove a client's state after a round, so that it can no longer be the best."""
         self._path(id, round).unlink(missing_ok=True)
         self._known.get(id, set()).discard(round)
         if self.cache.get(id, round) is not None:
             self.cache.drop(id)
 
     def has(self, id: int, round: int) -> bool:
-        """Tell whether the file of a client's state is here."""
+        """Return whether the file of a client's state exists."""
         return self._path(id, round).is_file()
 
     def copy_out(self, id: int, round: int) -> bytes:
-        """Give the file of a client's state as it is, for another store."""
+        """Return the raw file of a client's state, for another store."""
         self._known.setdefault(id, set()).add(round)
-        return read_sealed(self._path(id, round), self._stamp(id, round))
+        return read_tensor_file(self._path(id, round), self._stamp(id, round))
 
     def copy_in(self, id: int, round: int, content: bytes) -> None:
-        """Keep the file of a client's state that another store gave, if it is whole and the right one."""
+        """Write a raw state file from another store; raise a ValueError if it is damaged or of another state."""
         path = self._path(id, round)
         if check_seal(content, path) != self._stamp(id, round):
             raise damaged(path, "what came for it is the state of another client, round or run")
@@ -146,13 +155,13 @@ class FolderStore:
         replace(path, content)
 
     def tidy(self, kept: Sequence[Collection[int]]) -> None:
-        """Remove what nobody can need any more, given the rounds of each client whose states are kept."""
+        """Remove all states but those of the rounds in `kept`, indexed by client."""
         for id, round, path in self.files():
             if id < len(kept) and round not in kept[id]:
                 path.unlink(missing_ok=True)
 
     def files(self) -> Iterator[tuple[int, int, Path]]:
-        """List the files of the folder: of which client, after which round."""
+        """Yield client, round and path of each state file."""
         for path in self.folder.glob("*.safetensors"):
             if match := re.fullmatch(r"(\d+)\.(\d+)\.safetensors", path.name):
                 yield int(match[1]), int(match[2]), path
@@ -162,3 +171,58 @@ class FolderStore:
 
     def _stamp(self, id: int, round: int) -> str:
         return stamp(self.key, f"client-{id}", round)
+
+
+ALONE = "alone"  # key that marks per-client server states, in a solo run
+
+
+class Checkpoint(NamedTuple):
+    """Committed state of a run."""
+
+    round: int  # the last committed round
+    state: Messages  # server state; in a solo run, by client
+    message: Messages  # last server message; in a solo run, by client
+    trained: list[int]  # (M,) the last round each client trained in; 0 for never
+
+
+def pack(point: Checkpoint) -> Tensors:
+    """Flatten a checkpoint into tensors; its round is stored in the file's stamp."""
+    held = _packed("state", point.state) | _packed("message", point.message)
+    return held | {"trained": torch.tensor(point.trained)}
+
+
+def unpack(held: Tensors, round: int, trained: list[int]) -> Checkpoint:
+    """Restore a checkpoint from the tensors of `pack`."""
+    state, message = (_unpacked(held, name, len(trained)) for name in ("state", "message"))
+    return Checkpoint(round, state, message, list(trained))
+
+
+def message_to(held: Tensors, id: int) -> Tensors:
+    """Return the last message to a client, from the server or, in a solo run, from the client's own server."""
+    found = under(held, "message")
+    return under(found, str(id)) if ALONE in found else found
+
+
+def trained_rounds(held: Tensors, clients: int, rounds: int, path: Path) -> list[int]:
+    """Return the last round each client trained in, 0 for never; raise a ValueError if a value is out of range."""
+    found = held.get("trained")
+    possible = found is not None and found.dtype == torch.int64 and found.shape == (clients,)
+    if found is None or not possible or bool(((found < 0) | (found > rounds)).any()):
+        raise damaged(path, f"it does not say in which of {rounds} rounds each of {clients} clients trained last")
+    last: list[int] = found.tolist()
+    return last
+
+
+def _packed(name: str, value: Messages) -> Tensors:
+    """Flatten the tensors of a server, or of each client's own server."""
+    if not isinstance(value, ByClient):
+        return prefixed(name, value)
+    found = {f"{name}.{ALONE}": torch.tensor(len(value))}
+    for id, own in value.items():
+        found |= prefixed(f"{name}.{id}", own)
+    return found
+
+
+def _unpacked(held: Tensors, name: str, clients: int) -> Messages:
+    found = under(held, name)
+    return ByClient((id, under(found, str(id))) for id in range(clients)) if ALONE in found else found

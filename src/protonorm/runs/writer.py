@@ -1,4 +1,4 @@
-"""Write the record of a run, and bring it back to its last committed round (see `layout` for what is in a folder)."""
+"""Writing of run records, and recovery of the last committed round (see `layout` for the files)."""
 
 from __future__ import annotations
 
@@ -12,40 +12,47 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from protonorm import tensors
-from protonorm.config.keys import UNDECISIVE
+from protonorm.config.experiment import UNDECISIVE
 from protonorm.core.task import ByClient
-from protonorm.files import PRIVATE_FILE, append, cut, make_folder, read_lines, replace, sealed
+from protonorm.files import PRIVATE_FILE, append, cut, damaged, make_folder, read_lines, replace, sealed, unsealed
 from protonorm.runs import layout
 from protonorm.runs.arrays import encode_arrays, write_arrays
-from protonorm.runs.checkpoint import Checkpoint, pack, trained_rounds, unpack
-from protonorm.runs.info import read_info, refuse_other_names
+from protonorm.runs.choice import Standing
 from protonorm.runs.layout import committed, refuse_archived, refuse_rounds_without, snapshot_rounds, stamp
-from protonorm.runs.reader import read_run
-from protonorm.runs.run import Population
-from protonorm.runs.schema import ArrayRef, Provenance, RoundRecord, RunInfo
-from protonorm.runs.standing import Standing
-from protonorm.runs.states import FolderStore
+from protonorm.runs.run import Population, read_block, read_run
+from protonorm.runs.schema import (
+    ArrayRef,
+    PendingRound,
+    Provenance,
+    RoundRecord,
+    RunInfo,
+    read_info,
+    refuse_other_names,
+    typed,
+)
+from protonorm.runs.states import Checkpoint, FolderStore, pack, trained_rounds, unpack
 from protonorm.tensors import Tensors
 
 
 class RoundOutcome(NamedTuple):
-    """What a round leaves behind for the record."""
+    """Results of a round, to be recorded."""
 
-    record: dict[str, Any]  # a RoundRecord but for its place of arrays
+    record: dict[str, Any]  # fields of a RoundRecord except `arrays`
     arrays: Mapping[str, NDArray[Any]]  # counts by client and by class, margins
     seconds: Mapping[str, float]
     figures: Tensors  # arrays for the figures
 
 
 class RunWriter:
-    """One run's folder, held by one process at a time."""
+    """Writer of a run's folder, locked by one process at a time."""
 
     def __init__(self, folder: Path, key: str) -> None:
         self.folder = folder
         self.key = key
         self.store = FolderStore(folder / layout.CLIENTS, key)
+        self._info: RunInfo | None = None
         self._standing: Standing | None = None
-        self._chosen_trained: list[int] | None = None  # as of the best round so far, if that is not the last one
+        self._chosen_trained: list[int] | None = None  # as of the best round so far, if it is not the last one
         self._lock = FileLock(folder / layout.LOCK, mode=PRIVATE_FILE)
         self._trained: list[int] | None = None  # as of the last commit
         self._done = 0  # committed rounds
@@ -61,19 +68,19 @@ class RunWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._clean_up()  # a worker that was killed may have left something behind
+        self._clean_up()  # a killed worker may have left files
         self._lock.release()
 
     def describe(self, info: RunInfo, population: Population) -> None:
-        """Write what the run is, once; refuse a folder that holds another experiment."""
-        path, self._standing = self.folder / layout.INFO, Standing(info)
+        """Write the run's description once; raise a ValueError if the folder holds another experiment."""
+        path, self._info, self._standing = self.folder / layout.INFO, info, Standing(info)
         if not path.exists():
             refuse_rounds_without(self.folder, layout.INFO)
             write_arrays(self.folder / layout.POPULATION, population._asdict(), self._stamp("population", 0))
             replace(path, sealed(info.model_dump(mode="json"), pretty=True))
             return
         found = read_info(path)
-        rounds = max(info.experiment.rounds, found.experiment.rounds)  # more may be asked for later
+        rounds = max(info.experiment.rounds, found.experiment.rounds)  # a run may be extended later
         if _decisive(found, rounds) != _decisive(info, rounds):
             raise ValueError(f"{path} holds another experiment than the one asked for; it is left as it is.")
         refuse_other_names(self.folder, found, info.classes, info.client_names)
@@ -84,7 +91,7 @@ class RunWriter:
             )
 
     def resume(self) -> Checkpoint | None:
-        """Bring the folder back to its last committed round; None if there is none. All that is read is checked."""
+        """Restore the folder to its last committed round and check its files; return None if there is no round."""
         done = committed(self.folder)
         if not done:
             refuse_rounds_without(self.folder, layout.SERVER)
@@ -99,20 +106,20 @@ class RunWriter:
         return unpack(held, done, self._trained)
 
     def start(self, provenance: Provenance) -> None:
-        """Note where the rounds that come now come from."""
+        """Record the provenance of the following rounds."""
         path = self.folder / layout.PROVENANCE
-        cut(path, sum(map(len, read_lines(path))))  # a line that a kill has cut short
+        cut(path, sum(map(len, read_lines(path))))  # remove a line that a kill left incomplete
         append(path, sealed(provenance.model_dump(mode="json"), owner=self.key))
 
     def tidy(self) -> None:
-        """Remove the states of clients that a finished run no longer needs, if a kill has left some."""
+        """Remove client states that a finished run does not need, which a kill may have left."""
         run = read_run(self.folder)
         self._done, self._standing = len(run.rounds), Standing.after(run.info, run.rounds)
         trained, chosen = self._read_trained(self._load_server(len(run.rounds)), len(run.rounds)), self._load_chosen()
         self._trained, self._chosen_trained = trained, chosen
 
     def commit(self, point: Checkpoint, outcome: RoundOutcome) -> RoundRecord:
-        """Make a round final. Clients have written their states; the rename of the server's file is the commit."""
+        """Commit a round by renaming the server's file, after the clients have written their states."""
         self._prepare(point, outcome.figures)
         record = self._append(outcome)
         self._finish(point)
@@ -121,9 +128,9 @@ class RunWriter:
         return record
 
     def _prepare(self, point: Checkpoint, figures: Tensors) -> None:
-        """Write what stands beside a round, as long as it can still be taken back."""
+        """Write the best checkpoint, prototypes and figures of a round, before its commit."""
         round = point.round
-        if self.chosen and self.chosen == round - 1:  # the best round is about to be no longer the last
+        if self.chosen and self.chosen == round - 1:  # the best round will no longer be the last one
             replace(self.folder / layout.CHOSEN, (self.folder / layout.SERVER).read_bytes())
             self._chosen_trained = self._trained
         common: Tensors = {} if isinstance(point.message, ByClient) else point.message
@@ -132,11 +139,11 @@ class RunWriter:
             path = self.folder / layout.PROTOTYPES / f"{round}.safetensors"
             tensors.save(path, shown, self._stamp("prototypes", round))
         if figures:
-            tensors.save(self.folder / layout.FIGURES, figures, self._stamp("figures", 1))  # whatever round they are of
+            tensors.save(self.folder / layout.FIGURES, figures, self._stamp("figures", 1))  # 1 for figures of any round
 
     def _finish(self, point: Checkpoint) -> None:
-        """Move the server's file to its place: now the round is final."""
-        self._trained = None  # if Ctrl-C comes now, nobody here knows which states count: all stay
+        """Write the server's file, which commits the round."""
+        self._trained = None  # unknown if Ctrl-C interrupts the save: all states are kept
         tensors.save(self.folder / layout.SERVER, pack(point), self._stamp("server", point.round))
         self._trained, self._done = list(point.trained), point.round
         for gone in snapshot_rounds(point.round - 1) - snapshot_rounds(point.round):
@@ -144,25 +151,26 @@ class RunWriter:
 
     @property
     def chosen(self) -> int:
-        """Give the best round so far by validation; 0 if there is none."""
+        """Best round so far by validation accuracy; 0 if there is none."""
         return self._standing.chosen if self._standing else 0
 
     @property
     def stopped(self) -> bool:
-        """Tell whether the run has lost its patience."""
+        """Whether the run has stopped early."""
         return self._standing is not None and self._standing.stopped
 
     def fail(self, round: int, reason: str) -> None:
-        """Note why a run stopped."""
-        replace(self.folder / layout.FAILURE, sealed({"round": round, "reason": reason}, pretty=True))
+        """Record why a run stopped."""
+        failure = sealed({"round": round, "reason": reason}, pretty=True, owner=self.key)
+        replace(self.folder / layout.FAILURE, failure)
 
     def _clean_up(self) -> None:
-        """Remove half-written files of ours, and states that no resumed run can need."""
+        """Remove temporary files, and states and prototypes that a resumed run does not need."""
         for leftover in layout.leftovers(self.folder):
             leftover.unlink(missing_ok=True)
         if self._trained is None:
             return
-        best_is_last = self.chosen in (0, self._done)  # then what was the best before is no longer needed
+        best_is_last = self.chosen in (0, self._done)  # then the state of an earlier best is not needed
         best = self._trained if best_is_last else self._chosen_trained or self._trained
         self.store.tidy([set(pair) for pair in zip(self._trained, best, strict=True)])
         kept = snapshot_rounds(self._done)
@@ -171,26 +179,38 @@ class RunWriter:
                 path.unlink(missing_ok=True)
 
     def _append(self, outcome: RoundOutcome) -> RoundRecord:
-        """Add a round to the files that grow."""
+        """Append a round to metrics, evaluations and timings."""
         round = outcome.record["round"]
         place = self.folder / layout.EVALUATIONS
         block = encode_arrays(outcome.arrays, self._stamp("evaluation", round))
         start = place.stat().st_size if place.exists() else 0
         record = RoundRecord(**outcome.record, arrays=ArrayRef(start=start, size=len(block)))
+        line = sealed(record.model_dump(mode="json"), owner=self.key)
+        self._check_readable(line, block, round)
         append(place, block)
-        append(self.folder / layout.METRICS, sealed(record.model_dump(mode="json"), owner=self.key))
+        append(self.folder / layout.METRICS, line)
         seconds = {name: float(f"{value:.4g}") for name, value in outcome.seconds.items()}
         append(self.folder / layout.TIMINGS, sealed({"of": round, **seconds}, owner=self.key))
         return record
 
+    def _check_readable(self, line: bytes, block: bytes, round: int) -> None:
+        """Raise a ValueError, before anything is written, if a round could not be read again."""
+        metrics, place = self.folder / layout.METRICS, self.folder / layout.EVALUATIONS
+        try:
+            typed(RoundRecord, unsealed(line, metrics, owner=self.key), metrics)
+            if self._info:
+                read_block(block, place, self._info, round)
+        except ValueError as error:
+            raise ValueError(f"Round {round} is not written, for it could not be read again: {error}") from error
+
     def _cut_rounds(self, done: int) -> list[int] | None:
-        """Take from the files that grow what was not committed; say who had trained when as of the best round."""
+        """Truncate uncommitted rounds; return the last trained rounds (M,) as of the best round."""
         metrics, timings = self.folder / layout.METRICS, self.folder / layout.TIMINGS
         lines = read_lines(metrics)
         size, chosen, kept = 0, None, 0
         if done:
             run = read_run(self.folder)
-            # Damage shows now, not after hours of training.
+            # Detect damage now, not after hours of training.
             checked = [len(run.population), *(len(run.arrays(record)) for record in run.rounds)]
             kept = len(run.rounds)
             assert len(checked) == kept + 1
@@ -205,7 +225,7 @@ class RunWriter:
         return chosen
 
     def _load_chosen(self) -> list[int] | None:
-        """Find in which round each client had trained as of the best round; None if that is the last one."""
+        """Return the last trained rounds (M,) as of the best round; None if it is the last round."""
         if self.chosen in (0, self._done):
             return None
         held = tensors.load(self.folder / layout.CHOSEN, self._stamp("server", self.chosen))
@@ -223,7 +243,7 @@ class RunWriter:
 
 
 def _tell_of_versions(before: dict[str, str], now: dict[str, str]) -> None:
-    """Say that a run goes on with other versions than those it began with."""
+    """Warn if a run is resumed with other versions than it was started with."""
     other = [f"{name} {now.get(name)} (was {before.get(name)})" for name in now if now.get(name) != before.get(name)]
     if other:
         warnings.warn(
@@ -233,14 +253,73 @@ def _tell_of_versions(before: dict[str, str], now: dict[str, str]) -> None:
 
 
 def _decisive(info: RunInfo, rounds: int) -> dict[str, Any]:
-    """List the settings that decide the numbers of so many rounds."""
+    """Return the settings that determine the results of `rounds` rounds."""
     plain = info.experiment.plain() | {"rounds": rounds}
     return {name: value for name, value in plain.items() if name not in UNDECISIVE}
 
 
 def _round_of(line: bytes) -> int:
-    """Read of which round a line of times is; 0 if nobody can tell: a lost time stops nobody."""
+    """Return the round of a line of timings; 0 if it is damaged, because timings are optional."""
     try:
         return int(json.loads(line)["of"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return 0
+
+
+class TrainedRound(NamedTuple):
+    """Results of a round before its evaluation, to be recorded."""
+
+    record: Mapping[str, Any]  # fields of a PendingRound except `seconds`
+    figures: Tensors  # arrays for the figures
+    seconds: Mapping[str, float]
+
+
+class DeferredWriter(RunWriter):
+    """Run writer that commits a round before its evaluation; at most the last round is pending."""
+
+    pending: PendingRound | None = None
+
+    def resume(self) -> Checkpoint | None:
+        """Restore the folder to its last committed round, and set `pending` if it is not evaluated yet."""
+        point = super().resume()
+        done = point.round if point else 0
+        if len(read_lines(self.folder / layout.METRICS)) == done:
+            self._forget_pending()  # of a recorded or an uncommitted round
+        else:
+            self.pending = self._read_pending(done)
+        return point
+
+    def commit_trained(self, point: Checkpoint, trained: TrainedRound) -> None:
+        """Commit a round that is not evaluated yet; the previous round must be recorded."""
+        if self.pending is not None:
+            raise AssertionError(f"round {self.pending.round} has no line in the record yet")
+        self._prepare(point, trained.figures)
+        pending = PendingRound.model_validate({**trained.record, "seconds": dict(trained.seconds)})
+        replace(self.folder / layout.PENDING, sealed(pending.model_dump(mode="json"), pretty=True, owner=self.key))
+        self._finish(point)
+        self.pending = pending
+
+    def add_evaluation(self, evaluated: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> RoundRecord:
+        """Record the evaluation of the pending round."""
+        assert self.pending is not None
+        known = {name: getattr(self.pending, name) for name in PendingRound.model_fields if name != "seconds"}
+        record = self._append(RoundOutcome(known | dict(evaluated), arrays, self.pending.seconds, {}))
+        if self._standing:
+            self._standing.add(record)
+        self.pending = None
+        return record
+
+    def end(self) -> None:
+        """Remove the files that only an unfinished run has."""
+        self._forget_pending()
+
+    def _forget_pending(self) -> None:
+        self.pending = None
+        (self.folder / layout.PENDING).unlink(missing_ok=True)
+
+    def _read_pending(self, done: int) -> PendingRound:
+        path = self.folder / layout.PENDING
+        found = typed(PendingRound, unsealed(path.read_bytes(), path, pretty=True, owner=self.key), path)
+        if found.round != done:
+            raise damaged(path, f"it is of round {found.round}, and round {done} waits for its evaluation")
+        return found

@@ -1,1 +1,1 @@
-"""Many runs to choose settings by: a grid of them, or a search."""
+"""Selection of settings by many runs: grid sweeps and hyperparameter search."""

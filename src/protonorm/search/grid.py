@@ -1,4 +1,4 @@
-"""The grid of a sweep: methods × values × seeds, as experiments."""
+"""Grid of a sweep: methods × values × seeds as experiments, and chosen points as commands."""
 
 from __future__ import annotations
 
@@ -6,80 +6,131 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any
 
-from protonorm.config.components import build, known_fields
+from protonorm.algorithms import ALGORITHMS
+from protonorm.config.components import build
 from protonorm.config.experiment import Experiment
-from protonorm.config.methods import read_method
-from protonorm.config.parsing import NESTED, assign
+from protonorm.config.methods import is_method, read_method
+from protonorm.config.parsing import NESTED, assign, parse_value, read_yaml
+from protonorm.core.settings import known_fields
 from protonorm.core.types import shown
-from protonorm.search.words import Entries, read_entries
+from protonorm.report.page.commands import shell_text
+from protonorm.report.page.groups import setting_text
 
-MOST = 10_000  # runs of a grid
-DATA = ("dataset", "partition", "clients", "train", "validation")  # settings that make another problem of it
+MAX_RUNS = 10_000  # maximum number of runs of a grid
+DATA = ("dataset", "partition", "clients", "train", "validation")  # settings that change the learning problem
+METHODS = ("methods", "algorithm")  # settings of a YAML file that name methods
 
 Settings = dict[str, Any]
+Entries = dict[str, list[Any]]  # values of each setting, as entered
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """One choice of settings for one method, with its run for each seed."""
+    """Choice of settings for one method, with an experiment per seed."""
 
-    method: str  # as it was given
-    chosen: Settings  # values of the swept settings that the method has, named as they were given
-    fixed: Settings  # all other settings but seeds, likewise
-    settings: dict[int, Settings]  # by seed, as an experiment takes them
+    method: str  # as entered
+    chosen: Settings  # values of the method's swept settings, named as entered
+    fixed: Settings  # all other settings except seeds, named as entered
+    settings: dict[int, Settings]  # by seed, as input of `Experiment.of`
     experiments: dict[int, Experiment]  # by seed
 
     @property
     def problem(self) -> tuple[tuple[str, str], ...]:
-        """Name the swept settings of its data: accuracies on other data cannot be compared."""
+        """Swept settings of the data, as text: accuracies are only comparable on the same data."""
         return tuple((name, str(value)) for name, value in self.chosen.items() if name.split(".")[0] in DATA)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Name its runs, with their rounds, which a run's key may leave out."""
-        return tuple(f"{one.key} {one.rounds}" for one in self.experiments.values())
 
 
 @dataclass(frozen=True)
 class Grid:
-    """All points of a sweep."""
+    """Points of a sweep."""
 
     points: list[Point]
-    swept: list[str]  # names of settings with several values, in the order given
+    swept: list[str]  # names of settings with several values, in the order entered
     seeds: list[int]
-    remarks: list[str]  # what whoever reads the screen should know
+    remarks: list[str]  # messages for the user
 
     def runs(self) -> Iterator[tuple[Point, int, Experiment]]:
-        """Go through all runs, the first seed of every point first."""
-        for seed in self.seeds:
-            for point in self.points:
-                yield point, seed, point.experiments[seed]
+        """Iterate over all runs, seed by seed."""
+        return ((point, seed, point.experiments[seed]) for seed in self.seeds for point in self.points)
 
 
 def read_grid(words: Sequence[str]) -> Grid:
-    """Make all experiments of a sweep, or say in a sentence what is wrong with the words."""
+    """Parse a sweep from command-line words; raise a ValueError if they are invalid."""
     methods, entries = read_entries(words)
     seed = entries.pop("seed", [0])
-    seeds = entries.pop("seeds", None) or seed  # seeds win, as in `compare`
+    seeds = entries.pop("seeds", None) or seed  # `seeds` takes precedence, as in `compare`
     names = {method: _own_names(method, entries, methods) for method in methods}
     remarks = _remarks(entries, names)
-    whole = sum(math.prod(len(entries[name]) for name in own) for own in names.values()) * len(seeds)
-    if whole > MOST:
-        raise ValueError(f"This grid has {whole} runs; one sweep runs {MOST} at most.")
+    count = sum(math.prod(len(entries[name]) for name in own) for own in names.values()) * len(seeds)
+    if count > MAX_RUNS:
+        raise ValueError(f"This grid has {count} runs; one sweep runs {MAX_RUNS} at most.")
     swept = [name for name, values in entries.items() if len(values) > 1]
-    points: dict[tuple[str, ...], Point] = {}
+    points: dict[tuple[tuple[str, int], ...], Point] = {}
     for method, own in names.items():
         for values in product(*(entries[name] for name in own)):
             point = _point(method, dict(zip(own, values, strict=True)), swept, seeds)
-            points.setdefault(point.names, point)  # equal ones are run once
+            runs = tuple((run.key, run.rounds) for run in point.experiments.values())  # keys may not include rounds
+            points.setdefault(runs, point)  # duplicates are run once
     made = list(points.values())
     return Grid(made, swept, list(made[0].experiments), remarks)
 
 
+def read_entries(words: Sequence[str]) -> tuple[list[str], Entries]:
+    """Parse methods and values: key=a,b,c has three values, key=[a,b] has one; in a YAML file, a list has several."""
+    entries = Entries()
+    for word in words:
+        name, equals, text = word.partition("=")
+        if is_method(word):
+            entries.setdefault("methods", []).append(word)
+        else:
+            given = {name.strip(): [parse_value(name, part) for part in split_values(text)]} if equals else {}
+            for key, values in (given or _flat(read_yaml(Path(word)))).items():
+                entries.pop(key, None)  # a later entry replaces value and position
+                entries[key] = values
+    for name, values in entries.items():
+        if not values:
+            raise ValueError(f"{shown(name)} has an empty list; expected at least one value.")
+    methods = [str(method) for name in METHODS for method in entries.pop(name, [])]
+    if not methods:
+        raise ValueError(f"There is no method to run; known: {', '.join(sorted(ALGORITHMS))}.")
+    return list(dict.fromkeys(methods)), entries
+
+
+def split_values(text: str, separator: str = ",") -> list[str]:
+    """Split a text at separators, except inside brackets or quotes that begin a value."""
+    parts, depth, quote, start = [], 0, "", 0
+    for position, sign in enumerate(text):
+        begins = not text[start:position].strip()
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in "'\"" and begins:
+            quote = sign
+        elif sign in "[{" and (begins or depth):
+            depth += 1
+        elif sign in "]}" and depth:
+            depth -= 1
+        elif sign == separator and not depth:
+            parts.append(text[start:position])
+            start = position + 1
+    return [*parts, text[start:]]
+
+
+def _flat(content: Mapping[str, Any]) -> Entries:
+    """Flatten the settings of a YAML file: a list holds values, a list inside it is one value, a map is nested."""
+    entries = Entries()
+    for name, value in content.items():
+        inner: Mapping[Any, Any] = {name: value}
+        if name in NESTED and isinstance(value, Mapping):
+            inner = {name if field == "name" else f"{name}.{field}": values for field, values in value.items()}
+        entries |= {str(key): values if isinstance(values, list) else [values] for key, values in inner.items()}
+    return entries
+
+
 def settings_of(method: str, given: Mapping[str, Any], seed: Any) -> Settings:
-    """Put the settings of one run together."""
+    """Build the settings of a run."""
     settings: Settings = {"algorithm": read_method(method), "seed": seed}
     for name, value in given.items():
         assign(settings, real_name(method, name), value)
@@ -87,7 +138,7 @@ def settings_of(method: str, given: Mapping[str, Any], seed: Any) -> Settings:
 
 
 def refuse_blind(experiment: Experiment) -> Experiment:
-    """Refuse an experiment that has no validation accuracy to choose by."""
+    """Return the experiment; raise a ValueError if it has no validation accuracy to select by."""
     if not experiment.validation:
         raise ValueError("validation=0 is refused: settings are chosen by validation accuracy, never by the test part.")
     if experiment.evaluate != "all" and experiment.evaluate_all_every is None:
@@ -101,54 +152,89 @@ def refuse_blind(experiment: Experiment) -> Experiment:
 
 
 def method_fields(method: str) -> dict[str, list[str]]:
-    """List the settings of a method, each with the settings that it has itself."""
+    """Return the settings of a method, each with its nested settings."""
     return known_fields(type(build("algorithm", read_method(method))))
 
 
 def has_field(fields: Mapping[str, Sequence[str]], name: str) -> bool:
-    """Tell whether a method has a setting: gamma, or schedule.eta."""
+    """Return whether a method has a setting, such as gamma or schedule.eta."""
     first, _, inner = name.partition(".")
     return first in fields and (not inner or inner in fields[first])
 
 
-def base_name(method: str) -> str:
-    """Give a method's name without its settings."""
-    return method.partition(":")[0]
-
-
 def real_name(method: str, name: str) -> str:
-    """Turn protonorm.gamma, which is for one method alone, into algorithm.gamma."""
+    """Convert a method-specific name such as protonorm.gamma to algorithm.gamma."""
     owner, dot, field = name.partition(".")
-    return f"algorithm.{field}" if dot and owner == base_name(method) and owner not in NESTED else name
+    return f"algorithm.{field}" if dot and owner == method.partition(":")[0] and owner not in NESTED else name
+
+
+def commands(points: Sequence[Point]) -> list[str]:
+    """Return shell commands that run the points; methods with equal other settings share one `compare` command."""
+    groups: dict[str, list[tuple[Point, str, dict[str, str], Settings]]] = {}
+    for point in points:
+        name, fields, others = _parts(point)
+        groups.setdefault(str((point.problem, others)), []).append((point, name, fields, others))
+    found = []
+    for group in groups.values():
+        (first, _, _, others), *_ = group
+        seeds, words = list(first.experiments), [f"{name}={setting_text(value)}" for name, value in others.items()]
+        comma = any("," in value for _, _, fields, _ in group for value in fields.values())  # it would split fields
+        if (len(group) == 1 and len(seeds) == 1) or comma or "auxiliary" in others:
+            for _, name, fields, _ in group:
+                own = [f"algorithm={name}", *(f"algorithm.{field}={value}" for field, value in fields.items())]
+                found += [shell_text("run", [*own, *words, f"seed={seed}"]) for seed in seeds]
+        else:
+            methods = [
+                f"{name}:{','.join(f'{field}={value}' for field, value in fields.items())}" if fields else name
+                for _, name, fields, _ in group
+            ]
+            found.append(shell_text("compare", [*methods, *words, f"seeds={','.join(map(str, seeds))}"]))
+    return found
+
+
+def _parts(point: Point) -> tuple[str, dict[str, str], Settings]:
+    """Split a point into the method's name, the method's settings as text, and all other settings."""
+    name, _, given = point.method.partition(":")
+    if name.endswith(".py"):
+        own, _, given = given.partition(":")
+        name = f"{name}:{own}"
+    fields, others = dict(field.split("=", 1) for field in given.split(",") if field), Settings()
+    for key, value in (point.fixed | point.chosen).items():
+        owner, _, field = real_name(point.method, key).partition(".")
+        if owner == "algorithm" and field:
+            fields[field] = setting_text(value)
+        else:
+            others[key] = value
+    return name, fields, others
 
 
 def _point(method: str, given: Settings, swept: Sequence[str], seeds: Sequence[Any]) -> Point:
     made = [settings_of(method, given, seed) for seed in seeds]
-    experiments = [refuse_blind(Experiment.of(one)) for one in made]
+    experiments = [refuse_blind(Experiment.of(settings)) for settings in made]
     return Point(
         method,
         chosen={name: value for name, value in given.items() if name in swept},
         fixed={name: value for name, value in given.items() if name not in swept},
-        settings={one.seed: settings for one, settings in zip(experiments, made, strict=True)},
-        experiments={one.seed: one for one in experiments},
+        settings={run.seed: settings for run, settings in zip(experiments, made, strict=True)},
+        experiments={run.seed: run for run in experiments},
     )
 
 
 def _own_names(method: str, entries: Entries, methods: Sequence[str]) -> list[str]:
-    """List the settings that are for a method: all but those that only other methods have."""
-    fields, named = method_fields(method), {base_name(one) for one in methods} - set(NESTED)
+    """List the settings that apply to a method: all except those that only other methods have."""
+    fields, named = method_fields(method), {name.partition(":")[0] for name in methods} - set(NESTED)
 
     def is_own(name: str) -> bool:
         owner, dot, field = name.partition(".")
         if owner == "algorithm":
             return has_field(fields, field)
-        return not dot or owner not in named or owner == base_name(method)
+        return not dot or owner not in named or owner == method.partition(":")[0]
 
     return [name for name in entries if is_own(name)]
 
 
 def _remarks(entries: Entries, names: Mapping[str, Sequence[str]]) -> list[str]:
-    """Say which methods run without a setting that others have; refuse one that no method has."""
+    """Return remarks on methods that lack a setting of others; raise a ValueError if all methods lack it."""
     remarks = []
     for name in entries:
         lacking = [method for method, own in names.items() if name not in own]

@@ -1,83 +1,106 @@
-"""Run what is missing of a grid: side by side, or one after the other."""
+"""Execution of the unfinished runs of a grid, sequentially or in parallel worker processes.
+
+`python -m protonorm.search.sweeping` is such a worker: it executes runs sequentially and exchanges frames with its
+parent. It exits as soon as its parent does, and an interrupted run is resumed at the next start.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+import traceback
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
-from protonorm.analysis.reading import UNFIT, UNREADABLE, unread_reason
 from protonorm.config.experiment import Experiment
+from protonorm.core.frames import write_frame
+from protonorm.core.own_code import without_own_code
+from protonorm.core.own_failures import runtime_failure
 from protonorm.core.progress import report
-from protonorm.engines.processes.engine import cores
+from protonorm.engines.choice import cores
+from protonorm.engines.processes import Pool
+from protonorm.engines.worker import Frames, obey_parent
+from protonorm.errors import Failed
 from protonorm.files import damaged
-from protonorm.runs.layout import INFO
-from protonorm.runs.reader import read_run
-from protonorm.runs.run import Run
-from protonorm.search.grid import Grid
-from protonorm.search.side_by_side import Crew, Job, News
-from protonorm.search.worker import attempt
-from protonorm.session.running import refuse_renamed, tidy
+from protonorm.runs.layout import INFO, exists
+from protonorm.runs.run import UNFIT, UNREADABLE, Run, read_run, unread_reason
+from protonorm.search.grid import Grid, Point
+from protonorm.session.running import refuse_renamed, run, tidy
 
 State = Literal["absent", "begun", "done", "diverged", "damaged"]
 Tell = Callable[[str], None]
 
 
 class Standing(NamedTuple):
-    """How a run stands."""
+    """State of a run on disk."""
 
     state: State
-    run: Run | None = None  # as far as it is asked for
-    reason: str = ""  # why it stopped, or cannot be read
+    run: Run | None = None  # limited to the requested rounds
+    reason: str = ""  # why it failed or cannot be read
 
     @property
     def left(self) -> bool:
-        """Tell whether there is something to run; what diverged would diverge again."""
+        """Whether rounds are left to run; a diverged run would diverge again."""
         return self.state in ("absent", "begun")
 
 
 def stand(experiment: Experiment, root: Path) -> Standing:
-    """Read how a run stands; refuse one that is done with other names of classes or clients."""
+    """Read the state of a run; raise a ValueError if it is done with other names of classes or clients."""
     folder = root / experiment.key
-    if not (folder / INFO).exists():
+    if not exists(folder / INFO):
         return Standing("absent")
     try:
-        run = read_run(folder, experiment.rounds)
+        record = read_run(folder, experiment.rounds)
     except UNREADABLE as error:
         return Standing("damaged", reason=unread_reason(error, folder))
     except UNFIT:
         return Standing("damaged", reason=str(damaged(folder, "its files do not fit together")))
-    if len(run.rounds) >= experiment.rounds or run.stopped_early:
+    if len(record.rounds) >= experiment.rounds or record.stopped_early:
         refuse_renamed(experiment, folder)
-        return Standing("done", run)
-    return Standing("diverged", run, run.failure.reason) if run.failure else Standing("begun", run)
+        return Standing("done", record)
+    return Standing("diverged", record, record.failure.reason) if record.failure else Standing("begun", record)
+
+
+class Job(NamedTuple):
+    """Unfinished run."""
+
+    key: str
+    settings: dict[str, Any]
+    rounds: int  # left to run
+
+
+class News(NamedTuple):
+    """Event of a run: a finished round, a warning, or its end."""
+
+    key: str
+    round: int = 0
+    warning: str = ""
+    ended: bool = False
+    problem: str = ""  # why it failed
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A grid, and the folder of its runs."""
+    """Grid and the root folder of its runs."""
 
     grid: Grid
     root: Path
 
     def standings(self) -> dict[str, Standing]:
-        """Read how all runs stand, by key; of runs that differ in the number of rounds alone, the longest."""
-        longest: dict[str, Experiment] = {}
-        for _, _, experiment in self.grid.runs():
-            if experiment.key not in longest or longest[experiment.key].rounds < experiment.rounds:
-                longest[experiment.key] = experiment
-        return {key: stand(experiment, self.root) for key, experiment in longest.items()}
+        """Read the states of all runs by key; of runs that differ only in the number of rounds, the longest."""
+        return {key: stand(experiment, self.root) for key, (_, _, experiment) in self._longest().items()}
 
     def jobs(self) -> list[Job]:
-        """List the runs that are not done, each once."""
-        standings, found = self.standings(), dict[str, Job]()
-        for point, seed, experiment in self.grid.runs():
-            here = standings[experiment.key]
-            left = experiment.rounds - (len(here.run.rounds) if here.run else 0)
-            if here.left and (experiment.key not in found or found[experiment.key].rounds < left):
-                found[experiment.key] = Job(experiment.key, point.settings[seed], left)
-        return list(found.values())
+        """List the unfinished runs without duplicates."""
+        standings = self.standings()
+        return [
+            Job(key, point.settings[seed], experiment.rounds - (len(here.run.rounds) if here.run else 0))
+            for key, (point, seed, experiment) in self._longest().items()
+            if (here := standings[key]).left
+        ]
 
     def run(
         self,
@@ -89,14 +112,14 @@ class Sweep:
         workers: int | None = None,
         no_own_code: bool = False,
     ) -> None:
-        """Do runs, `count` of them side by side; one that fails is told of and stops no other.
+        """Execute runs, `count` in parallel; a failed run is reported to `tell` and does not stop the others.
 
-        The other runs are done: what a kill has left in their folders is removed.
+        Leftovers of killed processes are removed from the folders of finished runs.
         """
-        for key, one in self.standings().items():
-            if one.state == "done":
+        for key, standing in self.standings().items():
+            if standing.state == "done":
                 tidy(self.root / key)
-        follow = Follower(jobs, tell, count)
+        follow = _Follower(jobs, tell, count)
         if count > 1:
             for news in Crew(jobs, self.root, count, no_own_code=no_own_code).news():
                 follow(news)
@@ -111,36 +134,42 @@ class Sweep:
             )
             follow(News(job.key, ended=True, problem=problem))
 
+    def _longest(self) -> dict[str, tuple[Point, int, Experiment]]:
+        """Map each key to its run with the most rounds."""
+        longest: dict[str, tuple[Point, int, Experiment]] = {}
+        for point, seed, experiment in self.grid.runs():
+            if experiment.key not in longest or longest[experiment.key][2].rounds < experiment.rounds:
+                longest[experiment.key] = point, seed, experiment
+        return longest
 
-class Follower:
-    """Shows how far all runs are, and tells of what went wrong."""
+
+class _Follower:
+    """Progress display of all runs, which also reports warnings and failures."""
 
     def __init__(self, jobs: Sequence[Job], tell: Tell, count: int) -> None:
         self._left = {job.key: job.rounds for job in jobs}
-        self._whole, self._tell = sum(self._left.values()), tell
+        self._total, self._tell = sum(self._left.values()), tell
         self._title = f"{len(jobs)} runs{f', {count} side by side' if count > 1 else ''}, rounds"
-        report(self._title, 0, self._whole)
+        report(self._title, 0, self._total)
 
     def __call__(self, news: News) -> None:
-        """Take in what is heard of a run."""
-        if news.warning:
-            self._tell(f"{news.key}: {news.warning}")
+        """Process an event of a run."""
+        for text in filter(None, (news.warning, news.problem)):
+            self._tell(f"{news.key}: {text}")
         if news.round and self._left[news.key]:
             self._left[news.key] -= 1
         if news.ended:
-            del self._left[news.key]  # all its rounds, or it ended early, or it failed
-            if news.problem:
-                self._tell(f"{news.key}: {news.problem}")
-        report(self._title, self._whole - sum(self._left.values()), self._whole)
+            del self._left[news.key]  # it finished, ended early, or failed
+        report(self._title, self._total - sum(self._left.values()), self._total)
 
 
 def how_many(
     left: int, jobs: int | None, engine: str | None, workers: int | None, devices: Sequence[str] = ("cpu",)
 ) -> int:
-    """Choose how many runs go side by side: as many as there are cores, if there are runs enough to keep them busy.
+    """Return the number of runs to execute in parallel: one per core, if there are at least as many runs as cores.
 
-    A run alone in a process wastes nothing on exchange and on waiting for the slowest client; but with fewer runs than
-    cores, all cores on one run are faster. An engine or a number of workers is for runs one after the other.
+    A run in a single process has no overhead for communication and stragglers; but with fewer runs than cores, it is
+    faster to use all cores for one run. An explicit engine or number of workers implies sequential runs.
     """
     if jobs is not None:
         if jobs > 1 and (engine or workers):
@@ -149,3 +178,81 @@ def how_many(
     if engine or workers or any(device != "cpu" for device in devices):
         return 1
     return cores() if left >= cores() else 1
+
+
+class Crew:
+    """Pool of worker processes that share a list of runs."""
+
+    def __init__(self, jobs: Sequence[Job], out: Path, count: int, *, no_own_code: bool = False) -> None:
+        request = {"out": str(out.resolve()), "path": sys.path, "argv": sys.argv, "no_own_code": no_own_code}
+        self._jobs = jobs
+        self._pool = Pool(min(count, len(jobs)), lambda _: request, "protonorm.search.sweeping")
+
+    @property
+    def processes(self) -> list[int]:
+        """Process ids of the workers."""
+        return self._pool.processes
+
+    def news(self) -> Iterator[News]:
+        """Execute all runs and yield their events; closing the iterator ends the workers at once."""
+        waiting, busy, idle = deque(self._jobs), dict[int, Job](), deque(range(len(self._pool)))
+        try:
+            while waiting or busy:
+                while waiting and idle:
+                    number = idle.popleft()
+                    busy[number] = waiting.popleft()
+                    self._pool.send(number, {"settings": busy[number].settings})
+                number, _, header, _, gone = self._pool.hear()
+                if number not in busy:
+                    continue  # an idle worker has exited, and no run is left for it
+                key = busy[number].key
+                if "gone" in header:
+                    reason = self._pool.replace(number, gone)
+                    header = {"ended": f"{reason}; the same command goes on from its last round"}
+                if "ended" in header:
+                    del busy[number]
+                    idle.append(number)
+                    yield News(key, ended=True, problem=str(header["ended"]))
+                else:
+                    yield News(key, int(header.get("round", 0)), str(header.get("warning", "")))
+        finally:
+            self._pool.close(gently=False)
+
+
+def attempt(settings: dict[str, Any], out: Path, **options: Any) -> str:
+    """Run an experiment; return the reason of a failure, or an empty string."""
+    try:
+        run(Experiment.of(settings), out=out, **options)
+    except BrokenPipeError:
+        raise  # the parent has exited
+    except (Failed, ValueError, OSError) as error:  # their messages are meant for users
+        return runtime_failure(error) or str(error) or type(error).__name__
+    except Exception as error:  # the other runs continue
+        return runtime_failure(error) or f"it failed unexpectedly:\n{traceback.format_exc()}"
+    return ""
+
+
+def serve(frames: Frames, answers: IO[bytes]) -> None:
+    """Execute requested runs sequentially in this process; send their rounds, warnings and ends."""
+
+    def warn(message: Warning | str, *_: Any, **__: Any) -> None:
+        write_frame(answers, {"warning": str(message)})
+
+    request, _ = frames.get()
+    sys.path[:], sys.argv[:] = request["path"], request["argv"]  # the parent's, for provenance
+    write_frame(answers, {"ready": True})
+    with warnings.catch_warnings(), without_own_code(request["no_own_code"]):
+        warnings.showwarning = warn
+        while True:
+            job, _ = frames.get()
+            problem = attempt(
+                job["settings"],
+                Path(request["out"]),
+                engine="serial",
+                watch=lambda round: write_frame(answers, {"round": round.number}),
+            )
+            write_frame(answers, {"ended": problem})
+
+
+if __name__ == "__main__":
+    obey_parent(serve)

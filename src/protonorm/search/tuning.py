@@ -1,23 +1,30 @@
-"""A search for settings: trials that are stopped when they fall behind, chosen by validation accuracy alone.
+"""Hyperparameter search: trials with early pruning, selected by validation accuracy.
 
-Each trial is a run of its own in the search's folder, of which only the validation parts are evaluated. Whatever
-stopped a search, the same command goes on from the last round, and tries what an unbroken one would have tried.
+Each trial is a run in the search's folder, evaluated only on the validation parts. The folder also holds Optuna's
+journal, in JSON lines. An interrupted search is resumed from its last round by the same command, with the same trials
+as an uninterrupted search.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+
+from protonorm.config.experiment import Experiment
 from protonorm.core.progress import report
 from protonorm.errors import Diverged
+from protonorm.files import PRIVATE_FILE, cut, damaged, make_folder, open_private
 from protonorm.runs.schema import RoundRecord
-from protonorm.search.journal import import_optuna, next_trial, open_study, values_of
-from protonorm.search.space import Space
+from protonorm.search.space import Range, Space
 from protonorm.search.sweeping import stand
 from protonorm.session.comparing import run_or_tell
 from protonorm.session.running import run, tidy
@@ -28,43 +35,54 @@ if TYPE_CHECKING:
     from protonorm.analysis.comparison import Unread
     from protonorm.runs.run import Run
 
-FOLDER = "searches"  # under that of all runs
-FRESH = 3  # seeds with which the best settings are run in the end
-CUT = "cut"  # the state of a trial for which there were no rounds left
+FOLDER = "searches"  # under the root folder of runs
+JOURNAL, LOCK = "journal.jsonl", "lock"
+FIRST = 5  # trials spread evenly over the space before the sampler uses results
+UNPRUNED = 3  # trials run to completion before any is pruned
+WARM_UP = 0.2  # share of the rounds before a trial can be pruned
+FRESH = 3  # seeds for the final runs of the best settings
+CUT = "cut"  # state of a trial that exhausted the budget of rounds
+
+
+class _Stop(Exception):
+    """Signal that prunes a trial."""
+
+
+class _UsedUp(Exception):
+    """Signal that the budget of rounds is exhausted."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Result of a trial."""
+
+    number: int
+    values: dict[str, Any]  # by searched setting
+    key: str  # key of its run
+    rounds: int  # finished rounds
+    validation: float | None  # best validation accuracy so far; None if it diverged
+    state: str  # complete, stopped, diverged, or cut (resumed with a larger budget)
+
+
+def import_optuna() -> Any:
+    """Import Optuna; raise a ValueError with the install command if it is missing."""
+    try:
+        import optuna
+    except ImportError:
+        raise ValueError(
+            "`protonorm tune` needs Optuna, which is not installed: pip install 'protonorm[tune]'."
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
 
 
 def _warn(sentence: str) -> None:
     warnings.warn(sentence, stacklevel=4)
 
 
-class _Stop(Exception):
-    """A trial is not worth going on with."""
-
-
-class _UsedUp(Exception):
-    """All rounds that the search may take are run."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What came of one trial."""
-
-    number: int
-    values: dict[str, Any]  # of the searched settings
-    key: str  # of its run
-    rounds: int  # that were run
-    validation: float | None  # the best so far; None if it diverged
-    state: str  # complete, stopped, diverged, or cut: the rounds were used up, and it goes on when there are more
-
-    @property
-    def whole(self) -> bool:
-        """Tell whether it was run to its end, so that it can be chosen."""
-        return self.state == "complete"
-
-
 @dataclass(frozen=True)
 class Search:
-    """A space to search, and the folder of all runs."""
+    """Hyperparameter search over a space, with the root folder of its runs."""
 
     space: Space
     root: Path
@@ -73,145 +91,203 @@ class Search:
 
     @property
     def folder(self) -> Path:
-        """Find the folder of this search: its journal, and the runs of its trials."""
+        """Folder of this search, with its journal and the runs of its trials."""
         return self.root / FOLDER / self.space.name
 
     def run(self, trials: int, budget: int | None = None, tell: Callable[[Trial], None] | None = None) -> list[Trial]:
-        """Do trials until there are so many, or so many rounds are run; list all of them."""
-        rounds = self._experiment(self._first_values()).rounds
+        """Run trials until there are `trials` in total or `budget` rounds are used; return all trials."""
+        rounds = self.space.experiment(self.space.first, tested=False).rounds
         with open_study(self.folder, self.space, rounds) as study:
             while True:
                 found = trials_of(study)
-                ended = [one for one in found if one.state != CUT]
+                ended = [trial for trial in found if trial.state != CUT]
                 left = None if budget is None else budget - used_rounds(ended)
                 report("trials", len(ended), trials)
                 if len(ended) >= trials or (left is not None and left <= 0):
                     return found
-                goes_on = self._try(study, left, ended)
+                self._try(study, left, ended)
                 found = trials_of(study)
                 if tell:
                     tell(found[-1])
-                if not goes_on:
+                if found[-1].state == CUT:
                     return found
 
     def fresh_seeds(self, count: int = FRESH) -> range:
-        """Give so many seeds that the search has not seen."""
+        """Return seeds that the search has not used."""
         return range(self.space.seed + 1, self.space.seed + 1 + count)
 
     def confirm(
         self, values: Mapping[str, Any], count: int = FRESH, tell: Callable[[str], None] = _warn
     ) -> list[Run | Unread]:
-        """Run chosen values with fresh seeds, and test them; tell of a run that diverges or is damaged, and go on."""
+        """Run and test the given values with fresh seeds; report diverged and damaged runs to `tell` and continue."""
         start = partial(run, out=self.root, engine=self.engine, workers=self.workers)
         experiments = [self.space.experiment(values, seed, tested=True) for seed in self.fresh_seeds(count)]
-        return [run_or_tell(one, self.root, partial(start, one), tell) for one in experiments]
+        return [run_or_tell(experiment, self.root, partial(start, experiment), tell) for experiment in experiments]
 
-    def _try(self, study: optuna.Study, left: int | None, ended: Sequence[Trial]) -> bool:
-        """Do one trial, or what is left of one that was cut off; tell whether there are rounds for another.
+    def _try(self, study: optuna.Study, left: int | None, ended: Sequence[Trial]) -> None:
+        """Run a trial, or the remaining rounds of an interrupted one.
 
-        Rounds that a trial with the same settings has used are there already, and use none.
+        Rounds of an earlier trial with the same settings are reused and do not count against the budget.
         """
-        state = import_optuna().trial.TrialState
         trial = next_trial(study, self.space)
         values = values_of(trial, self.space)
-        experiment = self._experiment(values)
-        for name, value in {"values": values, "key": experiment.key}.items():
-            trial.set_user_attr(name, value)
+        experiment = self.space.experiment(values, tested=False)
         if left is not None:
-            left += max((one.rounds for one in ended if one.key == experiment.key), default=0)
+            left += max((other.rounds for other in ended if other.key == experiment.key), default=0)
         follow = _Follower(trial, experiment.algorithm.headline, experiment.rounds, left)
-        before = stand(experiment, self.folder)
+        state: str | None = None  # None: completed
+        value, attributes = None, {"values": values, "key": experiment.key}
         try:
-            for record in before.run.rounds if before.run else ():
-                follow(record)
-            if before.left:
-                run(
-                    experiment,
-                    out=self.folder,
-                    engine=self.engine,
-                    workers=self.workers,
-                    watch=lambda round: follow(round.record),
-                )
-            elif before.state == "damaged":
-                raise ValueError(before.reason)
-            elif before.state == "diverged":
-                raise Diverged(before.reason)
-            else:
-                tidy(self.folder / experiment.key)  # the search was killed after its last round
+            self._run(experiment, follow)
+            value = follow.best
         except _UsedUp:
-            self._end(trial, follow)  # it stays a running one, as if it had been interrupted
-            return False
+            state = "RUNNING"  # resumed later, like an interrupted trial
         except _Stop:
-            self._end(trial, follow)
-            study.tell(trial, state=state.PRUNED)
+            state = "PRUNED"
         except Diverged as error:
-            trial.set_user_attr("diverged", str(error))
-            self._end(trial, follow)
-            study.tell(trial, 0.0)  # nothing is worse, so that the search keeps away from there
+            value, attributes["diverged"] = 0.0, str(error)  # the worst value, so that the sampler avoids this region
+        for name, attribute in (attributes | {"best": follow.best, "rounds": follow.rounds}).items():
+            trial.set_user_attr(name, attribute)
+        if state != "RUNNING":
+            study.tell(trial, value, import_optuna().trial.TrialState[state] if state else None)
+
+    def _run(self, experiment: Experiment, follow: _Follower) -> None:
+        """Replay the recorded rounds of a run, then run the remaining ones."""
+        before = stand(experiment, self.folder)
+        for record in before.run.rounds if before.run else ():
+            follow(record)
+        if before.left:
+            out, engine, workers = self.folder, self.engine, self.workers
+            run(experiment, out=out, engine=engine, workers=workers, watch=lambda round: follow(round.record))
+        elif before.state == "damaged":
+            raise ValueError(before.reason)
+        elif before.state == "diverged":
+            raise Diverged(before.reason)
         else:
-            self._end(trial, follow)
-            study.tell(trial, follow.best)
-        return True
-
-    def _end(self, trial: optuna.Trial, follow: _Follower) -> None:
-        trial.set_user_attr("rounds", follow.rounds)
-        trial.set_user_attr("best", follow.best)
-
-    def _experiment(self, values: Mapping[str, Any]) -> Any:
-        return self.space.experiment(values, tested=False)
-
-    def _first_values(self) -> dict[str, Any]:
-        return {name: one.at(0.0) for name, one in self.space.dimensions.items()}
+            tidy(self.folder / experiment.key)  # the search may have been killed after the last round
 
 
 class _Follower:
-    """Tells Optuna of a trial's rounds, and stops the trial when it falls behind."""
+    """Listener that reports a trial's rounds to Optuna and raises to prune the trial or to end its budget."""
 
     def __init__(self, trial: optuna.Trial, headline: str, rounds: int, left: int | None) -> None:
-        self._trial, self._headline, self._whole, self._left = trial, headline, rounds, left
-        state = trial.study.get_trials(deepcopy=False)[trial.number]
-        self._known = set(state.intermediate_values)  # rounds that Optuna knows already
+        self._trial, self._headline, self._total, self._left = trial, headline, rounds, left
+        frozen = trial.study.get_trials(deepcopy=False)[trial.number]
+        self._known = set(frozen.intermediate_values)  # rounds reported before
         self.rounds, self.best = 0, 0.0
 
     def __call__(self, record: RoundRecord) -> None:
-        """Take in a round."""
+        """Process a round."""
         self.rounds = record.round
-        found = record.validation.get(self._headline)
-        if found is not None and record.evaluated == "all":
-            self.best = max(self.best, found.mean)
+        accuracy = record.validation.get(self._headline)
+        if accuracy is not None and record.evaluated == "all":
+            self.best = max(self.best, accuracy.mean)
             if record.round not in self._known:
-                self._trial.report(found.mean, record.round)
+                self._trial.report(accuracy.mean, record.round)
             behind = record.round >= max(self._known, default=0) and self._trial.should_prune()
-            if behind and record.round < self._whole:
+            if behind and record.round < self._total:
                 raise _Stop
-        report(f"trial {self._trial.number}, rounds", record.round, self._whole)
-        if self._left is not None and self._left <= record.round < self._whole:
+        report(f"trial {self._trial.number}, rounds", record.round, self._total)
+        if self._left is not None and self._left <= record.round < self._total:
             raise _UsedUp
 
 
 def trials_of(study: optuna.Study) -> list[Trial]:
-    """List the trials that have come to an end, or that were cut because the rounds were used up."""
+    """List the trials that have ended, or were cut by the budget of rounds."""
     found = []
     states = {"COMPLETE": "complete", "RUNNING": CUT}
-    for one in study.get_trials(deepcopy=False):
-        attrs = one.user_attrs
-        if "rounds" not in attrs:  # it was interrupted
-            continue
-        state = "diverged" if "diverged" in attrs else states.get(one.state.name, "stopped")
-        best = None if state == "diverged" else attrs["best"]
-        found.append(Trial(one.number, attrs["values"], attrs["key"], attrs["rounds"], best, state))
+    for trial in study.get_trials(deepcopy=False):
+        attrs = trial.user_attrs
+        if "rounds" in attrs:  # missing if interrupted
+            state = "diverged" if "diverged" in attrs else states.get(trial.state.name, "stopped")
+            best = None if state == "diverged" else attrs["best"]
+            found.append(Trial(trial.number, attrs["values"], attrs["key"], attrs["rounds"], best, state))
     return found
 
 
 def used_rounds(trials: list[Trial]) -> int:
-    """Count the rounds that trials have run; equal settings are run once."""
+    """Return the number of rounds that trials have used; trials with equal settings share a run."""
     runs: dict[str, int] = {}
-    for one in trials:
-        runs[one.key] = max(runs.get(one.key, 0), one.rounds)
+    for trial in trials:
+        runs[trial.key] = max(runs.get(trial.key, 0), trial.rounds)
     return sum(runs.values())
 
 
 def best_trial(trials: list[Trial]) -> Trial | None:
-    """Choose the trial with the highest validation accuracy among those run to their end; of equals the first."""
-    whole = [one for one in trials if one.whole and one.validation is not None]
-    return max(whole, key=lambda one: one.validation or 0.0, default=None)
+    """Return the complete trial with the highest validation accuracy; the first of ties."""
+    complete = [trial for trial in trials if trial.state == "complete"]
+    return max(complete, key=lambda trial: trial.validation or 0.0, default=None)
+
+
+@contextmanager
+def open_study(folder: Path, space: Space, rounds: int) -> Iterator[optuna.Study]:
+    """Open or create the study of a folder, locked by one process at a time."""
+    optuna = import_optuna()
+    make_folder(folder)
+    lock, path = FileLock(folder / LOCK, mode=PRIVATE_FILE), folder / JOURNAL
+    try:
+        acquired = lock.acquire(timeout=0)
+    except Timeout:
+        raise BlockingIOError(f"Another process is at work on {folder}; wait for it, or stop it.") from None
+    with acquired:
+        open_private(path, "ab").close()
+        cut(path, path.read_bytes().rfind(b"\n") + 1)  # remove a line that a kill left incomplete
+        backend = optuna.storages.journal.JournalFileBackend(str(path), lock_obj=lock)
+        try:
+            study = optuna.create_study(
+                storage=optuna.storages.JournalStorage(backend),  # the file backend has no pickled snapshots
+                study_name=space.name,
+                direction="maximize",
+                pruner=optuna.pruners.MedianPruner(UNPRUNED, n_warmup_steps=int(np.ceil(WARM_UP * rounds))),
+                load_if_exists=True,
+            )
+            _spread(study, space)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, AssertionError) as error:
+            raise damaged(path, f"it is not the journal of a search ({type(error).__name__})") from error
+        yield study
+
+
+def _spread(study: optuna.Study, space: Space) -> None:
+    """Enqueue the missing initial trials, spread evenly over the space."""
+    known = len(study.get_trials(deepcopy=False))
+    shares = evenly(max(FIRST, known), len(space.dimensions), space.seed)[known:]
+    for row in shares.tolist():
+        values = {name: one.at(share) for (name, one), share in zip(space.dimensions.items(), row, strict=True)}
+        for name, one in space.dimensions.items():
+            if not isinstance(one, Range):  # Optuna stores the index of a choice
+                values[name] = one.values.index(values[name])
+        study.enqueue_trial(values)
+
+
+def evenly(count: int, width: int, seed: int) -> NDArray[np.float64]:
+    """Spread points (count, width) over the unit cube: steps of 1/φ, 1/φ², … modulo 1, with φ^(width + 1) = φ + 1."""
+    root = 1.0
+    for _ in range(64):
+        root = (1 + root) ** (1 / (width + 1))
+    begin = np.random.default_rng(seed).random(width)
+    return np.asarray((begin + np.arange(count)[:, None] * root ** -np.arange(1.0, width + 1)) % 1)
+
+
+def next_trial(study: optuna.Study, space: Space) -> optuna.Trial:
+    """Return the interrupted trial, or a new one; its values depend only on the previous trials."""
+    optuna = import_optuna()
+    state = optuna.trial.TrialState
+    known = study.get_trials(deepcopy=False)
+    running = [trial for trial in known if trial.state == state.RUNNING]
+    number = running[0].number if running else sum(trial.state != state.WAITING for trial in known)
+    seed = int(np.random.SeedSequence([space.seed, number]).generate_state(1)[0])
+    study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=FIRST)
+    return optuna.Trial(study, running[0]._trial_id) if running else study.ask()
+
+
+def values_of(trial: optuna.Trial, space: Space) -> dict[str, Any]:
+    """Return the trial's suggested value of each searched setting."""
+    found: dict[str, Any] = {}
+    for name, dimension in space.dimensions.items():
+        if not isinstance(dimension, Range):
+            found[name] = dimension.values[trial.suggest_categorical(name, list(range(len(dimension.values))))]
+        elif dimension.whole:
+            found[name] = trial.suggest_int(name, int(dimension.low), int(dimension.high), log=dimension.log)
+        else:
+            found[name] = dimension.fitted(trial.suggest_float(name, dimension.low, dimension.high, log=dimension.log))
+    return found

@@ -1,1 +1,1 @@
-"""An experiment from start to end."""
+"""Sessions: building, running and comparing experiments from start to end."""

@@ -1,26 +1,40 @@
-"""From an experiment to its task and its population."""
+"""Build the task and the population of an experiment."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
 
 from protonorm.config.experiment import Experiment
 from protonorm.core.model import SplitModel
 from protonorm.core.randomness import seeded
-from protonorm.core.task import InputSpec, Task
-from protonorm.core.training import check_augmentation
+from protonorm.core.task import Task
+from protonorm.core.training import check_augmentation, own
 from protonorm.data.dataset import Dataset
-from protonorm.data.partitions.given import parts_of
+from protonorm.data.partitions import parts_of
 from protonorm.federation.policy import Policy
-from protonorm.federation.population import SimulatedPopulation, Training, own
+from protonorm.federation.population import SimulatedPopulation
+from protonorm.models import widest
 from protonorm.models.choose import Network, Recipe, networks
-from protonorm.models.widths import widest
+
+_loaded: ContextVar[dict[int, tuple[Any, Dataset]] | None] = ContextVar("loaded", default=None)
+
+
+@contextmanager
+def shared_data() -> Iterator[None]:
+    """Share loaded data sets between experiments that are built inside this context and refer to the same object."""
+    before = _loaded.set({})
+    try:
+        yield
+    finally:
+        _loaded.reset(before)
 
 
 def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task, SimulatedPopulation]:
-    """Load the data, unless they are given, assign them to clients, and check that every network fits."""
-    data = experiment.dataset.load() if dataset is None else dataset
-    if not isinstance(data, Dataset):
-        owner = type(experiment.dataset).__name__
-        raise ValueError(f"load() of {owner} gives a {type(data).__name__}; expected a pn.Dataset.")
+    """Build an experiment: load its data unless `dataset` is given, partition them, and check the networks."""
+    data = _load(experiment.dataset) if dataset is None else dataset
     check_augmentation(experiment.augment, data.inputs.shape[1:])
     recipes = [_recipe(experiment, data, item) for item in networks(experiment.models)]
     task = Task(
@@ -29,37 +43,32 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
         feature_dim=_feature_dim(experiment),
         rounds=experiment.rounds,
         seed=experiment.seed,
-        input=InputSpec(data.inputs.shape[1:], str(data.inputs.dtype), data.vocabulary),
+        input=data.spec,
         shared_network=_shared(experiment, data),
         head_bias=_has_bias(recipes[0]),
         server_lr=own(experiment.lr, 0),
         server_batch_size=own(experiment.batch_size, 0),
     )
-    training = Training(
-        validation=experiment.validation,
-        lr=experiment.lr,
-        momentum=experiment.momentum,
-        weight_decay=experiment.weight_decay,
-        epochs=experiment.epochs,
-        batch_size=experiment.batch_size,
-        shuffle=experiment.shuffle,
-        device=experiment.device,
-        precision=experiment.precision,
-        optimiser=experiment.optimiser,
-        lr_schedule=experiment.lr_schedule,
-        label_smoothing=experiment.label_smoothing,
-        clip=experiment.clip,
-        augment=experiment.augment,
-        start=experiment.start,
-    )
     parts = parts_of(data, experiment.clients, experiment.partition, experiment.train)
-    population = SimulatedPopulation(task, data, parts, recipes, training, data.client_names)
+    population = SimulatedPopulation(task, data, parts, recipes, experiment.training, data.client_names)
     population.check_networks()
     return task, population
 
 
+def _load(source: Any) -> Dataset:
+    loaded = _loaded.get()
+    if loaded is not None and id(source) in loaded:
+        return loaded[id(source)][1]
+    data = source.load()
+    if not isinstance(data, Dataset):
+        raise ValueError(f"load() of {type(source).__name__} gives a {type(data).__name__}; expected a pn.Dataset.")
+    if loaded is not None:
+        loaded[id(source)] = source, data  # keep the source alive: its id must not be reused
+    return data
+
+
 def policy_of(experiment: Experiment, client_names: tuple[str, ...] | None = None) -> Policy:
-    """Say who takes part in a round, who is evaluated, and when a round counts."""
+    """Return the policy of an experiment: cohort, evaluation schedule, quorum, retries and deadline."""
     return Policy(
         clients=experiment.clients,
         cohort_size=experiment.cohort_size,
@@ -76,7 +85,7 @@ def policy_of(experiment: Experiment, client_names: tuple[str, ...] | None = Non
 
 
 def evaluated_parts(experiment: Experiment) -> tuple[str, ...]:
-    """Name the parts of the clients' samples that are counted; those that are not named are never looked at."""
+    """Return the evaluated parts of the clients' samples; parts that are not named are never read."""
     parts = {"validation": experiment.validation > 0, "test": experiment.tested}
     return tuple(part for part, wanted in parts.items() if wanted)
 
@@ -102,5 +111,5 @@ def _has_bias(recipe: Recipe) -> bool:
 
 
 def _feature_dim(experiment: Experiment) -> int:
-    assert experiment.feature_dim is not None  # resolved when the experiment was made
+    assert experiment.feature_dim is not None  # resolved when the experiment was created
     return experiment.feature_dim

@@ -1,27 +1,37 @@
-"""Several methods with the same settings, run side by side: what the command `compare` does, from Python."""
+"""`pn.compare` and the command `compare`: run several methods with the same settings. Finished runs need no torch."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import warnings
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from protonorm.analysis.comparison import Unread
-from protonorm.analysis.reading import UNREADABLE, read_whole, unread_reason
-from protonorm.config.experiment import Experiment
-from protonorm.config.methods import beside_controls, experiments_of, tracker_of
-from protonorm.core.algorithm import Algorithm
 from protonorm.core.own_failures import runtime_failure
+from protonorm.engines.choice import check_engine
 from protonorm.errors import Diverged
-from protonorm.runs.layout import INFO, runs_root
-from protonorm.runs.run import Run
-from protonorm.session.comparison import Comparison
-from protonorm.session.progress import Watch, reading_line
-from protonorm.session.running import check_engine, run
-from protonorm.trackers.tracker import Tracker, choose
+from protonorm.runs.layout import INFO, is_packed, runs_root
+from protonorm.runs.run import UNREADABLE, Run, read_whole, unread_reason
+from protonorm.session.comparison import Comparison, code_version, digest, file_version, note, recall
+
+if TYPE_CHECKING:
+    from protonorm.config.experiment import Experiment
+    from protonorm.config.methods import Compared, Experiments
+    from protonorm.core.algorithm import Algorithm
+    from protonorm.session.progress import Watch
+    from protonorm.session.result import Result
+    from protonorm.trackers.tracker import Tracker
+
+Follow = Callable[["Experiment"], AbstractContextManager["Watch"]]  # shows the rounds of an experiment while it runs
+
+FILE = re.compile(r"\.(py|ya?ml)\b")  # matches file names, whose content also affects the result
 
 
 def compare(
@@ -34,12 +44,23 @@ def compare(
     progress: bool | None = None,
     **settings: Any,
 ) -> Comparison:
-    """Run several methods with the same settings, beside `local`, and put them side by side.
+    """Run several methods and the `local` baseline with the same settings, and compare them.
 
-    A method is a name, perhaps with settings (`"protonorm:gamma=50"`, `"mine.py:Mine"`), or an object; words such as
-    `"rounds=5"` and `"settings.yaml"` are settings too. `seeds=[0, 1, 2]` repeats. With `solo` each method is also run
-    with every client federating with itself alone. A run that diverges or is damaged is told of, and has a row.
-    All other keywords are those of `run`, and settings of an `Experiment`.
+    Runs that diverge or are damaged are reported as a warning and keep a row in the table.
+
+    Args:
+        *methods: Names, optionally with settings (`"protonorm:gamma=50"`, `"mine.py:Mine"`), or objects. Words such as
+            `"rounds=5"` and `"settings.yaml"` are read as settings.
+        out: Folder of all runs; `PROTONORM_RUNS` or `./runs` by default.
+        engine: Execution engine, as in `run`.
+        workers: Number of worker processes, as in `run`.
+        solo: Also run the solo control of each method, in which every client federates only with itself.
+        tracker: Experiment tracker, as in `run`.
+        progress: Whether to print a progress line; by default only in a notebook.
+        **settings: Settings of an `Experiment`; `seeds=[0, 1, 2]` repeats every method with each seed.
+
+    Returns:
+        The comparison, with tables, frames, figures and the results of its runs.
 
     ```python
     import protonorm as pn
@@ -49,44 +70,170 @@ def compare(
     print(comparison.frame()[["method", "rule", "accuracy"]])
     ```
     """
-    with reading_line(progress):
-        experiments = experiments_of(methods, settings)
-        if solo:
-            experiments = beside_controls(experiments, experiments_of(methods, settings | {"control": "solo"}))
-        check_engine(engine, workers)  # before any run: what it refuses is no damage
-        root = runs_root(Path(out) if out else None)
-        follower = choose(tracker or tracker_of(methods))
-        start = partial(run, out=root, engine=engine, workers=workers, tracker=follower, progress=progress)
-        found = {
-            method: [run_or_tell(one, root, partial(start, one), _warn) for one in some]
-            for method, some in experiments.items()
+    from protonorm.session.progress import progress_line
+
+    with progress_line(None, None, progress):
+        plan = Plan.of(methods, settings, solo=solo, out=out)
+        return plan.run(engine=engine, workers=workers, tracker=tracker, progress=progress)
+
+
+class Asked(NamedTuple):
+    """Run requested by a comparison."""
+
+    key: str
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Plan of a comparison: the runs of each method, one per seed."""
+
+    methods: Sequence[Any]
+    settings: Mapping[str, Any]
+    solo: bool
+    root: Path  # folder of all runs
+
+    @classmethod
+    def of(
+        cls, methods: Sequence[Any], settings: Mapping[str, Any], *, solo: bool = False, out: str | Path | None = None
+    ) -> Plan:
+        """Parse the methods and settings; raise an error, before any run starts, if they cannot be compared."""
+        plan = cls(methods, settings, solo, runs_root(Path(out) if out else None))
+        assert plan.asked
+        return plan
+
+    @cached_property
+    def compared(self) -> Compared:
+        """Parsed methods and settings."""
+        from protonorm.config.methods import read_comparison
+
+        return read_comparison(self.methods, self.settings, solo=self.solo)
+
+    @property
+    def experiments(self) -> Experiments:
+        """Experiments of each method."""
+        return self.compared.experiments
+
+    @cached_property
+    def known(self) -> dict[str, list[Asked]]:
+        """Runs that the same arguments resolved to when all were finished; empty if not cached."""
+        noted = recall(self.root, mark) if (mark := self._mark()) else {}
+        with suppress(OSError):  # a data file no longer exists
+            if noted and all(file_version(path) == version for path, version in noted["data"].items()):
+                return {method: [Asked(*one) for one in some] for method, some in noted["asked"].items()}
+        return {}
+
+    @cached_property
+    def asked(self) -> dict[str, list[Asked]]:
+        """Requested runs of each method."""
+        return self.known or {
+            method: [Asked(one.key, one.rounds) for one in some] for method, some in self.experiments.items()
         }
-    return Comparison(experiments, found)
+
+    @property
+    def key(self) -> str:
+        """Identifier of this comparison (10 characters); needs no finished run."""
+        return digest(*(one.key for some in self.asked.values() for one in some))[:10]
+
+    def run(
+        self,
+        *,
+        engine: str | None = None,
+        workers: int | None = None,
+        tracker: str | Tracker | Watch | None = None,
+        progress: bool | None = None,
+        follow: Follow | None = None,
+        tell: Callable[[str], None] | None = None,
+    ) -> Comparison:
+        """Run what is missing, and read each record once; `tell` receives messages on diverged and damaged runs."""
+        check_engine(engine, workers)  # before any run: an invalid engine is not a damaged run
+        if self.known and not tracker and (finished := self._finished()):
+            return Comparison(self, finished)
+        from protonorm.session import running
+        from protonorm.session.build import shared_data
+        from protonorm.trackers.tracker import choose
+
+        follower = choose(tracker or self.compared.tracker)
+        start = partial(running.run, out=self.root, engine=engine, workers=workers, tracker=follower, progress=progress)
+
+        def attempt(experiment: Experiment) -> Result:
+            with follow(experiment) if follow else nullcontext() as watch:
+                return start(experiment, watch=watch)
+
+        with shared_data():
+            found = {
+                method: [run_or_tell(one, self.root, partial(attempt, one), tell or _warn) for one in some]
+                for method, some in self.experiments.items()
+            }
+        if all(isinstance(run, Run) and run.finished for some in found.values() for run in some):
+            self._remember()
+        return Comparison(self, found)
+
+    def _finished(self) -> dict[str, list[Run | Unread]] | None:
+        """Read the cached runs, each once; return None if a run is missing or unfinished."""
+        found: dict[str, list[Run | Unread]] = {}
+        for method, some in self.known.items():
+            found[method] = []
+            for key, rounds in some:
+                try:
+                    run = read_whole(self.root / key, rounds)
+                except UNREADABLE:
+                    return None
+                if run.info.key != key or not run.finished:
+                    return None
+                found[method].append(run)
+        return found
+
+    def _mark(self) -> str | None:
+        """Return the cache key of these arguments; None for objects, user code and files, whose content also matters.
+
+        The key changes with the package's files, the current folder and the data folder.
+        """
+        try:
+            given = json.dumps([self.methods, self.settings, self.solo], sort_keys=True)
+        except (TypeError, ValueError):
+            return None
+        if FILE.search(given):
+            return None
+        here = (os.getcwd(), os.environ.get("PROTONORM_DATA", ""))
+        return digest("words", given, *here, code_version())
+
+    def _remember(self) -> None:
+        """Cache the runs of these arguments, if the arguments, the package and data files alone determine them."""
+        mark = self._mark()
+        every = [one for some in self.experiments.values() for one in some]
+        paths = {str(Path(path).absolute()) for one in every if (path := getattr(one.dataset, "path", None))}
+        if mark is None or self.compared.tracker or any(one.device != "cpu" for one in every):
+            return
+        if not all(map(os.path.isfile, paths)):
+            return  # a folder's modification time does not reveal changes of its content
+        note(self.root, mark, {"asked": self.asked, "data": {path: file_version(path) for path in paths}})
 
 
 def run_or_tell(
-    experiment: Experiment, root: Path, attempt: Callable[[], object], tell: Callable[[str], None]
+    experiment: Experiment, root: Path, attempt: Callable[[], Result], tell: Callable[[str], None]
 ) -> Run | Unread:
-    """Run an experiment by `attempt`, and read what is there; of one that diverged or is damaged say why, and go on."""
-    folder, headline = root / experiment.key, experiment.algorithm.headline
-    begun = os.path.lexists(folder / INFO)  # then its settings were good enough before, and only its files can be bad
+    """Run an experiment by `attempt`; report a diverged or damaged run through `tell` instead of raising."""
+    folder, rule, known = root / experiment.key, experiment.algorithm.headline, None
+    # The settings of a started run were valid, so only its files can be damaged.
+    begun = os.path.lexists(folder / INFO) or is_packed(folder)
     try:
-        attempt()
+        known = attempt().run
     except Diverged as error:
         tell(str(error))
     except ValueError as error:
-        if not begun or runtime_failure(error):  # the settings, or a user's own file
+        if not begun or runtime_failure(error):  # invalid settings, or an error in the user's own file
             raise
         tell(str(error))
-        return Unread(headline, str(error))
+        return Unread(rule, str(error))
     except OSError:
-        if not begun or _is_readable(folder):  # then it is the disk or another process, not the record
+        if not begun or _is_readable(folder):  # the cause is the disk or another process, not the record
             raise
     try:
-        return read_whole(folder, experiment.rounds)
+        return read_whole(folder, experiment.rounds, known)
     except UNREADABLE as error:
         tell(unread_reason(error, folder))
-        return Unread(headline, unread_reason(error, folder))
+        return Unread(rule, unread_reason(error, folder))
 
 
 def _is_readable(folder: Path) -> bool:
@@ -98,4 +245,4 @@ def _is_readable(folder: Path) -> bool:
 
 
 def _warn(sentence: str) -> None:
-    warnings.warn(sentence, stacklevel=4)
+    warnings.warn(sentence, stacklevel=5)

@@ -1,115 +1,158 @@
-"""What a comparison gives: rows of a table, frames, a page, and the results of its runs."""
+"""Comparison of methods: table rows, frames, figures, report page, and results. Does not import torch."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from protonorm.analysis.alone import matching_local
-from protonorm.analysis.breakdown import check_rule
+from protonorm.analysis.breakdown import check_rule, headline, matching_local, plain_run, rows_by
 from protonorm.analysis.comparison import COLUMNS, Row, Unread, rows, whole
-from protonorm.analysis.pairing import is_local
-from protonorm.analysis.printed import latex_table, markdown_table, printed_table
-from protonorm.analysis.seeds import csv_text
-from protonorm.analysis.summaries import headline
-from protonorm.analysis.transfer import points
-from protonorm.config.experiment import Experiment
-from protonorm.core.html import html_table
-from protonorm.data.own.tables import import_pandas
-from protonorm.report.page import write_page
+from protonorm.analysis.contrasts import is_local, points
+from protonorm.analysis.tables import csv_text, latex_table, markdown_table, printed_table
+from protonorm.core.text import html_table
+from protonorm.files import make_folder, replace, sealed, unsealed
+from protonorm.runs.layout import RECORDS, is_packed
 from protonorm.runs.run import Run
-from protonorm.session.result import Result, rows_by
 
 if TYPE_CHECKING:
     import pandas
 
+    from protonorm.config.experiment import Experiment
+    from protonorm.session.comparing import Plan
+    from protonorm.session.result import Result
+
 By = Literal["method", "round", "client", "class", "rule"]
-NUMBERS = ("mean", "std", "low", "high")  # of a cell over seeds
+
+NUMBERS = ("mean", "std", "low", "high")  # statistics of a cell over seeds
+CURVES, MAP, REPORT = "accuracy.png", "partition.png", "report.html"
+KNOWN = "known"  # cache folder, beside the folders of comparisons
 
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Methods side by side, each with one run for each seed; `pn.compare` gives one."""
+    """Comparison of several methods, each with one run per seed; returned by `pn.compare`."""
 
-    experiments: dict[str, list[Experiment]]  # of each method, one for each seed
-    found: dict[str, list[Run | Unread]]  # in the same order; a run that cannot be read says why
+    plan: Plan  # requested runs of each method, and their folder
+    found: dict[str, list[Run | Unread]]  # runs of each method, one per seed; an unreadable run holds the reason
+
+    @property
+    def experiments(self) -> dict[str, list[Experiment]]:
+        """Experiments of each method, one per seed."""
+        return self.plan.experiments
 
     @cached_property
     def rows(self) -> list[Row]:
-        """Make the rows of the command's table: each method under each rule, and the majority class."""
+        """Rows of the comparison table: each method under each prediction rule, and the majority class."""
         return rows(self.found)
 
     @cached_property
     def runs(self) -> dict[str, list[Run]]:
-        """Give the runs that can be read, by method."""
+        """Readable runs, by method."""
         return whole(self.found)
 
     @cached_property
     def results(self) -> dict[str, list[Result]]:
-        """Give their results, by method."""
+        """Results of the readable runs, by method."""
+        from protonorm.session.result import Result
+
         return {
             method: [
-                Result(experiment, found)
-                for experiment, found in zip(self.experiments[method], some, strict=True)
-                if isinstance(found, Run)
+                Result(experiment, run)
+                for experiment, run in zip(self.experiments[method], some, strict=True)
+                if isinstance(run, Run)
             ]
             for method, some in self.found.items()
         }
 
     def frame(self, by: By = "method", rule: str | None = None) -> pandas.DataFrame:
-        """Give a pandas frame: a row for each method and rule, over seeds; or the rows of all runs by client and so on.
+        """Return a pandas frame of the comparison. Needs pandas, `protonorm[frame]`.
 
-        By client and class, what the same client or class has in the run of `local` stands beside, where there is one,
-        and numbers are those under `rule`; of a method that does not have it, those under its headline rule. Accuracies
-        are parts of one, in the reported round. Needs pandas, `protonorm[frame]`.
+        Accuracies are fractions in [0, 1], in the reported round.
+
+        Args:
+            by: `method` for one row per method and rule, over seeds; `round`, `client`, `class` or `rule` for the rows
+                of all runs. By client and class, the accuracy in the matching run of `local` is added where one exists.
+            rule: Prediction rule of the numbers by client and class; methods without it use their headline rule.
+
+        Returns:
+            A frame with one row per method and rule, or per run and unit.
         """
+        from protonorm.data.own.tables import import_pandas
+
         made = self._method_rows() if by == "method" else self._run_rows(by, rule)
-        found: pandas.DataFrame = import_pandas().DataFrame(made)
-        return found
+        frame: pandas.DataFrame = import_pandas().DataFrame(made)
+        return frame
+
+    def plain(self) -> dict[str, Any]:
+        """Return rows, runs and the reasons for unreadable runs as plain data, as printed by `compare --json`."""
+        return {
+            "rows": [row.plain() for row in self.rows],
+            "runs": {method: [plain_run(run) for run in some] for method, some in self.runs.items()},
+            "unread": [one.reason for some in self.found.values() for one in some if isinstance(one, Unread)],
+        }
 
     def csv(self) -> str:
-        """Write what `compare --csv` prints: a line for each method, rule and seed."""
+        """Return the CSV text of `compare --csv`: one line per method, rule and seed."""
         return csv_text(self.found)
 
     def latex(self) -> str:
-        """Write the table for a paper, as `compare --latex` does."""
-        return latex_table(printed_table(self._title(), self.rows))
+        """Return the LaTeX table of `compare --latex`."""
+        return latex_table(printed_table(self.title, self.rows))
 
     def markdown(self) -> str:
-        """Write the table as `compare --markdown` does."""
-        return markdown_table(printed_table(self._title(), self.rows))
+        """Return the Markdown table of `compare --markdown`."""
+        return markdown_table(printed_table(self.title, self.rows))
 
     def page(self, path: str | Path) -> Path:
-        """Write the report page, one HTML file with all it needs inside, and return its path."""
-        return write_page(self._readable(), path)
+        """Write the report page, one self-contained HTML file, and return its path."""
+        from protonorm.report.page import write_page
+
+        return write_page(self._readable(), path, self.rows)
+
+    def draw(self, folder: Path) -> list[Path]:
+        """Write the accuracy curves, the partition map and the report page, unless they are up to date."""
+        places = [folder / name for name in (CURVES, MAP, REPORT)]
+        mark = digest("drawn", str(folder.absolute()), code_version(), *_record_versions(self._readable()))
+        with suppress(OSError):
+            if recall(self.plan.root, mark) == {"files": list(map(_content, places))}:
+                return places
+        from protonorm.report.figures import accuracy_curves, heat_map, save_figure  # slow to import
+
+        save_figure(accuracy_curves(self.runs), places[0])
+        save_figure(heat_map(next(iter(self.runs.values()))[0]), places[1])
+        self.page(places[2])
+        note(self.plan.root, mark, {"files": list(map(_content, places))})
+        return places
 
     @property
     def key(self) -> str:
-        """Tell this comparison from others, in ten characters."""
-        return comparison_key(self.experiments)
+        """Identifier of this comparison (10 characters)."""
+        return self.plan.key
 
-    def __repr__(self) -> str:
-        """Say in lines what was compared, and what came out under the headline rules."""
-        lines = [f"  {row.method}: {_number(row)}" for row in self.rows if row.headline]
-        return "\n".join([f"Comparison({self._title()}, accuracy in per cent)", *lines])
-
-    def _repr_html_(self) -> str:
-        """Show the table in a notebook."""
-        head = ["method", "rule", *(title for title, _ in COLUMNS.values()), "gain on local"]
-        body = [[row.method, row.rule, *(_shown(row, name) for name in COLUMNS), _gain(row)] for row in self.rows]
-        note = f"Test accuracy in per cent; {self._seeds()}. Columns with * are chosen by the test part: optimistic."
-        return html_table(self._title(), head, body, note)
-
-    def _title(self) -> str:
+    @property
+    def title(self) -> str:
+        """Common settings of the compared runs: data, partition, clients, rounds."""
         return headline(self.runs) if self.runs else "no run can be read"
 
-    def _seeds(self) -> str:
-        several = {len(some) for some in self.experiments.values()} != {1}
-        return "mean ± half the 95 % interval over seeds" if several else "one seed"
+    def __repr__(self) -> str:
+        """Return the title and one line per method: its accuracy under its headline rule."""
+        lines = [f"  {row.method}: {_number(row)}" for row in self.rows if row.headline]
+        return "\n".join([f"Comparison({self.title}, accuracy in per cent)", *lines])
+
+    def _repr_html_(self) -> str:
+        """Return the table as HTML, for notebooks."""
+        head = ["method", "rule", *(title for title, _ in COLUMNS.values()), "gain on local"]
+        body = [[row.method, row.rule, *(_shown(row, name) for name in COLUMNS), _gain(row)] for row in self.rows]
+        several = {len(some) for some in self.found.values()} != {1}
+        seeds = "mean ± half the 95 % interval over seeds" if several else "one seed"
+        note = f"Test accuracy in per cent; {seeds}. Columns with * are chosen by the test part: optimistic."
+        return html_table(self.title, head, body, note)
 
     def _readable(self) -> dict[str, list[Run]]:
         if not self.runs:
@@ -135,15 +178,66 @@ class Comparison:
         for method, some in self._readable().items():
             for run in some:
                 wanted = rule if rule is None or rule in run.info.rules else None
-                rows = rows_by(run, by, wanted, matching_local(run, local))
-                made += [one | {"method": method} for one in rows]
+                made += [one | {"method": method} for one in rows_by(run, by, wanted, matching_local(run, local))]
         return made
 
 
-def comparison_key(experiments: Mapping[str, Sequence[Experiment]]) -> str:
-    """Tell a comparison of experiments from others, in ten characters; nothing needs to have been run."""
-    keys = "\n".join(one.key for some in experiments.values() for one in some)
-    return hashlib.sha256(keys.encode()).hexdigest()[:10]
+def refuse_to_overwrite(folder: Path) -> None:
+    """Raise an error, before any run starts, if `draw` would overwrite files that protonorm did not write."""
+    from protonorm.report import drawing
+    from protonorm.report.page import write
+
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is not a folder; figures and report need one.")
+    drawing.refuse_foreign([folder / CURVES, folder / MAP])
+    write.refuse_to_overwrite(folder / REPORT)
+
+
+def note(root: Path, mark: str, value: dict[str, Any]) -> None:
+    """Write a cache entry, if the folder of all runs is writable."""
+    place = root / "comparisons" / KNOWN / f"{mark[:20]}.json"
+    with suppress(OSError):
+        make_folder(place.parent)
+        replace(place, sealed(value, owner=mark))
+
+
+def recall(root: Path, mark: str) -> dict[str, Any]:
+    """Read a cache entry; return an empty dict if it is missing or damaged."""
+    place = root / "comparisons" / KNOWN / f"{mark[:20]}.json"
+    try:
+        return unsealed(place.read_bytes(), place, owner=mark)
+    except (OSError, ValueError):
+        return {}
+
+
+def code_version() -> str:
+    """Return a fingerprint of the package's files, from their sizes and modification times."""
+    root = Path(__file__).parents[1]
+    paths = sorted(Path(place, name) for place, _, names in os.walk(root) for name in names if name.endswith(".py"))
+    return digest(*(f"{path.relative_to(root)} {file_version(path)}" for path in paths))
+
+
+def _record_versions(runs: Mapping[str, Sequence[Run]]) -> Iterator[str]:
+    """Yield fingerprints of the records: names, sizes and modification times of their files."""
+    for method, run in ((method, run) for method, some in runs.items() for run in some):
+        yield f"{method} {run.folder} {run.info.experiment.rounds}"
+        paths = [run.folder.parent / RECORDS] if is_packed(run.folder) else run.folder.iterdir()
+        yield from sorted(f"{path} {file_version(path)}" for path in paths if path.name != REPORT)
+
+
+def file_version(path: str | Path) -> list[int]:
+    """Return a file's size and modification time."""
+    found = os.stat(path)
+    return [found.st_size, found.st_mtime_ns]
+
+
+def _content(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def digest(*texts: str) -> str:
+    """Return the SHA-256 of texts."""
+    return hashlib.sha256("\n".join(texts).encode(errors="backslashreplace")).hexdigest()
 
 
 def _numbers(row: Row, column: str) -> tuple[float | None, ...]:
@@ -162,5 +256,5 @@ def _number(row: Row) -> str:
 
 
 def _gain(row: Row) -> str:
-    found = row.local.transfer if row.local else None
-    return points(found.mean) if found else ""
+    transfer = row.local.transfer if row.local else None
+    return points(transfer.mean) if transfer else ""

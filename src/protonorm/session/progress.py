@@ -1,4 +1,4 @@
-"""How far a run is, in one line of plain text that is written over and over: for notebooks, and for whoever asks."""
+"""Progress of a run as one line of plain text that is updated in place, with the estimated time left."""
 
 from __future__ import annotations
 
@@ -7,34 +7,44 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from statistics import fmean
+from typing import TYPE_CHECKING
 
-from protonorm.config.experiment import Experiment
 from protonorm.core.progress import listening
 from protonorm.core.text import visible
-from protonorm.federation.rounds import Round
 
-Watch = Callable[[Round], None]  # told of every round as it is committed
+if TYPE_CHECKING:
+    from protonorm.config.experiment import Experiment
+    from protonorm.federation.rounds import Round
 
-EVERY = 0.2  # seconds between two writings of work inside a round
-LATE = 2.0  # seconds of work before it is worth telling of
-RECENT = 100  # rounds that the time left is judged by
+Watch = Callable[["Round"], None]  # called with every committed round
+
+EVERY = 0.2  # minimum seconds between two updates inside a round
+LATE = 2.0  # seconds of work before progress is shown
+RECENT = 100  # rounds that the estimate of the time left uses
+LONG = 60.0  # seconds; in longer first rounds the start-up time is negligible
 
 
 def in_notebook() -> bool:
-    """Tell whether this process is a notebook's."""
+    """Return whether this process runs a notebook."""
     interactive = sys.modules.get("IPython")
     shell = interactive.get_ipython() if interactive else None
     return hasattr(shell, "kernel")
 
 
 @contextmanager
-def progress_line(experiment: Experiment, watch: Watch | None, wanted: bool | None) -> Iterator[Watch]:
-    """Give whom to tell of rounds while this lasts: `watch`, and if it is wanted a line of text."""
+def progress_line(experiment: Experiment | None, watch: Watch | None, wanted: bool | None) -> Iterator[Watch]:
+    """Yield a callback for committed rounds: `watch`, plus a progress line if `wanted` (by default in a notebook).
+
+    Without an experiment, the line shows long work before the first run, such as loading data.
+    """
     if not (in_notebook() if wanted is None else wanted):
         yield watch or _ignore
         return
-    title = f"{type(experiment.algorithm).__name__}, seed {experiment.seed}"  # the key may need data that come first
-    line = ProgressLine(title, experiment.rounds, experiment.algorithm.headline)
+    line = ProgressLine("", 0, "")
+    if experiment:  # the key would need the data, which are not loaded yet
+        title = f"{type(experiment.algorithm).__name__}, seed {experiment.seed}"
+        line = ProgressLine(title, experiment.rounds, experiment.algorithm.headline)
 
     def both(round: Round) -> None:
         line.show_round(round)
@@ -48,42 +58,54 @@ def progress_line(experiment: Experiment, watch: Watch | None, wanted: bool | No
         line.close()
 
 
-@contextmanager
-def reading_line(wanted: bool | None) -> Iterator[None]:
-    """Tell of long work before the first run, such as reading data, if it is wanted or in a notebook."""
-    if not (in_notebook() if wanted is None else wanted):
-        yield
-        return
-    line = ProgressLine("", 0, "")
-    try:
-        with listening(line):
-            yield
-    finally:
-        line.close()
+class TimeLeft:
+    """Estimator of the time left in a run.
+
+    The first round of a process includes start-up: worker processes, imports. It is used only while it is the only
+    round, and only if it was long.
+    """
+
+    def __init__(self, rounds: int) -> None:
+        self._rounds = rounds
+        self._first: float | None = None
+        self._later: deque[float] = deque(maxlen=RECENT)
+
+    def after(self, round: Round) -> float | None:
+        """Add a round and return the estimated seconds left; None if unknown."""
+        seconds = round.seconds["round"]
+        if self._first is None:
+            self._first = seconds
+        else:
+            self._later.append(seconds)
+        left = self._rounds - round.number
+        if not left:
+            return 0.0
+        if not self._later:
+            return self._first * left if self._first >= LONG else None
+        return fmean(self._later) * left
 
 
 class ProgressLine:
-    """One line of text on the answer stream, written over and over."""
+    """Line of text on standard output, updated in place."""
 
     def __init__(self, title: str, rounds: int, headline: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._title, self._rounds, self._headline, self._clock = title, rounds, headline, clock
         self._begun: dict[str, float] = {}
         self._written, self._width = -EVERY, 0
-        self._seconds: deque[float] = deque(maxlen=RECENT)  # of the last rounds
+        self._left = TimeLeft(rounds)
 
     def __call__(self, what: str, done: int, whole: int) -> None:
-        """Tell of other long work, such as reading data, once it has taken a while."""
+        """Show the progress of other work, such as loading data, once it has taken `LATE` seconds."""
         now = self._clock()
         begun = self._begun.setdefault(what, now)
         if now - begun >= LATE and now - self._written >= EVERY:
             self._write(f"{what}: {done} of {whole}" if whole else f"{what}: {done}")
         if whole and done >= whole:
-            del self._begun[what]  # the same work may begin again
+            del self._begun[what]  # the same work may start again
 
     def show_round(self, round: Round) -> None:
-        """Tell of a round that is done."""
-        self._seconds.append(round.seconds["round"])
-        left = sum(self._seconds) / len(self._seconds) * (self._rounds - round.number)
+        """Show a committed round."""
+        left = self._left.after(round)
         found = round.record.rules.get(self._headline)
         parts = [f"{self._title}: round {round.number} of {self._rounds}"]
         parts += [f"{self._headline} {100 * found.pooled:.2f} %"] if found else []
@@ -91,7 +113,7 @@ class ProgressLine:
         self._write(", ".join(parts))
 
     def close(self) -> None:
-        """Leave the line as it is."""
+        """End the line."""
         if self._width:
             sys.stdout.write("\n")
             sys.stdout.flush()
@@ -105,4 +127,4 @@ class ProgressLine:
 
 
 def _ignore(_: Round) -> None:
-    """Listen to nothing."""
+    """Ignore a round."""

@@ -1,77 +1,90 @@
-"""What a run gives: its rounds as arrays and frames, and its trained clients."""
+"""Result of a run: rounds as arrays and frames, trained clients, and the reconstructed experiment."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protonorm.analysis.breakdown import ACCURACIES, about, check_rule, class_rows, client_rows, round_rows, rule_rows
+from protonorm.analysis.breakdown import ACCURACIES, about, check_rule, client_rows, rows_by
 from protonorm.config.experiment import Experiment
-from protonorm.core.html import html_table, percent
-from protonorm.data.own.tables import import_pandas
-from protonorm.runs.run import Run, Summary
-from protonorm.runs.schema import RoundRecord
+from protonorm.core.text import html_table, percent
+from protonorm.core.types import shortened, shown
+from protonorm.data import DATASETS, PARTITIONS
+from protonorm.data.partitions import Given
+from protonorm.models.choose import networks
+from protonorm.runs.layout import find_run, runs_root
+from protonorm.runs.run import Run, Summary, read_run
+from protonorm.runs.schema import Component, RoundRecord
 from protonorm.session.build import build
-from protonorm.session.clients import TrainedClients
-from protonorm.session.rebuild import experiment_of
 
 if TYPE_CHECKING:
     import pandas
 
     from protonorm.federation.population import SimulatedPopulation
+    from protonorm.inference.trained import TrainedClient
+
 
 By = Literal["round", "client", "class", "rule"]
 
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """A run and what it gave; its data are needed for nothing but its population, test parts and confusions.
+    """Result of a run, returned by `pn.run` and `pn.load_run`, and by `pn.compare` for each method and seed.
 
-    `pn.run` and `pn.load_run` give one, and `pn.compare` one for each method and seed. Accuracies are parts of one.
+    Accuracies are fractions in [0, 1]. Only the population, test parts and confusion matrices need the data.
     """
 
-    given: Experiment | None  # the experiment that was run; None for a run that was loaded
+    given: Experiment | None  # the experiment that was run; None for a loaded run
     run: Run  # the record
 
     @cached_property
     def experiment(self) -> Experiment:
-        """Give the experiment; that of a loaded run is made again from its record, if that holds all of it."""
+        """Experiment of the run; for a loaded run, reconstructed from the record if it is complete."""
         return self.given or experiment_of(self.run)
 
     @property
     def history(self) -> list[RoundRecord]:
-        """Give every round, as recorded."""
+        """Records of all rounds."""
         return self.run.rounds
 
     @property
     def rounds(self) -> NDArray[np.int64]:
-        """Number the rounds (R,)."""
+        """Round numbers (R,)."""
         return np.array([record.round for record in self.history], dtype=np.int64)
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Name the classes, K."""
+        """Class names, K."""
         return tuple(self.run.info.classes)
 
     @property
     def client_names(self) -> tuple[str, ...]:
-        """Name the clients, M: as their folders or files are named, or by their numbers."""
+        """Client names, M: names of their folders or files, or their numbers."""
         return tuple(map(self.run.client_name, range(self.run.info.experiment.clients)))
 
     def accuracy(self, rule: str | None = None, of: str = "pooled") -> NDArray[np.float64]:
-        """Give a rule's accuracy (R,), or (R, M) for of="clients", (R, K) for of="classes"; NaN where there is none.
+        """Return the accuracy of a prediction rule in every round; NaN where it was not evaluated.
 
-        `rule` is the method's headline rule if none is given. `of` may also be any measure over clients: `pooled`,
-        `mean`, `worst`, `p10`, `balanced`, `f1`, `log_loss`, `calibration`.
+        Args:
+            rule: Prediction rule; the method's headline rule by default.
+            of: A measure over clients (`pooled`, `mean`, `worst`, `p10`, `balanced`, `f1`, `log_loss`, `calibration`),
+                or `clients` or `classes`.
+
+        Returns:
+            An array (R,), or (R, M) for `of="clients"` and (R, K) for `of="classes"`.
+
+        Raises:
+            ValueError: If the run has no such rule, or `of` is unknown.
         """
         rule = check_rule(self.run, rule)
-        if of not in (*ACCURACIES, "clients", "classes"):
-            raise ValueError(f"of={of!r} is refused: expected {', '.join(ACCURACIES)}, clients or classes.")
+        if not isinstance(of, str) or of not in (*ACCURACIES, "clients", "classes"):
+            raise ValueError(f"of={shown(of)} is refused: expected {', '.join(ACCURACIES)}, clients or classes.")
         if of in ("clients", "classes"):
             find = self.run.by_client if of == "clients" else self.run.by_class
             width = len(self.client_names if of == "clients" else self.classes)
@@ -80,40 +93,58 @@ class Result:
         return np.array([np.nan if one is None else getattr(one, of) for one in found], dtype=np.float64)
 
     def summary(self, rule: str | None = None) -> Summary | None:
-        """Condense the rounds: best, last, and the mean of each client's own best; None if the rule never existed.
+        """Summarise the rounds: best, last, and mean of each client's own best; None if the rule was never evaluated.
 
-        The best rounds are chosen by their test accuracy, which is optimistic: `run.chosen` is the one to report.
+        The best rounds are selected by test accuracy, which is optimistic; report `run.chosen` instead.
         """
         return self.run.summary(rule)
 
     def frame(
         self, by: By = "round", *, rule: str | None = None, alone: Result | Run | None = None
     ) -> pandas.DataFrame:
-        """Give a pandas frame: a row for each round and rule, or for each client, class or rule in the reported round.
+        """Return a pandas frame of the run. Needs pandas, `protonorm[frame]`.
 
-        By client and class the numbers are those under `rule`, the method's headline if none is given. With `alone`,
-        the run of the same clients without an exchange, the accuracy there and the gain on it stand beside. Every row
-        has the method, seed and round; by client also its name, number, network and numbers of samples. Needs pandas,
-        `protonorm[frame]`.
+        Every row has the method, seed and round; rows by client also have its name, number, network and sample counts.
+
+        Args:
+            by: `round` for one row per round and rule; `client`, `class` or `rule` for the reported round.
+            rule: Prediction rule of the numbers by client and class; the method's headline rule by default.
+            alone: Run of the same clients without an exchange, whose accuracy and the gain over it are added.
+
+        Returns:
+            A frame with one row per unit.
         """
         rows = rows_by(self.run, by, rule, alone.run if isinstance(alone, Result) else alone)
+        from protonorm.data.own.tables import import_pandas  # optional dependency
+
         found: pandas.DataFrame = import_pandas().DataFrame(rows)
         return found
 
     @property
     def clients(self) -> TrainedClients:
-        """Give the trained clients as of the chosen round, by number or by name; each is loaded when asked for."""
+        """Trained clients in the chosen round, by number or name; each is loaded on access."""
         return TrainedClients(self)
 
     def trained(self, checkpoint: Literal["chosen", "last"] = "chosen") -> TrainedClients:
-        """Give the trained clients as of the chosen or the last round."""
+        """Return the trained clients in the chosen or the last round."""
+        if not isinstance(checkpoint, str) or checkpoint not in ("chosen", "last"):
+            raise ValueError(f"checkpoint={shown(checkpoint)} is refused: expected chosen or last.")
         return TrainedClients(self, checkpoint)
 
     def confusion(self, client: int | str | None = None, rule: str | None = None) -> NDArray[np.int64]:
-        """Count a client's test samples (K, K) by their class (rows) and the class that it takes them for (columns).
+        """Return a confusion matrix (K, K) on the test part: rows are true classes, columns predicted classes.
 
-        The trained client of `clients` predicts its test part again, which needs the data. Without a client the counts
-        of all are added up.
+        The trained client in the chosen round predicts its test part again, which needs the data.
+
+        Args:
+            client: Number or name of a client; None sums over all clients.
+            rule: Prediction rule; the method's headline rule by default.
+
+        Returns:
+            Sample counts (K, K).
+
+        Raises:
+            ValueError: If the data have changed since the run.
         """
         rule = check_rule(self.run, rule)
         if client is None:
@@ -134,15 +165,15 @@ class Result:
 
     @cached_property
     def population(self) -> SimulatedPopulation:
-        """Load the data, and assign them to the clients as in the run."""
+        """Population of the run; loads and partitions the data."""
         return build(self.experiment)[1]
 
     def __repr__(self) -> str:
-        """Say in a line what was run, and what came out."""
+        """Return one line: method, data, seed, progress and accuracy."""
         return f"Result({self._told()}; {self.run.folder})"
 
     def _repr_html_(self) -> str:
-        """Show the clients in a notebook."""
+        """Return the table of clients as HTML, for notebooks."""
         head = ["client", "network", "train", "test", "classes", "accuracy"]
         rows = [
             [one["client"], one["network"], one["train"], one["test"], one["classes"], percent(one["accuracy"])]
@@ -153,21 +184,161 @@ class Result:
     def _told(self) -> str:
         run, settings = self.run, self.run.info.experiment
         record = run.chosen.record if run.chosen else None
-        of = f"{about(run, record)['method']} on {settings.dataset.name}, seed {settings.seed}"
+        method, data = shortened(about(run, record)["method"], 30), shortened(settings.dataset.name, 30)
+        of = f"{method} on {data}, seed {settings.seed}"
         done = f"{len(run.rounds)} of {settings.rounds} rounds"
         found = record.rules.get(run.info.headline) if record else None
         number = f", accuracy {percent(found.pooled)} % in round {record.round}" if record and found else ""
         return f"{of}: {done}{number}"
 
 
-def rows_by(run: Run, by: str, rule: str | None = None, alone: Run | None = None) -> list[dict[str, Any]]:
-    """Make the rows of a frame of one run."""
-    ways: dict[str, Callable[[], list[dict[str, Any]]]] = {
-        "round": lambda: round_rows(run),
-        "client": lambda: client_rows(run, alone, rule),
-        "class": lambda: class_rows(run, alone, rule),
-        "rule": lambda: rule_rows(run),
-    }
-    if by not in ways:
-        raise ValueError(f"by={by!r} is refused: expected {', '.join(ways)}.")
-    return ways[by]()
+@dataclass(frozen=True, repr=False)
+class TrainedClients(Sequence["TrainedClient"]):
+    """Trained clients of a run, by number or name."""
+
+    result: Result
+    checkpoint: Literal["chosen", "last"] = "chosen"
+
+    def __len__(self) -> int:
+        """Return the number of clients, M."""
+        return self.result.run.info.experiment.clients
+
+    @overload
+    def __getitem__(self, id: int | str) -> TrainedClient: ...
+    @overload
+    def __getitem__(self, id: slice) -> list[TrainedClient]: ...
+    def __getitem__(self, id: int | str | slice) -> TrainedClient | list[TrainedClient]:
+        """Load a client, or a slice of clients; without the run's data a client can predict but has no test part."""
+        if isinstance(id, slice):
+            return [self[number] for number in range(len(self))[id]]
+        run, number = self.result.run, self._number(id)
+        from protonorm.inference.loading import load_from_run  # not needed by runs that only train
+
+        return load_from_run(run, number, checkpoint=self.checkpoint, **self._of_the_experiment(number))
+
+    def __iter__(self) -> Iterator[TrainedClient]:
+        """Load the clients in order."""
+        return (self[id] for id in range(len(self)))
+
+    def __repr__(self) -> str:
+        """Return the number of clients, the run's key and the checkpoint."""
+        return f"TrainedClients({len(self)} of {self.result.run.info.key}, {self.checkpoint} round)"
+
+    def _number(self, id: int | str) -> int:
+        """Return a client's number; negative numbers count from the end."""
+        if isinstance(id, str):
+            return self.result.run.find_client(id)
+        if not hasattr(id, "__index__") or isinstance(id, bool):
+            raise ValueError(f"{shown(id)} is not a client: expected its number or its name.")
+        try:
+            return range(len(self))[id]
+        except IndexError:
+            raise IndexError(f"There is no client {id}; the run has clients 0 to {len(self) - 1}.") from None
+
+    def _of_the_experiment(self, number: int) -> dict[str, Any]:
+        """Return what the record lacks: the user's own code, and the test part."""
+        result = self.result
+        try:
+            test = result.population.site(number).client(0).test
+        except ValueError:
+            if result.given or holds_own_code(result.run):
+                raise
+            return {}  # the record alone suffices
+        choice = networks(result.experiment.models)
+        item, second = choice[number % len(choice)], result.experiment.auxiliary
+        return {
+            "network": None if isinstance(item, str) else item,
+            "auxiliary": None if isinstance(second, str) else second,
+            "algorithm": result.experiment.algorithm,
+            "test": test,
+        }
+
+
+def load_run(run: str | Path, *, out: str | Path | None = None, **settings: Any) -> Result:
+    """Load a run from its record; no data are needed.
+
+    Args:
+        run: Folder of the run, its name, or the beginning of its name under `out`.
+        out: Folder of all runs; `PROTONORM_RUNS` or `./runs` by default.
+        **settings: The user's own data and code, of which the record holds only the name, as in an `Experiment`:
+            `dataset="clients:partners"`, `models=[small, large]`. They are checked against the record.
+
+    Returns:
+        The result of the run.
+
+    Raises:
+        ValueError: If no run or several runs match the name, or the settings do not match the record.
+    """
+    found = read_run(find_run(runs_root(Path(out) if out else None), str(Path(run).expanduser())))
+    return Result(experiment_of(found, settings) if settings else None, found)
+
+
+MISSING = "pn.load_run(…, {name}=…) takes it, or pn.run the experiment itself."
+
+
+def experiment_of(run: Run, given: Mapping[str, Any] | None = None) -> Experiment:
+    """Reconstruct the experiment of a run; `given` holds settings of which the record has only the name.
+
+    These are the user's own data and code: they are never searched for or executed unless given.
+    """
+    given, info = dict(given or {}), run.info.experiment
+    if unknown := given.keys() - Experiment.model_fields.keys():
+        raise ValueError(f"An experiment has no setting {shown(sorted(unknown)[0])}.")
+    settings = info.plain()
+    settings["dataset"] = given["dataset"] if "dataset" in given else _dataset(run)
+    settings["partition"] = given["partition"] if "partition" in given else _partition(run)
+    if "algorithm" not in given and "source" in info.algorithm.settings:
+        raise _not_held(run, "algorithm", info.algorithm.name)
+    for name in ("models", "auxiliary"):
+        if name not in given and (own := _own_network(settings.get(name))):
+            raise _not_held(run, name, own)
+    experiment = Experiment.of(settings | given)
+    if experiment.key != run.info.key:
+        told = f"with {', '.join(sorted(given))} as given" if given else "with the data and the version that are here"
+        raise ValueError(
+            f"The record of {run.info.key} {told} is another experiment, {experiment.key}: data or code have changed."
+        )
+    return experiment
+
+
+def holds_own_code(run: Run) -> bool:
+    """Return whether a run used the user's own code, of which its record holds only the name."""
+    return "source" in run.info.experiment.algorithm.settings or bool(_own_network(run.info.networks))
+
+
+def _own_network(choice: Any) -> str:
+    """Return the name of the first user-defined network in a choice; empty if there is none."""
+    items = choice if isinstance(choice, list) else [choice]
+    return next((str(one["name"]) for one in items if isinstance(one, Mapping)), "")
+
+
+def _dataset(run: Run) -> dict[str, Any]:
+    """Return the data set of a run with its settings; the experiment's key verifies its content."""
+    found = run.info.experiment.dataset
+    if found.name not in DATASETS or "path" in (known := _fields(found)):
+        raise _not_held(run, "dataset", found.name)
+    left_out = (
+        {"samples"} if "sha256" in found.settings and "of" not in found.settings else set()
+    )  # all samples were used
+    kept = {name: value for name, value in found.settings.items() if name in known and name not in left_out}
+    return {"name": found.name, **kept}
+
+
+def _partition(run: Run) -> Any:
+    found = run.info.experiment.partition
+    if found.name == "given" and found.settings.keys() == {"seed"}:
+        return Given(**found.settings)
+    if found.name not in PARTITIONS:
+        raise _not_held(run, "partition", found.name)
+    return found.model_dump()
+
+
+def _fields(dataset: Component) -> set[str]:
+    return {field.name for field in fields(DATASETS[dataset.name].load())}
+
+
+def _not_held(run: Run, name: str, value: str) -> ValueError:
+    return ValueError(
+        f"The {name} {value} of {run.info.key} is the user's own: its record holds no more than the name. "
+        f"{MISSING.format(name=name)}"
+    )

@@ -1,4 +1,4 @@
-"""A run from start to end: begin it, resume it, or find it done."""
+"""Running an experiment: start, resume, or read the finished run."""
 
 from __future__ import annotations
 
@@ -14,22 +14,17 @@ from protonorm.config.experiment import Experiment
 from protonorm.core.randomness import one_thread
 from protonorm.core.task import Task
 from protonorm.core.types import shown
-from protonorm.data.dataset import Dataset
-from protonorm.data.own.files import OwnFiles
 from protonorm.engines import ENGINES
-from protonorm.engines.choice import EngineChoice, check_workers, read_engine
-from protonorm.engines.processes.engine import cores
-from protonorm.engines.processes.handover import obstacle
+from protonorm.engines.choice import EngineChoice, check_engine, cores, worth_processes
+from protonorm.engines.handover import obstacle
 from protonorm.errors import Diverged
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.federation.rounds import begin, run_rounds
 from protonorm.models.choose import described, networks
-from protonorm.runs.info import read_info, refuse_other_names
-from protonorm.runs.layout import INFO, runs_root
+from protonorm.runs.layout import INFO, exists, runs_root
 from protonorm.runs.provenance import provenance, versions
-from protonorm.runs.reader import read_run
-from protonorm.runs.run import Population
-from protonorm.runs.schema import FORMAT, ExperimentInfo, InputInfo, RunInfo
+from protonorm.runs.run import Population, Run, first_rounds, read_run
+from protonorm.runs.schema import FORMAT, ExperimentInfo, RunInfo, read_info, refuse_other_names
 from protonorm.runs.states import stray_states
 from protonorm.runs.writer import RunWriter
 from protonorm.session.build import build, policy_of
@@ -48,15 +43,27 @@ def run(
     tracker: str | Tracker | Watch | None = None,
     progress: bool | None = None,
 ) -> Result:
-    """Run an experiment in its folder under `out`; resume it if it was begun, do nothing if it is done.
+    """Run an experiment; resume it if it was started, and return the recorded result if it is finished.
 
-    `out` is the folder of all runs, `PROTONORM_RUNS` or `./runs` if none is given; the run's own folder has the name
-    `experiment.key`. `engine` is `serial` or `processes`, `workers` the number of processes.
-    Clients live in one process for each core unless `engine` says otherwise; the numbers are the same on every engine.
-    `watch` is told of the rounds that are done now; `tracker`, of which `protonorm list trackers` has those by name, is
-    told of all rounds from the first on, of a run that is done too. `progress` says whether a line of text tells how
-    far the run is; if it is not given, it does so in a notebook. Training that leaves the finite numbers raises
-    `Diverged`, too few replies `TooFewReplies`; Ctrl-C may be pressed at any time, and the same call goes on.
+    The results are the same on every engine. The run may be interrupted at any time (Ctrl-C); the same call resumes it.
+
+    Args:
+        experiment: The experiment; its run is stored in the folder `experiment.key` under `out`.
+        out: Folder of all runs; `PROTONORM_RUNS` or `./runs` by default.
+        engine: `serial` or `processes`. By default, one process per core where that is estimated to save time, and this
+            process otherwise.
+        workers: Number of worker processes.
+        watch: Callback for each round that is run now.
+        tracker: Experiment tracker, or its name (see `protonorm list trackers`); receives all rounds, including those
+            recorded earlier.
+        progress: Whether to print a progress line; by default only in a notebook.
+
+    Returns:
+        The result of the run.
+
+    Raises:
+        Diverged: If training produces non-finite numbers.
+        TooFewReplies: If a round receives fewer replies than its quorum.
 
     ```python
     import protonorm as pn
@@ -75,38 +82,30 @@ def run(
     with progress_line(experiment, watch, progress) as told:
         folder = runs_root(Path(out) if out else None) / experiment.key
         refuse_renamed(experiment, folder)
-        if not is_finished(folder, experiment.rounds):
+        record = finished_run(folder, experiment.rounds)
+        if record is None:
             with one_thread():
                 _run(experiment, folder, wanted, workers, told, follower)
+            record = read_run(folder)
         else:
-            tidy(folder)
+            tidy(record)
             if follower:
                 with RunWriter(folder, experiment.key), tracked(follower, folder, experiment.rounds):
                     pass  # all rounds are recorded
-    return Result(experiment, read_run(folder, experiment.rounds))
+    return Result(experiment, first_rounds(record, experiment.rounds))
 
 
-def check_engine(engine: str | None, workers: int | None) -> EngineChoice | None:
-    """Read which engine is wanted, and refuse a number of processes that is none."""
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise ValueError(f"workers={shown(workers)} is refused: expected at least one process.")
-    wanted = None if engine is None else read_engine(engine)
-    if wanted:
-        check_workers(wanted, workers)
-    return wanted
-
-
-def is_finished(folder: Path, rounds: int) -> bool:
-    """Tell whether so many rounds of a run are committed, or it has ended early."""
-    if not (folder / INFO).exists():
-        return False
-    found = read_run(folder)
-    return len(found.rounds) >= rounds or found.stopped_early
+def finished_run(folder: Path, rounds: int) -> Run | None:
+    """Read a run that has at least `rounds` committed rounds or stopped early; None if there is none."""
+    if not exists(folder / INFO):
+        return None
+    run = read_run(folder)
+    return run if len(run.rounds) >= rounds or run.stopped_early else None
 
 
 def refuse_renamed(experiment: Experiment, folder: Path) -> None:
-    """Refuse a run of the same samples whose classes or clients had other names; data of the package never do."""
-    if isinstance(experiment.dataset, Dataset | OwnFiles) and (folder / INFO).exists():
+    """Raise an error if a recorded run of the same samples has other class or client names."""
+    if isinstance(getattr(type(experiment.dataset), "names", None), property) and exists(folder / INFO):
         refuse_other_names(folder, read_info(folder / INFO), *experiment.dataset.names)
 
 
@@ -118,9 +117,10 @@ def _run(
     watch: Watch,
     tracker: Tracker | None,
 ) -> None:
-    """Do the rounds that are left and tell of each; note why, if they end too soon."""
+    """Run the remaining rounds and report each; record the reason of a failure."""
     task, population = build(experiment)
-    chosen = choose_engine(task, population, engine.name if engine else None, workers)
+    asked = workers if experiment.deadline is None else workers or cores()  # in one process no client is late
+    chosen = choose_engine(task, population, engine.name if engine else None, asked, cohort=experiment.cohort_size)
     settings = engine.settings if engine and engine.name == chosen else {}
     start = partial(ENGINES[chosen].load(), **settings)
     with RunWriter(folder, experiment.key) as writer:
@@ -143,9 +143,18 @@ def _run(
                 ) from None
 
 
-def choose_engine(task: Task, population: SimulatedPopulation, wanted: str | None, workers: int | None = None) -> str:
-    """Name the engine to use: the one wanted, if the simulation can leave this process."""
-    several = (workers or cores()) > 1 and len(population) > 1 and task.rounds
+def choose_engine(
+    task: Task, population: SimulatedPopulation, wanted: str | None, workers: int | None = None, *, cohort: int = 0
+) -> str:
+    """Return the name of the engine: the requested engine, if the simulation can leave this process.
+
+    Without a request, clients run in processes where these save time. `cohort` is the number of clients per round; all
+    by default.
+    """
+    count, cohort = workers or cores(), cohort or len(population)
+    several = count > 1 and len(population) > 1 and task.rounds > 0
+    if several and workers is None:
+        several = worth_processes(population, task.rounds, cohort, count)
     name = wanted or ("processes" if several else "serial")
     if name != "serial" and (reason := obstacle(task, population)):
         warnings.warn(f"All clients run in this process, one after the other: {reason}.", stacklevel=4)
@@ -165,22 +174,22 @@ def info_of(experiment: Experiment, task: Task, client_names: Sequence[str] | No
         headline=task.algorithm.headline,
         networks=[described(item) for item in networks(experiment.models)],
         classes=list(task.classes),
-        input=InputInfo(**task.input.describe()),
+        input=task.input,
         versions=versions(),
         early_stopping=experiment.early_stopping,
         client_names=None if client_names is None else list(client_names),
     )
 
 
-def tidy(folder: Path) -> None:
-    """Remove what a kill after the last round of a finished run has left.
+def tidy(record: Run | Path) -> None:
+    """Remove files that an interruption after the last round of a finished run has left.
 
-    Where another process is at work, or something is damaged or not to be written, all stays: a record may be shown.
+    Errors are ignored, as when another process is writing or the folder is read-only: the record may still be read.
     """
     with suppress(ValueError, OSError):
-        run = read_run(folder)
+        run = record if isinstance(record, Run) else read_run(record)
         if run.rounds and stray_states(run):
-            with RunWriter(folder, run.info.key) as writer:
+            with RunWriter(run.folder, run.info.key) as writer:
                 writer.tidy()
 
 

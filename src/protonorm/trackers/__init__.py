@@ -1,4 +1,4 @@
-"""Programs that can follow a run besides its record: the table of contents, which imports none of them."""
+"""Registry of experiment trackers, which does not import them."""
 
 from protonorm.core.registry import Entry
 

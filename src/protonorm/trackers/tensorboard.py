@@ -1,4 +1,4 @@
-"""Write a run for TensorBoard into <run>/tensorboard/, anew each time: everything that came before is in the record."""
+"""TensorBoard tracker, which writes to <run>/tensorboard/; a resumed run rewrites its log from the record."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from protonorm.analysis.plain_text import markdown_text
-from protonorm.core.text import visible
+from protonorm.core.text import markdown_text, visible
 from protonorm.federation.rounds import Round
 from protonorm.report.drawing import any_letters
 from protonorm.report.figures import heat_map
 from protonorm.runs import layout
 from protonorm.runs.run import Run
-from protonorm.trackers import scalars
+from protonorm.trackers import tracker
 
 FOLDER = "tensorboard"
-SHOWN = 5  # rounds whose prototypes the projector gets
-SHARES = np.linspace(0, 1, 21)  # edges of the histograms of accuracies
+SHOWN = 5  # maximum number of rounds whose prototypes are shown in the projector
+SHARES = np.linspace(0, 1, 21)  # bin edges of accuracy histograms
 BINS = 20  # of other histograms
-FLUSH = 3600  # seconds; each round is flushed as it ends
+FLUSH = 3600  # seconds; rounds are flushed explicitly
 
-CHARTS: dict[str, dict[str, Any]] = {  # what belongs together: all rules beside the majority, all distances
+CHARTS: dict[str, dict[str, Any]] = {  # grouped curves: all rules with the majority baseline, all distances
     "accuracy": {
         name: ["Multiline", [f"^accuracy/(?!best/|last/|reported/)[^/]+/{name}$"]]
         for name in ("pooled", "mean", "worst")
@@ -35,10 +34,10 @@ CHARTS: dict[str, dict[str, Any]] = {  # what belongs together: all rules beside
 
 
 class TensorBoard:
-    """Follow a run with torch's writer."""
+    """Tracker that writes TensorBoard event files with torch's SummaryWriter."""
 
     def __init__(self) -> None:
-        """Refuse before anything begins if TensorBoard is not installed."""
+        """Raise a ValueError if TensorBoard is not installed."""
         try:
             from torch.utils.tensorboard import SummaryWriter, summary
         except ModuleNotFoundError as error:
@@ -49,37 +48,37 @@ class TensorBoard:
         self._open: Any = SummaryWriter
         self._session: Any = summary.hparams
         self._writer: Any = None
-        self._run: Run | None = None  # as it was at the beginning
+        self._run: Run | None = None  # as of `begin`
         self._majority: dict[str, float] = {}
-        self._clock = 0.0  # when the round that is being told ended
+        self._clock = 0.0  # end time of the current round
 
     def begin(self, run: Run) -> None:
-        """Begin the log: settings, who holds what, and the majority."""
+        """Start the log: settings, partition and majority baseline."""
         folder = run.folder / FOLDER
         shutil.rmtree(folder, ignore_errors=not folder.exists())
-        # A TensorBoard that has read the log from before forgets it, from step 0 on.
+        # purge_step makes a running TensorBoard discard the previous log.
         self._writer = self._open(str(folder), purge_step=0, flush_secs=FLUSH)
         self._run = run
-        self._majority = scalars.majority(run)
+        self._majority = tracker.majority(run)
         self._clock = _begin_time(run)
-        self._writer.add_text("settings", scalars.settings_table(run), 0)
+        self._writer.add_text("settings", tracker.settings_table(run), 0)
         self._writer.add_text("majority", _majority_text(self._majority), 0)
         with any_letters():
             self._writer.add_figure("partition", heat_map(run), 0)
         self._writer.add_custom_scalars(CHARTS)
-        # The description of all sessions is left out: TensorBoard then finds the settings of all methods by itself.
-        _, start, _ = self._session(_shown(scalars.settings(run)), {})
+        # Without an experiment summary, TensorBoard infers the hyperparameters of all methods by itself.
+        _, start, _ = self._session(_shown(tracker.settings(run)), {})
         self._writer.file_writer.add_summary(start)
         self._writer.flush()
 
     def __call__(self, round: Round) -> None:
-        """Write a round, at the time when it was done."""
+        """Write a round, with its end time."""
         assert self._run is not None
         before = round.number <= len(self._run.rounds)
         self._clock = self._clock + round.seconds.get("round", 0.0) if before else time.time()
-        lists = scalars.distributions(self._run, round.record)
-        named = scalars.margin_scalars(lists) | scalars.client_scalars(self._run, round.record) | self._majority
-        for name, value in (scalars.scalars(round) | named).items():
+        lists = tracker.distributions(self._run, round.record)
+        named = tracker.margin_scalars(lists) | tracker.client_scalars(self._run, round.record) | self._majority
+        for name, value in (tracker.scalars(round) | named).items():
             self._writer.add_scalar(visible(name), value, round.number, self._clock)
         for name, values in lists.items():
             bins: Any = SHARES if name.startswith(("accuracy/", "validation/")) else BINS
@@ -89,11 +88,11 @@ class TensorBoard:
             self._writer.flush()
 
     def end(self, run: Run) -> None:
-        """Write what the run came to, and its prototypes; close the log."""
+        """Write the final results and prototypes, and close the log."""
         done = len(run.rounds)
-        for name, value in scalars.outcome(run).items():
+        for name, value in tracker.outcome(run).items():
             self._writer.add_scalar(name, value, done, self._clock)
-        self._writer.add_text("reported", scalars.reported_text(run), done)
+        self._writer.add_text("reported", tracker.reported_text(run), done)
         for round in _shown_rounds(run):
             self._show_prototypes(run, round)
         if run.failure:
@@ -107,26 +106,26 @@ class TensorBoard:
     def _show_prototypes(self, run: Run, round: int) -> None:
         try:
             classes, vectors = run.prototypes(round)
-        except ValueError as error:  # one lost file is no reason to stop a run
+        except ValueError as error:  # a damaged file must not stop a run
             self._writer.add_text("prototypes", markdown_text(str(error)), round)
             return
-        names = [visible(run.info.classes[k]) or "(no name)" for k in classes.tolist()]  # a line each
+        names = [visible(run.info.classes[k]) or "(no name)" for k in classes.tolist()]  # one line per label
         self._writer.add_embedding(vectors, names, global_step=round, tag="prototypes")
 
 
 def _shown(settings: dict[str, float | str]) -> dict[str, float | str]:
-    """Write texts so that nothing in them is hidden: TensorBoard takes no half characters."""
+    """Escape invisible characters in texts: TensorBoard rejects lone surrogates."""
     return {visible(name): visible(one) if isinstance(one, str) else one for name, one in settings.items()}
 
 
 def _begin_time(run: Run) -> float:
-    """Work out when a run would have begun if it had not been interrupted; now, if no round is done."""
+    """Return the start time of a run as if uninterrupted; the current time if no round is done."""
     end = (run.folder / layout.SERVER).stat().st_mtime if run.rounds else time.time()
     return end - sum(run.seconds.values())
 
 
 def _shown_rounds(run: Run) -> list[int]:
-    """Choose a few of the rounds whose prototypes are recorded, the first and the last among them."""
+    """Select up to SHOWN rounds with recorded prototypes, including the first and the last."""
     rounds = run.snapshots()
     chosen = np.linspace(0, len(rounds) - 1, min(SHOWN, len(rounds))).round().astype(int).tolist()
     return [rounds[position] for position in chosen]

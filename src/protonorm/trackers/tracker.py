@@ -1,42 +1,51 @@
-"""What a tracker is, and how it is told of a run: of the rounds that are recorded, of those to come, and of the end."""
+"""Tracker protocol, notification of trackers, and conversion of runs to named scalars and distributions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
+from protonorm.analysis.settings import run_settings
 from protonorm.core.own_code import load_own, name_missing
 from protonorm.core.own_failures import wrong_arguments
 from protonorm.core.registry import find
+from protonorm.core.text import markdown_text
 from protonorm.core.types import shortened, shown
 from protonorm.federation.rounds import Round
-from protonorm.runs.reader import read_run
-from protonorm.runs.run import Run
+from protonorm.runs.run import Run, read_run
+from protonorm.runs.schema import Accuracy, RoundRecord
 from protonorm.trackers import TRACKERS
 
+MOST_CLIENTS = 100  # maximum number of clients with individual curves
+
+Numbers = NDArray[np.float64]
 Listener = Callable[[Round], None]
 
 
 @runtime_checkable
 class Tracker(Protocol):
-    """Follows runs, one after the other; it never changes a number."""
+    """Observer of runs, one at a time; it never changes results."""
 
     def begin(self, run: Run) -> None:
-        """Called before any round; `run.rounds` has those that are recorded already."""
+        """Handle the start of a run, before any round; `run.rounds` holds the rounds recorded earlier."""
 
     def __call__(self, round: Round) -> None:
-        """Called once for each round, in order, whether it was done now or before."""
+        """Handle a round; called once per round, in order, including rounds recorded earlier."""
 
     def end(self, run: Run) -> None:
-        """Called when the run is done, has failed or was interrupted."""
+        """Handle the end of a run that is finished, failed or interrupted."""
 
 
 @dataclass(frozen=True)
 class FunctionTracker:
-    """A function of a round as a tracker."""
+    """Tracker that passes each round to a function."""
 
     listener: Listener
 
@@ -44,7 +53,7 @@ class FunctionTracker:
         """Do nothing."""
 
     def __call__(self, round: Round) -> None:
-        """Pass the round on."""
+        """Pass the round to the function."""
         self.listener(round)
 
     def end(self, run: Run) -> None:
@@ -52,7 +61,7 @@ class FunctionTracker:
 
 
 def choose(value: Any) -> Tracker | None:
-    """Make a tracker of a name, of a user's own file.py:Name, of an object or of a function; None for none."""
+    """Create a tracker from a name, a user's file.py:Name, an object or a function; return None for None."""
     if isinstance(value, str):
         name_missing(value, "tracker")
         found = load_own(value, "tracker") if ".py:" in value else find(TRACKERS, shortened(value), "tracker").load()
@@ -71,9 +80,9 @@ def choose(value: Any) -> Tracker | None:
 
 @contextmanager
 def tracked(tracker: Tracker | None, folder: Path, rounds: int | None = None) -> Iterator[Listener]:
-    """Tell a tracker of a run from its first round on; the rounds that are done already come from the record.
+    """Notify a tracker of a run from its first round on; finished rounds are replayed from the record.
 
-    Of a run that has more rounds than asked for, it hears of the first so many.
+    If `rounds` is given, only the first `rounds` rounds are replayed.
     """
     if tracker is None:
         yield lambda _: None
@@ -89,6 +98,116 @@ def tracked(tracker: Tracker | None, folder: Path, rounds: int | None = None) ->
 
 
 def recorded_rounds(run: Run) -> list[Round]:
-    """Give the committed rounds of a run as they were told when they ended; a time that is lost is left out."""
+    """Return the committed rounds of a run as trackers receive them; missing timings are omitted."""
     times = run.seconds
     return [Round(one, {"round": times[one.round]} if one.round in times else {}) for one in run.rounds]
+
+
+def scalars(round: Round) -> dict[str, float]:
+    """Return the scalars of a round by name: accuracy/global/pooled, loss/train, bytes/up, …; unknown ones are omitted.
+
+    Names beginning with accuracy refer to the test parts, those with validation to the validation parts.
+    """
+    record = round.record
+    found: dict[str, float] = {}
+    for name, _, rules in _parts(record):
+        for rule, value in rules.items():
+            found |= _named(f"{name}/{rule}", value) if value else {}
+    if record.loss is not None:
+        found["loss/train"] = record.loss
+    found |= {f"clients/{name}": value for name, value in record.metrics.items() if name != "loss"}
+    if record.unseen is not None:
+        found["samples/unseen"] = record.unseen
+    for unit, sent in (("bytes", record.bytes), ("floats", record.floats)):
+        found |= {f"{unit}/up": sent.up, f"{unit}/down": sent.down}
+    found |= {f"seconds/{name}": value for name, value in round.seconds.items()}
+    if record.lost:
+        found["clients/lost"] = len(record.lost)
+    if record.prototypes:
+        found |= {f"prototypes/distance/{name}": value for name, value in record.prototypes.model_dump().items()}
+    return found | {f"server/{name}": value for name, value in record.server.items()}
+
+
+def distributions(run: Run, record: RoundRecord) -> dict[str, Numbers]:
+    """Return the distributions of a round by name: accuracies of clients and classes under each rule, and margins.
+
+    Clients and classes without samples, and clients that were not evaluated, are omitted.
+    """
+    arrays = run.arrays(record)
+    found: dict[str, Numbers] = {}
+    for name, part, rules in _parts(record):
+        for rule, unit in ((rule, unit) for rule, value in rules.items() if value for unit in ("clients", "classes")):
+            support, correct = (arrays.get(f"{part}.{kind}") for kind in (f"support.{unit}", f"correct.{unit}.{rule}"))
+            if support is not None and correct is not None:
+                found[f"{name}/{rule}/{unit}"] = correct[support > 0] / support[support > 0]
+    return found | ({"prototypes/margins": arrays["margins"]} if "margins" in arrays else {})
+
+
+def client_scalars(run: Run, record: RoundRecord) -> dict[str, float]:
+    """Return accuracies of named clients under the method's headline rule, by name such as client/berlin/accuracy.
+
+    Empty if clients have only numbers, or if there are more than MOST_CLIENTS.
+    """
+    if run.info.client_names is None or len(run.info.client_names) > MOST_CLIENTS:
+        return {}
+    found: dict[str, float] = {}
+    for name, part, rules in _parts(record):
+        if rules.get(run.info.headline):
+            shares = run.by_client(record, run.info.headline, part)
+            ids = np.flatnonzero(shares >= 0).tolist()
+            found |= {f"client/{run.client_name(id)}/{name}": float(shares[id]) for id in ids}
+    return found
+
+
+def margin_scalars(lists: Mapping[str, Numbers]) -> dict[str, float]:
+    """Return the mean and minimum of a round's margins by name, if it has any."""
+    margins = lists.get("prototypes/margins", np.zeros(0))
+    if not margins.size:
+        return {}
+    return {"prototypes/margin/mean": float(margins.mean()), "prototypes/margin/min": float(margins.min())}
+
+
+def majority(run: Run) -> dict[str, float]:
+    """Return the accuracies of predicting each client's most frequent class, by name."""
+    return _named("accuracy/majority", run.majority) if run.majority else {}
+
+
+def outcome(run: Run) -> dict[str, float]:
+    """Return a run's final results under the headline rule by name; `best` is selected by test, thus optimistic."""
+    beside, choice = run.summary(), run.chosen
+    reported = choice.record.rules.get(run.info.headline) if choice else None
+    if beside is None or choice is None or reported is None:
+        return {}
+    found = _named("accuracy/reported", reported) | {"accuracy/reported/round": float(choice.record.round)}
+    found |= {f"accuracy/best/{name}": getattr(beside.best, name) for name in ("pooled", "mean", "worst")}
+    return found | {"accuracy/best/own": beside.own_best, "accuracy/last/pooled": beside.last.pooled}
+
+
+def reported_text(run: Run) -> str:
+    """Return a sentence that names the reported round and how it was chosen."""
+    if run.chosen is None:
+        return "No round has been evaluated yet."
+    return f"Round {run.chosen.record.round} is reported: {run.chosen.why}."
+
+
+def settings(run: Run) -> dict[str, float | str]:
+    """Return the settings by name: algorithm, algorithm.gamma, rounds, …; values other than numbers become text."""
+    return {
+        name: value if isinstance(value, int | float | str) and not isinstance(value, bool) else json.dumps(value)
+        for name, value in run_settings(run.info).items()
+    }
+
+
+def settings_table(run: Run) -> str:
+    """Format the settings as a Markdown table."""
+    rows = [f"| {markdown_text(name)} | {markdown_text(str(value))} |" for name, value in settings(run).items()]
+    return "\n".join(["| setting | value |", "|---|---|", *rows])
+
+
+def _named(prefix: str, accuracy: Accuracy) -> dict[str, float]:
+    return {f"{prefix}/{name}": value for name, value in accuracy.model_dump(exclude_none=True).items()}
+
+
+def _parts(record: RoundRecord) -> tuple[tuple[str, str, Mapping[str, Accuracy | None]], ...]:
+    """Return name prefix, part of the data, and accuracies by rule, for test and validation."""
+    return ("accuracy", "test", record.rules), ("validation", "validation", record.validation)

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from protonorm.engines import choice
-from protonorm.engines.choice import read_engine
-from protonorm.engines.ray import cluster, quiet
-from protonorm.engines.ray.placement import Placement
-from protonorm.engines.ray.settings import ActorSettings
+from protonorm.engines.balance import Placement
+from protonorm.engines.choice import ActorSettings, read_engine
+from protonorm.engines.ray import cluster
 from protonorm.errors import Failed
 from tests.support import run, spiral
 
@@ -111,11 +110,11 @@ def test_what_ray_says_in_many_lines_is_told_in_one():
     said += (
         "  File x\n\x1b[31mModuleNotFoundError: No module named 'protonorm'\x1b[39m\nThe actor did so because of this."
     )
-    assert quiet.reason(RuntimeError(said)) == "ModuleNotFoundError: No module named 'protonorm'"
-    assert quiet.reason(RuntimeError("It died.\n\tpid: 3\nThe actor is dead because it was killed.\n")) == (
+    assert cluster.reason(RuntimeError(said)) == "ModuleNotFoundError: No module named 'protonorm'"
+    assert cluster.reason(RuntimeError("It died.\n\tpid: 3\nThe actor is dead because it was killed.\n")) == (
         "The actor is dead because it was killed"
     )
-    assert quiet.reason(RuntimeError("")) == "RuntimeError"
+    assert cluster.reason(RuntimeError("")) == "RuntimeError"
 
 
 class Slow:

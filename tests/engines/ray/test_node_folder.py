@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from protonorm.core.own_code import load_own, without_own_code
-from protonorm.core.scratch import Scratch
-from protonorm.engines.ray.code import NodeCode, refer
-from protonorm.engines.ray.node_folder import NodeFolder, hash_array, sweep
-from protonorm.engines.ray.supply import Supply, facts_of
-from protonorm.models.mlp import mlp
+from protonorm.engines.handover import NodeCode, refer_by_text
+from protonorm.engines.ray.actor import NodeFolder, hash_array, sweep
+from protonorm.engines.ray.crew import Supply, facts_of
+from protonorm.files import Scratch
+from protonorm.models.vectors import mlp
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +123,7 @@ class Store:
 
 def test_what_a_node_lacks_is_sent_once_and_in_pieces(mapped, monkeypatch, join):
     """Of two arrays the mapped one is found; 60 bytes of the other go in pieces of 32 and 28."""
-    monkeypatch.setattr("protonorm.engines.ray.supply.PIECE", 32)
+    monkeypatch.setattr("protonorm.engines.ray.crew.PIECE", 32)
     supply = Supply({"inputs": mapped, "labels": np.arange(15, dtype=np.int32)[::-1]})
     actor = Recorder(join())
     lacking = supply.lacking({facts.name: actor.node.find(facts) for facts in supply.facts})
@@ -146,7 +146,7 @@ def test_a_mapped_file_that_was_changed_is_condensed_anew(tmp_path):
 def test_code_is_found_by_its_text_where_no_file_is_and_by_its_name_where_it_is_installed(tmp_path):
     path = tmp_path / "own_thing.py"
     path.write_bytes("# coding: latin-1\nclass Outer:\n    class Inner:\n        word = 'caf\xe9'\n".encode("latin-1"))
-    place = refer(load_own(f"{path}:Outer", "thing").Inner)
+    place = refer_by_text(load_own(f"{path}:Outer", "thing").Inner)
     path.unlink()
     code = NodeCode(tmp_path / "code")
     assert code.resolve(place).word == "caf\xe9"
@@ -154,8 +154,8 @@ def test_code_is_found_by_its_text_where_no_file_is_and_by_its_name_where_it_is_
     assert code.translate(f"{file}, line 3") == f"{path}, line 3"
     with without_own_code(), pytest.raises(ValueError, match="own_thing.py is refused"):
         NodeCode(tmp_path / "other").resolve(place)
-    installed = refer(mlp)
-    assert installed == {"module": "protonorm.models.mlp", "name": "mlp"}
+    installed = refer_by_text(mlp)
+    assert installed == {"module": "protonorm.models.vectors", "name": "mlp"}
     assert code.resolve(installed) is mlp
     with pytest.raises(ValueError, match="nothing_like_it cannot be imported on this node"):
         code.resolve({"module": "nothing_like_it", "name": "mlp"})

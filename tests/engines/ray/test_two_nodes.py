@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import protonorm as pn
-from protonorm.core.scratch import Scratch
+from protonorm.files import Scratch
 from tests.engines.ray.nodes import Cluster, end, processes, wait_for
 from tests.support import contents, run, run_folder
 

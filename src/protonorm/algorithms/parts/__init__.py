@@ -1,1 +1,1 @@
-"""What several algorithms share."""
+"""Components that several algorithms share."""

@@ -1,6 +1,6 @@
-"""What everybody has before the first round: targets and public inputs, from files or data sets, or noise.
+"""Inputs that all clients share before the first round: targets and public inputs, from files, data sets or noise.
 
-Files are known by their content, and read without unpickling anything.
+Files are identified by their content, and read without unpickling.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ from torch.nn.functional import normalize
 
 from protonorm.core.registry import Entry
 from protonorm.core.samples import view
-from protonorm.core.task import InputSpec
+from protonorm.core.types import InputSpec
 from protonorm.tensors import all_finite
 
-TARGETS, PUBLIC = "targets", "public inputs"  # what a file may hold
-DIGEST = Entry("protonorm.data.public:public_digest", "what a data set holds")
-INPUTS = Entry("protonorm.data.public:public_inputs", "its inputs")
-ROUNDS = 2**20  # more than any run has: each seed's rounds have seeds of their own
-FEW = 16  # rows that are compared before all are
+TARGETS, PUBLIC = "targets", "public inputs"  # contents of a file
+DIGEST = Entry("protonorm.data.dataset:public_digest", "what a data set holds")
+INPUTS = Entry("protonorm.data.dataset:public_inputs", "its inputs")
+ROUNDS = 2**20  # exceeds the rounds of any run, so that rounds of different seeds never share a random state
+FEW = 16  # rows compared first
 
 
 def digest_of(file: str, what: str) -> str:
-    """Condense a file to the SHA-256 of its bytes."""
+    """Return the SHA-256 of a file's content."""
     path = existing(file, what)
     found = path.stat()
     return _hashed(path.resolve(), found.st_size, found.st_mtime_ns)
 
 
-@lru_cache(maxsize=16)  # every client of a process asks
+@lru_cache(maxsize=16)  # called by every client of a process
 def _hashed(path: Path, size: int, time: int) -> str:
-    del size, time  # a file that has changed is another entry
+    del size, time  # cache keys: a changed file is a different entry
     with path.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def digest_of_public(public: str) -> str:
-    """Condense what public inputs hold, a .npy file or a data set, to a SHA-256."""
+    """Return the SHA-256 of public inputs, a .npy file or a data set."""
     return digest_of(public, PUBLIC) if is_file(public) else str(DIGEST.load()(public))
 
 
 def is_file(public: str) -> bool:
-    """Tell the path of a .npy file from a data set."""
+    """Return whether public inputs are the path of a .npy file rather than a data set."""
     return public.endswith(".npy")
 
 
 def existing(file: str, what: str) -> Path:
-    """Find a file, or say that there is none."""
+    """Return the path of a file; raise if it does not exist."""
     path = Path(file).expanduser()
     if not path.is_file():
         raise ValueError(f"There is no file of {what} {path}; expected the path of a .npy file.")
@@ -61,7 +61,7 @@ def existing(file: str, what: str) -> Path:
 
 
 def read_array(file: str, what: str, wanted: str, digest: str | None) -> NDArray[Any]:
-    """Map the array in a .npy file, if its content is that of the digest; `wanted` says what is expected."""
+    """Map the array of a .npy file; raise if its content differs from the digest. `wanted` is for errors."""
     path = existing(file, what)
     if digest is not None and digest_of(file, what) != digest:
         raise ValueError(f"{path} is not the file of {what} that the run began with: its content has changed.")
@@ -76,7 +76,7 @@ def read_array(file: str, what: str, wanted: str, digest: str | None) -> NDArray
 
 
 def read_targets(file: str, num_classes: int, feature_dim: int, digest: str | None = None) -> Tensor:
-    """Read the unit vectors (K, d) of all classes from a .npy file with K rows of d numbers of any length."""
+    """Read unit vectors (K, d) of all classes from a .npy file of K rows of d numbers, of any length."""
     wanted = f"expected a .npy file of {num_classes} rows, the classes, of {feature_dim} numbers"
     found = read_array(file, TARGETS, wanted, digest)
     if found.dtype.kind != "f":
@@ -87,15 +87,15 @@ def read_targets(file: str, num_classes: int, feature_dim: int, digest: str | No
     if not np.isfinite(vectors).all() or not vectors.any(axis=1).all():
         raise ValueError(f"{file} cannot be used as targets: a row is zero or not finite, and has no direction.")
     _, exponents = np.frexp(np.abs(vectors).max(axis=1, keepdims=True))  # (K, 1)
-    return normalize(torch.from_numpy(np.ldexp(vectors, -exponents))).float()  # powers of two change no direction
+    return normalize(torch.from_numpy(np.ldexp(vectors, -exponents))).float()  # scaling by powers of two is exact
 
 
 def read_public(public: str, wanted: InputSpec, least: int, digest: str | None = None) -> Tensor:
-    """Map public inputs (P, …) from a .npy file or a data set, if they are of the kind that networks are made for."""
+    """Map public inputs (P, …) from a .npy file or a data set; raise if they do not fit the networks' input."""
     source = "a .npy file" if is_file(public) else "a data set"
-    told = f"expected {source} of at least {least} inputs of shape {wanted.shape} and type {wanted.dtype}"
+    told = f"expected {source} of at least {least} inputs of shape {wanted.shape} and type {wanted.type}"
     found = read_array(public, PUBLIC, told, digest) if is_file(public) else _from_data_set(public, digest)
-    if found.shape[1:] != wanted.shape or str(found.dtype) != wanted.dtype or len(found) < least:
+    if found.shape[1:] != wanted.shape or str(found.dtype) != wanted.type or len(found) < least:
         raise ValueError(f"{public} cannot be used as {PUBLIC}: it holds {found.shape} of {found.dtype}; {told}.")
     if (
         wanted.vocabulary is not None
@@ -111,9 +111,9 @@ def read_public(public: str, wanted: InputSpec, least: int, digest: str | None =
     return view(found)
 
 
-@lru_cache(maxsize=4)  # it is asked in every round
+@lru_cache(maxsize=4)  # called in every round
 def _finite(public: str, digest: str) -> bool:
-    del digest  # other content is another entry
+    del digest  # cache key: changed content is a different entry
     found = (
         read_array(public, PUBLIC, "expected a .npy file of inputs", None)
         if is_file(public)
@@ -123,7 +123,7 @@ def _finite(public: str, digest: str) -> bool:
 
 
 def same_inputs(public: Tensor, own: Tensor) -> bool:
-    """Tell whether public inputs are a whole data set of a client's own; few rows tell most that are not."""
+    """Return whether public inputs are the whole data set of a client's samples; a few rows decide most cases."""
     alike = public.shape == own.shape and public.dtype == own.dtype
     return alike and all(torch.equal(public[:rows], own[:rows].cpu()) for rows in (FEW, len(public)))
 
@@ -136,7 +136,7 @@ def _from_data_set(public: str, digest: str | None) -> NDArray[Any]:
 
 
 def noise(like: Tensor, count: int, seed: int) -> Tensor:
-    """Draw inputs (count, …) of the shape and type of samples (n, …): bytes, or normal numbers."""
+    """Draw inputs (count, …) with the shape and type of samples (n, …): bytes, or normal numbers."""
     generator, shape = torch.Generator().manual_seed(seed), (count, *like.shape[1:])
     if like.dtype == torch.uint8:
         return torch.randint(256, shape, generator=generator, dtype=torch.uint8)
@@ -146,6 +146,6 @@ def noise(like: Tensor, count: int, seed: int) -> Tensor:
 
 
 def draw_positions(size: int, count: int, seed: int, round: int) -> Tensor:
-    """Draw the positions (count,) of a round's public inputs among so many: everybody draws the same."""
+    """Draw the positions (count,) of a round's public inputs; the same for all clients."""
     generator = torch.Generator().manual_seed((seed * ROUNDS + round) % 2**63)
     return torch.randperm(size, generator=generator)[:count]

@@ -1,34 +1,72 @@
-"""Heads that a server gives to all clients: one linear layer, wherever in a client's head it stands.
+"""Heads that the server shares with all clients: a single linear layer, at any position in a client's head.
 
-A client's head may have layers without parameters beside it that do nothing in evaluation mode, such as dropout.
+A client's head may also have parameter-free layers that are the identity in evaluation mode, such as dropout.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import linear as linear_function
 
-from protonorm.core import Server, SplitModel, Task
+from protonorm.algorithms.parts.server_training import descend
+from protonorm.core import Algorithm, Client, Server, SplitModel, Step, Task
 from protonorm.tensors import Tensors, floats, prefixed, snapshot, under
 
-SCALES = (0.01, 1.0, 100.0)  # of random features for which a head is compared with its linear layer
+SCALES = (0.01, 1.0, 100.0)  # scales of random features for which a head is compared with its linear layer
 TOLERANCE = 1e-3  # of that comparison, relative to the largest logit
 
 
+class SharedHead(Algorithm):
+    """Method whose clients receive a head, a single linear layer, from the server."""
+
+    rules: ClassVar[tuple[str, ...]] = ("received", "logits", "joint")
+    headline: ClassVar[str] = "received"
+
+    def check_network(self, model: SplitModel, task: Task) -> None:
+        """Raise if the head is more than a single linear layer."""
+        check_linear(model, task)
+
+    def init_server(self, server: Server) -> Step:
+        """Create the initial head of all clients."""
+        head = first_head(server)
+        return Step(head, head)
+
+    def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
+        """Replace the client's head by the received head."""
+        return take_head(state, message)
+
+
+def train_head(
+    state: Tensors,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    batches: Iterable[tuple[Tensor, Tensor]],
+    server: Server,
+) -> Step:
+    """Train the server's head by SGD on a loss of its logits (B, K) and the targets of a batch."""
+    head = linear(under(state, "head"))
+    optimiser = torch.optim.SGD(head.parameters(), server.lr)
+    mean = descend(lambda vectors, wanted: loss(head(vectors), wanted), batches, optimiser, server)
+    said = snapshot("head", head)
+    return Step(said, said, {"head.loss": mean})
+
+
 def first_head(server: Server) -> Tensors:
-    """Draw the head that the server begins with: head.weight (K, d), and head.bias (K,) if the clients' have one."""
+    """Create the server's initial head: head.weight (K, d), and head.bias (K,) if the clients' heads have one."""
     return snapshot("head", nn.Linear(server.feature_dim, server.num_classes, bias=server.head_bias))
 
 
 def said_head(state: Tensors) -> Tensors:
-    """Take the head out of a model's state: head.weight (K, d), and head.bias (K,) if there is one."""
+    """Extract the head from a model's state: head.weight (K, d), and head.bias (K,) if there is one."""
     return prefixed("head", _layer(under(state, "model.head")))
 
 
 def take_head(state: Tensors, message: Tensors) -> Tensors:
-    """Put the server's head in the place of a client's own."""
+    """Replace a client's head by the server's."""
     received, own = under(message, "head"), _layer(under(state, "model.head"))
     if _shapes(received) != _shapes(own):
         raise ValueError(
@@ -40,7 +78,7 @@ def take_head(state: Tensors, message: Tensors) -> Tensors:
 
 
 def linear(head: Tensors) -> nn.Linear:
-    """Make the layer of weight (K, d), and bias (K,) if there is one."""
+    """Build the layer of weight (K, d), and bias (K,) if there is one."""
     classes, width = head["weight"].shape
     layer = nn.Linear(width, classes, bias="bias" in head)
     layer.load_state_dict(head)
@@ -48,7 +86,7 @@ def linear(head: Tensors) -> nn.Linear:
 
 
 def check_one_layer(model: SplitModel, task: Task) -> None:
-    """Refuse a network whose head has other parameters than those of one linear layer, of the form that all share."""
+    """Raise if a network's head has parameters other than those of a single linear layer, or another bias setting."""
     if ("bias" in _layer(model.head.state_dict())) != task.head_bias:
         raise ValueError(
             "Heads are shared, so that all must have one form, but some networks have a head with a bias and others "
@@ -58,7 +96,7 @@ def check_one_layer(model: SplitModel, task: Task) -> None:
 
 @torch.no_grad()
 def check_linear(model: SplitModel, task: Task) -> None:
-    """Refuse a network whose head is more than its linear layer: the server trains that layer and nothing beside it."""
+    """Raise if a network's head is more than a linear layer: the server trains that layer alone."""
     check_one_layer(model, task)
     head, generator = floats(model.head.state_dict()), torch.Generator().manual_seed(0)
     drawn = {name: torch.randn(value.shape, generator=generator).to(value) for name, value in head.items()}
@@ -79,7 +117,7 @@ def check_linear(model: SplitModel, task: Task) -> None:
 
 
 def _layer(head: Tensors) -> Tensors:
-    """Find the one linear layer of a head: weight (K, d), and bias (K,) if there is one."""
+    """Return the linear layer of a head: weight (K, d), and bias (K,) if there is one."""
     names = sorted(floats(head))
     layer = {name.rpartition(".")[2]: head[name] for name in names}
     if len(layer) < len(names) or set(layer) not in ({"weight"}, {"weight", "bias"}) or layer["weight"].ndim != 2:

@@ -1,23 +1,24 @@
-"""What prototype methods share: measuring, averaging and comparing one vector per class.
+"""Shared parts of prototype methods: computing, averaging and comparing vectors by class.
 
-In states and messages these are `classes` (K',) and `prototypes` (K', d), of the classes there are.
+In states and messages these are `classes` (K',) and `prototypes` (K', d) of the classes that occur.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from protonorm.core import Algorithm, Client, Server, SplitModel
+from protonorm.core import Additive, Algorithm, Client, Contribution, Server, SplitModel, Step, Sums
 from protonorm.errors import Diverged
-from protonorm.geometry.prototypes import average, class_sums, closeness, means_of, vectors_by_class
+from protonorm.geometry.prototypes import class_sums, closeness, means_of, vectors_by_class
 from protonorm.tensors import Tensors, all_finite
 
 
 class RunningMeans:
-    """Means of vectors by class, gathered batch by batch in float64."""
+    """Means of vectors by class, accumulated batch by batch in float64."""
 
     def __init__(self, client: Client, name: str, width: int) -> None:
         self._name = name
@@ -25,26 +26,26 @@ class RunningMeans:
         self._counts = torch.zeros(client.num_classes, dtype=torch.int64, device=client.device)
 
     def add(self, vectors: Tensor, labels: Tensor) -> None:
-        """Take in vectors (B, width) of labels (B,)."""
+        """Add vectors (B, width) with labels (B,)."""
         sums, counts = class_sums(vectors, labels, len(self._counts))
         self._sums += sums
         self._counts += counts
 
     def result(self) -> Tensors:
-        """Give the classes there are (K_i,) and, under the name, their means (K_i, width), in float32 on the CPU."""
+        """Return the classes that occur (K_i,) and, under the name, their means (K_i, width), in float32 on the CPU."""
         classes, means = means_of(self._sums, self._counts)
         return {"classes": classes.cpu(), self._name: means.float().cpu()}
 
 
 def class_means(client: Client, model: SplitModel) -> Tensors:
-    """Average the features of each class over the whole training part (Eq. 2), in evaluation mode."""
+    """Compute the mean features of each class over the training part (Eq. 2), in evaluation mode."""
     model.eval()
     return mean_outputs(client, model.features, "prototypes", client.feature_dim)  # classes (K_i,), prototypes (K_i, d)
 
 
 @torch.no_grad()
 def mean_outputs(client: Client, network: nn.Module, name: str, width: int) -> Tensors:
-    """Average a network's outputs by class over the training part: classes (K_i,) and, under a name, (K_i, width)."""
+    """Compute a network's mean outputs by class over the training part: classes (K_i,), and (K_i, width) by name."""
     network.eval()
     means = RunningMeans(client, name, width)
     for x, y in client.train.sweep(device=client.device):
@@ -58,12 +59,12 @@ def mean_outputs(client: Client, network: nn.Module, name: str, width: int) -> T
 
 
 def targets(message: Tensors, client: Client) -> tuple[Tensor, Tensor]:
-    """Lay a message's prototypes out over all classes: (K, d), and which classes are known (K,)."""
+    """Scatter a message's prototypes to all classes: (K, d), and which classes are known (K,)."""
     return lay_out(message, "prototypes", client.feature_dim, client)
 
 
 def lay_out(message: Tensors, name: str, width: int, client: Client) -> tuple[Tensor, Tensor]:
-    """Lay the vectors under a name out over all classes: (K, width), and which classes are known (K,)."""
+    """Scatter the named vectors to all classes: (K, width), and which classes are known (K,)."""
     vectors = torch.zeros(client.num_classes, width, device=client.device)
     known = torch.zeros(client.num_classes, dtype=torch.bool, device=client.device)
     if name in message:
@@ -73,28 +74,59 @@ def lay_out(message: Tensors, name: str, width: int, client: Client) -> tuple[Te
     return vectors, known
 
 
-def average_prototypes(state: Tensors, replies: Iterable[Tensors], server: Server) -> Tensors:
-    """Average the clients' prototypes class by class (Eq. 7); a class that nobody sent keeps its last one."""
-    return average_by_class(state, replies, "prototypes", server.num_classes, server.feature_dim)
+def by_class(reply: Tensors, server: Server, name: str = "prototypes", weights: Tensor | None = None) -> Contribution:
+    """Scatter a reply's vectors (K_i, width) to all classes, weighted by weights (K_i,), or equally.
 
-
-def average_by_class(state: Tensors, replies: Iterable[Tensors], name: str, num_classes: int, width: int) -> Tensors:
-    """Average the clients' vectors under a name class by class; a class that nobody sent keeps its last vector.
-
-    Replies with `counts` (K_i,) are weighted by them.
+    Replies with `counts` (K_i,) are weighted by them unless weights are given.
     """
-    uploads = ((reply["classes"], reply[name], reply.get("counts")) for reply in replies)
-    mean, seen = average(uploads, num_classes, width)  # (K, width), (K,)
-    if name in state:
-        classes, before = vectors_by_class(state, name, num_classes, width)
-        missed = ~seen[classes]
-        mean[classes[missed]] = before[missed].to(mean.dtype)
-        seen[classes] = True
-    return {"classes": seen.nonzero().flatten(), name: mean[seen].float()}
+    classes, vectors = reply["classes"], reply[name]
+    given = reply.get("counts") if weights is None else weights
+    rows = vectors.new_zeros(server.num_classes, vectors.shape[1]).index_copy_(0, classes, vectors)  # (K, width)
+    shares = torch.ones(len(classes), dtype=torch.float64) if given is None else given.double()
+    weight = torch.zeros(server.num_classes, dtype=torch.float64).index_copy_(0, classes, shares)  # (K,)
+    return Contribution({name: rows}, weight)
+
+
+def means_by_class(sums: Sums, width: int, name: str = "prototypes") -> Tensors:
+    """Return the classes received (K',) and their means (K', width) from a round's sums."""
+    if name not in sums.means:
+        return {"classes": torch.zeros(0, dtype=torch.int64), name: torch.zeros(0, width)}
+    classes = sums.weight_of(name).nonzero().flatten()
+    return {"classes": classes, name: sums.means[name][classes]}
+
+
+def keep_missing(state: Tensors, sent: Tensors, server: Server, name: str = "prototypes") -> Tensors:
+    """Add the previous vectors of classes that were not sent in this round."""
+    if name not in state:
+        return sent
+    known, before = vectors_by_class(state, name, server.num_classes, sent[name].shape[1])
+    missed = ~torch.isin(known, sent["classes"])
+    classes, order = torch.cat([sent["classes"], known[missed]]).sort()
+    return {"classes": classes, name: torch.cat([sent[name], before[missed].to(sent[name])])[order]}
+
+
+class AveragedByClass(Additive):
+    """Method whose server publishes the average vector of each class; classes that were not sent keep their last."""
+
+    averaged: ClassVar[str] = "prototypes"  # name of the vectors in messages
+
+    def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
+        """Scatter a client's vectors to all classes, with equal weights, or with `counts` if the reply has them."""
+        return by_class(reply, server, self.averaged)
+
+    def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
+        """Publish the average of each class (Eq. 7)."""
+        vectors = self.average(server, state, sums)
+        return Step(vectors, vectors)
+
+    def average(self, server: Server, state: Tensors, sums: Sums) -> Tensors:
+        """Return classes (K',) and the average vectors of all classes received so far."""
+        width = server.num_classes if self.averaged == "logits" else server.feature_dim
+        return keep_missing(state, means_by_class(sums, width, self.averaged), server, self.averaged)
 
 
 def stack_prototypes(replies: Iterable[Tensors], server: Server) -> tuple[Tensor, Tensor]:
-    """Put the clients' prototypes one below the other: (N, d), and the class of each (N,)."""
+    """Stack the clients' prototypes, (N, d), and their classes, (N,)."""
     vectors, labels = [torch.zeros(0, server.feature_dim)], [torch.zeros(0, dtype=torch.int64)]
     for reply in replies:
         vectors.append(reply["prototypes"])
@@ -105,7 +137,7 @@ def stack_prototypes(replies: Iterable[Tensors], server: Server) -> tuple[Tensor
 def prototype_scores(
     algorithm: Algorithm, client: Client, state: Tensors, message: Tensors, x: Tensor
 ) -> dict[str, Tensor]:
-    """Score by the nearest global prototype, the nearest local one (Eq. 6), and the logits, in one pass."""
+    """Score by the nearest global prototype, the nearest local prototype (Eq. 6), and the logits, in a single pass."""
     z = client.model.features(x)
     scores = {}
     for rule, held in (("global", message), ("local", state)):

@@ -1,4 +1,4 @@
-"""Training on the server: what is trained, batches of what clients sent, and plain steps on the loss of each."""
+"""Training on the server: prototype generator, shuffled batches and gradient descent."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from protonorm.core import Server
 from protonorm.errors import Diverged
 
-NARROWEST = 64  # of fewer ReLU, all may be silent for several classes, whose prototypes then coincide for ever
+NARROWEST = 64  # with fewer ReLUs all may be inactive for several classes, whose prototypes then coincide permanently
 
 
 def prototype_generator(server: Server, hidden: int | None) -> nn.Sequential:
-    """Build what turns class numbers into prototypes, j -> ĉ_j; its hidden layer has d units, but 64 at least."""
+    """Build the network that maps class indices to prototypes, j -> ĉ_j; its hidden layer has max(d, 64) units."""
     width = server.feature_dim
     hidden = hidden or max(width, NARROWEST)
     into, out = nn.Linear(width, hidden), nn.Linear(hidden, width)
@@ -23,10 +23,10 @@ def prototype_generator(server: Server, hidden: int | None) -> nn.Sequential:
 
 
 def shuffled(vectors: Tensor, labels: Tensor, epochs: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Go through vectors (N, d) and labels (N,) in a new order each epoch; the last batch may be smaller."""
+    """Yield batches of vectors (N, d) and labels (N,) in a new order each epoch; the last batch may be smaller."""
     for _ in range(epochs):
         for rows in torch.randperm(len(labels)).split(size):
-            if len(rows):  # an empty tensor splits into one empty part
+            if len(rows):  # an empty tensor splits into a single empty part
                 yield vectors[rows], labels[rows]
 
 
@@ -36,7 +36,7 @@ def descend(
     optimiser: torch.optim.Optimizer,
     server: Server,
 ) -> float:
-    """Take one step on the loss of each batch; return the mean loss, 0 where there is no batch."""
+    """Perform an optimiser step on the loss of each batch; return the mean loss, 0 if there is no batch."""
     total, count = 0.0, 0
     for batch in batches:
         optimiser.zero_grad()

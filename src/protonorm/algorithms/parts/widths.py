@@ -1,65 +1,69 @@
-"""Networks cut out of a wider one: which channels a narrower network has, cutting them out, averaging what overlaps.
+"""Sub-networks of a wider network: channel selection, extraction, and averaging of overlapping parameters.
 
-Both have the same layers. A layer of C channels gives ⌈rC⌉ of them that lie side by side, the last being followed by
-the first; the next layer has the columns of these. d and K are the same at every width.
+Both networks have the same layers. Of C channels of a layer, a sub-network of width r has ⌈rC⌉ adjacent ones, with
+wrap-around; the next layer has the corresponding columns. d and K are the same at every width. Batch norm statistics
+stay with the client: they are reset, averaged over batches, and measured anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import count
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from protonorm.core import Client, Field, Schema, Slot, SplitModel, Task, slots_like
+from protonorm.core import (
+    Additive,
+    Client,
+    Contribution,
+    Field,
+    Schema,
+    Server,
+    Slot,
+    SplitModel,
+    Step,
+    Sums,
+    Task,
+    slots_like,
+)
+from protonorm.core.combine import over
 from protonorm.tensors import Tensors, snapshot
 
 HEAD = "model.head."
-NARROWEST = 1e-6  # of all widths: a layer has one channel
+COUNTER = ".num_batches_tracked"  # of each layer, zero until it has statistics
+NARROWEST = 1e-6  # a width at which every layer has a single channel
 Place = tuple[Tensor, ...]  # rows, or rows and columns, of a tensor
-Pixels = Mapping[str, int]  # columns of a layer for each channel of the layer before, if not one
-FIRST: Pixels = {}  # never changed; of the first channels the columns are the first ones, whatever their pixels
-
-
-class Part(NamedTuple):
-    """What a client says of the whole model."""
-
-    weight: float
-    weights: Tensors  # model.* of its width
-    classes: Tensor | None = None  # (K_i,) of which it trained the head's rows; None for all
-
-
-def part_of(reply: Tensors) -> Part:
-    """Read what a client says of the whole model; without a number of samples it weighs one."""
-    weights = {name: value for name, value in reply.items() if name.startswith("model.")}
-    return Part(float(reply.get("num_examples", 1)), weights, reply.get("classes"))
+Pixels = Mapping[str, int]  # columns of a layer per channel of the previous layer, if not 1
+FIRST: Pixels = {}  # for the first channels: their columns are the first, independent of pixels
 
 
 def own_classes(client: Client) -> Tensor:
-    """List the classes (K_i,) that a client has samples of."""
+    """List the classes (K_i,) of which a client has samples."""
     return client.train.class_counts(client.num_classes).nonzero().flatten()
 
 
-CLASSES: Slot = ({"classes": Field(("K_i",), torch.int64, least=0, below="K", distinct=True)},)  # that a client has
+CLASSES: Slot = ({"classes": Field(("K_i",), torch.int64, least=0, below="K", distinct=True)},)  # classes of a client
 
 
 @dataclass(frozen=True)
 class WidthSchema(Schema):
-    """What may be said of one model at several widths: the tensors of a reply have to be those of one width."""
+    """Schema of a model at several widths: the tensors of a reply must all have the same width."""
 
-    template: SplitModel | None = field(default=None, compare=False, repr=False)  # the widest
+    template: SplitModel | None = field(default=None, compare=False, repr=False)  # the widest network
 
     def check_up(self, message: Tensors, owner: str) -> None:
-        """Refuse what a client may not say, and parts of different widths."""
+        """Raise if a client's message violates the schema or mixes parts of different widths."""
         super().check_up(message, owner)
         if self.template is None or self.template.at_width is None:
-            return  # there is one width, and all shapes are exact
+            return  # a single width: all shapes are exact
         whole = shapes_at(self.template, 1.0)
         axes = ((size, full) for name in whole for size, full in zip(message[name].shape, whole[name], strict=True))
-        width = min(size / full for size, full in axes)  # any r of these sizes ⌈rC⌉ is at most that, and has the same
+        width = min(size / full for size, full in axes)  # the largest r with these sizes ⌈rC⌉
         for name, shape in shapes_at(self.template, width).items():
             if tuple(message[name].shape) != shape:
                 raise ValueError(
@@ -69,7 +73,10 @@ class WidthSchema(Schema):
 
 
 def width_schema(task: Task, *own: Slot) -> Schema:
-    """The server sends the whole model, a client a part of it, of which the head has all rows, and perhaps more."""
+    """Create the schema in which the server sends the whole model, and clients a part of it and optional fields.
+
+    A client's head has all rows.
+    """
     model = task.template
     whole = parameters(model)
     narrow = {name for name in whole if model.at_width is not None and not name.startswith(HEAD)}
@@ -80,14 +87,14 @@ def width_schema(task: Task, *own: Slot) -> Schema:
     return WidthSchema((*part, *own), slots_like(whole), known, {"K_i": task.num_classes}, template=model)
 
 
-@lru_cache(maxsize=16)  # it is asked for every reply
+@lru_cache(maxsize=16)  # called for every reply
 def shapes_at(model: SplitModel, width: float) -> dict[str, tuple[int, ...]]:
-    """List the shapes of a network's parameters, under `model.`, at another width, and remember them."""
+    """List the shapes of a network's parameters, prefixed `model.`, at another width; cached."""
     return shapes(model, width)
 
 
 def shapes(model: SplitModel, width: float) -> dict[str, tuple[int, ...]]:
-    """List the shapes of a network's parameters, under `model.`, at another width; no weight is drawn."""
+    """List the shapes of a network's parameters, prefixed `model.`, at another width, without drawing weights."""
     assert model.at_width is not None
     with torch.device("meta"):
         narrow = model.at_width(width)
@@ -95,15 +102,15 @@ def shapes(model: SplitModel, width: float) -> dict[str, tuple[int, ...]]:
 
 
 def parameters(model: nn.Module) -> Tensors:
-    """Copy a model's parameters under `model.`; the statistics of batch norm stay with the client."""
+    """Copy a model's parameters, prefixed `model.`; batch norm statistics stay with the client."""
     whole = snapshot("model", model)
     return {name: whole[name] for name, _ in model.named_parameters(prefix="model", remove_duplicate=False)}
 
 
 def pixels(model: SplitModel) -> Pixels:
-    """Count the columns that each layer has for a channel of the layer before; behind a flattening they are pixels.
+    """Count the columns of each layer per channel of the previous layer; after flattening these are pixels.
 
-    They are all columns of a network whose layers have one channel each.
+    The counts are read from a network whose layers have a single channel each.
     """
     if model.at_width is None:
         return {}
@@ -111,7 +118,7 @@ def pixels(model: SplitModel) -> Pixels:
 
 
 def cut(whole: Tensors, like: Mapping[str, Tensor], turn: int = 0, pixels: Pixels = FIRST) -> Tensors:
-    """Cut tensors of the shapes of `like` out of a whole model."""
+    """Extract tensors with the shapes of `like` from a whole model."""
     found = {}
     for name, place in places(whole, like, turn, pixels).items():
         value = whole[name]
@@ -124,7 +131,7 @@ def cut(whole: Tensors, like: Mapping[str, Tensor], turn: int = 0, pixels: Pixel
 def places(
     whole: Mapping[str, Tensor], like: Mapping[str, Tensor], turn: int = 0, pixels: Pixels = FIRST
 ) -> dict[str, Place]:
-    """Find the rows, and columns, of each tensor of a whole model that a narrower one has."""
+    """Return the rows, and columns, of each tensor of a whole model that belong to a narrower network."""
     found: dict[str, Place] = {}
     for name, value in whole.items():
         size, part = value.shape, like[name].shape
@@ -134,7 +141,7 @@ def places(
 
 
 def window(size: int, part: int, pixels: int, turn: int) -> Tensor:
-    """List the positions of a part's channels, of some pixels each, among all: the first ones, moved down by `turn`."""
+    """List the positions of a part's channels, of `pixels` columns each: the first channels, shifted down by `turn`."""
     if size == part:
         return torch.arange(size)
     channels = size // pixels
@@ -142,31 +149,44 @@ def window(size: int, part: int, pixels: int, turn: int) -> Tensor:
     return (kept.unsqueeze(1) * pixels + torch.arange(pixels)).flatten()
 
 
-def average_parts(whole: Tensors, parts: Iterable[Part], turn: int = 0, pixels: Pixels = FIRST) -> Tensors:
-    """Average each number over the clients that have it, a head's rows over those that have the class.
+class AveragedParts(Additive):
+    """Method whose server averages each parameter over the clients that have it, and a head's rows by class."""
 
-    What nobody has stays as it is.
-    """
-    sums = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in whole.items()}
-    totals = {name: torch.zeros(value.shape[:2], dtype=torch.float64) for name, value in whole.items()}
-    for weight, weights, classes in parts:
-        for name, place in places(whole, weights, turn, pixels).items():
-            value = weights[name].double()
+    def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
+        """Scatter a client's part to the whole model, weighted by its number of samples, or by 1 without it.
+
+        Only the head's rows of its `classes` (K_i,) count; all rows if the reply has no `classes`.
+        """
+        whole, turn, pixels = self.whole(server, state)
+        amount, classes = float(reply.get("num_examples", 1)), reply.get("classes")
+        values, weights = {}, {}
+        for name, place in places(whole, reply, turn, pixels).items():
+            part = reply[name]
             if classes is not None and name.startswith(HEAD):
-                place, value = (classes, *place[1:]), value[classes]
+                place, part = (classes, *place[1:]), part[classes]
             at = place if len(place) == 1 else (place[0].unsqueeze(1), place[1])
-            sums[name][at] += weight * value
-            totals[name][at] += weight
-    return {name: _mean(value, sums[name], totals[name]) for name, value in whole.items()}
+            values[name] = torch.zeros_like(whole[name])
+            values[name][at] = part
+            weights[name] = torch.zeros(whole[name].shape[:2], dtype=torch.float64)
+            weights[name][at] = amount
+        return Contribution(values, weights)
 
+    def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
+        """Publish the average; parameters that no client has are unchanged."""
+        whole, _, _ = self.whole(server, state)
+        model = {
+            name: torch.where(over(sums.weight_of(name) > 0, value), sums.means[name], value) if sums.means else value
+            for name, value in whole.items()
+        }
+        return Step(state | model, model)
 
-def _mean(before: Tensor, sums: Tensor, totals: Tensor) -> Tensor:
-    held = totals.reshape(totals.shape + (1,) * (sums.ndim - totals.ndim))
-    return torch.where(held > 0, sums / torch.where(held > 0, held, 1.0), before).to(before.dtype)
+    def whole(self, server: Server, state: Tensors) -> tuple[Tensors, int, Pixels]:
+        """Return the whole model, this round's channel offset of parts, and the columns per channel."""
+        return state, 0, FIRST
 
 
 class OwnClasses(nn.Module):
-    """A head whose logits of classes that the client lacks are 0 while it trains, and −∞ when it predicts."""
+    """Head whose logits of classes that the client lacks are 0 in training and −∞ in prediction."""
 
     absent: Tensor  # (K,)
 
@@ -179,3 +199,58 @@ class OwnClasses(nn.Module):
         """Map features (B, d) to logits (B, K)."""
         logits: Tensor = self.head(z)
         return logits.masked_fill(self.absent, 0.0 if self.training else -torch.inf)
+
+
+@contextmanager
+def new_statistics(model: nn.Module) -> Iterator[None]:
+    """Reset batch norm statistics and average those of all batches inside: the channels may have changed."""
+    layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
+    before, hooks = [layer.momentum for layer in layers], []
+    for layer in layers:
+        layer.reset_running_stats()
+        hooks.append(layer.register_forward_pre_hook(_plain_average()))
+    try:
+        yield
+    finally:
+        for layer, momentum, hook in zip(layers, before, hooks, strict=True):
+            layer.momentum = momentum
+            hook.remove()
+
+
+def _plain_average() -> Callable[[_BatchNorm, object], None]:
+    """Create a hook that gives the n-th batch the weight 1/n, counting in Python to avoid synchronisation."""
+    numbers = count(1)
+
+    def weigh(layer: _BatchNorm, _: object) -> None:
+        layer.momentum = 1 / next(numbers)
+
+    return weigh
+
+
+@torch.no_grad()
+def measure(client: Client, model: nn.Module) -> None:
+    """Measure batch norm statistics in a pass over the training part in its order, without random draws.
+
+    Batches are as large as in training, or slightly larger, so that all samples have equal weight.
+    """
+    size = len(client.train)
+    order = torch.arange(max(size, 2)) % size  # batch norm needs two rows
+    model.train()
+    with new_statistics(model):
+        for positions in order.tensor_split(max(1, size // client.batch_size)):
+            x, _ = client.train.batch(positions, client.device)
+            with client.autocast():
+                model(x)
+
+
+def with_statistics(client: Client, state: Tensors) -> Tensors:
+    """Measure batch norm statistics for the weights of a client that has not trained yet; others have their own.
+
+    A client loaded for prediction has no samples to measure with, so its statistics from training are used.
+    """
+    untrained = any(name.endswith(COUNTER) and not int(value) for name, value in state.items())
+    if not untrained or not len(client.train):
+        return state
+    model = client.load(state)
+    measure(client, model)
+    return state | snapshot("model", model)

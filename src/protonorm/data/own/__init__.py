@@ -1,1 +1,1 @@
-"""The user's own pictures: folders of picture files, prepared files, and data that clients own already."""
+"""User data: folders of images, prepared files, data that clients own, vectors, tables and texts."""

@@ -1,60 +1,135 @@
-"""The user's own pictures, by one setting: dataset=folder:PATH, dataset=npz:PATH, dataset=clients:PATH."""
+"""User datasets, selected by one setting: `folder:PATH`, `npz:`, `clients:`, `array:`, `table:`, `text:`, `hf:`.
+
+They are named after their file, and a mapped copy of each is kept.
+"""
 
 from __future__ import annotations
 
+import re
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge, Le
 
 from protonorm.core.settings import dataclass
-from protonorm.core.types import STRICT, Count
-from protonorm.data.access import real_path, require_file
-from protonorm.data.dataset import Dataset, Names
+from protonorm.core.types import MOST_TOKENS, NOT_TRUTH, STRICT, Count
+from protonorm.data.access import real_path
+from protonorm.data.dataset import Dataset, Names, usual_models
 from protonorm.data.mapped import Mapped, file_version, open_mapped, short_hash
-from protonorm.data.own.clients import client_files, client_names, client_paths, read_clients
-from protonorm.data.own.files import OwnFiles
-from protonorm.data.own.folders import ImageOptions, picture_files
-from protonorm.data.own.reading import read_picture_files
+from protonorm.data.own.encoding import Missing, Options, Separator, Unit, refuse_one_class
+from protonorm.data.own.folders import (
+    client_files,
+    client_names,
+    client_paths,
+    files_version,
+    picture_files,
+    read_clients,
+    read_folder,
+)
+from protonorm.data.own.hugging import folder_version, read_saved
+from protonorm.data.own.tables import read_features, read_table, read_tokens
 from protonorm.data.prepared import Arrays, data_root, read_prepared
 
 Channels = Literal[1, 3]
-Source = tuple[Path, ImageOptions, bool]  # what is read, in which form, and whether bad pictures are left out
+Vocabulary = Annotated[int, Ge(2), Le(MOST_TOKENS), NOT_TRUTH]
+
+
+class OwnFiles(ABC):
+    """Base class of a user's file or folder, which is read once and then opened from its mapped copy."""
+
+    kind: ClassVar[str]
+    path: Path
+
+    @staticmethod
+    @abstractmethod
+    def read(path: Path, options: Options) -> Arrays:
+        """Read the data; raise a ValueError if they are invalid."""
+
+    @property
+    def options(self) -> Options:
+        """Settings that define how the data are read."""
+        given: dict[str, Any] = {name: getattr(self, name) for name in Options._fields if hasattr(self, name)}
+        if isinstance(names := given.get("drop"), str):  # one name, or several separated by commas
+            given["drop"] = tuple(name.strip() for name in names.split(",") if name.strip())
+        return Options(**given)
+
+    @property
+    def name(self) -> str:
+        """Name of the dataset, from its file or folder."""
+        return f"{self.kind}:{self._safe_name()}"
+
+    @property
+    def names(self) -> Names:
+        """Names of the classes, and of the clients if they have names."""
+        return self.opened().arrays.classes, None
+
+    def opened(self) -> Mapped:
+        """Read or map the data."""
+        path, options = real_path(self.path), self.options
+        name = f"{self.kind}-{self._safe_name()}-{short_hash(path, options)}"
+        return open_mapped(data_root(), name, self._version(path), self.read, path, options)
+
+    def load(self) -> Dataset:
+        """Read or map the data of an experiment; raise a ValueError if they have fewer than two classes."""
+        data = self.dataset()
+        refuse_one_class(data.classes, str(real_path(self.path)))
+        return data
+
+    def dataset(self) -> Dataset:
+        """Read or map the data with any number of classes: one of several sites may have a single class."""
+        arrays = self.opened().arrays
+        return Dataset(self.name, arrays.images, arrays.labels, arrays.classes, vocabulary=arrays.vocabulary)
+
+    def description(self) -> dict[str, Any]:
+        """Return a description of the content, independent of its path."""
+        opened = self.opened()
+        refuse_one_class(opened.arrays.classes, str(real_path(self.path)))
+        known = {} if opened.arrays.vocabulary is None else {"vocabulary": opened.arrays.vocabulary}
+        return {"name": self.name, **known, **opened.about}
+
+    def _version(self, path: Path) -> str:
+        return file_version(path)
+
+    def _safe_name(self) -> str:
+        """Return the last part of the path as a word that is valid in a file name."""
+        return re.sub(r"[^\w.-]+", "-", real_path(self.path).stem).strip("-.") or "data"
 
 
 @dataclass(frozen=True, config=STRICT)
 class Folder(OwnFiles):
-    """A folder of pictures for each class, named after it."""
+    """Images in one folder per class, named after the class."""
 
     path: Path
-    size: Count | None = None  # pixels of a side that all pictures are resized to
-    channels: Channels | None = None  # grey or coloured
-    skip_bad: bool = False  # leave out pictures that cannot be read, and say which
+    size: Count | None = None  # side length in pixels to which all images are resized
+    channels: Channels | None = None  # 1 for grey, 3 for colour
+    skip_bad: bool = False  # skip unreadable images, with a warning that lists them
 
     kind: ClassVar[str] = "folder"
+    read = staticmethod(read_folder)
 
-    def opened(self) -> Mapped:
-        """Read or map the pictures."""
-        source: Source = (real_path(self.path), ImageOptions(self.size, self.channels), self.skip_bad)
-        version = short_hash(*((file, _size_and_time(file.path)) for file in picture_files(source[0])))
-        return open_mapped(data_root(), self.copy_name(*source[1:]), version, _read_folder, source)
+    def _version(self, path: Path) -> str:
+        files = picture_files(path)
+        return short_hash(files, files_version(file.path for file in files))
 
 
 @dataclass(frozen=True, config=STRICT)
 class Npz(OwnFiles):
-    """A file of the prepared form; its training and test pictures are put together."""
+    """File of the prepared form; its training and test images are merged."""
 
     path: Path
 
     kind: ClassVar[str] = "npz"
 
-    def opened(self) -> Mapped:
-        """Map the pictures."""
-        path = real_path(self.path)
-        return open_mapped(data_root(), self.copy_name(), file_version(path), read_prepared, path)
+    @staticmethod
+    def read(path: Path, options: Options) -> Arrays:
+        """Read the file."""
+        return read_prepared(path)
 
 
 @dataclass(frozen=True, config=STRICT)
 class Clients(OwnFiles):
-    """Data that clients own already: a folder of class folders, or a file of the prepared form, for each client."""
+    """Data that clients own: a folder of class folders, or a file of the prepared form, per client."""
 
     path: Path
     size: Count | None = None
@@ -62,51 +137,96 @@ class Clients(OwnFiles):
     skip_bad: bool = False
 
     kind: ClassVar[str] = "clients"
+    read = staticmethod(read_clients)
 
     @property
     def clients(self) -> int:
-        """Count the clients."""
+        """Number of clients."""
         return len(client_paths(real_path(self.path)))
 
     @property
     def names(self) -> Names:
-        """Name the classes and the clients."""
+        """Names of the classes and of the clients."""
         return self.opened().arrays.classes, client_names(real_path(self.path))
 
     def dataset(self) -> Dataset:
-        """Read or map the pictures of all clients."""
-        arrays, names = self.opened().arrays, client_names(real_path(self.path))
-        return Dataset(
-            self.name,
-            arrays.images,
-            arrays.labels,
-            arrays.classes,
-            owner=arrays.owner,
-            split=arrays.split,
-            client_names=names,
-        )
+        """Read or map the images of all clients."""
+        arrays, (classes, names) = self.opened().arrays, self.names
+        return Dataset(self.name, arrays.images, arrays.labels, classes, arrays.owner, arrays.split, client_names=names)
 
-    def opened(self) -> Mapped:
-        """Read or map the pictures of all clients."""
-        source: Source = (real_path(self.path), ImageOptions(self.size, self.channels), self.skip_bad)
-        version = short_hash(*((path, _size_and_time(path)) for path in client_files(source[0])))
-        return open_mapped(data_root(), self.copy_name(*source[1:]), version, _read_clients, source)
+    def _version(self, path: Path) -> str:
+        return files_version(client_files(path))
 
 
-def _size_and_time(path: Path) -> tuple[int, int] | None:
-    """Tell a file from a later one; None for what is no file, which is refused with all that is bad when it is read."""
-    try:
-        found = require_file(path)
-    except ValueError:
-        return None
-    return found.st_size, found.st_mtime_ns
+class OwnData(OwnFiles):
+    """Base class of user data whose default model family depends on their content."""
+
+    @property
+    def models(self) -> str:
+        """Default model family for such data."""
+        return usual_models(self.opened().arrays.images)
 
 
-def _read_folder(source: Source) -> Arrays:
-    path, options, skip_bad = source
-    return read_picture_files(picture_files(path), path, options, skip_bad=skip_bad)._replace(owner=None)
+@dataclass(frozen=True, config=STRICT)
+class Array(OwnData):
+    """Vectors in an .npz file."""
+
+    path: Path
+    standardise: bool = True  # scale every column to mean 0 and standard deviation 1
+
+    kind: ClassVar[str] = "array"
+    read = staticmethod(read_features)
 
 
-def _read_clients(source: Source) -> Arrays:
-    path, options, skip_bad = source
-    return read_clients(path, options, skip_bad=skip_bad)
+@dataclass(frozen=True, config=STRICT)
+class Table(OwnData):
+    """CSV file with column names in its first line."""
+
+    path: Path
+    label: str = "label"  # column of the classes
+    text: str | None = None  # column to read as text; the others are then ignored
+    drop: str | tuple[str, ...] = ()  # columns to ignore
+    missing: Missing = "refuse"  # missing values raise an error, or are replaced by the column's mean
+    categories: Count = 50  # maximum number of distinct words in a column
+    standardise: bool = True  # scale every numeric column to mean 0 and standard deviation 1
+    separator: Separator = "comma"
+    unit: Unit = "words"  # tokens of a text
+    length: Count | None = None  # maximum number of tokens per text; None: 64 words or 256 characters
+    vocabulary: Vocabulary = 4096  # number of distinct tokens
+
+    kind: ClassVar[str] = "table"
+    read = staticmethod(read_table)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Text(OwnData):
+    """Texts as tokens in an .npz file."""
+
+    path: Path
+
+    kind: ClassVar[str] = "text"
+    read = staticmethod(read_tokens)
+
+
+@dataclass(frozen=True, config=STRICT)
+class HuggingFace(OwnData):
+    """Folder written by `save_to_disk` of Hugging Face datasets; its parts are merged."""
+
+    path: Path
+    label: str = "label"  # column of the classes
+    input: str | None = None  # column to learn from; None: the column of images, or all columns of plain values
+    drop: str | tuple[str, ...] = ()  # columns to ignore
+    size: Count | None = None  # side length in pixels to which all images are resized
+    channels: Channels | None = None  # 1 for grey, 3 for colour
+    missing: Missing = "refuse"
+    categories: Count = 50
+    standardise: bool = True
+    unit: Unit = "words"
+    length: Count | None = None
+    vocabulary: Vocabulary = 4096
+
+    kind: ClassVar[str] = "hf"
+    read = staticmethod(read_saved)
+
+    def _version(self, path: Path) -> str:
+        return folder_version(path)

@@ -1,75 +1,70 @@
-"""Data of Hugging Face `datasets`: objects, and folders that `save_to_disk` wrote. Nothing is downloaded.
+"""Data of Hugging Face `datasets`: objects, and folders written by `save_to_disk`. Nothing is downloaded.
 
 Nothing here needs torch.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protonorm.core.progress import report
-from protonorm.core.registry import nearest
+from protonorm.core.progress import report, steps
 from protonorm.core.types import shortened, shown
 from protonorm.data.access import reason, require_file
 from protonorm.data.dataset import Dataset
 from protonorm.data.mapped import short_hash
-from protonorm.data.own.columns import ColumnOptions
-from protonorm.data.own.folders import ImageOptions
-from protonorm.data.own.hugging_pictures import stored_pictures
-from protonorm.data.own.labels import encode_labels, named_labels, refuse_one_class
-from protonorm.data.own.sequences import number_rows, padded, vectors
-from protonorm.data.own.tables import TableOptions, frame_arrays
-from protonorm.data.own.tokens import TokenOptions, tokenise
+from protonorm.data.own.encoding import (
+    Options,
+    check_columns,
+    encode_labels,
+    named_labels,
+    number_rows,
+    padded,
+    refuse_one_class,
+    tokenise,
+    vectors,
+)
+from protonorm.data.own.folders import common_form
+from protonorm.data.own.tables import frame_arrays
+from protonorm.data.pictures import read_header, read_picture
 from protonorm.data.prepared import Arrays
 
-MARKS = ("state.json", "dataset_dict.json")  # one of these is in a folder that was saved
-ROWS = 1000  # that are read at once
-LONGEST = 200  # characters of what is wrong with a folder, in a sentence
+MARKS = ("state.json", "dataset_dict.json")  # a saved folder has one of these
+ROWS = 1000  # rows read at once
+LONGEST = 200  # maximum length of another library's error text
 
-Saved = Any  # a datasets.Dataset or DatasetDict: the package is an extra
-
-
-class HuggingOptions(NamedTuple):
-    """Which columns mean what."""
-
-    label: str = "label"
-    input: str | None = None
-    drop: tuple[str, ...] = ()
-    pictures: ImageOptions = ImageOptions(None, None)
-    columns: ColumnOptions = ColumnOptions()
-    tokens: TokenOptions = TokenOptions()
+Saved = Any  # a datasets.Dataset or DatasetDict: the package is an optional dependency
+HEADERS = "Reading picture headers"
 
 
-def from_hugging_face(data: Saved, name: str = "datasets", options: HuggingOptions | None = None) -> Dataset:
-    """Make a Dataset of an object of `datasets`: one part, or several that are put together."""
-    arrays = arrays_of(data, options or HuggingOptions(), name)
+def from_hugging_face(data: Saved, name: str = "datasets", options: Options | None = None) -> Dataset:
+    """Build a Dataset from an object of `datasets`: one part, or several that are merged."""
+    arrays = arrays_of(data, options or Options(), name)
     refuse_one_class(arrays.classes, name)
     return Dataset(name, arrays.images, arrays.labels, arrays.classes, vocabulary=arrays.vocabulary)
 
 
-def read_saved(source: tuple[Path, HuggingOptions]) -> Arrays:
-    """Read a folder that was saved, or say what is wrong with it."""
-    path, options = source
+def read_saved(path: Path, options: Options) -> Arrays:
+    """Read a saved folder; raise a ValueError if it is invalid."""
     datasets = _import_datasets()
     try:
         with _without_bars(datasets):
             saved = datasets.load_from_disk(str(path))
-    except Exception as error:  # a damaged folder gives almost any
-        why = shortened(" ".join(str(error).split()) or type(error).__name__, LONGEST)
-        raise ValueError(f"{path} cannot be read as saved datasets: {why.rstrip('.')}.") from error
+    except Exception as error:  # a damaged folder can raise almost any exception
+        raise ValueError(f"{path} cannot be read as saved datasets: {first_words(error)}.") from error
     return arrays_of(saved, options, str(path))
 
 
 def folder_version(path: Path) -> str:
-    """Condense the sizes and times of a saved folder's files, so that changed ones get another version."""
+    """Return a hash of the sizes and times of a saved folder's files, so that changed files have a new version."""
     if not path.is_dir() or not any((path / mark).exists() for mark in MARKS):
         raise ValueError(f"{path} is not a folder that save_to_disk of Hugging Face datasets wrote.")
     try:
@@ -80,42 +75,34 @@ def folder_version(path: Path) -> str:
     return short_hash(*((name, facts.st_size, facts.st_mtime_ns) for name, facts in found))
 
 
-def arrays_of(data: Saved, options: HuggingOptions, where: str) -> Arrays:
-    """Make pictures, vectors or tokens of an object of `datasets`."""
+def arrays_of(data: Saved, options: Options, where: str) -> Arrays:
+    """Build images, vectors or tokens from an object of `datasets`."""
     datasets = _import_datasets()
     data = _joined(datasets, data, where)
-    known = list(data.features)
-    named = {"label": (options.label,), "input": (options.input,) if options.input else (), "drop": options.drop}
-    for setting, names in named.items():
-        for name in names:
-            if name not in known:
-                raise ValueError(f"{where} has no column {shown(name)} for dataset.{setting}; {nearest(name, known)}")
-    if options.label in (options.input, *options.drop) or (options.input and options.input in options.drop):
-        raise ValueError("dataset.label, dataset.input and dataset.drop must name different columns.")
+    check_columns(list(data.features), options, "input", where)
     labels, classes = _labels(datasets, data, options.label, where)
     column = options.input or _pictures_column(datasets, data, options, where)
     split = np.zeros(len(labels), np.int8)
     if column is None:
-        table = TableOptions(options.label, drop=options.drop, columns=options.columns)
-        return frame_arrays(_plain_frame(datasets, data, options, where), table, where)._replace(
+        return frame_arrays(_plain_frame(datasets, data, options, where), options, where)._replace(
             labels=labels, classes=classes
         )
     about = f"The column {shown(column)} of {where}"
     if isinstance(data.features[column], datasets.Image):
-        return Arrays(stored_pictures(datasets, data, column, options.pictures), labels, split, classes)
+        return Arrays(stored_pictures(datasets, data, column, options), labels, split, classes)
     values = _values(data, column)
     if isinstance(values[0], str):
-        tokens = tokenise(_all_texts(values, about), options.tokens)
-        return Arrays(tokens, labels, split, classes, vocabulary=options.tokens.vocabulary)
+        tokens = tokenise(_all_texts(values, about), options)
+        return Arrays(tokens, labels, split, classes, vocabulary=options.vocabulary)
     rows = number_rows(values, about)
     if all(row.dtype.kind in "iu" for row in rows):
-        tokens = padded(rows, options.tokens, about)
+        tokens = padded(rows, options, about)
         return Arrays(tokens, labels, split, classes, vocabulary=int(tokens.max()) + 1)
-    return Arrays(vectors(rows, options.columns, about), labels, split, classes)
+    return Arrays(vectors(rows, options, about), labels, split, classes)
 
 
 def _joined(datasets: Any, data: Saved, where: str) -> Saved:
-    """Put all parts together, as training and test files of other data sets are."""
+    """Concatenate all parts, as with training and test files of other datasets."""
     if isinstance(data, dict):
         try:
             data = datasets.concatenate_datasets(list(data.values()))
@@ -141,8 +128,8 @@ def _labels(datasets: Any, data: Saved, name: str, where: str) -> tuple[NDArray[
     return encode_labels(np.array(values), about)
 
 
-def _pictures_column(datasets: Any, data: Saved, options: HuggingOptions, where: str) -> str | None:
-    """Find the one column of pictures; None if there is none."""
+def _pictures_column(datasets: Any, data: Saved, options: Options, where: str) -> str | None:
+    """Return the column of images, or None; raise a ValueError if there are several."""
     found = [name for name, kind in data.features.items() if isinstance(kind, datasets.Image)]
     found = [name for name in found if name not in (options.label, *options.drop)]
     if len(found) > 1:
@@ -150,8 +137,8 @@ def _pictures_column(datasets: Any, data: Saved, options: HuggingOptions, where:
     return found[0] if found else None
 
 
-def _plain_frame(datasets: Any, data: Saved, options: HuggingOptions, where: str) -> Any:
-    """Give the columns of plain values as a table; refuse others, for which dataset.input is."""
+def _plain_frame(datasets: Any, data: Saved, options: Options, where: str) -> Any:
+    """Return the columns of plain values as a table; raise a ValueError for others, which need dataset.input."""
     for name, kind in data.features.items():
         if name in (options.label, *options.drop):
             continue
@@ -167,7 +154,7 @@ def _plain_frame(datasets: Any, data: Saved, options: HuggingOptions, where: str
 
 
 def _values(data: Saved, name: str) -> list[Any]:
-    """Read a column, and tell how far it is."""
+    """Read a column, and report progress."""
     found: list[Any] = []
     column = data.select_columns([name])
     for start in range(0, len(column), ROWS):
@@ -184,7 +171,7 @@ def _all_texts(values: list[Any], about: str) -> list[str]:
 
 
 def first_words(error: Exception) -> str:
-    """Write what an error of another library says, in one line."""
+    """Return another library's error text in one line."""
     return shortened(" ".join(str(error).split()) or type(error).__name__, LONGEST).rstrip(".")
 
 
@@ -196,7 +183,7 @@ def _import_datasets() -> Any:
 
 @contextmanager
 def _without_bars(datasets: Any) -> Iterator[None]:
-    """Keep the library's own progress bars out of the terminal while this lasts."""
+    """Disable the library's own progress bars within the context."""
     shown_before = not datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:
@@ -204,3 +191,27 @@ def _without_bars(datasets: Any) -> Iterator[None]:
     finally:
         if shown_before:
             datasets.enable_progress_bars()
+
+
+def stored_pictures(datasets: Any, data: Any, column: str, options: Options) -> NDArray[np.uint8]:
+    """Decode images to (N, H, W, C), one by one."""
+    stored = data.cast_column(column, datasets.Image(decode=False))
+    names = [Path(f"{column} of row {row + 1}") for row in range(len(stored))]
+    headers = [
+        read_header(*_stored_picture(stored, column, row, str(name))) for row, name in enumerate(steps(names, HEADERS))
+    ]
+    size, channels = common_form(names, headers, options)
+    images = np.empty((len(names), *size, channels), np.uint8)
+    for row, name in enumerate(steps(names, "Reading pictures")):
+        images[row] = read_picture(*_stored_picture(stored, column, row, str(name)), size, channels)
+    return images
+
+
+def _stored_picture(stored: Any, column: str, row: int, name: str) -> tuple[Path | io.BytesIO, str]:
+    """Return an image's bytes or its file, and its name."""
+    held = stored[row][column] or {}
+    if held.get("bytes"):
+        return io.BytesIO(held["bytes"]), name
+    if not held.get("path"):
+        raise ValueError(f"There is no picture in {name}.")
+    return Path(held["path"]), str(held["path"])

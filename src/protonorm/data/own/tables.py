@@ -1,62 +1,101 @@
-"""CSV files to vectors or tokens, through pandas. Nothing here needs torch."""
+"""CSV files, read with pandas, and .npz files as vectors or tokens. Nothing here needs torch."""
 
 from __future__ import annotations
 
 import csv
 import io
+import os
 import warnings
 from collections import Counter
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protonorm.core.progress import report
-from protonorm.core.registry import nearest
 from protonorm.core.types import shortened, shown
 from protonorm.data.access import CHUNK, reason, require_file, require_room
-from protonorm.data.own.columns import ADVICE, ColumnOptions, Frame, encode_columns
-from protonorm.data.own.labels import encode_labels
-from protonorm.data.own.tokens import TokenOptions, tokenise
-from protonorm.data.prepared import Arrays
+from protonorm.data.own.encoding import (
+    ADVICE,
+    Frame,
+    Options,
+    as_they_are,
+    check_columns,
+    encode_columns,
+    encode_labels,
+    named_labels,
+    standardised,
+    tokenise,
+)
+from protonorm.data.prepared import Arrays, NpzReader, open_npz
 
-Separator = Literal["comma", "semicolon", "tab"]
-
+FEATURES = ("inputs", "features")  # accepted names of the array of vectors
 SEPARATORS: dict[str, str] = {"comma": ",", "semicolon": ";", "tab": "\t"}
-LONGEST = 200  # characters of what is wrong with a file, in a sentence
-# What counts as no value, as pandas has it; labels and texts may be any of these words.
+MOST_COLUMNS = 20_000  # of a CSV file: each column takes kilobytes, whatever its content
+LONGEST = 200  # maximum length of another library's error text
+# Values that pandas treats as missing; labels and texts may be any of these words.
 NOTHING = (
     *("", "NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "<NA>", "None", "NULL", "null"),
     *("NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
 )
 
 
-class TableOptions(NamedTuple):
-    """Which columns of a table mean what."""
+def read_features(path: Path, options: Options) -> Arrays:
+    """Read vectors (N, D), optionally standardised, and labels (N,); raise a ValueError if they are invalid."""
+    with open_npz(path, "vectors") as file:
+        name = next((name for name in FEATURES if name in file), None)
+        if name is None:
+            raise ValueError(f"it lacks {' or '.join(FEATURES)}, vectors (N, D)")
+        values = file.read(name)
+        if values.ndim != 2 or not values.size or values.dtype.kind not in "fiub":
+            raise ValueError(
+                f"{name} has shape {values.shape} and type {values.dtype}; expected numbers (N, D){_elsewhere(values)}"
+            )
+        labels, classes = _file_labels(file, len(values))
+        vectors = standardised(values) if options.standardise else as_they_are(values)
+        return Arrays(vectors, labels, np.zeros(len(labels), np.int8), classes)
 
-    label: str = "label"
-    text: str | None = None  # the column to read as text, and the only one then
-    drop: tuple[str, ...] = ()
-    separator: Separator = "comma"
-    columns: ColumnOptions = ColumnOptions()
-    tokens: TokenOptions = TokenOptions()
+
+def read_tokens(path: Path, options: Options) -> Arrays:
+    """Read tokens (N, L) and labels (N,); raise a ValueError if they are invalid."""
+    with open_npz(path, "tokens") as file:
+        tokens = file.read("tokens")
+        if tokens.ndim != 2 or not tokens.size or tokens.dtype.kind not in "iu":
+            raise ValueError(
+                f"tokens has shape {tokens.shape} and type {tokens.dtype}; expected whole numbers (N, L), "
+                "short texts filled up with 0"
+            )
+        labels, classes = _file_labels(file, len(tokens))
+        vocabulary = int(tokens.max()) + 1
+        return Arrays(tokens.astype(np.int64), labels, np.zeros(len(labels), np.int8), classes, vocabulary=vocabulary)
 
 
-def read_table(source: tuple[Path, TableOptions]) -> Arrays:
-    """Read a CSV file, or say what is wrong with it."""
-    path, options = source
+def _file_labels(file: NpzReader, samples: int) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    labels, classes = file.read("labels"), file.get("classes")
+    if labels.shape != (samples,):
+        raise ValueError(f"labels has shape {labels.shape}; expected ({samples},)")
+    return encode_labels(labels, "it") if classes is None else named_labels(labels, classes, "it")
+
+
+def _elsewhere(values: NDArray[Any]) -> str:
+    return "; dataset=npz:PATH takes pictures" if values.ndim in (3, 4) and values.dtype == np.uint8 else ""
+
+
+def read_table(path: Path, options: Options) -> Arrays:
+    """Read a CSV file; raise a ValueError if it is invalid."""
     frame = read_frame(path, SEPARATORS[options.separator], [options.label, *([options.text] if options.text else [])])
     if options.label in frame:
         frame[options.label] = _among_numbers(frame[options.label])
     return frame_arrays(frame, options, str(path))
 
 
-def frame_arrays(frame: Frame, options: TableOptions, where: str) -> Arrays:
-    """Make vectors of all columns but the label's, or tokens of the one with texts."""
-    _check_columns(frame, options, where)
+def frame_arrays(frame: Frame, options: Options, where: str) -> Arrays:
+    """Build vectors from all columns but the label's, or tokens from the column of texts."""
+    check_columns([str(name) for name in frame.columns], options, "text", where)
     if not len(frame):
         raise ValueError(f"{where} has no rows.")
     column = frame[options.label]
@@ -67,25 +106,24 @@ def frame_arrays(frame: Frame, options: TableOptions, where: str) -> Arrays:
     labels, classes = encode_labels(column.to_numpy(), about)
     split = np.zeros(len(labels), np.int8)
     if options.text is not None:
-        tokens = tokenise(_texts(frame, options.text, where), options.tokens)
-        return Arrays(tokens, labels, split, classes, vocabulary=options.tokens.vocabulary)
+        tokens = tokenise(_texts(frame, options.text, where), options)
+        return Arrays(tokens, labels, split, classes, vocabulary=options.vocabulary)
     rest = frame.drop(columns=[options.label, *options.drop])
-    return Arrays(encode_columns(rest, options.columns, where), labels, split, classes)
+    return Arrays(encode_columns(rest, options, where), labels, split, classes)
 
 
 def read_frame(path: Path, separator: str, words: Sequence[str] = ()) -> Frame:
-    """Read a CSV file with pandas, and tell how far it is; whatever is wrong with it becomes a sentence.
+    """Read a CSV file with pandas, and report progress; raise a ValueError if it is invalid.
 
-    In the columns `words` nothing but the empty text is missing; in others also NA, None, null and the like.
+    In the columns `words` only the empty text is missing; in others also NA, None, null and the like.
     """
     pandas = import_pandas()
-    size = require_file(path, "table").st_size
-    require_room(2 * size, f"The table {path}", ADVICE)
+    require_room(2 * require_file(path, "table").st_size, f"The table {path}", ADVICE)
     try:
         missing = {name: [""] if name in words else list(NOTHING) for name in _read_header(path, separator)}
-        with path.open("rb") as file, warnings.catch_warnings():
-            warnings.simplefilter("error", pandas.errors.ParserWarning)  # rows that are longer than the first line
-            text = io.TextIOWrapper(io.BufferedReader(Watched(file, path, size), CHUNK), "utf-8-sig", newline="")
+        with Watched(path) as file, warnings.catch_warnings():
+            warnings.simplefilter("error", pandas.errors.ParserWarning)  # for rows longer than the first line
+            text = io.TextIOWrapper(io.BufferedReader(file, CHUNK), "utf-8-sig", newline="")
             return pandas.read_csv(
                 text,
                 sep=separator,
@@ -101,40 +139,30 @@ def read_frame(path: Path, separator: str, words: Sequence[str] = ()) -> Frame:
         raise ValueError(f"{path} cannot be read: {reason(error)}.") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} cannot be read as a table: it is not UTF-8 text ({error.reason}).") from error
-    except (ValueError, csv.Error) as error:  # pandas' own errors are among them
+    except (ValueError, csv.Error) as error:  # includes pandas' own errors
         why = shortened(" ".join(str(error).split()).removeprefix("Error tokenizing data. C error: "), LONGEST)
         raise ValueError(f"{path} cannot be read as a table: {why.rstrip('.')}.") from error
 
 
-class Watched(io.RawIOBase):
-    """A file that tells how far it has been read."""
-
-    def __init__(self, file: BinaryIO, path: Path, size: int) -> None:
-        self._file, self._what, self._size, self._done = file, f"Reading {path.name}", size, 0
-
-    def readable(self) -> bool:
-        """Say that it can be read."""
-        return True
+class Watched(io.FileIO):
+    """File that reports its reading progress."""
 
     def readinto(self, buffer: Any) -> int:
-        """Read the next bytes, and tell of them."""
-        content = self._file.read(len(buffer))
-        buffer[: len(content)] = content
-        self._done += len(content)
-        if content:
-            report(self._what, self._done, self._size)
-        return len(content)
+        """Read the next bytes, and report progress."""
+        if count := super().readinto(buffer) or 0:
+            report(f"Reading {Path(str(self.name)).name}", self.tell(), os.fstat(self.fileno()).st_size)
+        return count
 
 
 def import_pandas() -> Any:
-    """Import pandas, which is an extra."""
+    """Import pandas, an optional dependency."""
     if find_spec("pandas") is None:
         raise ValueError("Tables need pandas, which is not installed: pip install 'protonorm[frame]'.")
     return import_module("pandas")
 
 
 def _among_numbers(labels: Frame) -> Frame:
-    """Take NA, nan and the like for no label where all others are numbers; among words they are words."""
+    """Treat NA, nan and the like as missing labels if all others are numbers; among words they are words."""
     gaps = labels.isin(NOTHING)
     if not gaps.any() or import_pandas().to_numeric(labels[~gaps], errors="coerce").isna().any():
         return labels
@@ -142,12 +170,17 @@ def _among_numbers(labels: Frame) -> Frame:
 
 
 def _read_header(path: Path, separator: str) -> list[str]:
-    """Read the columns' names; refuse a missing one and one that comes twice, which pandas would change."""
+    """Read the column names; raise a ValueError for an empty or repeated name, which pandas would change."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         found = next(csv.reader(file, delimiter=separator, skipinitialspace=True), [])
     names = [name.strip() for name in found]
     if not names:
         raise ValueError("it is empty; expected a first line with the names of the columns")
+    if len(names) > MOST_COLUMNS:
+        raise ValueError(
+            f"its first line has {len(names)} names, and {MOST_COLUMNS} columns at most are taken; "
+            "dataset=array:PATH takes wider rows from an .npz file"
+        )
     if len(names) < 2:
         raise ValueError(
             f"its first line has one name only ({shown(names[0])}); dataset.separator says what stands between columns"
@@ -157,18 +190,6 @@ def _read_header(path: Path, separator: str) -> list[str]:
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise ValueError(f"the name {shown(twice[0])} is there twice in the first line")
     return found
-
-
-def _check_columns(frame: Frame, options: TableOptions, where: str) -> None:
-    """Refuse settings that name columns which are not there, or one column for two things."""
-    known = [str(name) for name in frame.columns]
-    given = {"label": (options.label,), "text": (options.text,) if options.text else (), "drop": options.drop}
-    for setting, names in given.items():
-        for name in names:
-            if name not in known:
-                raise ValueError(f"{where} has no column {shown(name)} for dataset.{setting}; {nearest(name, known)}")
-    if options.label in (options.text, *options.drop) or (options.text and options.text in options.drop):
-        raise ValueError("dataset.label, dataset.text and dataset.drop must name different columns.")
 
 
 def _texts(frame: Frame, name: str, where: str) -> list[str]:

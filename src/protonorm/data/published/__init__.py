@@ -1,1 +1,1 @@
-"""Published picture sets: downloaded, prepared from their official archives, and loaded."""
+"""Published image datasets: downloaded, prepared from their official archives, and loaded."""

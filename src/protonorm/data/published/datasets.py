@@ -1,6 +1,6 @@
-"""The paper's picture sets and two like them, from prepared files; `protonorm data` makes these files.
+"""Published image datasets, from prepared files that `protonorm data` creates: the paper's, and two like them.
 
-Original training and test pictures are put together, as in the public programs; each client splits its own share.
+Original training and test images are merged, as in the public programs; each client splits its own share.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ Pool = Literal["train", "all"]
 
 @dataclass(frozen=True, config=STRICT)
 class Published(ABC):
-    """A data set that is known by its name."""
+    """Base class of the published datasets, each identified by its name."""
 
     name: ClassVar[str]
 
     root: Path | None = field(default=None, compare=False)  # folder of prepared data; results do not depend on it
-    samples: Count | None = None  # how many, each class in proportion; None takes all
+    samples: Count | None = None  # number of samples, each class in proportion; None: all
 
     @property
     def path(self) -> Path:
-        """Say where its prepared file is, or has to be."""
+        """Path of the prepared file, which may not exist yet."""
         return data_root(self.root) / f"{self.name}.npz"
 
     def load(self) -> Dataset:
-        """Map the pictures."""
+        """Load the images as a memory map."""
         return self._dataset(self._open().arrays)
 
     def description(self) -> dict[str, Any]:
-        """Describe it by its content, not by its place."""
+        """Return a description of the content, independent of its path."""
         return {"name": self.name, **self._facts(self._open())}
 
     def fits(self, description: Mapping[str, Any]) -> bool:
-        """Tell whether a description could be of this data set, as far as that shows without its pictures."""
+        """Return whether a description may be of this dataset, as far as can be decided without images."""
         taken = description.get("samples") if "of" in description else None
         return description.get("name") == self.name and taken == self.samples
 
@@ -58,14 +58,14 @@ class Published(ABC):
         return Dataset(self.name, images, labels, arrays.classes)
 
     def _facts(self, found: Mapped) -> dict[str, Any]:
-        """Say how many samples are taken of how many; the hash is that of all."""
+        """Return the facts, with the number of samples used and available; the hash is of all samples."""
         about = found.about
         return about | ({"samples": self.samples, "of": about["samples"]} if self.samples else {})
 
     def _open(self, pool: Pool = "all") -> Mapped:
         path = self._existing_path()
         name = self.name if pool == "all" else f"{self.name}.{pool}"
-        return open_mapped(path.parent, name, file_version(path, pool), _read, (path, pool))
+        return open_mapped(path.parent, name, file_version(path, pool), _read, path, pool)
 
     def _existing_path(self) -> Path:
         path = real_path(self.path)
@@ -79,44 +79,44 @@ class Published(ABC):
 
 @dataclass(frozen=True, config=STRICT)
 class CIFAR10(Published):
-    """Small photographs of ten kinds of things."""
+    """CIFAR-10: small photographs in ten classes."""
 
     name: ClassVar[str] = "cifar10"
 
 
 @dataclass(frozen=True, config=STRICT)
 class CIFAR100(Published):
-    """Small photographs of a hundred kinds of things."""
+    """CIFAR-100: small photographs in a hundred classes."""
 
     name: ClassVar[str] = "cifar100"
 
 
 @dataclass(frozen=True, config=STRICT)
 class Flowers102(Published):
-    """Photographs of flowers, resized to 64×64."""
+    """Flowers-102: photographs of flowers, resized to 64×64."""
 
     name: ClassVar[str] = "flowers102"
 
 
 @dataclass(frozen=True, config=STRICT)
 class TinyImageNet(Published):
-    """Photographs of two hundred kinds of things."""
+    """Tiny ImageNet: photographs in two hundred classes."""
 
     name: ClassVar[str] = "tinyimagenet"
 
-    pool: Pool | None = None  # the training pictures, or all with labels; None: training pictures if there are any
+    pool: Pool | None = None  # training images, or all labelled images; None: training images if there are any
 
     def load(self) -> Dataset:
-        """Map the pictures of the pool."""
+        """Load the images of the pool as a memory map."""
         return self._dataset(self._open_pool()[1].arrays)
 
     def description(self) -> dict[str, Any]:
-        """Describe it by its content and pool."""
+        """Return a description of the content and pool."""
         pool, found = self._open_pool()
         return {"name": self.name, "pool": pool, **self._facts(found)}
 
     def fits(self, description: Mapping[str, Any]) -> bool:
-        """Tell whether a description could be of this data set and pool."""
+        """Return whether a description may be of this dataset and pool."""
         return super().fits(description) and self.pool in (None, description.get("pool"))
 
     def _open_pool(self) -> tuple[Pool, Mapped]:
@@ -132,20 +132,19 @@ class TinyImageNet(Published):
 
 @dataclass(frozen=True, config=STRICT)
 class FashionMNIST(Published):
-    """Pictures of clothes, all 70,000."""
+    """Fashion-MNIST: all 70,000 images of clothes."""
 
     name: ClassVar[str] = "fashion-mnist"
 
 
 @dataclass(frozen=True, config=STRICT)
 class MNIST(Published):
-    """Handwritten digits."""
+    """MNIST: handwritten digits."""
 
     name: ClassVar[str] = "mnist"
 
 
-def _read(source: tuple[Path, Pool]) -> Arrays:
-    path, pool = source
+def _read(path: Path, pool: Pool) -> Arrays:
     arrays = read_prepared(path)
     kept = arrays.split == 0
     if pool == "all" or kept.all():

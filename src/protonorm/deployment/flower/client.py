@@ -1,4 +1,4 @@
-"""A client at work: one process that connects, waits for requests, answers them, and comes back after every cut."""
+"""Client process: connects, waits for requests, answers them, and reconnects after interruptions."""
 
 from __future__ import annotations
 
@@ -8,31 +8,30 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
+from protonorm.core.frames import BadFrame, split
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.client_folder import ClientFolder
-from protonorm.deployment.flower.explain import Refused, Restarted, Taken, Unreachable, Withdrawn
-from protonorm.deployment.flower.fleet import INTERVAL, Fleet, Letter
-from protonorm.deployment.frames import BadFrame, split
-from protonorm.deployment.holding import ended_by_signal
+from protonorm.deployment.flower.fleet import INTERVAL, Fleet, Letter, Refused, Restarted, Taken, Unreachable, Withdrawn
+from protonorm.deployment.folders import ClientFolder
 from protonorm.deployment.messages import RequestHeader, largest_message, read_answer_header
 from protonorm.deployment.node import Node
-from protonorm.deployment.terms import address_of, refuse_plaintext
+from protonorm.deployment.process_lock import ended_by_signal
+from protonorm.deployment.settings import address_of, refuse_plaintext
 from protonorm.errors import Failed
 
-FORGOTTEN = 2 * INTERVAL + 5  # seconds after which the server has forgotten a client that was killed
-SHORTEST, LONGEST = 0.25, 5.0  # seconds between two tries to reach the server
-ENDING = 3.0  # seconds that a sign of life on its way has for coming to its end
-LINGER = 45.0  # seconds that a client stays after the last round: the server may ask again, after 30 at most
+FORGOTTEN = 2 * INTERVAL + 5  # seconds after which the server considers a killed client disconnected
+SHORTEST, LONGEST = 0.25, 5.0  # seconds between two attempts to reach the server
+ENDING = 3.0  # seconds to wait for a pending heartbeat on exit
+LINGER = 45.0  # seconds that a client stays after the last round: the server repeats requests after 30 at most
 
-Tell = Callable[[str, str], None]  # a word for machines, and a sentence
+Tell = Callable[[str, str], None]  # event name, and a sentence
 Found = TypeVar("Found")
 
 
 class Patience(NamedTuple):
-    """How long a client tries, in seconds."""
+    """Limits on a client's attempts to connect, in seconds."""
 
-    unreachable: float = float("inf")  # while nobody answers
-    taken: float = FORGOTTEN  # while a client with the same key is there
+    unreachable: float = float("inf")  # while the server is unreachable
+    taken: float = FORGOTTEN  # while a client with the same key is connected
 
 
 PATIENT = Patience()
@@ -45,9 +44,9 @@ def run_client(
     patience: Patience = PATIENT,
     linger: float | None = LINGER,
 ) -> None:
-    """Take part until the last round is done, or a signal comes; what is refused is a Refused with a sentence.
+    """Run a client until the last round is done or a signal arrives; raise Refused if the server refuses it.
 
-    Data and network are read, and compared with the agreement, before anybody is spoken to.
+    Data and network are read and checked against the agreement before the client connects.
     """
     node, bundle = folder.node(), folder.bundle
     schema = bundle.terms.task.schema
@@ -61,7 +60,7 @@ def run_client(
 
 
 class Worker:
-    """Answer the server's requests until the last round is done, or somebody stops it."""
+    """Worker that answers the server's requests until the last round is done or it is stopped."""
 
     def __init__(
         self, fleet: Fleet, node: Node, agreement: Agreement, tell: Tell, patience: Patience = PATIENT
@@ -69,10 +68,10 @@ class Worker:
         self._fleet, self._node, self._agreement = fleet, node, agreement
         self._tell, self._patience = tell, patience
         self._ended = threading.Event()
-        self._leave = float("inf")  # when it goes, after the last round
+        self._leave = float("inf")  # time to exit, after the last round
 
     def run(self, linger: float | None = LINGER) -> None:
-        """Work; after the last round stay for a while, or for ever if `linger` is None."""
+        """Answer requests; after the last round stay for `linger` seconds, or without limit if it is None."""
         beating = threading.Thread(target=self._beat, daemon=True)
         try:
             self._connect()
@@ -87,11 +86,11 @@ class Worker:
             self._ended.set()
             self._fleet.close()
             if beating.is_alive():
-                beating.join(ENDING)  # a thread at work while Python ends can take the process down
+                beating.join(ENDING)  # a running daemon thread can crash the process while Python exits
 
     def _connect(self, after: int | None = None) -> None:
-        """Tell the server that this client is there; one that was killed is remembered for a while."""
-        end = 0.0  # until when to try again, from the first time on that another one was there
+        """Register with the server, retrying while it still lists a killed client with the same key as connected."""
+        end = 0.0  # end of the attempts, counted from the first conflict
         while True:
             try:
                 self._persist(lambda: self._fleet.activate(after))
@@ -105,7 +104,7 @@ class Worker:
         self._tell("connected", "The client is connected, and waits for requests.")
 
     def _ask(self) -> Letter | None:
-        """Ask for work; a server that was started again is told first that this client is there."""
+        """Request work; register again first if the server has restarted."""
         before = self._fleet.activated
         try:
             try:
@@ -116,11 +115,11 @@ class Worker:
             pass
         except Unreachable:
             if time.monotonic() < self._leave:
-                raise  # else the server has ended after the last round
+                raise  # otherwise the server has ended after the last round
         return None
 
     def _answer(self, letter: Letter) -> bool:
-        """Work on a request and send the answer; tell whether it was the last one."""
+        """Answer a request and send the answer; return whether it was the last one."""
         start = time.monotonic()
         content = self._node.answer(letter.content)
         seconds = time.monotonic() - start
@@ -142,7 +141,7 @@ class Worker:
         return asked.round == self._agreement.rounds and asked.kind == ending
 
     def _persist(self, step: Callable[[], Found]) -> Found:
-        """Do a step of the conversation again and again while nobody answers."""
+        """Retry a step with exponential backoff while the server is unreachable."""
         pause, end, told = SHORTEST, time.monotonic() + self._patience.unreachable, False
         while True:
             try:
@@ -161,10 +160,10 @@ class Worker:
             return found
 
     def _beat(self) -> None:
-        """Give signs of life, also while the client trains; tell a server that was started again who is there."""
+        """Send heartbeats, also during training, and register again if the server has restarted."""
         while not self._ended.wait(INTERVAL / 2):
             before = self._fleet.activated
-            with suppress(Failed):  # who asks for work is told as well
+            with suppress(Failed):  # the main thread gets the same error and reports it
                 try:
                     self._fleet.beat()
                 except Restarted:

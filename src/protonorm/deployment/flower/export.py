@@ -1,4 +1,4 @@
-"""Write a federation as an app for Flower's own commands. It holds the agreement, and no algorithm's code."""
+"""Export of a federation as a Flower app, which contains the agreement but no algorithm's code."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 from protonorm.deployment.agreement import Agreement
 
-PACKAGE = "federation"  # of the app
-TARGET = "1.41.0"  # the version of Flower that it was tried with
+PACKAGE = "federation"  # package name of the app
+TARGET = "1.41.0"  # Flower version that the app was tested with
 
 PYPROJECT = """[build-system]
 requires = ["hatchling"]
@@ -53,7 +53,7 @@ SERVER = '''"""The server of the federation: what it does is protonorm's; what w
 
 from pathlib import Path
 
-from protonorm.deployment.flower.server_app import make_server_app
+from protonorm.deployment.flower.app import make_server_app
 
 app = make_server_app(Path(__file__).with_name("agreement.json"))
 '''
@@ -62,7 +62,7 @@ CLIENT = '''"""A client of the federation; what it does is protonorm's, and what
 
 from pathlib import Path
 
-from protonorm.deployment.flower.client_app import make_client_app
+from protonorm.deployment.flower.app import make_client_app
 
 app = make_client_app(Path(__file__).with_name("agreement.json"))
 '''
@@ -89,7 +89,7 @@ A node runs the app that the server sends, so its owner must trust the server's 
 
 
 def export_app(agreement: Agreement, folder: Path) -> Path:
-    """Write the app into a new folder; give the folder."""
+    """Write the app into a new folder and return the folder."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder} is there already, and it is not empty; an app gets a folder of its own.")
     method = str(agreement.algorithm["name"])
@@ -118,7 +118,7 @@ def export_app(agreement: Agreement, folder: Path) -> Path:
 
 
 def _licence() -> str:
-    """Give the licence under which what we write is."""
+    """Return the text of the licence."""
     try:
         found = distribution("protonorm").read_text("licenses/LICENSE")
     except PackageNotFoundError:

@@ -1,53 +1,69 @@
 """Flower's server in this process: its node protocol alone, over TLS, for the clients of the roster.
 
-What it knows is in memory: the federation's folder is what survives. After a restart clients activate themselves again,
-and are asked again.
+Its state is in memory; only the federation's folder is persistent. After a restart clients register again, and requests
+are repeated.
 """
 
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from logging import CRITICAL, getLogger
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import uvicorn
-from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SubStatus
+from flwr.app import Message
+from flwr.app.message import make_message, remove_content_from_message
+from flwr.app.metadata import Metadata
+from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SUPERLINK_NODE_ID, SubStatus
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.server.superlink.linkstate import LinkStateFactory
 from flwr.server.superlink.linkstate.in_memory_linkstate import InMemoryLinkState
 from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID, NodeStatus, TaskType
 from flwr.supercore.corestate import in_memory_corestate
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, iterate_object_tree
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.superlink.federation import NoOpFederationManager
 
-from protonorm.deployment.flower.envelope import SPARE
-from protonorm.deployment.flower.fleet_api import application, key_bytes
-from protonorm.deployment.flower.gate import Gate
-from protonorm.deployment.terms import address_of
+from protonorm.deployment.flower.gate import Gate, application
+from protonorm.deployment.flower.transport import (
+    MOST_OBJECTS,
+    SPARE,
+    TTL,
+    TYPE,
+    Delivered,
+    failure,
+    key_bytes,
+    unwrap,
+    wrap,
+)
+from protonorm.deployment.settings import address_of
 from protonorm.errors import Failed
 
-BEAT = 10.0  # seconds between two signs of life of the run, which Flower ends without them
+BEAT = 10.0  # seconds between two heartbeats of the run, without which Flower ends it
 STARTING, ENDING = 30.0, 5.0  # seconds
-LONGEST_HEAD = 2**14  # bytes of a request's first lines
-IDLE = 75  # seconds after which a connection on which nothing happens is closed
-LAST_WORDS = 0.3  # seconds that answers have when the server ends
-UPLOAD = 86400  # seconds that a part of an answer may take; with Flower's 180 a slow line would never deliver any
+LONGEST_HEAD = 2**14  # maximal bytes of a request's headers
+IDLE = 75  # seconds after which an idle connection is closed
+LAST_WORDS = 0.3  # seconds to finish responses when the server ends
+UPLOAD = 86400  # seconds to upload a part of an answer; Flower's 180 are too few for a slow connection
 
 
 class Certificate(NamedTuple):
-    """The server's certificate and its key."""
+    """Paths of the server's certificate and key."""
 
     certificate: Path
     key: Path
 
 
 class SuperLink:
-    """Serve clients in a thread of its own; use it as a context."""
+    """Server in a background thread, used as a context manager."""
 
     def __init__(
         self,
@@ -59,13 +75,13 @@ class SuperLink:
         tell: Callable[[str], None] | None = None,
     ) -> None:
         vars(in_memory_corestate)["OBJECT_PUSH_SESSION_TTL_SECONDS"] = UPLOAD
-        getLogger("flwr").setLevel(CRITICAL)  # whom it refuses is told by the gate
+        getLogger("flwr").setLevel(CRITICAL)  # the gate reports denied requests
         objects = ObjectStoreFactory(FLWR_IN_MEMORY_DB_NAME)
         factory = LinkStateFactory(FLWR_IN_MEMORY_DB_NAME, NoOpFederationManager(), objects)
         state = factory.state()
         assert isinstance(state, InMemoryLinkState)
         self.state = state
-        self.arrived = threading.Event()  # something came since somebody looked
+        self.arrived = threading.Event()  # set when an upload has arrived
         self.gate = Gate(
             application(factory), largest + SPARE, tell=tell, arrived=self.arrived.set, active=self._is_active
         )
@@ -79,26 +95,26 @@ class SuperLink:
 
     @property
     def port(self) -> int:
-        """Give the port at which it listens."""
+        """Port that the server listens at."""
         found: int = self._socket.getsockname()[1]
         return found
 
     @property
     def run(self) -> int:
-        """Give the number of Flower's run; there is a new one if Flower has ended the last."""
+        """Id of Flower's run; a new run is created if Flower has ended the last."""
         if not self._task or not self.state.acknowledge_task_heartbeat(self._task):
             self._begin_run()
         return self._run
 
     def admit(self, lines: Iterable[str]) -> None:
-        """Let clients in by their public keys, each a line as OpenSSH writes it."""
+        """Admit clients by their public keys, in OpenSSH format."""
         for key in (key_bytes(line) for line in lines):
             if key not in self.gate.keys:
                 self.state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, 0)
                 self.gate.keys |= {key}
 
     def notify(self, keys: Sequence[bytes]) -> None:
-        """Tell clients whose questions are held that there is work for them."""
+        """Notify clients with held requests that there is work."""
         if self._loop is not None:
             for key in keys:
                 self._loop.call_soon_threadsafe(self.gate.deliver, key)
@@ -145,7 +161,7 @@ class SuperLink:
             self.gate,
             lifespan="off",
             ws="none",
-            http="h11",  # the one that bounds what comes before a request's content
+            http="h11",  # the implementation that limits the size of headers
             h11_max_incomplete_event_size=LONGEST_HEAD,
             timeout_keep_alive=IDLE,
             log_config=None,
@@ -163,7 +179,7 @@ class SuperLink:
         asyncio.run(serve())
 
     def _release(self) -> None:
-        """Answer all questions that are held, and then wait for nobody: an idle client does not notice a goodbye."""
+        """Answer all held requests, then abort connections: an idle client does not notice a graceful shutdown."""
         self.gate.release()
 
         def end() -> None:
@@ -179,7 +195,7 @@ class SuperLink:
                 self.state.acknowledge_task_heartbeat(self._task)
 
     def _begin_run(self) -> None:
-        """Begin a run of Flower's, which is what its messages belong to; those of the last one are asked again."""
+        """Create a Flower run, to which messages belong; the requests of the last run are repeated."""
         if self._run:
             self.state.cleanup_run(self._run)
         self._run = self.state.create_run(
@@ -192,7 +208,7 @@ class SuperLink:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Take the port before anything else, so that one that is in use is told at once."""
+    """Bind the port before anything else, so that a port in use is reported at once."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -202,3 +218,137 @@ def _listen(host: str, port: int) -> socket.socket:
         found.close()
         raise Failed(f"The server cannot listen at {address_of(host, port)}: {error.strerror or error}.") from None
     return found
+
+
+class Coming(NamedTuple):
+    """Answer with missing parts."""
+
+    id: str
+    node: int
+    since: float  # time when its first part was seen
+
+
+class LinkCarrier:
+    """Carrier over Flower's server in this process."""
+
+    def __init__(self, link: SuperLink) -> None:
+        self._link, self._state = link, link.state
+        self._keys: dict[int, bytes] = {}
+        self._coming: dict[str, Coming] = {}  # incomplete answers, by message id of the request
+
+    def nodes(self) -> Iterable[NodeInfo]:
+        """List the connected nodes."""
+        found = list(self._state.get_node_info(node_ids=list(self._state.get_nodes(self._link.run))))
+        self._keys |= {one.node_id: one.public_key for one in found}
+        return found
+
+    def push(self, contents: Mapping[int, bytes]) -> Mapping[int, str]:
+        """Send bytes to nodes; return message ids by node."""
+        run = self._link.run
+        sent = {node: id for node, content in contents.items() if (id := self._store(_message(run, node, content)))}
+        self._link.notify([self._keys[node] for node in sent if node in self._keys])
+        return sent
+
+    def _store(self, message: Message) -> str:
+        """Store a message and its parts in Flower; return its id, or "" on failure."""
+        run, id = message.metadata.run_id, message.metadata.message_id
+        session = self._state.start_session(run)
+        bare = remove_content_from_message(message)
+        stored, missing = self._state.store_message_and_object_tree(bare, get_object_tree(message), session)
+        parts = get_all_nested_objects(message)
+        done = stored and all(self._state.store_object(run, session, one, parts[one].deflate()) for one in missing)
+        return id if done else ""
+
+    def withdraw(self, ids: Iterable[str]) -> None:
+        """Delete messages that have not been fetched completely."""
+        for id in ids:
+            if id in self._state.object_store:  # Flower deletes the parts once the node has all of them
+                self._forget(id)
+
+    def pull(self, ids: Sequence[str]) -> Mapping[str, Delivered]:
+        """Return the replies to messages that have arrived."""
+        found: dict[str, Delivered] = {}
+        for message in self._state.get_message_res({id for id in ids if id not in self._coming}, self._link.run):
+            about = message.metadata  # verified by Flower's server, unlike the answer's content
+            if message.has_error():
+                found[about.reply_to_message_id] = failure(message, about.src_node_id == SUPERLINK_NODE_ID)
+                self._forget(about.reply_to_message_id, about.message_id)
+            else:
+                self._coming[about.reply_to_message_id] = Coming(about.message_id, about.src_node_id, time.time())
+        for asked in [id for id in ids if id in self._coming]:
+            whole = self._whole(self._coming[asked].id)
+            if whole is not None:
+                found[asked] = whole
+                self._forget(asked, self._coming.pop(asked).id)
+        return found
+
+    def _forget(self, asked: str, answer: str = "") -> None:
+        """Delete a message and its answer, only once it is complete, so that it can be sent again from the start."""
+        self._state.delete_messages({asked})
+        for id in (asked, answer):
+            self._state.object_store.delete(id)
+
+    def _whole(self, id: str) -> Delivered | None:
+        """Assemble an answer; None if parts are still missing."""
+        try:
+            names = [one.object_id for one in iterate_object_tree(self._state.object_store.get_object_tree(id))]
+        except Exception:  # Flower has deleted it: not all parts arrived in time
+            return Delivered(away=True)
+        if len(names) > MOST_OBJECTS:
+            return Delivered()
+        found = {name: self._state.get_object(self._link.run, name) for name in names}
+        parts = {name: part for name, part in found.items() if part is not None}
+        if len(parts) < len(found):
+            return Delivered(away=True)  # it was deleted just now
+        if not all(parts.values()):
+            return None
+        try:
+            message = inflate_object_from_contents(id, parts)
+            return Delivered(unwrap(message) if isinstance(message, Message) else b"")
+        except Exception:  # clients may send anything; the guard reports that it is no message
+            return Delivered()
+
+    def lost(self, id: str) -> bool:
+        """Return whether a message was fetched but did not arrive: its node requests work again without answering.
+
+        A lost message is deleted.
+        """
+        if id in self._coming:
+            return self._broken_off(id)
+        with self._state.lock:
+            message = self._state.message_ins_store.get(id)
+            if message is None or not message.metadata.delivered_at:
+                return False
+            if id in self._state.message_ins_id_to_message_res_id:
+                return False
+            fetched = dt.datetime.fromisoformat(message.metadata.delivered_at).timestamp()
+            if self._asked(message.metadata.dst_node_id) <= fetched:
+                return False
+            self._forget(id)
+            return True
+
+    def _broken_off(self, id: str) -> bool:
+        """Return whether an answer stays incomplete, since its node requests work again; delete its parts then."""
+        coming = self._coming[id]
+        if self._asked(coming.node) <= coming.since or self._whole(coming.id) is not None:
+            return False
+        del self._coming[id]
+        self._forget(id, coming.id)
+        return True
+
+    def _asked(self, node: int) -> float:
+        """Return the time of a node's last request for work."""
+        return self._link.gate.asked.get(self._keys.get(node, b""), 0.0)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something may have arrived."""
+        self._link.arrived.wait(seconds)
+        self._link.arrived.clear()
+
+
+def _message(run: int, node: int, content: bytes) -> Message:
+    """Create a Flower message from the server."""
+    about = Metadata(run, "", SUPERLINK_NODE_ID, node, "", "", time.time(), TTL, TYPE)
+    made = make_message(content=wrap(content), metadata=about)
+    about.__dict__["_message_id"] = made.object_id
+    return made

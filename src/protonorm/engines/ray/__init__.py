@@ -1,1 +1,1 @@
-"""Clients in actors on a Ray cluster, whose nodes need share no files: the engine, its actors, and data on nodes."""
+"""Ray backend: the engine, its actors, and data on nodes, which need no shared file system."""

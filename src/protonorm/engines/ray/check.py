@@ -1,4 +1,4 @@
-"""Whether a cluster can run an experiment: versions, data, memory, and a dry step on every node, told in sentences."""
+"""Diagnosis of a Ray cluster for an experiment: versions, data, memory, and a dry step on every node."""
 
 from __future__ import annotations
 
@@ -6,36 +6,31 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
+from protonorm.core.frames import pack, unpack
 from protonorm.core.randomness import one_thread
-from protonorm.core.scratch import Scratch
 from protonorm.core.task import ByClient, Order, Task
-from protonorm.engines.host import Host
-from protonorm.engines.processes.handover import arrays_of, tell
-from protonorm.engines.processes.wire import raise_error
-from protonorm.engines.ray.cluster import Node, connect, describe, nodes
-from protonorm.engines.ray.code import refer
-from protonorm.engines.ray.crew import Crew
-from protonorm.engines.ray.frames import pack, unpack
-from protonorm.engines.ray.member import Member
-from protonorm.engines.ray.quiet import reason
-from protonorm.engines.ray.settings import ActorSettings
-from protonorm.engines.ray.supply import Supply
+from protonorm.core.text import size_text
+from protonorm.engines.choice import ActorSettings
+from protonorm.engines.handover import arrays_of, raise_error, refer_by_text, tell
+from protonorm.engines.ray.cluster import Node, connect, describe, nodes, reason
+from protonorm.engines.ray.crew import Crew, Member, Supply
+from protonorm.engines.serial import Host
 from protonorm.errors import Failed
 from protonorm.federation.policy import Policy
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.federation.rounds import begin
+from protonorm.files import Scratch
 from protonorm.runs.states import CACHE, FolderStore
 from protonorm.tensors import Tensors, encode
 
-PATIENCE = 120.0  # seconds for an actor to begin
+PATIENCE = 120.0  # seconds for an actor to start
 KEY = "dry-step"
 
 
 class Finding(NamedTuple):
-    """One sentence, and whether it is good news."""
+    """Diagnostic sentence, and whether the check passed."""
 
     ok: bool
     text: str
@@ -44,7 +39,7 @@ class Finding(NamedTuple):
 def check_cluster(
     task: Task, population: SimulatedPopulation, settings: ActorSettings, workers: int | None
 ) -> Iterator[Finding]:
-    """Tell what there is to know, one sentence after the other; the last one sums up."""
+    """Check a cluster; yield findings, and a verdict at the end."""
     findings: list[Finding] = []
     for finding in _findings(task, population, settings, workers):
         findings.append(finding)
@@ -61,8 +56,8 @@ def _findings(
 ) -> Iterator[Finding]:
     settings.check_device(population.training.device)
     sizes = population.parts.sizes().sum(1)
-    order = Order(int(sizes.argmax()), 1, 0)  # whoever has most to do
-    short = replace(population.training, epochs=1)
+    order = Order(int(sizes.argmax()), 1, 0)  # the client with the most samples
+    short = population.training.model_copy(update={"epochs": 1})
     dry = SimulatedPopulation(task, population.dataset, population.parts, population.networks, short)
     message = begin(task, Policy(len(population), len(population))).message
     assert not isinstance(message, ByClient)
@@ -78,7 +73,7 @@ def _findings(
         yield Finding(False, f"No node has room for an actor with {wanted}.")
         return
     supply = Supply(arrays_of(population))
-    crew = Crew(ray, settings, supply, tell(task, dry, refer) | {"key": KEY, "cache": CACHE})
+    crew = Crew(ray, settings, supply, tell(task, dry, refer_by_text) | {"key": KEY, "cache": CACHE})
     bits = {"this machine": _bits_here(task, dry, order, message)}
     try:
         for node in found:
@@ -92,7 +87,7 @@ def _findings(
 def _check_node(
     crew: Crew, node: Node, room: int, supply: Supply, order: Order, message: Tensors, bits: dict[str, str]
 ) -> Iterator[Finding]:
-    """Start an actor on a node, and tell how it went."""
+    """Start an actor on a node, run a dry step, and yield the findings."""
     member = crew.hire(node.id)
     try:
         for stage in ("look", "open"):
@@ -105,18 +100,18 @@ def _check_node(
         return
     free = member.told["memory"] + peak
     step = f"a dry step, one epoch of client {order.id}"
-    text = f"Node {node} took {seconds:.2g} s and {_size(peak)} of memory for {step}"
+    text = f"Node {node} took {seconds:.2g} s and {size_text(peak)} of memory for {step}"
     if not member.told["memory"]:
         yield Finding(True, f"{text}.")
     elif room * peak <= free:
-        yield Finding(True, f"{text}, and there is memory for {_count(room, 'such actor')} ({_size(free)}).")
+        yield Finding(True, f"{text}, and there is memory for {_count(room, 'such actor')} ({size_text(free)}).")
     else:
         most = free // peak
-        yield Finding(False, f"{text}, but there is memory for {most} of {room} such actors only ({_size(free)}).")
+        yield Finding(False, f"{text}, but there is memory for {most} of {room} such actors only ({size_text(free)}).")
 
 
 def _wait(crew: Crew, member: Member, node: Node) -> None:
-    """Wait for the next word of an actor that was hired."""
+    """Wait for the next answer of a starting actor; raise Failed after PATIENCE seconds."""
     ref = next(ref for ref, coming in crew.coming.items() if coming.member is member)
     done, _ = crew.ray.wait([ref], timeout=PATIENCE)
     if not done:
@@ -126,22 +121,23 @@ def _wait(crew: Crew, member: Member, node: Node) -> None:
 
 
 def _tell_data(member: Member, supply: Supply) -> Iterator[Finding]:
-    """Say which versions and data an actor has found."""
+    """Report the versions and data on an actor's node."""
     versions = ", ".join(f"{name} {one}" for name, one in member.told["versions"].items() if name != "source")
     yield Finding(True, f"Node {member} has the same versions as this machine: {versions}.")
     lacking = sum(facts.nbytes for facts in supply.lacking(member.told["arrays"]))
     found = supply.nbytes - lacking
-    text = f"Node {member} has found {_size(found)} of the data at their path, with the right checksum" if found else ""
+    text = f"Node {member} has found {size_text(found)} of the data at their path, with the right checksum"
     if lacking:
         disk = member.told["disk"]
-        sent = f"{_size(lacking)} of the data are sent to node {member} once a run, where {_size(disk)} are free"
-        yield Finding(lacking < disk, f"{text}; {sent}." if text else f"{sent}.")
+        room = f"where {size_text(disk)} are free"
+        sent = f"{size_text(lacking)} of the data are sent to node {member} once a run, {room}."
+        yield Finding(lacking < disk, f"{text}; {sent}" if found else sent)
     else:
         yield Finding(True, f"{text}; nothing has to be sent.")
 
 
 def _dry_step(crew: Crew, member: Member, order: Order, message: Tensors) -> tuple[float, int, str]:
-    """Let a client train on a node: seconds, bytes of memory at most, and a hash of all that came of it."""
+    """Train a client on a node; return seconds, peak memory in bytes, and a hash of reply and state."""
     header = {"verb": "train", "order": list(order), "message": 1, "own": False}
     start = time.perf_counter()
     try:
@@ -157,7 +153,7 @@ def _dry_step(crew: Crew, member: Member, order: Order, message: Tensors) -> tup
 
 
 def _bits_here(task: Task, population: SimulatedPopulation, order: Order, message: Tensors) -> str:
-    """Take the same step in this process."""
+    """Run the dry step in this process and return its hash."""
     with Scratch() as scratch, one_thread():
         store = FolderStore(scratch.folder, KEY)
         reply = Host(task, population, store).train(order, message)
@@ -165,7 +161,7 @@ def _bits_here(task: Task, population: SimulatedPopulation, order: Order, messag
 
 
 def _compare(bits: dict[str, str]) -> Iterator[Finding]:
-    """Say whether all machines compute the same."""
+    """Report whether all machines compute bit-identical results."""
     here, *_ = bits.values()
     others = [place for place, one in bits.items() if one != here]
     if others:
@@ -180,11 +176,3 @@ def _compare(bits: dict[str, str]) -> Iterator[Finding]:
 
 def _count(number: float, what: str) -> str:
     return f"{number:g} {what}" if number == 1 else f"{number:g} {what}s"
-
-
-def _size(nbytes: float) -> str:
-    for unit in ("bytes", "kB", "MB"):
-        if nbytes < 1000:
-            return f"{nbytes:.3g} {unit}"
-        nbytes /= 1000
-    return f"{nbytes:.3g} GB"

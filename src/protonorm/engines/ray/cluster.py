@@ -1,6 +1,7 @@
-"""The Ray cluster of this process: the one that RAY_ADDRESS names, or one of its own on this machine.
+"""Connection to the Ray cluster of this process: the one at RAY_ADDRESS, or a local one that it starts.
 
-Ray is imported when this engine is asked for, and by nobody else.
+Ray is imported only when this engine is used. It is prevented from printing to the terminal and from changing signal
+handlers of this process.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ import atexit
 import logging
 import math
 import os
+import re
 import secrets
+import signal
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -20,20 +24,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from protonorm.core.own_failures import in_few
-from protonorm.core.scratch import Scratch
-from protonorm.engines.ray.quiet import hush, quiet, reason, same_sigterm
+from protonorm.engines.choice import cores
+from protonorm.engines.handover import how_it_ended
 from protonorm.errors import Failed
+from protonorm.files import Scratch
 
-ADDRESS = "RAY_ADDRESS"  # in the environment; nothing or `local` for a cluster of one's own
+ADDRESS = "RAY_ADDRESS"  # environment variable; empty or `local` for a local cluster
 SOCKETS = 107 - len("/protonorm-12345678/r/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store")
-TRIES = 3  # of starting a cluster
-STORE = 2**30  # bytes of a local cluster's object store: replies on their way, and data in pieces
-REACH = 10.0  # seconds for a cluster to answer at all; Ray itself would try for minutes
+TRIES = 3  # attempts to start a cluster
+STORE = 2**30  # bytes of a local cluster's object store, for replies and pieces of data in transit
+RESUME = "Finished rounds are kept; the same command goes on from there."
+REACH = 10.0  # seconds for a cluster to accept a connection; Ray itself would retry for minutes
 MODE, TOKEN = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN"
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Node(NamedTuple):
-    """A living node of the cluster."""
+    """Alive node of the cluster."""
 
     id: str
     host: str
@@ -41,29 +48,29 @@ class Node(NamedTuple):
     gpus: float
 
     def __str__(self) -> str:
-        """Name the node in a sentence; several may be on one machine."""
+        """Return the display name; the id distinguishes nodes on the same machine."""
         return node_name(self.host, self.id)
 
 
 def node_name(host: str, id: str) -> str:
-    """Name a node in a sentence."""
+    """Return the display name of a node."""
     return f"{host or 'unknown'} ({id[:6]})"
 
 
 class _Local(NamedTuple):
-    """The cluster that this process has started."""
+    """Cluster started by this process."""
 
     scratch: Scratch
     cpus: int
-    spare: dict[Hashable, list[Any]]  # idle actors by their settings: for the next run of this process
+    spare: dict[Hashable, list[Any]]  # idle actors by settings, for later runs of this process
 
 
 _local: list[_Local] = []  # at most one
-_secret: dict[str, str] = {}  # variables of the environment for clusters of our own; Ray reads them once a process
+_secret: dict[str, str] = {}  # environment variables of local clusters; Ray reads them once per process
 
 
 def connect(cpus: float) -> Any:
-    """Connect to the cluster, unless this process is connected, and give Ray; `cpus` are needed if it is our own."""
+    """Connect to the cluster, unless connected, and return the ray module; a local cluster gets at least `cpus`."""
     address = os.environ.get(ADDRESS, "").strip()
     _refuse(address)
     alone = address in ("", "local")
@@ -84,9 +91,9 @@ def connect(cpus: float) -> Any:
 
 
 def load_ray() -> Any:
-    """Import Ray, or say how to install it."""
+    """Import Ray; raise a ValueError with the install command if it is missing."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # without it some versions of Ray warn of it
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # avoids a warning of some Ray versions
     try:
         return import_module("ray")
     except ImportError as error:
@@ -94,10 +101,10 @@ def load_ray() -> Any:
 
 
 def spare_actors(settings: Hashable = None) -> list[Any] | None:
-    """Give the idle actors of such settings on a cluster of our own, and end the others; None on a foreign cluster.
+    """Return the idle actors with these settings on a local cluster, and end the others; None on a shared cluster.
 
-    To start an actor takes seconds, and a cluster of our own has nothing else to do; on one that others use too,
-    actors end with their run.
+    Starting an actor takes seconds, and a local cluster has no other use; on a shared cluster, actors end with their
+    run.
     """
     if not _local:
         return None
@@ -108,13 +115,8 @@ def spare_actors(settings: Hashable = None) -> list[Any] | None:
     return spare.setdefault(settings, [])
 
 
-def cores() -> int:
-    """Count the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def describe() -> str:
-    """Say in a sentence which cluster this process is connected to."""
+    """Return a sentence that names the connected cluster."""
     if _local:
         return f"A cluster of {_local[0].cpus} cores was started on this machine, for {ADDRESS} names no other one."
     address = load_ray().get_runtime_context().gcs_address
@@ -122,7 +124,7 @@ def describe() -> str:
 
 
 def nodes(ray: Any) -> list[Node]:
-    """List the living nodes."""
+    """List the alive nodes."""
     found = (
         Node(one["NodeID"], one["NodeManagerHostname"], one["Resources"].get("CPU", 0), one["Resources"].get("GPU", 0))
         for one in ray.nodes()
@@ -132,13 +134,13 @@ def nodes(ray: Any) -> list[Node]:
 
 
 def on_node(id: str) -> Any:
-    """Tell Ray to start something on one node and nowhere else."""
+    """Return a scheduling strategy that pins an actor to a node."""
     return import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy(id, soft=False)
 
 
 @atexit.register
 def disconnect() -> None:
-    """End the cluster that this process has started, if any; others are left as they are."""
+    """End the local cluster of this process, if any; shared clusters are not affected."""
     while _local:
         local = _local.pop()
         load_ray().shutdown()
@@ -146,9 +148,9 @@ def disconnect() -> None:
 
 
 def _start(ray: Any, cpus: int) -> None:
-    """Start a cluster on this machine, for this process alone; Ray gives up too soon on a machine that is busy."""
+    """Start a private cluster on this machine; retry after timeouts, which occur on a busy machine."""
     before = os.environ.get("PYTHONPATH")
-    here = str(Path(__file__).resolve().parents[3])  # where this package is; actors are to find the same one
+    here = str(Path(__file__).resolve().parents[3])  # actors must import this package from the same place
     os.environ["PYTHONPATH"] = os.pathsep.join([here, before] if before else [here])
     try:
         for attempt in range(TRIES):
@@ -156,6 +158,7 @@ def _start(ray: Any, cpus: int) -> None:
             try:
                 _start_in(ray, cpus, scratch.folder / "r")
                 _local.append(_Local(scratch, cpus, {}))
+                _watch(ray, scratch)
                 return
             except BaseException as error:
                 ray.shutdown()
@@ -169,8 +172,25 @@ def _start(ray: Any, cpus: int) -> None:
         os.environ.update({} if before is None else {"PYTHONPATH": before})
 
 
+def _watch(ray: Any, scratch: Scratch) -> None:
+    """Report an early exit of the local raylet, on which Ray would end this process without a message."""
+    try:
+        raylet = ray._private.worker._global_node.all_processes["raylet"][0].process
+    except (AttributeError, LookupError):  # private attributes differ between Ray versions
+        return
+
+    def wait() -> None:
+        code = raylet.wait()
+        if ray.is_initialized() and any(local.scratch is scratch for local in _local):
+            text = f"protonorm: The Ray cluster of this process has ended: its raylet {how_it_ended(code)}. {RESUME}"
+            os.write(2, f"{text}\n".encode())  # Ray is about to end the process
+            os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def _start_in(ray: Any, cpus: int, folder: Path) -> None:
-    """Start a cluster; Ray opens its folder to everybody, but not the one above."""
+    """Start a cluster in a folder; Ray makes it world-readable, but its private parent folder protects it."""
     ray.init(
         address="local",
         num_cpus=cpus,
@@ -200,28 +220,28 @@ def _join(ray: Any, address: str) -> None:
 
 
 class _NoPaths(list[str]):
-    """Search paths for the actors: none of ours. Ray would add the current folder, in which any torch.py may lie."""
+    """Always empty search path for actors: Ray would add the working directory, where a torch.py could shadow torch."""
 
     def extend(self, _: Iterable[str]) -> None:
-        """Leave it as it is."""
+        """Ignore the paths."""
 
 
 def _options() -> dict[str, Any]:
-    """Keep what actors print out of the terminal, and this machine's folders out of the actors."""
+    """Return options of ray.init that suppress output of actors and do not pass on this machine's search path."""
     config: Any = import_module("ray.job_config").JobConfig()
     config._py_driver_sys_path = _NoPaths()
     return {"log_to_driver": False, "logging_level": logging.ERROR, "job_config": config}
 
 
 def short_folder() -> Path:
-    """Find a folder for temporary files whose name leaves room for that of a socket."""
+    """Return a temporary folder whose path is short enough for socket names."""
     usual = Path(tempfile.gettempdir())
     return usual if len(os.fsencode(usual)) <= SOCKETS else Path("/tmp")
 
 
 @contextmanager
 def _protected(alone: bool) -> Iterator[None]:
-    """Let nobody else on the network use a cluster of our own: it listens there, and obeys whoever knows the token."""
+    """Protect a local cluster with a token, because it listens on the network."""
     if alone and "ray" not in sys.modules and not {MODE, TOKEN} & os.environ.keys():
         _secret.update({MODE: "token", TOKEN: secrets.token_hex(32)})
     os.environ.update(_secret)
@@ -233,7 +253,7 @@ def _protected(alone: bool) -> Iterator[None]:
 
 
 def _refuse(address: str) -> None:
-    """Refuse what Ray can be used with, but we cannot."""
+    """Raise a ValueError for Windows and for Ray client addresses, which this engine does not support."""
     if sys.platform == "win32":
         raise ValueError("The engine ray needs Linux or macOS; on this machine there is --engine processes.")
     if address.startswith("ray://"):
@@ -241,3 +261,43 @@ def _refuse(address: str) -> None:
             f"{ADDRESS}={in_few(address)} is refused: start the command on a machine of the cluster, "
             f"with {ADDRESS}=HOST:PORT of its head."
         )
+
+
+def reason(error: BaseException) -> str:
+    """Shorten an error message of Ray to one line."""
+    lines = [COLOUR.sub("", line).strip() for line in str(error).splitlines()]
+    lines = [line for line in lines if line and "in its creation task" not in line]
+    telling = (line for mark in ("No module named", "because") for line in reversed(lines) if mark in line)
+    told = next(telling, lines[-1] if lines else "")
+    return in_few(told.rstrip(".") or type(error).__name__)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Suppress Ray's log messages while it connects."""
+    logger = logging.getLogger("ray")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def hush() -> None:
+    """Suppress Ray's messages on ended actors, which it prints although logging is turned off."""
+    worker: Any = import_module("ray._private.worker")
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = lambda *_, **__: None
+
+
+@contextmanager
+def same_sigterm() -> Iterator[None]:
+    """Restore the SIGTERM handler, which Ray replaces."""
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM) if main else None
+    try:
+        yield
+    finally:
+        if main and before is not None:
+            signal.signal(signal.SIGTERM, before)

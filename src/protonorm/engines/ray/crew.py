@@ -1,4 +1,8 @@
-"""Actors on the cluster: hired, told what they need, and let go; each stays on the node where Ray has put it."""
+"""Actors of a run on the cluster: start, transfer of missing data, set-up and shutdown.
+
+An actor stays on the node that Ray selected. An array is read from the node's own disk, or sent to the node once, in
+pieces.
+"""
 
 from __future__ import annotations
 
@@ -7,51 +11,78 @@ import re
 import secrets
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from protonorm.core.frames import pack, unpack
 from protonorm.core.progress import report
-from protonorm.engines.processes.wire import raise_error
-from protonorm.engines.ray.actor import Actor, versions_here
-from protonorm.engines.ray.cluster import nodes, on_node, spare_actors
-from protonorm.engines.ray.frames import pack, unpack
-from protonorm.engines.ray.member import Coming, Member
-from protonorm.engines.ray.node_folder import sweep
-from protonorm.engines.ray.quiet import reason
-from protonorm.engines.ray.settings import ActorSettings
-from protonorm.engines.ray.supply import Supply
+from protonorm.engines.choice import ActorSettings
+from protonorm.engines.handover import mapped_from, raise_error
+from protonorm.engines.ray.actor import Actor, ArrayFacts, hash_array, sweep, versions_here
+from protonorm.engines.ray.cluster import node_name, nodes, on_node, reason, spare_actors
 from protonorm.errors import Failed
 
-START = 600.0  # seconds for the first actor to begin
-PATIENCE = 120.0  # seconds for the others, after that: the cluster may be busy with something else
-LOSSES = 4  # actors that may be lost one after the other without a single answer
-GRACE = 5.0  # seconds for an actor to leave by itself
-SWEEP = 30.0  # seconds for nodes to remove what actors that were ended have left
+START = 600.0  # seconds for the first actor to start
+PATIENCE = 120.0  # seconds for the other actors after the first; the cluster may be busy
+LOSSES = 4  # consecutive actors that may be lost without any answer
+GRACE = 5.0  # seconds for an actor to clean up
+SWEEP = 30.0  # seconds for nodes to remove the files of killed actors
+PIECE = 2**26  # bytes per piece of data in transit
+
+
+@dataclass(eq=False)
+class Member:
+    """Driver-side state of an actor."""
+
+    number: int
+    handle: Any
+    again: bool = False  # whether it is reused from an earlier run of this process
+    node: str = ""  # id of its node
+    told: dict[str, Any] = field(default_factory=dict)  # facts that it reported on its node
+    message: int = 0  # number of the last message sent to it
+    holds: dict[int, set[int]] = field(default_factory=dict)  # by client: rounds whose states it has
+
+    def __str__(self) -> str:
+        """Return the display name of its node."""
+        return node_name(self.told.get("host", ""), self.node)
+
+
+class Coming(NamedTuple):
+    """Starting actor, and the stage it is in."""
+
+    member: Member
+    stage: str  # look or open
 
 
 class Refused(Failed):
-    """An actor that is of no use; the sentence names its node."""
+    """Failure of an actor to start; the message names its node."""
 
 
 class Crew:
-    """The actors of one run."""
+    """Actors of one run."""
 
     def __init__(self, ray: Any, settings: ActorSettings, supply: Supply, told: dict[str, Any]) -> None:
         self.ray, self._settings, self._supply = ray, settings, supply
-        self.members: dict[int, Member] = {}  # those that are ready, by number
-        self.coming: dict[Any, Coming] = {}  # those that are not, by what is waited for
-        self.losses = 0  # actors that were lost since the last answer
-        self._count = 0  # how many there should be
+        self.members: dict[int, Member] = {}  # ready actors by number
+        self.coming: dict[Any, Coming] = {}  # starting actors by the Ray reference of their pending answer
+        self.losses = 0  # actors lost since the last answer
+        self._count = 0  # target number of actors
         self._token, self._hired = secrets.token_hex(4), 0
         self._told = pack(told | {"arrays": supply.facts})
         self._versions = versions_here()
-        self._said: set[str] = set()  # why actors were given up
-        self._folders: dict[str, set[str]] = {}  # by node: what its actors have made there
-        self._supplied: set[str] = set()  # nodes that were sent what they lacked, while an actor is there
+        self._said: set[str] = set()  # failures already reported
+        self._folders: dict[str, set[str]] = {}  # by node: folders that its actors created
+        self._supplied: set[str] = set()  # nodes that were sent their missing arrays, while an actor is on them
 
     def start(self, count: int) -> None:
-        """Hire so many actors, and wait until they are ready; fewer will do if the cluster has no room for all."""
+        """Start `count` actors and wait until they are ready; continue with fewer if the cluster lacks resources."""
         self._count = count
         for _ in range(count):
             self.hire()
@@ -80,7 +111,7 @@ class Crew:
             self.dismiss(coming.member)
 
     def hire(self, node: str | None = None) -> Member:
-        """Ask Ray for another actor, where there is room or on one node; `advance` hears of it."""
+        """Request another actor from Ray, on any node or on a given one; `advance` processes its answers."""
         spare = spare_actors(None if node else self._settings)
         self._hired += 1
         member = Member(self._hired, spare.pop(), again=True) if spare else Member(self._hired, self._new(node))
@@ -89,7 +120,7 @@ class Crew:
         return member
 
     def advance(self, ref: Any) -> Member | None:
-        """Hear of an actor that was hired; give it once it is ready. One that is of no use is Refused."""
+        """Process the answer of a starting actor; return the actor once it is ready, raise Refused if it failed."""
         member, stage = self.coming.pop(ref)
         try:
             content = self.ray.get(ref)
@@ -102,7 +133,7 @@ class Crew:
         except self.ray.exceptions.RayError as error:
             if not member.again or stage != "look":
                 raise self._refuse(member, error) from error
-            self.hire()  # an actor that has ended while it was idle
+            self.hire()  # the actor ended while idle
             return None
         except Failed:
             self.dismiss(member)
@@ -114,11 +145,11 @@ class Crew:
         return member
 
     def try_advance(self, ref: Any) -> Member | None:
-        """Hear of an actor that was hired in the middle of a run; tell of one that is of no use, and replace it."""
+        """Process the answer of an actor started during a run; warn about and replace a failed actor."""
         try:
             return self.advance(ref)
         except (Failed, ValueError, OSError, RuntimeError) as error:
-            if str(error) not in self._said:  # a node that stays may be tried again and again
+            if str(error) not in self._said:  # the same node may fail repeatedly
                 self._said.add(str(error))
                 warnings.warn(f"{error} This actor is given up; the run goes on.", stacklevel=2)
             self.losses += 1
@@ -126,13 +157,13 @@ class Crew:
             return None
 
     def lose(self, member: Member) -> None:
-        """Replace an actor that has ended."""
+        """Replace a lost actor."""
         self.dismiss(member)
         self.losses += 1
         self.refill()
 
     def refill(self) -> None:
-        """Have as many actors as at the start, if there is room and they do not end at once."""
+        """Restore the initial number of actors, as far as resources allow and unless actors keep failing."""
         there = len(self.members) + len(self.coming)
         if self.losses > LOSSES or there >= self._count:
             return
@@ -141,17 +172,17 @@ class Crew:
             self.hire()
 
     def dismiss(self, member: Member) -> None:
-        """End an actor at once."""
+        """Kill an actor."""
         self.members.pop(member.number, None)
         for ref in [ref for ref, coming in self.coming.items() if coming.member is member]:
             del self.coming[ref]
         if member.node not in {other.node for other in self._everybody()}:
-            self._supplied.discard(member.node)  # the last actor of a node takes the data with it
-        with suppress(Exception):  # it may be gone, and so may its node
+            self._supplied.discard(member.node)  # the last actor of a node removes the data
+        with suppress(Exception):  # actor or node may be lost
             self.ray.kill(member.handle)
 
     def close(self, *, gently: bool) -> None:
-        """End all actors, and leave nothing on their nodes."""
+        """End all actors, and remove their files from the nodes."""
         everybody = self._everybody()
         left: set[int] = set()
         if gently:
@@ -170,11 +201,11 @@ class Crew:
             self._sweep()
 
     def _new(self, node: str | None) -> Any:
-        """Let Ray start an actor."""
+        """Start an actor with Ray."""
         options = self.ray.remote(Actor).options(
             num_cpus=self._settings.num_cpus,
             num_gpus=self._settings.num_gpus,
-            max_restarts=0,  # an actor that has lost its states must not pass for the one before
+            max_restarts=0,  # a restarted actor would lack its states
             max_task_retries=0,
             scheduling_strategy=on_node(node) if node else "SPREAD",
         )
@@ -184,7 +215,7 @@ class Crew:
         return [*self.members.values(), *(coming.member for coming in self.coming.values())]
 
     def _meet(self, member: Member, told: dict[str, Any]) -> None:
-        """Take note of what an actor says of its node, and refuse one whose bits might differ."""
+        """Record the facts on an actor's node; raise Refused if other versions could change results."""
         member.node, member.told = told["node"], told
         self._folders.setdefault(member.node, set()).update(told["folders"])
         if differing := list(self._differences(told["versions"])):
@@ -204,14 +235,14 @@ class Crew:
                 yield f"protonorm {versions['protonorm']}, but with other source files ({there} instead of {here})"
 
     def _send(self, member: Member) -> None:
-        """Send an actor what its node lacks, unless another actor there was sent it."""
+        """Send an actor the arrays that its node lacks, unless another actor of the node has received them."""
         lacking = self._supply.lacking(member.told["arrays"])
         if lacking and member.node not in self._supplied:
             self._supplied.add(member.node)
             self._supply.send(self.ray, member.handle, str(member), lacking)
 
     def _refuse(self, member: Member, error: Exception) -> Refused:
-        """Say that an actor did not begin, and on which node, if that is known."""
+        """Dismiss an actor that did not start, and return an error that names its node, if known."""
         self.dismiss(member)
         found = re.search(r"ip=([\w.:]+)", str(error))
         place = f" on node {member}" if member.node else f" on the node at {found[1]}" if found else ""
@@ -220,11 +251,11 @@ class Crew:
         return Refused(f"An actor did not begin{place}: {why}.{hint}")
 
     def _sweep(self) -> None:
-        """Remove what actors that were ended at once have left on their nodes."""
-        if spare_actors(self._settings) is not None:  # a cluster of our own, on this machine
+        """Remove the files that killed actors left on their nodes."""
+        if spare_actors(self._settings) is not None:  # local cluster
             sweep(sorted(set().union(*self._folders.values())), GRACE)
             return
-        with suppress(Exception):  # a node may be gone, or all of the cluster
+        with suppress(Exception):  # node or cluster may be lost
             alive = {node.id for node in nodes(self.ray)}
             tasks = [
                 self.ray.remote(sweep)
@@ -235,3 +266,51 @@ class Crew:
             ]
             if tasks:
                 self.ray.wait(tasks, num_returns=len(tasks), timeout=SWEEP)
+
+
+class Supply:
+    """Arrays of a simulation and their descriptions."""
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self._arrays = dict(arrays)
+        self.facts = [facts_of(name, array) for name, array in arrays.items()]
+
+    @property
+    def nbytes(self) -> int:
+        """Total bytes of all arrays."""
+        return sum(facts.nbytes for facts in self.facts)
+
+    def lacking(self, told: Mapping[str, str]) -> list[ArrayFacts]:
+        """List the arrays that a node neither has on disk nor has received."""
+        return [facts for facts in self.facts if not told.get(facts.name)]
+
+    def send(self, ray: Any, actor: Any, node: str, lacking: Sequence[ArrayFacts]) -> None:
+        """Send arrays to one actor of a node, for all actors there."""
+        what = f"Megabytes of data sent to node {node}"
+        whole, done = sum(facts.nbytes for facts in lacking), 0
+        for facts in lacking:
+            content = np.ascontiguousarray(self._arrays[facts.name]).reshape(-1).view(np.uint8)
+            for offset in range(0, facts.nbytes, PIECE):
+                report(what, done >> 20, whole >> 20)
+                piece = ray.put(content[offset : offset + PIECE].tobytes())
+                if said := ray.get(actor.write.remote(facts.sha256, offset, facts.nbytes, piece)):
+                    raise Failed(f"Node {node} cannot keep the data: {said}.")
+                done += min(PIECE, facts.nbytes - offset)
+        report(what, whole >> 20, whole >> 20)
+
+
+def facts_of(name: str, array: NDArray[Any]) -> ArrayFacts:
+    """Describe an array, so that another node can look it up."""
+    told = (name, array.dtype.str, array.shape, array.nbytes)
+    if origin := mapped_from(array):
+        file, offset = origin
+        found = Path(file).stat()
+        digest = _hash_mapped(file, offset, array.nbytes, found.st_mtime_ns, found.st_ino)
+        return ArrayFacts(*told, digest, file, offset)
+    return ArrayFacts(*told, hash_array(array))
+
+
+@lru_cache(maxsize=16)
+def _hash_mapped(file: str, offset: int, nbytes: int, *_: int) -> str:
+    """Hash a part of a file; modification time and inode are arguments, so that the cache misses changed files."""
+    return hash_array(np.memmap(file, np.uint8, "r", offset, (nbytes,)))

@@ -1,35 +1,47 @@
-"""Clients in actors on a Ray cluster. Their states rest on the actors' nodes; a second copy is in the run's folder."""
+"""Execution backend on a Ray cluster. Client states are stored on the actors' nodes and in the run's folder.
+
+The driver tracks which actor has which state, and sends a state only where it is missing. Pending orders of a lost
+actor are sent to other actors, from the states of the last committed round: the round continues, with bit-identical
+results.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import Counter, deque
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from protonorm.core.frames import BadFrame, pack, unpack
 from protonorm.core.progress import report
-from protonorm.core.task import Counts, Lost, Messages, Order, Reply, Task
-from protonorm.engines.host import Host
-from protonorm.engines.processes.handover import arrays_of, tell
-from protonorm.engines.ray.cluster import connect, nodes
-from protonorm.engines.ray.code import refer
-from protonorm.engines.ray.crew import Crew
-from protonorm.engines.ray.frames import pack
-from protonorm.engines.ray.orders import Call, Make, Orders
-from protonorm.engines.ray.placement import Placement
-from protonorm.engines.ray.settings import ActorSettings
-from protonorm.engines.ray.supply import Supply
+from protonorm.core.task import ByClient, Counts, Lost, Messages, Order, Reply, Task, message_for
+from protonorm.engines.balance import Placement
+from protonorm.engines.choice import ActorSettings
+from protonorm.engines.handover import (
+    Make,
+    arrays_of,
+    raise_error,
+    read_counts,
+    read_reply,
+    refer_by_text,
+    tell,
+)
+from protonorm.engines.ray.cluster import connect, nodes, reason
+from protonorm.engines.ray.crew import START, Crew, Member, Supply
+from protonorm.errors import Failed
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.runs.states import CACHE, FolderStore
-from protonorm.tensors import Tensors
 
 Answer = TypeVar("Answer")
 
-AHEAD = 16  # orders that an actor gets at a time: answers that come out of turn wait in memory
+AHEAD = 16  # orders per actor queued ahead; bounded because out-of-order answers are buffered in memory
 VERBS = {"train": "Training", "evaluate": "Evaluating"}
+DEPTH = 3  # orders in flight per actor: enough to keep it busy, with little work lost if it fails
+TRIES = 3  # lost actors that a client may have been running in before it counts as lost itself
 
 
 class Ray:
-    """Run clients on a cluster."""
+    """Execution backend that runs clients in actors on a Ray cluster."""
 
     def __init__(
         self,
@@ -42,12 +54,12 @@ class Ray:
     ) -> None:
         settings = ActorSettings(num_cpus=num_cpus, num_gpus=num_gpus)
         settings.check_device(population.training.device)
-        told = tell(task, population, refer)  # a user's own code may be refused
+        told = tell(task, population, refer_by_text)  # first, because it may raise on user code
         ray = connect((workers or 0) * num_cpus)
         count = min(room(ray, settings, workers), len(population))
-        self._host, self._store = Host(task, population, store), store
+        self._store = store
         self._placement = Placement(population.parts.sizes().sum(1).tolist(), len(population.networks))
-        self._asked: dict[int, Order] = {}  # who was asked to train since the last commit
+        self._asked: dict[int, Order] = {}  # by client: training order since the last commit
         told |= {"key": store.key, "cache": CACHE // count}
         self.crew = Crew(ray, settings, Supply(arrays_of(population)), told)
         self.orders = Orders(self.crew, self._placement, store)
@@ -60,24 +72,24 @@ class Ray:
     def train(
         self, orders: Sequence[Order], messages: Messages, deadline: float | None = None
     ) -> Iterator[Reply | Lost]:
-        """Let clients train; give replies in the order of the orders. Their new states are in the run's folder then."""
+        """Train clients; yield replies in the sequence of `orders`, after their new states are in the run's folder."""
         self._placement.balance([order.id for order in orders], list(self.crew.members))
         self._asked |= {order.id: order for order in orders}
-        return self._ask({"verb": "train"}, orders, messages, _reply, deadline)
+        return self._ask({"verb": "train"}, orders, messages, read_reply, deadline)
 
     def evaluate(self, orders: Sequence[Order], messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
-        """Let clients be evaluated; give counts in the order of the orders."""
-        return self._ask({"verb": "evaluate", "parts": list(parts)}, orders, messages, _counts, None)
+        """Evaluate clients; yield counts in the sequence of `orders`."""
+        return self._ask({"verb": "evaluate", "parts": list(parts)}, orders, messages, read_counts, None)
 
     def commit(self, round: int, replied: Collection[int], chosen: int = 0) -> None:
-        """Drop the states that nobody can need any more, here and on the nodes, and note what clients cost."""
+        """Remove replaced states, here and on the nodes, and record the seconds of clients."""
         said = set(replied)
         valid = {id: round if id in said else order.trained for id, order in self._asked.items()}
         for id, kept in valid.items():
             self._store.keep_only(id, kept, chosen)
         for member in self.crew.members.values():
             held = [id for id in valid if id in member.holds]
-            gone = [id for id in held if valid[id] not in member.holds[id]]  # to another actor
+            gone = [id for id in held if valid[id] not in member.holds[id]]  # moved to another actor
             member.holds |= {id: {valid[id]} for id in held}
             for id in gone:
                 del member.holds[id]
@@ -87,12 +99,8 @@ class Ray:
         self._asked = {}
         self.crew.refill()
 
-    def fetch(self, id: int, trained: int) -> Tensors:
-        """Give a client's state, from the run's folder."""
-        return self._host.fetch(id, trained)
-
     def close(self) -> None:
-        """End the actors; idle ones remove what they have written, and what the others have is removed after them."""
+        """End the actors and remove their files; idle actors remove their own."""
         self.crew.close(gently=not self.orders.owed)
 
     def _ask(
@@ -103,7 +111,7 @@ class Ray:
         make: Make[Answer],
         deadline: float | None,
     ) -> Iterator[Answer | Lost]:
-        """Give orders to the actors, some at a time, and give the answers in the order of the orders."""
+        """Send orders to the actors, some ahead, and yield the answers in the sequence of `orders`."""
         call = Call(header, messages, make, deadline, None if deadline is None else time.monotonic() + deadline)
         self.orders.drop()
         self.crew.losses = 0
@@ -127,7 +135,7 @@ class Ray:
 
 
 def room(ray: Any, settings: ActorSettings, workers: int | None) -> int:
-    """Count the actors to start: as many as are asked for, or as the cluster has room for."""
+    """Return the number of actors to start: `workers`, at most as many as fit into the cluster."""
     found = nodes(ray)
     most = sum(settings.fit(node.cpus, node.gpus) for node in found)
     if not most:
@@ -138,10 +146,168 @@ def room(ray: Any, settings: ActorSettings, workers: int | None) -> int:
     return min(workers, most) if workers else most
 
 
-def _reply(id: int, header: dict[str, Any], tensors: Tensors) -> Reply:
-    metrics = {str(name): float(value) for name, value in header["metrics"].items()}
-    return Reply(id, tensors, metrics, float(header["seconds"]))
+class Owed(NamedTuple):
+    """Unanswered order and its actor."""
+
+    member: Member
+    order: Order
 
 
-def _counts(id: int, header: dict[str, Any], tensors: Tensors) -> Counts:
-    return Counts(id, tensors)
+class Call(NamedTuple, Generic[Answer]):
+    """Request to train or evaluate clients, and its deadline."""
+
+    header: dict[str, Any]
+    messages: Messages
+    make: Make[Answer]
+    deadline: float | None
+    end: float | None  # deadline on the monotonic clock
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.end is not None and time.monotonic() >= self.end
+
+    @property
+    def lateness(self) -> str:
+        """Reason why a late client is lost; empty without a deadline."""
+        return "" if self.deadline is None else f"it had not replied after {self.deadline:g} seconds"
+
+
+class Orders:
+    """Queued and pending orders of the current call."""
+
+    def __init__(self, crew: Crew, placement: Placement, store: FolderStore) -> None:
+        self._crew, self._placement, self._store, self._ray = crew, placement, store, crew.ray
+        self.owed: dict[Any, Owed] = {}  # by Ray reference, in the sequence of sending
+        self._queues: dict[int, deque[Order]] = {}  # by actor: orders to send
+        self._stranded: list[Order] = []  # orders without an actor
+        self._died: Counter[int] = Counter()  # by client: actors lost while it was running
+        self._said: tuple[Messages | None, int, Any] = None, 0, b""  # last message, its number, its Ray reference
+
+    def give(self, call: Call[Any], order: Order) -> None:
+        """Queue an order at the client's actor."""
+        loads = Counter({number: len(self._queues.get(number, ())) for number in self._crew.members})
+        loads.update(owed.member.number for owed in self.owed.values())
+        if not loads:
+            self._stranded.append(order)
+            return
+        number = self._placement.actor_of(order.id, loads)
+        self._queues.setdefault(number, deque()).append(order)
+        self._send(call, self._crew.members[number])
+
+    def _send(self, call: Call[Any], member: Member) -> None:
+        """Send an actor its next orders, with the message and states that it lacks.
+
+        Sent orders are never cancelled: Ray's actors would wait forever for a call cancelled in transit.
+        """
+        queue, held = self._queues.get(member.number), sum(owed.member is member for owed in self.owed.values())
+        while queue and held < DEPTH and not call.is_late:
+            order, file = queue.popleft(), b""
+            if order.trained and order.trained not in member.holds.get(order.id, ()):
+                file = self._store.copy_out(order.id, order.trained)
+                member.holds.setdefault(order.id, set()).add(order.trained)
+            alone = isinstance(call.messages, ByClient)
+            number, message = (0, b"") if alone else self._message(member, call.messages)
+            header = call.header | {"order": list(order), "message": number, "own": alone}
+            own = message_for(call.messages, order.id) if alone else None
+            self.owed[member.handle.act.remote(pack(header, own, file), message)] = Owed(member, order)
+            held += 1
+
+    def hear(self, call: Call[Answer]) -> dict[int, Answer | Lost]:
+        """Wait for the next answer; late clients are lost, and lost actors are replaced."""
+        waited = [*self.owed, *self._crew.coming]
+        if not waited:
+            return self._give_up(call.lateness if call.is_late else "no actor is left, and none can be started")
+        left = None if self.owed else START  # Ray reports lost actors by itself
+        if call.end is not None:
+            left = max(0.0, call.end - time.monotonic())
+        done, _ = self._ray.wait(waited, timeout=left)
+        if not done:
+            return self._give_up(call.lateness or f"no actor has begun after {START:g} seconds")
+        if done[0] in self._crew.coming:
+            self._welcome(call, done[0])
+            return {}
+        return self._take(call, done[0])
+
+    def drop(self) -> None:
+        """Discard all queued and pending orders."""
+        self.owed, self._queues, self._stranded, self._died = {}, {}, [], Counter()
+
+    def _message(self, member: Member, message: Messages) -> tuple[int, Any]:
+        """Return the message's number, and its reference if the actor lacks it; a node receives a message once."""
+        before, number, ref = self._said
+        if before is not message:
+            assert not isinstance(message, ByClient)
+            number, ref = number + 1, self._ray.put(pack({}, message))
+            self._said = message, number, ref
+        if member.message == number:
+            return number, b""
+        member.message = number
+        return number, ref
+
+    def _take(self, call: Call[Answer], ref: Any) -> dict[int, Answer | Lost]:
+        """Process an actor's answer; an invalid answer marks the actor as lost."""
+        member, order = self.owed[ref]
+        try:
+            header, tensors, file = unpack(self._ray.get(ref))
+            if "error" not in header and "lacks" not in header:
+                answer = call.make(order.id, header, tensors)
+                self._keep(member, order, file)
+                self._placement.note(order.id, float(header["seconds"]))
+                del self.owed[ref]
+                self._send(call, member)
+                return {order.id: answer}
+        except self._ray.exceptions.RayTaskError as error:
+            raise Failed(f"An actor on node {member} failed: {error}") from error
+        except self._ray.exceptions.RayError as error:
+            return self._lose(call, member, reason(error))
+        except (BadFrame, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            return self._lose(call, member, f"it sent what nobody can use ({error})")
+        del self.owed[ref]
+        if "error" in header:
+            if header["error"] == "file":
+                header["text"] = f"{header.get('text')} (on node {member})"
+            raise_error(header)
+        member.message = 0  # the actor lacks a message or state; send both again
+        member.holds.pop(order.id, None)
+        self.give(call, order)
+        return {}
+
+    def _keep(self, member: Member, order: Order, file: bytes) -> None:
+        """Write a new state to the run's folder, before the reply is passed on."""
+        if file:
+            self._store.copy_in(order.id, order.round, file)
+            member.holds.setdefault(order.id, set()).add(order.round)
+        self._crew.losses = 0
+
+    def _lose(self, call: Call[Any], member: Member, why: str) -> dict[int, Any]:
+        """Move the pending orders of a lost actor to other actors, and start a new one.
+
+        A client that was running in several lost actors counts as lost itself, because it may be the cause.
+        """
+        owed = [one.order for one in self.owed.values() if one.member is member]
+        owed += self._queues.pop(member.number, ())
+        self.owed = {ref: one for ref, one in self.owed.items() if one.member is not member}
+        self._crew.lose(member)
+        first, lost = owed[0].id, dict[int, Any]()
+        self._died[first] += 1
+        if self._died[first] >= TRIES:
+            lost[first] = Lost(first, f"{TRIES} actors ended while it was at work, the last on node {member}: {why}")
+        for order in owed[len(lost) :]:
+            self.give(call, order)
+        return lost
+
+    def _welcome(self, call: Call[Any], ref: Any) -> None:
+        """Process the answer of a starting actor, and send it waiting orders once it is ready."""
+        member = self._crew.try_advance(ref)
+        if member:
+            stranded, self._stranded = self._stranded, []
+            for order in stranded:
+                self.give(call, order)
+
+    def _give_up(self, why: str) -> dict[int, Any]:
+        """Mark the clients of all open orders as lost."""
+        late = [owed.order for owed in self.owed.values()]
+        late += [order for queue in self._queues.values() for order in queue] + self._stranded
+        self.drop()
+        return {order.id: Lost(order.id, why) for order in late}

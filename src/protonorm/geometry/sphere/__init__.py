@@ -1,1 +1,1 @@
-"""Points that repel each other on the unit sphere: energy, forces and solvers."""
+"""Repelling points on the unit sphere: energy, forces and solvers."""

@@ -1,4 +1,4 @@
-"""The report page: one HTML file that tells of a run, or of several side by side."""
+"""Report page: one HTML file about one run, or several runs compared."""
 
 from protonorm.report.page.write import write_page
 

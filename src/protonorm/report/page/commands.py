@@ -1,37 +1,60 @@
-"""The settings on the page: a table of all of them, and the commands that make the runs again.
+"""Reproducing the runs of a page: settings, commands, and the sources of its numbers.
 
-A record says which settings the user gave, named as on the command line. Nothing here needs torch.
+A record lists the settings that the user gave, named as on the command line. Does not import torch.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from protonorm.analysis.labels import flatten_settings
-from protonorm.analysis.pairing import UNLIKE, is_local, is_solo
+from protonorm.analysis.contrasts import UNLIKE, is_local, is_solo
+from protonorm.analysis.settings import run_settings
 from protonorm.config.kinds import COMPONENTS, KINDS
 from protonorm.core.own_failures import PREFIX
-from protonorm.core.text import visible
-from protonorm.report.page.groups import Groups
-from protonorm.report.page.text import setting_text
-from protonorm.runs.schema import RunInfo
+from protonorm.core.text import counted, visible
+from protonorm.report.page.groups import Groups, setting_text
+from protonorm.runs import layout
+from protonorm.runs.schema import Provenance, RunInfo
 
-WIDTH = 76  # characters of a line of a command
+WIDTH = 76  # maximum characters of a line of a command
 NETWORKS = ("models", "auxiliary")  # settings whose values are networks
+SOURCES = [  # (part of the page, file in a run's folder, how it is aggregated)
+    ("Settings, commands, versions", layout.INFO, "as recorded; a command names the settings that the user gave"),
+    ("How the runs were made", layout.PROVENANCE, "as recorded when a run began or went on"),
+    ("Samples of each client and class", layout.POPULATION, "as recorded; the majority line follows from them"),
+    (
+        "Reported round",
+        layout.METRICS,
+        "the best mean validation accuracy under the headline rule; without, the best test",
+    ),
+    ("Accuracy and measures: tables", layout.METRICS, "rules; mean and half of the 95 % interval over seeds"),
+    ("Accuracy: curves", layout.METRICS, "rules; mean and standard deviation over seeds"),
+    ("Accuracy of clients and classes", layout.EVALUATIONS, "right answers divided by samples"),
+    ("Who gains, who loses", layout.EVALUATIONS, "accuracy of a client minus that of the same client in the reference"),
+    ("Distances", layout.METRICS, "prototypes, as recorded"),
+    ("Margins", layout.EVALUATIONS, "divided by the mean distance of their round"),
+    ("Bytes", layout.METRICS, "bytes, summed over rounds"),
+    ("Sphere", "prototypes/<round>.safetensors", "brought to unit length and projected; angles are those before it"),
+    ("Seconds", layout.TIMINGS, "as recorded"),
+    ("How far a run is", f"{layout.SERVER}, {layout.FAILURE}", "committed rounds; why it stopped"),
+]
+
+Facts = tuple[tuple[str, str], ...]  # (name, value)
 
 
 class Command(NamedTuple):
-    """The words of a command, and notes on what the record does not hold."""
+    """Words of a command, and notes on what the record does not hold."""
 
     words: list[str]
     notes: list[str]
 
 
 def commands(groups: Groups) -> dict[str, Any]:
-    """Give one command for all runs where there is one, and one for each run."""
+    """Build one command for all runs where possible, and one for each run."""
     runs = [run for found in groups.values() for run in found]
     singles = [(run.info.key, run_command(run.info)) for run in runs]
     whole = compare_command(groups) if len(runs) > 1 else None
@@ -44,16 +67,16 @@ def commands(groups: Groups) -> dict[str, Any]:
 
 
 def run_command(info: RunInfo) -> Command:
-    """Give the words after `protonorm run`: the settings that the user gave."""
+    """Build the words after `protonorm run`: the settings that the user gave."""
     notes: list[str] = []
     words = [f"{name}={_value(name, value, info, notes)}" for name, value in info.changed.items()]
     return Command(words, notes)
 
 
 def compare_command(groups: Groups) -> Command | None:
-    """Give the words after `protonorm compare`, if the runs are methods × seeds and else alike.
+    """Build the words after `protonorm compare`, if the runs are methods × seeds and otherwise alike.
 
-    If every method but Local has its solo control beside it, and nothing else is, the command makes both.
+    If every method but Local also has its solo control, and there are no other runs, the command creates both.
     """
     both = len({is_solo(found[0]) for found in groups.values()}) == 2
     shown = {name: found for name, found in groups.items() if not (both and is_solo(found[0]))}
@@ -65,20 +88,24 @@ def compare_command(groups: Groups) -> Command | None:
     if any(one != seeds[0] for one in seeds) or any(_shared(info) != _shared(every[0]) for info in every):
         return None
     if any("auxiliary" in info.changed for info in every):
-        return None  # `local`, which every comparison has, would refuse it
+        return None  # `local`, which is part of every comparison, does not accept it
     notes: list[str] = []
     methods = [_method(found[0], notes) for found in infos]
     if any("," in field for _, fields in methods for field in fields):
-        return None  # a comma parts the fields of a method
-    given = {name: (value, info) for info in every for name, value in _given(info)}
-    common = [f"{name}={_value(name, value, info, notes)}" for name, (value, info) in given.items()]
+        return None  # commas separate the fields of a method
+    given = {name: (value, info) for info in every for name, value in info.changed.items()}
+    common = [
+        f"{name}={_value(name, value, info, notes)}"
+        for name, (value, info) in given.items()
+        if name.split(".")[0] not in ("algorithm", "seed")
+    ]
     repeated = [] if seeds[0] == [0] else [f"seeds={','.join(map(str, seeds[0]))}"]
     named = [":".join(filter(None, [name, ",".join(fields)])) for name, fields in methods]
     return Command([*named, *common, *repeated, *(["--solo"] if both else [])], notes)
 
 
 def _have_controls(groups: Groups) -> bool:
-    """Tell whether each method but Local has one control, with the same seeds and settings."""
+    """Return whether each method but Local has one solo control, with the same seeds and settings."""
     methods = [[run for run in found if not is_local(run)] for found in groups.values()]
     told: dict[bool, list[str]] = {False: [], True: []}
     for found in filter(None, methods):
@@ -90,7 +117,7 @@ def _have_controls(groups: Groups) -> bool:
 
 
 def shell_text(verb: str, words: list[str]) -> str:
-    """Write a command as it is typed into a shell, in lines that fit a page."""
+    """Format a command for a shell, wrapped to the width of a page."""
     lines = [f"protonorm {verb}"]
     for word in map(shell_word, words):
         if len(lines[-1]) + len(word) > WIDTH:
@@ -101,7 +128,7 @@ def shell_text(verb: str, words: list[str]) -> str:
 
 
 def shell_word(word: str) -> str:
-    """Quote a word for a shell; what cannot be seen is written as bash and zsh read it: $'\\x1b'."""
+    r"""Quote a word for a shell; invisible characters are escaped as bash and zsh read them: $'\x1b'."""
     if visible(word) == word:
         return shlex.quote(word)
     plain = word.replace("\\", "\\\\").replace("'", "\\'")
@@ -109,7 +136,7 @@ def shell_word(word: str) -> str:
 
 
 def _shell_sign(sign: str) -> str:
-    if "\udc80" <= sign <= "\udcff":  # what Python makes of a byte that is no text
+    if "\udc80" <= sign <= "\udcff":  # Python's surrogate escape of a byte that is not valid text
         return f"\\x{ord(sign) - 0xDC00:02x}"
     if "\x80" <= sign <= "\xff" and visible(sign) != sign:
         return f"\\u{ord(sign):04x}"  # to a shell, \x85 is a byte
@@ -117,35 +144,34 @@ def _shell_sign(sign: str) -> str:
 
 
 def settings_table(groups: Groups) -> dict[str, Any]:
-    """Lay out all settings, a column for each method; True beside what the user gave."""
-    columns = [flatten_settings(found[0].info.experiment.plain()) for found in groups.values()]
+    """Build the table of all settings, a column for each method; True marks settings that the user gave."""
+    columns = [run_settings(found[0].info) for found in groups.values()]
     for column, found in zip(columns, groups.values(), strict=True):
         column["seed"] = ", ".join(str(run.info.experiment.seed) for run in found)
     given = [set().union(*(run.info.changed for run in found)) for found in groups.values()]
     names = dict.fromkeys(name for column in columns for name in column)
     places = {name: place for place, name in enumerate(columns[0])}
+
+    def cell(column: Mapping[str, Any], name: str) -> str:
+        if name not in column:
+            return ""
+        return str(column[name]) if name == "seed" else setting_text(column[name])
+
     rows = [
-        (name, [(_cell(column, name), name in changed) for column, changed in zip(columns, given, strict=True)])
+        (name, [(cell(column, name), name in changed) for column, changed in zip(columns, given, strict=True)])
         for name in sorted(names, key=lambda name: places.get(name.split(".")[0], len(places)))
     ]
     return {"methods": list(groups), "rows": rows}
 
 
 def _shared(info: RunInfo) -> dict[str, Any]:
-    """List the settings that the methods of a comparison share: all but the method and the seed."""
+    """Return the settings that the methods of a comparison share: all but the method and the seed."""
     own = ("algorithm", "seed", "auxiliary")  # only some methods have a second network
     return {name: value for name, value in info.experiment.plain().items() if name not in own}
 
 
-def _given(info: RunInfo) -> Iterator[tuple[str, Any]]:
-    """Go through what the user gave for all methods of a comparison."""
-    for name, value in info.changed.items():
-        if name.split(".")[0] not in ("algorithm", "seed"):
-            yield name, value
-
-
 def _method(info: RunInfo, notes: list[str]) -> tuple[str, list[str]]:
-    """Give a method's name and its fields as `compare` takes them: field=value."""
+    """Return a method's name and its fields as `compare` accepts them: field=value."""
     name = info.changed.get("algorithm", KINDS["algorithm"].default)
     fields = {key: value for key, value in info.changed.items() if key.startswith("algorithm.")}
     written = [f"{key.removeprefix('algorithm.')}={setting_text(value)}" for key, value in fields.items()]
@@ -153,7 +179,7 @@ def _method(info: RunInfo, notes: list[str]) -> tuple[str, list[str]]:
 
 
 def _value(name: str, value: Any, info: RunInfo, notes: list[str]) -> str:
-    """Write a value that the user gave; a note says what the record does not hold of it."""
+    """Format a value that the user gave; notes list what the record does not hold of it."""
     if name in COMPONENTS:
         return setting_text(_component(name, str(value), notes))
     if name in NETWORKS:
@@ -191,7 +217,49 @@ def _own_file(module: str, name: str, notes: list[str]) -> str:
     return f"{file}:{name}"
 
 
-def _cell(column: Mapping[str, Any], name: str) -> str:
-    if name not in column:
-        return ""
-    return str(column[name]) if name == "seed" else setting_text(column[name])
+def origins(groups: Groups) -> list[dict[str, Any]]:
+    """Describe how runs were made: command, the user's commit, versions and machine; equal runs share an entry.
+
+    Starts that led to no round are omitted.
+    """
+    found: dict[tuple[Facts, ...], list[str]] = {}
+    for run in (run for runs in groups.values() for run in runs):
+        last = {one.done: one for one in run.starts}
+        led = [one for one in last.values() if one.done < len(run.rounds)] or list(last.values())[-1:]
+        found.setdefault(tuple(_facts(one, several=len(led) > 1) for one in led), []).append(run.info.key)
+    return [{"runs": keys, "starts": [list(facts) for facts in starts]} for starts, keys in found.items() if starts]
+
+
+def sources(groups: Groups) -> dict[str, Any]:
+    """List the source files, with a fingerprint of the metrics to compare a page with its record."""
+    runs = []
+    for run in (run for found in groups.values() for run in found):
+        metrics = layout.read_file(run.folder / layout.METRICS)
+        runs.append(
+            {
+                "folder": run.folder.resolve().name,
+                "key": run.info.key,
+                "metrics": "no file" if metrics is None else hashlib.sha256(metrics).hexdigest()[:16],
+                "versions": _versions(run.info.versions),
+            }
+        )
+    return {"parts": SOURCES, "runs": runs}
+
+
+def _facts(made: Provenance, *, several: bool) -> Facts:
+    states = {None: "", True: ", with changes that were not committed", False: ", nothing changed since"}
+    facts = {
+        "command": made.command,
+        "commit": "no repository" if made.commit is None else f"{made.commit}{states[made.dirty]}",
+        "versions": _versions(made.versions),
+        "processor": f"{made.cpu}, {counted(made.cores, 'core')}",
+        "threads": f"{made.threads} in each process",
+        "engine": made.engine,
+        "device": made.device,
+        "platform": made.platform,
+    }
+    return (*([("from round", str(made.done + 1))] if several else []), *facts.items())
+
+
+def _versions(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in versions.items())

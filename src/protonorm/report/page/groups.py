@@ -1,46 +1,47 @@
-"""Which runs belong together: a method's runs with several seeds are one group, and each group gets a name."""
+"""Groups of runs on the page, their names, and formatting of settings and numbers."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from protonorm.analysis.labels import flatten_settings, labels
-from protonorm.report.page.text import setting_text
+import yaml
+
+from protonorm.analysis.settings import labels, run_settings
+from protonorm.config.parsing import load_plain, parse_value
+from protonorm.core.text import visible
 from protonorm.runs.run import Run
 
-Groups = Mapping[str, Sequence[Run]]  # the runs of each method, by its name
+Groups = Mapping[str, Sequence[Run]]  # runs of each method, by name
 
-OWN = ("algorithm", "auxiliary", "control", "seed")  # settings that belong to a method, or that its runs differ in
+OWN = ("algorithm", "auxiliary", "control", "seed")  # settings that belong to a method, or in which its runs differ
+WHOLE = 10**9  # integral floats below this are written without a decimal point
 
 
 def by_method(runs: Iterable[Run]) -> Groups:
-    """Group runs that differ in nothing but the seed, and name the groups by what tells them apart."""
+    """Group runs that differ only in the seed, and name the groups by their differences."""
     found: dict[str, list[Run]] = {}
     for run in {run.folder.resolve(): run for run in runs}.values():
         plain = {name: value for name, value in run.info.experiment.plain().items() if name != "seed"}
         found.setdefault(json.dumps(plain, sort_keys=True), []).append(run)
     groups = [sorted(group, key=lambda run: run.info.experiment.seed) for group in found.values()]
-    return dict(zip(_names([_settings(group[0]) for group in groups]), groups, strict=True))
+    return dict(zip(_names([run_settings(group[0].info) for group in groups]), groups, strict=True))
 
 
 def differences(groups: Groups) -> list[str]:
     """List the settings in which groups differ, other than the method, its second network and its control."""
-    settings = [_settings(found[0]) for found in groups.values()]
+    settings = [run_settings(found[0].info) for found in groups.values()]
     names = dict.fromkeys(name for one in settings for name in one)
     return [
         name for name in names if name.split(".")[0] not in OWN and len({str(one.get(name)) for one in settings}) > 1
     ]
 
 
-def _settings(run: Run) -> dict[str, Any]:
-    return flatten_settings(run.info.experiment.plain())
-
-
 def _names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Name each group by its method and the method's settings, then, in brackets, by what else tells it apart."""
+    """Return the name of each group: the method with its settings, then other differences in parentheses."""
     methods = [_method(one, settings) for one in settings]
     others = labels([_data_first(one) for one in settings])
     solo = ["solo" if one.get("control") == "solo" else "" for one in settings]  # as `compare --solo` names them
@@ -49,12 +50,12 @@ def _names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     seen: Counter[str] = Counter()
     for place, name in enumerate(names):
         seen[name] += 1
-        names[place] = name if seen[name] == 1 else f"{name} no. {seen[name]}"  # two classes may have one name
+        names[place] = name if seen[name] == 1 else f"{name} no. {seen[name]}"  # two classes may share a name
     return names
 
 
 def _method(one: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]) -> str:
-    same = ("algorithm", "dataset")  # defaults of a method's settings may follow from the data
+    same = ("algorithm", "dataset")  # defaults of a method's settings may depend on the data
     alike = [other for other in settings if all(other[name] == one[name] for name in same)]
     own = [name for name in one if name.split(".")[0] in ("algorithm", "auxiliary") and name != "algorithm"]
     told = [name for name in own if len({str(other.get(name)) for other in alike}) > 1]
@@ -63,7 +64,62 @@ def _method(one: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]) -> st
 
 
 def _data_first(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out method and seed, and put the data first: what they are is the plainest difference."""
+    """Remove method and seed, and move the data settings to the front, as the most important difference."""
     names = [name for name in settings if name.split(".")[0] not in OWN]
     first = [name for kind in ("dataset", "partition", "clients") for name in names if name.split(".")[0] == kind]
     return {name: settings[name] for name in dict.fromkeys([*first, *names])}
+
+
+def per_cent(value: float | None) -> str:
+    """Format a fraction in per cent."""
+    return "–" if value is None else f"{100 * value:.2f} %"
+
+
+def rounded(value: Any, digits: int = 2) -> float | None:
+    """Round a number for the page; non-finite numbers become None."""
+    if value is None or not math.isfinite(value):
+        return None
+    short = round(float(value), digits)
+    return int(short) if short == int(short) else short
+
+
+def significant(value: Any, digits: int = 4) -> float | None:
+    """Round a number to significant digits; non-finite numbers become None."""
+    return float(f"{float(value):.{digits}g}") if value is not None and math.isfinite(value) else None
+
+
+def setting_text(value: Any) -> str:
+    """Format the value of a setting so that the command line parses it back."""
+    if isinstance(value, float):
+        written = repr(int(value)) if value == int(value) and abs(value) < WHOLE else repr(value)
+        mantissa, e, power = written.partition("e")
+        return f"{mantissa}.0e{power}" if e and "." not in mantissa else written  # YAML requires the decimal point
+    if isinstance(value, str):
+        return value if _is_bare(value) else _quoted(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_member, value))}]"
+    return json.dumps(value)
+
+
+def _member(value: Any) -> str:
+    """Format a value inside a list, where commas, brackets and colons are special."""
+    if not isinstance(value, str):
+        return setting_text(value)
+    try:
+        return value if load_plain(f"[{value}]") == [value] else _quoted(value)
+    except yaml.YAMLError:
+        return _quoted(value)
+
+
+def _is_bare(text: str) -> bool:
+    """Return whether the command line parses an unquoted text as itself; invisible characters need quotes."""
+    try:
+        return bool(parse_value("", text) == text and visible(text) == text)
+    except ValueError:
+        return False
+
+
+def _quoted(text: str) -> str:
+    """Quote a text as YAML does, with visible escapes."""
+    plain = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{visible(plain)}"'

@@ -1,24 +1,31 @@
-"""The top of the page: how the runs came out in a sentence, the first numbers, and the table of the comparison."""
+"""Top of the page: outcome, comparison table, measures, and notices."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
-from protonorm.analysis.comparison import COLUMNS, Cell, Row, majority_rows, rows
-from protonorm.analysis.labels import dataset_names
-from protonorm.analysis.wording import NOT_RANKED, OPTIMISTIC, how_chosen, is_hint, p_values, what_spread_is, why_bold
-from protonorm.report.page import costs
-from protonorm.report.page.accuracy import NOTHING, UNTESTED, is_untested
-from protonorm.report.page.groups import Groups
-from protonorm.report.page.text import duration, listed, per_cent, size
+from protonorm.analysis.breakdown import standing
+from protonorm.analysis.comparison import COLUMNS, Cell, Row, rows
+from protonorm.analysis.settings import client_label, dataset_names
+from protonorm.analysis.statistics import mean_interval, share_a_seed
+from protonorm.analysis.tables import NOT_RANKED, OPTIMISTIC, how_chosen, is_hint, p_values, what_spread_is, why_bold
+from protonorm.core.text import counted, duration, listed, size_text
+from protonorm.metrics import metrics
+from protonorm.report.page.charts import NOTHING, UNTESTED, is_untested, untimed
+from protonorm.report.page.groups import Groups, differences, per_cent
+from protonorm.runs.run import Run
 
-RIVALS = 4  # methods named in a sentence; of more, the first ones
-ROUNDS = 3  # reported rounds that are named one by one
+RIVALS = 4  # maximum methods named in a sentence
+ROUNDS = 3  # maximum reported rounds listed individually
+NAMED = 4  # maximum rounds named in a notice
+WAYS = {"validation": "validation", "test": "test*", "last": "last"}  # how a reported round was chosen
+P10 = ("p10", "the accuracy that a tenth of the clients does not reach", True)
 
 
 def by_data(groups: Groups) -> dict[str, Groups]:
-    """Group the methods by their data sets: accuracies on different data are not compared with each other."""
+    """Group the methods by data set: accuracies on different data are not compared."""
     names = dataset_names([found[0] for found in groups.values()])
     return {
         name: {method: found for method, found in groups.items() if dataset_names(found[:1]) == [name]}
@@ -27,40 +34,51 @@ def by_data(groups: Groups) -> dict[str, Groups]:
 
 
 def lead(groups: Groups, table: Sequence[Row]) -> str:
-    """Say in a sentence for each data set how the comparison, or the run, came out; then what its numbers are."""
-    parts = by_data(groups)
-    told = [outcome(part, table if len(parts) == 1 else rows(part)) for part in parts.values()]
-    empty = [_nothing(part, f" on {name}" if len(parts) > 1 else "") for name, part in parts.items()]
-    chosen = f"Test accuracies are pooled over clients, {how}." if (how := how_chosen(table)) else ""
-    said = [one or none for one, none in zip(told, empty, strict=True)]
-    return " ".join(filter(None, [*said, chosen, what_spread_is(table)]))
+    """Describe the outcome of the comparison or the run for each data set, then how its numbers were obtained."""
+    parts, told = by_data(groups), []
+    for name, part in parts.items():
+        where = f" on {name}" if len(parts) > 1 else ""
+        if said := _outcome(rows(part) if where else table):
+            told.append(said)
+        elif all(is_untested(run) for runs in part.values() for run in runs):
+            told.append(f"The test parts{where} are not evaluated (tested=false)." if where else UNTESTED)
+        else:
+            told.append(f"No round{where} has been evaluated yet." if where else NOTHING)
+    told += [f"Test accuracies are pooled over clients, {how}."] if (how := how_chosen(table)) else []
+    return " ".join(filter(None, [*told, what_spread_is(table)]))
 
 
-def _nothing(groups: Groups, where: str) -> str:
-    """Say why there is no test accuracy."""
-    if all(is_untested(run) for runs in groups.values() for run in runs):
-        return UNTESTED if not where else f"The test parts{where} are not evaluated (tested=false)."
-    return NOTHING if not where else f"No round{where} has been evaluated yet."
+def _outcome(table: Sequence[Row]) -> str:
+    """Describe the outcome on one data set, rule by rule; empty without a number.
 
-
-def outcome(groups: Groups, table: Sequence[Row]) -> str:
-    """Say how the methods on one data set came out, rule by rule; nothing without a number.
-
-    No winner is named that is not one, and none across rules.
+    A winner is named only if it is distinguishable, and never across rules.
     """
     heads = [row for row in table if row.headline and not row.is_majority and row.cells["accuracy"]]
     if not heads:
         return ""
-    told = [_outcome(row) for row in heads if row.leads or sum(one.rule == row.rule for one in heads) == 1]
+    told = []
+    for row in heads:
+        reached = f"{row.method} reaches {row.cells['accuracy']} % under the rule {row.rule}"
+        if row.stands_out:
+            told.append(f"{reached}, and can be told apart from every other method judged by it.{is_hint(row)}")
+        elif row.leads:
+            why = set(row.alike.values())
+            reason = f" ({next(iter(why))})" if len(why) == 1 else ""
+            told.append(
+                f"No method stands out under the rule {row.rule}: {row.method}, with {row.cells['accuracy']} %, cannot "
+                f"be told apart from {listed(list(row.alike), RIVALS)}{reason}."
+            )
+        elif sum(one.rule == row.rule for one in heads) == 1:
+            told.append(f"{reached}.")
     told += [NOT_RANKED] if len({row.rule for row in heads}) > 1 else []
-    levels = [row.cells["accuracy"] for row in majority_rows([run for runs in groups.values() for run in runs])]
-    if len(levels) == 1 and levels[0]:  # where methods differ in who holds what, no one level is that of all
+    levels = [row.cells["accuracy"] for row in table if row.is_majority]
+    if len(levels) == 1 and levels[0]:  # where populations differ, no single level applies to all methods
         told.append(f"Guessing each client’s majority class gives {per_cent(levels[0].mean)}.")
     return " ".join(told)
 
 
 def cards(groups: Groups, table: Sequence[Row], *, ranked: bool) -> list[dict[str, Any]]:
-    """Choose the numbers at the top of the page: of each method, or of the one run."""
+    """Build the cards at the top of the page: the number of each method, or those of the single run."""
     if len(groups) > 1:
         heads = [row for row in table if row.headline]
         return [
@@ -74,7 +92,7 @@ def cards(groups: Groups, table: Sequence[Row], *, ranked: bool) -> list[dict[st
             for slot, row in enumerate(heads)
         ]
     ((_, runs),) = groups.items()
-    head, majority = table[0], table[-1].cells["accuracy"]
+    head = table[0]
     named = [
         ("accuracy", "reported round", _where(head).removeprefix(", ")),
         ("best", "best test round*", "optimistic"),
@@ -82,21 +100,22 @@ def cards(groups: Groups, table: Sequence[Row], *, ranked: bool) -> list[dict[st
         ("worst", "worst tenth of the clients", "in the reported round"),
     ]
     found = [(name, _value(head.cells[column]), note) for column, name, note in named]
-    found.append(("majority class", _value(majority), "guessing, for scale"))
+    found.append(("majority class", _value(table[-1].cells["accuracy"]), "guessing, for scale"))
     first = "the first seed" if len(runs) > 1 else ""
-    timed = ", ".join(filter(None, [first, costs.untimed(runs[0])]))
-    found.append(("sent in all", _plain(size(costs.total_bytes(runs[0]))), first))
-    found.append(("time of all rounds", _plain(duration(costs.total_seconds(runs[0]))), timed))
+    sent = sum(record.bytes.up + record.bytes.down for record in runs[0].rounds)
+    timed = ", ".join(filter(None, [first, untimed(runs[0])]))
+    found.append(("sent in all", {"value": size_text(sent), "spread": ""}, first))
+    found.append(("time of all rounds", {"value": duration(sum(runs[0].seconds.values())), "spread": ""}, timed))
     return [{"slot": None, "name": name, **value, "note": note, "first": False} for name, value, note in found]
 
 
 def captions(groups: Groups, table: Sequence[Row], *, ranked: bool) -> dict[str, str]:
-    """Say what the numbers of the table are, how their round was chosen, and whether the highest stands out."""
+    """Return the captions of the table: how its round was chosen, the spread, and whether the highest stands out."""
     chosen = how_chosen(table)
     return {
         "chosen": f"Accuracies are reported {chosen}." if chosen else "",
         "spread": what_spread_is(table),
-        "curves": how_drawn(groups),
+        "curves": _how_drawn(groups),
         "bold": why_bold(table) if ranked else "",
         "optimistic": f"{OPTIMISTIC}.",
         "tests": p_values(table),
@@ -104,7 +123,7 @@ def captions(groups: Groups, table: Sequence[Row], *, ranked: bool) -> dict[str,
 
 
 def table_rows(table: Sequence[Row], *, ranked: bool) -> list[dict[str, Any]]:
-    """Write the comparison's rows; an accuracy is marked if it stands out among those of its rule."""
+    """Build the rows of the comparison; an accuracy is marked if it stands out among those of its rule."""
     methods = dict.fromkeys(row.method for row in table if not row.is_majority)
     slots = {name: slot for slot, name in enumerate(methods)}
     return [
@@ -113,28 +132,25 @@ def table_rows(table: Sequence[Row], *, ranked: bool) -> list[dict[str, Any]]:
             "continued": index > 0 and table[index - 1].method == row.method,
             "slot": slots.get(row.method) if len(slots) > 1 else None,
             "rule": row.rule,
-            "round": rounds_text(row.rounds),
+            "round": _rounds_text(row.rounds),
             "headline": row.headline,
-            "cells": [
-                (str(cell) if (cell := row.cells[name]) else "–", ranked and row.stands_out and name == "accuracy")
-                for name in COLUMNS
-            ],
+            "cells": [(row.text(name), ranked and row.stands_out and name == "accuracy") for name in COLUMNS],
             "note": row.note,
         }
         for index, row in enumerate(table)
     ]
 
 
-def rounds_text(rounds: Sequence[int]) -> str:
-    """Name the reported rounds of the seeds, or their range if there are many."""
+def _rounds_text(rounds: Sequence[int]) -> str:
+    """Format the reported rounds of the seeds, or their range if there are many."""
     known = sorted(set(rounds))
     if not known:
         return "–"
     return listed([str(one) for one in known]) if len(known) <= ROUNDS else f"{known[0]} to {known[-1]}"
 
 
-def how_drawn(groups: Groups) -> str:
-    """Say of how many seeds the curves are, and what their bands are, if there are any."""
+def _how_drawn(groups: Groups) -> str:
+    """Describe the number of seeds of the curves, and the meaning of their bands."""
     most = max(len(runs) for runs in groups.values())
     if most == 1:
         return "Lines are of one seed: there are no bands."
@@ -147,38 +163,121 @@ def how_drawn(groups: Groups) -> str:
     )
 
 
-def _outcome(row: Row) -> str:
-    reached = f"{row.cells['accuracy']} % under the rule {row.rule}"
-    if not row.leads:
-        return f"{row.method} reaches {reached}."
-    if row.stands_out:
-        return (
-            f"{row.method} reaches {reached}, and can be told apart from every other method judged by it.{is_hint(row)}"
-        )
-    why = set(row.alike.values())
-    reason = f" ({next(iter(why))})" if len(why) == 1 else ""
-    return (
-        f"No method stands out under the rule {row.rule}: {row.method}, with {row.cells['accuracy']} %, cannot be told "
-        f"apart from {listed(list(row.alike), RIVALS)}{reason}."
-    )
-
-
 def _value(cell: Cell | None) -> dict[str, str]:
-    """Write the number of a card, and half its interval for a line of its own."""
-    if cell is None:
-        return _plain("–")
-    return {"value": f"{cell.short} %", "spread": f"± {100 * cell.interval.half:.2f}" if cell.interval else ""}
-
-
-def _plain(text: str) -> dict[str, str]:
-    return {"value": text, "spread": ""}
+    """Format the number of a card, and the half-width of its interval separately."""
+    interval = cell.interval if cell else None
+    return {
+        "value": f"{cell.short} %" if cell else "–",
+        "spread": f"± {100 * interval.half:.2f}" if interval else "",
+    }
 
 
 def _where(row: Row) -> str:
-    """Say in which rounds a row's accuracies are, and what they were chosen by."""
+    """Describe the reported rounds of a row, and how they were chosen."""
     if not row.rounds:
         return ""
     by = {"validation": "by validation", "test": "the best test round: optimistic", "last": "the last one"}
     how = [by[one] for one in row.chosen_by.split(", ")]
     several = "s" if len(set(row.rounds)) > 1 else ""
-    return f", round{several} {rounds_text(row.rounds)} ({listed(how)})"
+    return f", round{several} {_rounds_text(row.rounds)} ({listed(how)})"
+
+
+def measures(groups: Groups, table: Sequence[Row]) -> dict[str, Any]:
+    """Build the table of measures, a row for each method and rule; no rows without recorded measures."""
+    # name in the record: (title, meaning, whether it is a fraction, shown in per cent)
+    described = {"p10": P10} | {name: (one.title, one.meaning, one.share) for name, one in metrics().items()}
+    lines: list[dict[str, Any]] = []
+    for row in (row for row in table if row.method in groups):
+        runs = groups[row.method]
+        found = [run.chosen.record.rules.get(row.rule) for run in runs if run.chosen]
+        repeated = share_a_seed([run.info.experiment.seed for run in runs])
+        cells = [
+            _cell([getattr(one, name, None) for one in found if one], share=share, repeated=repeated)
+            for name, (_, _, share) in described.items()
+        ]
+        continued = bool(lines) and lines[-1]["method"] == row.method
+        about = {"method": row.method, "rule": row.rule, "headline": row.headline}
+        lines.append({**about, "cells": cells, "continued": continued})
+    known = any(text != "–" for line in lines for text in line["cells"])
+    return {
+        "titles": [title for title, _, _ in described.values()],
+        "meanings": [(title, what) for title, what, _ in described.values()],
+        "dashes": any("–" in line["cells"] for line in lines),
+        "rows": lines if known else [],
+    }
+
+
+def _cell(values: Sequence[float | None], *, share: bool, repeated: bool) -> str:
+    """Format the mean over seeds, with the half-width of its 95 % interval; a dash if the rule has no such measure.
+
+    Runs that share a seed are not independent and get no interval.
+    """
+    scale, digits = (100, 2) if share else (1, 3)
+    known = [scale * value for value in values if value is not None]
+    if not known:
+        return "–"
+    interval = None if repeated else mean_interval(known)
+    return f"{fmean(known):.{digits}f}" + (f" ± {interval.half:.{digits}f}" if interval else "")
+
+
+def standings(groups: Groups) -> list[dict[str, Any]]:
+    """Describe the state of each run, and its reported round."""
+    return [
+        {
+            "method": name,
+            "seed": run.info.experiment.seed,
+            "key": run.info.key,
+            "state": "stopped" if run.failure else "finished" if run.finished else "unfinished",
+            "standing": standing(run),
+            "accuracy": per_cent(found.pooled if found else None),
+            "round": chosen.record.round if chosen else "–",
+            "by": WAYS[chosen.by] if chosen else "–",
+            "best": per_cent(beside.best.pooled if beside else None),
+            "best_round": beside.best.round if beside else "–",
+        }
+        for name, runs in groups.items()
+        for run in runs
+        for chosen, beside in [(run.chosen, run.summary())]
+        for found in [chosen.record.rules.get(run.info.headline) if chosen else None]
+    ]
+
+
+def notices(groups: Groups) -> list[str]:
+    """List warnings for the reader: rounds chosen by test, incomplete runs, runs with different settings."""
+    named = [(f"{name}, seed {run.info.experiment.seed}", run) for name, runs in groups.items() for run in runs]
+    tested = [name for name, runs in groups.items() if any(run.chosen and run.chosen.by == "test" for run in runs)]
+    told = []
+    if tested:
+        start = "There" if len(tested) == len(groups) else f"For {listed(tested)} there"
+        told.append(f"{start} is no validation part: the best test round is reported, which is optimistic.")
+    told += [f"{name}: {standing(run)}" for name, run in named if not run.finished or run.failure]
+    told += [f"{name}: {lost}" for name, run in named if (lost := _lost_clients(run))]
+    told += [f"{name}: {partial}" for name, run in named if (partial := _partly_evaluated(run))]
+    if unlike := differences(groups):
+        told.append(f"These runs differ in more than the method: {listed(unlike)}. Read the comparison with care.")
+    if len({tuple(run.info.versions.items()) for _, run in named}) > 1:
+        told.append("These runs were made with different versions; the list of sources names them.")
+    if len({len(runs) for runs in groups.values()}) > 1:
+        told.append("The methods have different numbers of seeds.")
+    return told
+
+
+def _lost_clients(run: Run) -> str:
+    """Describe the rounds with missing replies, and the reason of the first; empty if there are none."""
+    rounds = [record for record in run.rounds if record.lost]
+    if not rounds:
+        return ""
+    id, reason = next(iter(rounds[0].lost.items()))
+    replies = counted(sum(len(record.lost) for record in rounds), "reply", "replies")
+    numbers = listed([str(record.round) for record in rounds], NAMED)
+    where = f"round{'' if len(rounds) == 1 else 's'} {numbers}"
+    who = client_label(run, int(id)) if id in map(str, range(run.info.experiment.clients)) else f"client {id}"
+    return f"{replies} did not arrive, in {where}. The first was that of {who}: {reason.rstrip('.')}."
+
+
+def _partly_evaluated(run: Run) -> str:
+    """Describe how many rounds evaluated only a part of the clients; empty if none did."""
+    evaluated = [record for record in run.rounds if record.rules]
+    partial = sum("ids" in run.arrays(record) for record in evaluated)
+    where = "every round" if partial == len(evaluated) else f"{partial} of {len(evaluated)} evaluated rounds"
+    return f"In {where} only a part of the clients was evaluated; accuracies are theirs." if partial else ""

@@ -1,8 +1,8 @@
-"""Write the page: one file with all it needs inside.
+"""Content of the report page, from the records of runs, and the self-contained file that it is written to.
 
-The charts are drawn by a few hundred lines of JavaScript of our own. A plotting library would bring megabytes into
-every page, need WebGL for the sphere, which remote and old browsers lack, and know nothing of the page's dark mode;
-with SVG, colours are the style sheet's and a page stays small enough to be sent by mail.
+The charts are drawn by a few hundred lines of JavaScript in this package. A plotting library would add megabytes to
+every page, need WebGL for the sphere, which remote and old browsers lack, and ignore the page's dark mode; with SVG,
+colours come from the style sheet and a page is small enough for e-mail.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,34 +19,41 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from protonorm.core.text import visible
+from protonorm.analysis.breakdown import headline
+from protonorm.analysis.comparison import COLUMNS, RULES, Row, rows, whole
+from protonorm.core.text import listed, visible
 from protonorm.files import make_folder, replace
-from protonorm.report.page.content import content
+from protonorm.report.page.charts import charts, rules_of, traffic
+from protonorm.report.page.clients import populations_and_runs
+from protonorm.report.page.commands import commands, origins, settings_table, sources
+from protonorm.report.page.gains import gains
 from protonorm.report.page.groups import Groups, by_method
+from protonorm.report.page.summary import by_data, captions, cards, lead, measures, notices, standings, table_rows
 from protonorm.report.palette import SLOTS, style_rules
 from protonorm.runs.run import Run
 
 SCRIPTS = ("draw", "tips", "lines", "dots", "heat", "bars", "gains", "sphere", "start")  # in this order
 ENDINGS = (".html", ".htm")
-MARK = b'<meta name="generator" content="protonorm report">'  # by which a page of ours is known …
+MARK = b'<meta name="generator" content="protonorm report">'  # identifies a report page …
 HEAD = 4096  # … in its first bytes
+METHODS = 4  # maximum methods named in a title
 
 
-def write_page(runs: Groups | Iterable[Run], path: str | Path) -> Path:
-    """Write the report of runs, or of a comparison's runs by method, and return its path."""
+def write_page(runs: Groups | Iterable[Run], path: str | Path, table: Sequence[Row] | None = None) -> Path:
+    """Write the report of runs, or of a comparison's runs by method with its rows, and return its path."""
     path = Path(path)
     refuse_to_overwrite(path)
     every = [run for found in runs.values() for run in found] if isinstance(runs, Mapping) else list(runs)
     if not every:
         raise ValueError("There is nothing to report: give at least one run.")
-    found = content(runs if isinstance(runs, Mapping) else by_method(every))
+    found = content(runs if isinstance(runs, Mapping) else by_method(every), table)
     make_folder(path.parent)
     replace(path, render(found).encode())
     return path
 
 
 def refuse_to_overwrite(path: Path) -> None:
-    """Refuse a path whose ending is not that of a page, or where something other than a page is."""
+    """Raise a ValueError if the path has another suffix than a page, or exists and is not a report page."""
     if path.is_dir():
         raise ValueError(f"{path} is a folder; give the name of a file that ends in {' or '.join(ENDINGS)}.")
     if path.suffix.lower() not in ENDINGS:
@@ -56,7 +63,7 @@ def refuse_to_overwrite(path: Path) -> None:
 
 
 def is_page(path: Path) -> bool:
-    """Tell whether a file is a report page."""
+    """Return whether a file is a report page."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -65,9 +72,10 @@ def is_page(path: Path) -> bool:
 
 
 def render(found: dict[str, Any]) -> str:
-    """Fill in the template. Every text is escaped; only the page's own style and script may take effect.
+    """Render the template. Every text is escaped; only the page's own style and script may take effect.
 
-    What cannot be seen, such as marks that turn a line around, is shown; commands, which have lines, are safe already.
+    Invisible characters, such as marks that reverse a line, are made visible; commands contain line breaks and are
+    escaped already.
     """
     found = show_hidden(found) | {"commands": found["commands"]}
     environment = Environment(
@@ -92,7 +100,7 @@ def render(found: dict[str, Any]) -> str:
 
 
 def show_hidden(value: Any) -> Any:
-    """Write all texts in plain data so that nothing in them is hidden, each in one line."""
+    """Escape invisible characters in all texts of plain data, each in one line."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, Mapping):
@@ -101,16 +109,64 @@ def show_hidden(value: Any) -> Any:
 
 
 def embedded(data: dict[str, Any]) -> Markup:
-    """Write data so that no text in it can end the script element that it stands in."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)  # other than ASCII is escaped already
+    """Serialise data as JSON that cannot close the enclosing script element."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)  # non-ASCII characters are escaped already
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
 def asset(name: str) -> str:
-    """Read a file that travels with the package."""
+    """Read an asset of the package."""
     return files("protonorm.report.page").joinpath("assets", name).read_text(encoding="utf-8").strip()
 
 
 def digest(text: str) -> str:
-    """Hash a text as a content security policy wants it."""
+    """Return the hash of a text in the format of a content security policy."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def content(groups: Groups, table: Sequence[Row] | None = None) -> dict[str, Any]:
+    """Collect the template's values, with each run once; `data` is for the charts.
+
+    `table` holds the rows of the comparison if known; methods without a run are not on the page.
+    """
+    groups = whole(groups)
+    made = rows(groups) if table is None else table
+    table = [row for row in made if row.is_majority or row.method in groups]
+    majorities = [row for row in table if row.is_majority]
+    ranked = len(groups) > 1 and len(by_data(groups)) == 1
+    drawn, bars = charts(groups, majorities), traffic(groups)
+    found = gains(groups, table)
+    points = {"networks": found["networks"], "panels": found["panels"]}
+    data = {"charts": drawn, "traffic": bars, "gains": points, **populations_and_runs(groups)}
+    return {
+        "title": title(groups),
+        "headline": "; ".join(dict.fromkeys(headline({name: runs}) for name, runs in groups.items())),
+        "lead": lead(groups, table),
+        "cards": cards(groups, table, ranked=ranked),
+        "notices": notices(groups),
+        "columns": [heading for heading, _ in COLUMNS.values()],
+        "rows": table_rows(table, ranked=ranked),
+        "captions": captions(groups, table, ranked=ranked),
+        "measures": measures(groups, table),
+        "rules": [(rule, RULES[rule]) for rule in rules_of(groups) if rule in RULES],
+        "charts": drawn,
+        "gains": found,
+        "traffic": bars,
+        "spheres": bool(data["spheres"]),
+        "unread": data.pop("unread"),
+        "standings": standings(groups),
+        "commands": commands(groups),
+        "settings": settings_table(groups),
+        "origins": origins(groups),
+        "sources": sources(groups),
+        "data": data,
+    }
+
+
+def title(groups: Groups) -> str:
+    """Return the title of the page: its methods and data."""
+    data = by_data(groups)
+    runs = [found[0] for found in groups.values()]
+    methods = dict.fromkeys(run.info.experiment.algorithm.name.split(":")[-1] for run in runs)
+    names = list(groups if len(data) == 1 else methods)
+    return f"{listed(names, METHODS)} on {listed(list(data))}"

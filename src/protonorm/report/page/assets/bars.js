@@ -1,4 +1,4 @@
-// Bytes sent in all rounds: up to the server in full colour, down to the clients in a lighter one.
+// Bytes sent in all rounds: upload in full colour, download in a lighter shade.
 function trafficBars() {
   const figure = byId("traffic");
   const rows = data.traffic.rows;

@@ -17,7 +17,7 @@ function parts() {
     .map((one) => ({ ...one, index: chosen(one.run, one.rule) }))
     .filter((one) => one.index >= 0 && !hidden.has(single ? one.name : one.run.method));
   const chosen = (run, rule) => {
-    let index = -1; // the reported round, or the last round on the page up to the one chosen
+    let index = -1; // the reported round, or the last available round up to the selected round
     if (form.reported.checked) index = run.rounds.indexOf(run.reported);
     else run.rounds.forEach((round, i) => { if (round <= rounds[form.round.value]) index = i; });
     return index >= 0 && run.rules[rule].clients[index] ? index : -1;
@@ -46,9 +46,9 @@ function parts() {
   restart();
 }
 
-const LANE = 10; // pixels between dots that would lie on each other
+const LANE = 10; // pixels between dots that would overlap
 
-// Give each dot of a row the first lane in which it lies on no other.
+// Assign each dot of a row to the first lane without overlap.
 function lanes(dots, x) {
   const taken = [];
   return dots.map(([one, value]) => {

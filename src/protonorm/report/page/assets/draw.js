@@ -1,7 +1,7 @@
-// Small tools to draw with: elements, axes, markers, tables. Texts from outside only ever become text nodes.
+// Drawing helpers: elements, axes, markers, tables. External texts only ever become text nodes.
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
-const SLOTS = 20; // colours; ten forms of markers, full and then hollow; ten kinds of dashes
+const SLOTS = 20; // colours; ten marker shapes, filled and then hollow; ten dash patterns
 const DASHES = ["", "7 4", "2 4", "10 3 2 3", "14 4", "6 3 1 3 1 3", "1 3", "10 3 5 3", "16 3 2 3 2 3", "4 2"];
 const dashes = (slot) => DASHES[slot % DASHES.length] || null;
 const still = matchMedia("(prefers-reduced-motion: reduce)");
@@ -43,7 +43,7 @@ function shorten(text, most) {
   return text.length > most ? `${text.slice(0, Math.max(1, most - 1))}…` : text;
 }
 
-// A marker of the slot's form round (x, y).
+// Draw a marker of the slot's shape at (x, y).
 function marker(slot, x, y, r) {
   const corners = (points) => `M${points.map(([a, b]) => `${(x + a * r).toFixed(1)},${(y + b * r).toFixed(1)}`).join("L")}Z`;
   const forms = [
@@ -63,12 +63,12 @@ function marker(slot, x, y, r) {
   return form ? shape("path", { ...common, d: corners(form) }) : shape("circle", { ...common, cx: x, cy: y, r });
 }
 
-// Give each of some places the number of those before it that it would lie on.
+// Return for each position the number of earlier positions that it overlaps.
 function layers(places, near) {
   return places.map(([x, y], i) => places.slice(0, i).filter(([a, b]) => Math.hypot(a - x, b - y) < near).length);
 }
 
-// Fill the data table of a figure when it is opened, and again when what it tells has changed while open.
+// Fill the data table of a figure when it is opened, and again when its data change while open.
 function numbers(figure, rows) {
   const details = figure.querySelector("details.numbers");
   const place = details.querySelector(".scroll");
@@ -87,7 +87,7 @@ function numbers(figure, rows) {
   return write;
 }
 
-// Draw now and whenever the place gets another width.
+// Draw now and whenever the container's width changes.
 function sized(place, draw) {
   let width = 0;
   const redraw = () => {

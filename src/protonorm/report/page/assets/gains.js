@@ -1,4 +1,4 @@
-// Who gains, who loses: a point for each client and seed, by what it trains on, with the colour and form of its network.
+// Gains and losses: a point for each client and seed, by training samples, with the colour and marker of its network.
 function gains() {
   for (const group of document.querySelectorAll("[data-gains]")) {
     const panels = data.gains.panels.filter((panel) => panel.kind === group.dataset.gains);
@@ -16,7 +16,7 @@ function gains() {
 const signed = (value) => (value > 0 ? `+${value}` : String(value).replace("-", "−"));
 const inPoints = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
 
-// Move points that would lie on each other a few pixels aside, round the place that they share.
+// Spread overlapping points a few pixels around their common position.
 function apart(places) {
   const held = new Map();
   return places.map(([x, y]) => {
@@ -33,8 +33,8 @@ function gainChart(figure, panel, hidden, beside, alike) {
   const seeds = new Set(panel.cases.map((one) => one[1])).size > 1;
   const network = (one) => data.gains.networks[one[3]];
   const client = (one) => panel.clients[one[0]] ?? `client ${one[0]}`;
-  const held = (one) => one[2] ?? "–"; // in a real federation each client knows it of itself alone
-  const slot = (one) => (alike ? panel.slot : one[3]); // where all have one network, the method's own colour
+  const held = (one) => one[2] ?? "–"; // in a real federation only the client knows its sample count
+  const slot = (one) => (alike ? panel.slot : one[3]); // the method's colour if all clients have the same network
   numbers(figure, () => [
     ["client", ...(seeds ? ["seed"] : []), "network", "samples to train on", "accuracy", "in the reference", "gain (points)"],
     ...panel.cases.map((one) => [client(one), ...(seeds ? [one[1]] : []), network(one), held(one), percent(one[4]), percent(one[5]), inPoints(one[6])]),
@@ -66,7 +66,7 @@ function gainChart(figure, panel, hidden, beside, alike) {
         shape("text", { x: left - 7, y: y(value) + 4, "text-anchor": "end" }, signed(value)));
     }
     const steps = log ? decades(10 ** from, 10 ** to) : ticks(from, to, Math.max(2, (width - left) / 60), true).filter((value) => value >= 0);
-    let free = -99; // where the next number has room
+    let free = -99; // start of the free space for the next number
     for (const value of known ? steps : []) {
       svg.append(shape("line", { class: "axis", x1: x(value), x2: x(value), y1: base, y2: base + 4 }));
       const half = 4 * String(value).length;

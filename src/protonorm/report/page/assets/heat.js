@@ -1,6 +1,6 @@
-// How many samples of each class each client has.
-const LEVELS = 24; // of darkness: one path each, however many cells there are
-const TURN_OVER = 18; // the level above which the other ink has the contrast
+// Samples by client and class.
+const LEVELS = 24; // shades: one path each, for any number of cells
+const TURN_OVER = 18; // the level above which the inverse text colour has more contrast
 
 function heatMap() {
   const figure = byId("samples-map");

@@ -79,7 +79,7 @@ function lineChart(figure, chart, hidden, together) {
       const lower = there.map((i) => at(line, line.low, i)).reverse();
       svg.append(shape("path", { class: `band ${slotClass(line.slot)}`, d: `M${[...upper, ...lower].join("L")}Z` }));
     }
-    for (const line of shown) { // dashes over the lines before them: where two are equal, both are seen
+    for (const line of shown) { // dashes are drawn over earlier lines, so that equal lines both stay visible
       const there = line.x.map((_, i) => i).filter((i) => line.y[i] !== null);
       svg.append(shape("path", { class: `line ${slotClass(line.slot)}`, d: `M${there.map((i) => at(line, line.y, i)).join("L")}`, "stroke-dasharray": dashes(line.slot) }));
     }
@@ -87,13 +87,13 @@ function lineChart(figure, chart, hidden, together) {
     for (const line of shown) {
       const there = line.x.map((_, i) => i).filter((i) => line.y[i] !== null);
       const every = Math.ceil(there.length / Math.max(2, width / 45));
-      const first = line.slot % every; // markers of other lines are not in the same rounds
+      const first = line.slot % every; // stagger the markers of different lines
       there.filter((_, n) => (there.length - 1 - n) % every === first).forEach((i) => marked.push([x(line.x[i]), y(line.y[i]), line.slot]));
     }
-    const below = layers(marked, 2); // a marker under others is larger, so that its edge is seen
+    const below = layers(marked, 2); // a covered marker is larger, so that its edge stays visible
     marked.map((one, i) => [...one, below[i]]).reverse().forEach(([a, b, slot, n]) => svg.append(marker(slot, a, b, 3.6 + 2.2 * Math.min(n, 5))));
     const rings = shown.flatMap((line) => (line.reported || []).map(([round, value]) => [x(round), y(value), line.slot]));
-    const under = layers(rings, 3); // rings that would lie on each other are drawn round each other
+    const under = layers(rings, 3); // overlapping rings are drawn concentrically
     rings.forEach(([cx, cy, slot], i) => svg.append(shape("circle", { class: `reported ${slotClass(slot)}`, cx, cy, r: 7 + 3 * Math.min(under[i], 6) })));
     const cursor = shape("g", {});
     svg.append(cursor);

@@ -1,6 +1,6 @@
-// The global prototypes inside the unit ball: drag it, use the arrow keys, or the buttons.
+// Global prototypes inside the unit ball, rotated by dragging, arrow keys or buttons.
 const TURN = Math.PI / 18;
-const FEW = 20; // classes whose names are shown at first
+const FEW = 20; // maximum classes whose names are shown initially
 
 function sphere() {
   const ball = byId("sphere-ball");
@@ -8,8 +8,8 @@ function sphere() {
   const form = { run: byId("sphere-run"), round: byId("sphere-round"), labels: byId("sphere-labels"), play: byId("sphere-play") };
   options(form.run, data.spheres.map((one, i) => [i, one.name]), true);
   let [yaw, pitch, hovered, playing] = [0.5, 0.35, -1, null];
-  let between = null; // points on their way from one round to the next
-  let last = null; // points of the round shown
+  let between = null; // points of the animation between two rounds
+  let last = null; // points of the displayed round
   let pick = () => null; // the point under the pointer
   const shown = () => data.spheres[form.run.value];
   const names = () => data.populations.find((population) => population.name === shown().population).classes;
@@ -101,7 +101,7 @@ function sphere() {
     draw();
     table();
   };
-  const glide = (from) => { // from the round shown before, unless motion is unwelcome
+  const glide = (from) => { // animate from the previous round, unless reduced motion is preferred
     const goal = (last = view().points);
     if (still.matches) return tell();
     const begin = performance.now();
@@ -184,7 +184,7 @@ function sphere() {
   restart();
 }
 
-// Circles of latitude and longitude, those in front apart from those behind.
+// Circles of latitude and longitude, front and back separately.
 function graticule(turned, at) {
   const paths = { front: "", back: "" };
   const trace = (place) => {

@@ -1,4 +1,4 @@
-// Draw everything, and let the reader choose light or dark.
+// Draw everything, and handle the light or dark mode switch.
 const theme = byId("theme");
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const isDark = () => (document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : dark.matches);

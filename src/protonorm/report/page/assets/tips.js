@@ -1,4 +1,4 @@
-// The box that tells the numbers under the pointer, or at the place chosen with the keyboard.
+// Tooltip with the numbers under the pointer or the keyboard focus.
 const tip = byId("tip");
 
 function showTip(x, y, title, rows) {
@@ -24,7 +24,7 @@ function hideTip() {
 addEventListener("keydown", (event) => event.key === "Escape" && hideTip());
 addEventListener("scroll", hideTip, { passive: true });
 
-// Let keys move from one point of a chart to the next, and take away what tells of a point when nobody is there any more.
+// Move between the points of a chart by keyboard, and hide the tooltip when the focus is lost.
 function listen(svg, chosen, last, point, leave) {
   svg.addEventListener("pointerleave", leave);
   svg.addEventListener("blur", leave);
@@ -36,7 +36,7 @@ function listen(svg, chosen, last, point, leave) {
   });
 }
 
-// A legend whose keys show and hide what they name.
+// Legend whose keys show and hide their series.
 function legend(place, names, change) {
   const hidden = new Set();
   const keys = names.map(({ name, slot, dashed }) => {

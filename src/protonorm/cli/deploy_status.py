@@ -1,0 +1,255 @@
+"""Commands `deploy status`, `stop` and `doctor`, and the folders of `deploy` commands."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from protonorm.cli.console import FAILED, Column, complain, make_table, print_json, reporting, say
+from protonorm.cli.options import Json, path_option, read_path
+from protonorm.core.text import visible
+
+if TYPE_CHECKING:
+    from protonorm.deployment.folders import ClientFolder, FederationFolder
+
+
+NewFolder = Annotated[Path, typer.Argument(parser=read_path, metavar="FOLDER", help="A folder that is not there yet.")]
+FederationPath = Annotated[
+    Path | None,
+    path_option("The federation's folder; PROTONORM_FEDERATION or the current folder if not given.", "--folder"),
+]
+ClientPath = Annotated[
+    Path | None, path_option("The client's folder; PROTONORM_CLIENT or ./NAME if not given.", "--folder")
+]
+EitherPath = Annotated[
+    Path | None,
+    path_option(
+        "A federation's or a client's folder; PROTONORM_FEDERATION, PROTONORM_CLIENT or the current folder if not "
+        "given.",
+        "--folder",
+    ),
+]
+Watch = Annotated[bool, typer.Option("--watch", help="Show it again every two seconds, until Ctrl-C.")]
+
+LOOK = 0.25  # seconds between two reads of a log
+ROUNDS = 10  # number of rounds whose accuracy is shown
+WORDS = {"unknown": "-", "absent": "away"}  # displayed states of a client in a round
+RIGHT = ("", "last answer", "answers", "late", "refused")  # numeric columns
+CLIENTS = ("", "client", "connected", "this round", "last answer", "answers", "late", "refused", "problem")
+ACCURACY = ("round", "mean of clients", "all samples", "validation")
+
+
+def check_installed() -> None:
+    """Raise a ValueError if Flower or other requirements of a federation are not installed."""
+    from importlib.util import find_spec
+
+    needed = {"flwr": "flwr", "cryptography": "cryptography", "prometheus_client": "prometheus-client"}
+    if missing := [name for module, name in needed.items() if find_spec(module) is None]:
+        raise ValueError(
+            f"`protonorm deploy` needs {', '.join(missing)}, not installed here: pip install 'protonorm[flower]'."
+        )
+
+
+def open_federation(path: Path | None) -> FederationFolder:
+    """Open the federation's folder."""
+    check_installed()
+    from protonorm.deployment.folders import FEDERATION_VARIABLE, FederationFolder
+
+    return FederationFolder.open(path or Path(os.environ.get(FEDERATION_VARIABLE) or "."))
+
+
+def open_either(path: Path | None) -> FederationFolder | ClientFolder:
+    """Open the folder of a federation or of a client."""
+    check_installed()
+    from protonorm.deployment import folders
+
+    given = path or os.environ.get(folders.FEDERATION_VARIABLE) or os.environ.get(folders.CLIENT_VARIABLE) or "."
+    if (Path(given) / folders.CLIENT).is_file():
+        return folders.ClientFolder.open(given)
+    if (Path(given) / folders.FEDERATION).is_file():
+        return folders.FederationFolder.open(given)
+    raise ValueError(
+        f"{given} is neither the folder of a federation (`protonorm deploy init`) nor of a client "
+        "(`protonorm deploy join`); name one with --folder."
+    )
+
+
+def status(folder: EitherPath = None, as_json: Json = False, watch: Watch = False) -> None:
+    """Show the status of a federation: rounds, connected and late clients, refused replies, accuracy so far."""
+    with reporting(quiet=True):
+        found = open_either(folder)
+        while True:
+            _show_status(found, as_json=as_json)
+            if not watch:
+                return
+            try:
+                time.sleep(2.0)
+            except KeyboardInterrupt:
+                return
+            if not as_json:
+                typer.clear()
+
+
+def _show_status(found: Any, *, as_json: bool) -> None:
+    from protonorm.deployment.folders import ClientFolder
+    from protonorm.deployment.status import view_client, view_federation
+
+    if isinstance(found, ClientFolder):
+        seen = view_client(found)
+        print_json(seen) if as_json else say(client_lines(seen))
+        return
+    seen = view_federation(found)
+    if as_json:
+        print_json(seen)
+    else:
+        for part in federation_tables(seen):
+            say(part)
+
+
+def stop(folder: EitherPath = None) -> None:
+    """Stop the server or the client of a folder; finished rounds are kept, and the next start resumes."""
+    with reporting():
+        found = open_either(folder)
+        from protonorm.deployment.folders import ClientFolder
+        from protonorm.deployment.process_lock import end_owner
+
+        is_client = isinstance(found, ClientFolder)
+        what = f"The {'client' if is_client else 'server'} of {found.path}"
+        ended = end_owner(found.lock if isinstance(found, ClientFolder) else found.server_lock, what)
+        say(f"{what} {'has ended' if ended else 'is not running'}.")
+
+
+def doctor(folder: EitherPath = None, as_json: Json = False) -> None:
+    """Diagnose a deployment: versions, disk, keys, certificate, name, port, clock, data."""
+    with reporting(quiet=True):
+        found = open_either(folder)
+        from protonorm.deployment.doctor import look_at_client, look_at_server
+        from protonorm.deployment.folders import ClientFolder
+
+        seen = []
+        for finding in look_at_client(found) if isinstance(found, ClientFolder) else look_at_server(found):
+            seen.append(finding)
+            if not as_json:
+                (say if finding.ok else complain)(f"{finding.what}: {finding.text}")
+        wrong = sum(not one.ok for one in seen)
+        if as_json:
+            print_json({"ok": not wrong, "findings": [one._asdict() for one in seen]})
+        elif not wrong:
+            say("Nothing is wrong.")
+        if wrong:
+            raise typer.Exit(FAILED)
+
+
+def follow(folder: FederationFolder, start: int) -> bool:
+    """Print a server's log from an offset until its run ends (it may start later); return whether it succeeded."""
+    from protonorm.deployment.process_lock import is_locked
+    from protonorm.deployment.status import Status
+    from protonorm.errors import Failed
+
+    path, lived = folder.log_folder / "server.log", False
+    while True:
+        lives, wanted = (
+            is_locked(folder.server_lock),
+            folder.wanted.exists(),
+        )  # before the log, so that no line is missed
+        found = Status.read(folder.status_file)
+        start = _show_log(path, start)
+        if not wanted and found is not None and found.state in ("done", "failed"):
+            if found.state == "done":
+                say(f"The record is in {folder.run_folder}; `protonorm report {folder.run_folder}` makes a page of it.")
+            return found.state == "done"
+        if lived and not lives:
+            raise Failed("The server has ended; the rounds that are done are kept. `protonorm deploy server` goes on.")
+        lived = lives
+        time.sleep(LOOK)
+
+
+def _show_log(path: Any, start: int) -> int:
+    """Print the complete lines of a log after an offset; return the new offset."""
+    if not path.exists() or path.stat().st_size < start:
+        return 0  # the log was rotated
+    with path.open("rb") as file:
+        file.seek(start)
+        lines = file.read()
+    whole = lines[: lines.rfind(b"\n") + 1]
+    for line in whole.decode(errors="replace").splitlines():
+        say(line)
+    return int(start + len(whole))
+
+
+def federation_tables(seen: dict[str, Any]) -> Iterator[Any]:
+    """Yield the status of a federation: its clients, its rounds, and the last problems."""
+    rows = [_client_row(one) for one in seen["clients"]]
+    columns = [Column(name, "right" if name in RIGHT else "left", no_wrap=name == "client") for name in CLIENTS]
+    yield make_table(f"{seen['federation']}: {_standing(seen)}", columns, rows)
+    lines = [f"Rounds: {seen['done']} of {seen['rounds']} are done; {_speed(seen)}."]
+    if refused := {why: times for why, times in seen["refused"].items() if times}:
+        lines.append("Answers refused: " + ", ".join(f"{times} {why}" for why, times in refused.items()) + ".")
+    if seen["denied"]:
+        lines.append(f"Requests that were not let in: {seen['denied']}.")
+    if history := seen["history"]:
+        yield "\n".join(lines)
+        lines = []
+        caption = f"Rule {seen['rule']}, on what clients test and validate on, as far as their owners tell it."
+        columns = [Column(name, "right") for name in ACCURACY]
+        yield make_table("Accuracy so far, in per cent", columns, map(_accuracy_row, history[-ROUNDS:]), caption)
+    elif seen["done"]:
+        lines.append("No accuracy yet: no client has been evaluated, or their owners do not tell it.")
+    if "record" in seen:
+        lines.append(visible(seen["record"]))
+    lines += [visible(f"{one['time']} {one['text']}") for one in seen["problems"]]
+    if lines:
+        yield "\n".join(lines)
+
+
+def client_lines(seen: dict[str, Any]) -> str:
+    """Format the status of a client on its own machine."""
+    state = f"running, as process {seen['process']}" if seen["running"] else "not running"
+    joined = "its agreement is confirmed" if seen["joined"] else "no agreement is confirmed yet"
+    data = seen["data"] if isinstance(seen["data"], str) else seen["data"].get("path", "")
+    lines = [
+        f"Client {seen['name']}: {state}; {joined}.",
+        f"data: {data or 'none yet'}; network: {seen['model'] or 'as agreed on'}; evaluation: {seen['allowed']}",
+        *(f"{one['time']} {one['text']}" for one in seen["events"]),
+    ]
+    return "\n".join(map(visible, lines))
+
+
+def _standing(seen: dict[str, Any]) -> str:
+    server = "the server is running" if seen["server"]["running"] else "the server is not running"
+    said = f"{server}; {seen['means']}"
+    if seen["state"] in ("running", "waiting"):
+        said += f": round {seen['round']} of {seen['rounds']}, {seen['needed']} of {len(seen['clients'])} must answer"
+    elif seen["state"] == "failed":
+        said += f": {seen['text']}"
+    return said
+
+
+def _speed(seen: dict[str, Any]) -> str:
+    if not seen["done"] or not seen["seconds"]:
+        return f"clients have {seen['deadline']:g} seconds in a round"
+    carried = (seen["bytes_up"] + seen["bytes_down"]) / 2**20
+    return f"the last took {seen['last_seconds']:.1f} seconds; {carried:.1f} MiB went over the wire"
+
+
+def _client_row(one: dict[str, Any]) -> list[str]:
+    last = f"round {one['answered']}" if one["answered"] else "-"
+    return [
+        str(one["id"]),
+        one["name"],
+        "yes" if one["here"] else "no",
+        WORDS.get(one["state"], one["state"]),
+        last,
+        *(str(one[name]) for name in ("answers", "late", "refused")),
+        one["said"],
+    ]
+
+
+def _accuracy_row(one: dict[str, Any]) -> list[str]:
+    values = [one[name] for name in ("test", "pooled", "validation")]
+    return [str(one["round"]), *("-" if value is None else f"{100 * value:.2f}" for value in values)]

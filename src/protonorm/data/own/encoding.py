@@ -1,0 +1,297 @@
+"""Conversion of labels, columns, texts and lists of numbers to arrays. Nothing here needs torch."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protonorm.core.progress import report, steps
+from protonorm.core.registry import nearest
+from protonorm.core.types import shown
+from protonorm.data.access import require_room
+
+Missing = Literal["refuse", "mean"]
+Separator = Literal["comma", "semicolon", "tab"]
+Unit = Literal["words", "characters"]
+Frame = Any  # a pandas.DataFrame or one of its columns: pandas is an optional dependency
+
+MOST_CLASSES = 10_000
+ROWS = 2**16  # rows processed at once
+ADVICE = "fewer rows or columns are needed."
+USUAL_LENGTH = {"words": 64, "characters": 256}
+WORD = re.compile(r"\w+|[^\w\s]")  # a word, or a character that is neither word nor space
+
+
+class Options(NamedTuple):
+    """Settings for reading user data; each kind of data uses some of them."""
+
+    label: str = "label"  # column of the classes
+    input: str | None = None  # of Hugging Face datasets: column to learn from
+    text: str | None = None  # of a table: column to read as text; the others are then ignored
+    drop: tuple[str, ...] = ()  # columns to ignore
+    separator: Separator = "comma"
+    missing: Missing = "refuse"  # missing values raise an error, or are replaced by the column's mean
+    categories: int = 50  # maximum number of distinct words in a column
+    standardise: bool = True
+    unit: Unit = "words"
+    length: int | None = None  # maximum tokens per text; None: 64 words or 256 characters, and whole token lists
+    vocabulary: int = 4096  # V: tokens are 1 to V − 1, and 0 is padding
+    size: int | None = None  # side length of images in pixels; None: their own, if all are equal
+    channels: int | None = None  # of images, 1 or 3; None: their own, if all are equal
+    skip_bad: bool = False  # skip unreadable images
+
+
+def check_columns(known: Sequence[str], options: Options, setting: Literal["input", "text"], where: str) -> None:
+    """Raise a ValueError if settings name unknown columns, or one column for two purposes."""
+    chosen: str | None = getattr(options, setting)
+    for name, given in {"label": (options.label,), setting: (chosen,) if chosen else (), "drop": options.drop}.items():
+        for column in given:
+            if column not in known:
+                raise ValueError(f"{where} has no column {shown(column)} for dataset.{name}; {nearest(column, known)}")
+    if options.label in (chosen, *options.drop) or (chosen and chosen in options.drop):
+        raise ValueError(f"dataset.label, dataset.{setting} and dataset.drop must name different columns.")
+
+
+def encode_labels(values: NDArray[Any], where: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Number the distinct labels (N,) in sorted order, and name them; raise a ValueError if they are not classes."""
+    if values.ndim != 1 or not len(values):
+        raise ValueError(f"{where} has labels of shape {values.shape}; expected (N,).")
+    if values.dtype.kind == "f":
+        values = _whole_numbers(values, where)
+    elif values.dtype.kind not in "iub":
+        values = values.astype(str)
+    found, labels = np.unique(values, return_inverse=True)
+    names = tuple(map(str, found.tolist()))
+    if len(names) > min(MOST_CLASSES, max(2, len(values) // 2)):
+        raise ValueError(
+            f"{where} has {len(names)} different labels for {len(values)} samples; expected classes, of which each has "
+            f"several samples, and {MOST_CLASSES} at most."
+        )
+    return labels.astype(np.int64), names
+
+
+def named_labels(values: NDArray[Any], classes: NDArray[Any], where: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Validate labels that are numbers of named classes."""
+    if values.ndim != 1 or not len(values) or values.dtype.kind not in "iu":
+        raise ValueError(f"{where} has labels of shape {values.shape} and type {values.dtype}; expected numbers (N,).")
+    if classes.ndim != 1 or classes.dtype.kind != "U" or len(set(classes.tolist())) < max(1, len(classes)):
+        raise ValueError(f"{where} needs `classes` of different names (K,).")
+    if values.min() < 0 or values.max() >= len(classes):
+        raise ValueError(
+            f"{where} has labels from {values.min()} to {values.max()}, but {len(classes)} classes are named."
+        )
+    return values.astype(np.int64), tuple(classes.tolist())
+
+
+def refuse_one_class(classes: Sequence[str], where: str) -> None:
+    """Raise a ValueError if there is only one class, which is too few for an experiment."""
+    if len(classes) < 2:
+        raise ValueError(f"{where} has one class only ({classes[0]}); there is nothing to tell apart.")
+
+
+def _whole_numbers(values: NDArray[Any], where: str) -> NDArray[np.int64]:
+    if not np.isfinite(values).all():
+        raise ValueError(f"{where} has labels that are NaN or infinite.")
+    if (np.abs(values) > 2**53).any() or (values != np.floor(values)).any():
+        odd = next(float(value) for value in values if value != np.floor(value) or abs(value) > 2**53)
+        raise ValueError(f"{where} has the label {odd:g}; expected classes, which are whole numbers or words.")
+    return values.astype(np.int64)
+
+
+def encode_columns(frame: Frame, options: Options, where: str) -> NDArray[np.float32]:
+    """Build vectors (N, D) from a table's columns, in their order."""
+    blocks: list[NDArray[np.float32]] = []
+    width = 0
+    for name in steps(list(frame.columns), "Reading columns"):
+        column = frame[name]
+        encode = _words if _is_text(column) else _numbers
+        blocks.append(encode(column, options, f"The column {shown(str(name))} of {where}"))
+        width += blocks[-1].shape[1]
+        require_room(2 * 4 * width * len(frame), f"{where} with {width} numbers a row", ADVICE)
+    if not blocks:
+        raise ValueError(f"{where} has no column but that of the labels; expected some to learn from.")
+    return np.concatenate(blocks, axis=1)
+
+
+def standardised(values: NDArray[Any], names: list[str] | None = None) -> NDArray[np.float32]:
+    """Scale each column of (N, D) to mean 0 and standard deviation 1 over all rows; constant columns become 0.
+
+    Raise a ValueError with the name, or the number from 1, of a column with NaN, infinite or too large numbers.
+    """
+    with np.errstate(all="ignore"):
+        mean = _mean(values, lambda rows: rows)  # (D,)
+        deviation = np.sqrt(_mean(values, lambda rows: np.square(rows - mean)))
+    bad = np.flatnonzero(~np.isfinite(mean) | ~np.isfinite(deviation))
+    if len(bad):
+        who = names[bad[0]] if names else f"column {bad[0] + 1}"
+        raise ValueError(f"{who} holds NaN, infinite or too large numbers")
+    scale = np.where(values.min(0) == values.max(0), np.inf, deviation)  # rounding can give a constant some deviation
+    scale[scale == 0] = np.inf
+    result = np.empty(values.shape, np.float32)
+    for start in range(0, len(values), ROWS):
+        report("Standardising", start, len(values))
+        result[start : start + ROWS] = (values[start : start + ROWS].astype(np.float64) - mean) / scale
+    report("Standardising", len(values), len(values))
+    return result
+
+
+def as_they_are(values: NDArray[Any]) -> NDArray[np.float32]:
+    """Convert columns (N, D) unscaled; raise a ValueError if one has NaN, infinite or too large numbers."""
+    with np.errstate(over="ignore"):
+        vectors = values.astype(np.float32)
+    bad = np.flatnonzero(~np.isfinite(vectors).all(0))
+    if len(bad):
+        raise ValueError(f"column {bad[0] + 1} holds NaN, infinite or too large numbers")
+    return vectors
+
+
+def _mean(values: NDArray[Any], of: Any) -> NDArray[np.float64]:
+    """Compute the mean over the rows in double precision, without copying all of them."""
+    parts = (of(values[start : start + ROWS].astype(np.float64)).sum(0) for start in range(0, len(values), ROWS))
+    total: NDArray[np.float64] = sum(parts, np.zeros(values.shape[1])) / len(values)
+    return total
+
+
+def _is_text(column: Frame) -> bool:
+    from pandas.api.types import infer_dtype, is_numeric_dtype
+
+    if is_numeric_dtype(column.dtype):  # booleans count as numbers
+        return False
+    return bool(infer_dtype(column) != "integer")  # integers of more than 64 bits are numbers, too
+
+
+def _numbers(column: Frame, options: Options, where: str) -> NDArray[np.float32]:
+    """Return a column of numbers as (N, 1)."""
+    try:
+        values: NDArray[np.float64] = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    except OverflowError:
+        raise ValueError(f"{where} holds too large numbers.") from None
+    gaps = _gaps(column, options, where)
+    if gaps.all():
+        raise ValueError(f"{where} is empty; leave it out with dataset.drop.")
+    if np.isinf(values).any():
+        raise ValueError(f"{where} holds infinite numbers.")
+    if gaps.any():
+        values = np.where(gaps, values[~gaps].mean(), values)
+    if options.standardise:
+        try:
+            return standardised(values[:, None], [where])
+        except ValueError as error:
+            raise ValueError(f"{error}.") from None
+    if (np.abs(values) > np.finfo(np.float32).max).any():
+        raise ValueError(f"{where} holds too large numbers.")
+    return values.astype(np.float32)[:, None]
+
+
+def _words(column: Frame, options: Options, where: str) -> NDArray[np.float32]:
+    """Return a column of c distinct words as one-hot rows (N, c), in sorted order."""
+    gaps = _gaps(column, options, where)
+    if gaps.all():
+        raise ValueError(f"{where} is empty; leave it out with dataset.drop.")
+    known, codes = np.unique(column[~gaps].astype(str).to_numpy(dtype=object).astype(str), return_inverse=True)
+    if len(known) > options.categories:
+        raise ValueError(
+            f"{where} has {len(known)} different words, and {options.categories} at most are allowed{_hint(column)}; "
+            "leave it out with dataset.drop, or set dataset.categories."
+        )
+    result = np.zeros((len(column), len(known)), np.float32)
+    result[np.flatnonzero(~gaps), codes] = 1
+    result[gaps] = result[~gaps].mean(0)
+    return result
+
+
+def _gaps(column: Frame, options: Options, where: str) -> NDArray[np.bool_]:
+    """Return which values are missing, (N,); raise a ValueError unless the mean may replace them."""
+    gaps: NDArray[np.bool_] = column.isna().to_numpy(dtype=bool)
+    if gaps.any() and options.missing == "refuse":
+        raise ValueError(
+            f"{where} has no value in {gaps.sum()} of {len(gaps)} rows, first in row {int(gaps.argmax()) + 1} "
+            "(in a CSV file words such as NA, None, null and nan count as none); "
+            "dataset.missing=mean puts the column's mean there."
+        )
+    return gaps
+
+
+def _hint(column: Frame) -> str:
+    """Explain which values keep a column from being numeric, if most of it is."""
+    import pandas
+
+    try:
+        numbers: Frame = pandas.to_numeric(column, errors="coerce")
+    except OverflowError:  # a number of hundreds of digits
+        return ""
+    odd = (numbers.isna() & column.notna()).to_numpy(dtype=bool)
+    if not odd.any() or odd.mean() > 0.5:
+        return ""
+    row = int(odd.argmax())
+    return f" (numbers but for {odd.sum()}, such as {shown(str(column.iloc[row]))} in row {row + 1})"
+
+
+def tokenise(texts: Sequence[str], options: Options) -> NDArray[np.int64]:
+    """Build tokens (N, L) from texts: their first words or characters, case-insensitive."""
+    most = options.length or USUAL_LENGTH[options.unit]
+    found = [hashes(text, options.unit, most, options.vocabulary) for text in steps(texts, "Reading texts")]
+    result = np.zeros((len(texts), max(1, *map(len, found))), np.int64)
+    for row, tokens in zip(result, found, strict=True):
+        row[: len(tokens)] = tokens
+    return result
+
+
+def hashes(text: str, unit: Unit, most: int, vocabulary: int) -> list[int]:
+    """Return a text's tokens; a run of spaces counts as one character, and is ignored between words."""
+    plain = " ".join(text.casefold().split())
+    pieces = WORD.findall(plain) if unit == "words" else list(plain)
+    return [_token(piece, vocabulary) for piece in pieces[:most]]
+
+
+@lru_cache(maxsize=2**16)
+def _token(piece: str, vocabulary: int) -> int:
+    return 1 + zlib.crc32(piece.encode("utf-8", "surrogatepass")) % (vocabulary - 1)
+
+
+def number_rows(values: Sequence[Any], about: str) -> list[NDArray[Any]]:
+    """Convert each sample's list to an array (n,)."""
+    rows = []
+    for number, value in enumerate(values):
+        try:
+            row = np.atleast_1d(np.array(value))
+        except ValueError:  # nested lists of different lengths
+            row = np.array(["ragged"])
+        if row.ndim > 1 or (row.size and row.dtype.kind not in "fiu"):
+            raise ValueError(f"{about} holds {shown(value)} in row {number + 1}; expected a list of numbers.")
+        rows.append(row if row.size else row.astype(np.int64))
+    return rows
+
+
+def padded(rows: Sequence[NDArray[Any]], options: Options, about: str) -> NDArray[np.int64]:
+    """Build tokens (N, L): short texts are padded with 0, and long ones truncated if a length is given."""
+    longest = max(1, *map(len, rows))
+    most = min(options.length or longest, longest)
+    require_room(8 * most * len(rows), f"{about} with {most} tokens a row", "dataset.length=256, say, makes it less.")
+    tokens = np.zeros((len(rows), most), np.int64)
+    for target, row in zip(tokens, rows, strict=True):
+        target[: len(row)] = row[:most]
+    if tokens.min() < 0:
+        raise ValueError(f"{about} holds the token {tokens.min()}; expected numbers from 0.")
+    return tokens
+
+
+def vectors(rows: Sequence[NDArray[Any]], options: Options, about: str) -> NDArray[np.float32]:
+    """Build vectors (N, D); raise a ValueError if their lengths differ."""
+    for number, row in enumerate(rows):
+        if len(row) != len(rows[0]) or not len(row):
+            raise ValueError(
+                f"{about} is ragged: row 1 has {len(rows[0])} numbers, row {number + 1} has {len(row)}; "
+                "expected vectors of one length."
+            )
+    values = np.stack(rows).astype(np.float64)
+    try:
+        return standardised(values) if options.standardise else as_they_are(values)
+    except ValueError as error:
+        raise ValueError(f"{about} cannot be used: its {error}.") from None

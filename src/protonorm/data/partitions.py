@@ -1,0 +1,306 @@
+"""Partitions: assign the samples of a dataset to clients, and split each share into training and test parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Annotated, Any, NamedTuple, Protocol, Self
+
+import numpy as np
+from annotated_types import Ge, Lt
+from numpy.typing import NDArray
+
+from protonorm.core.settings import dataclass
+from protonorm.core.types import NOT_TRUTH, STRICT, Count, Positive
+from protonorm.data.dataset import Dataset
+
+Index = NDArray[np.int64]  # positions in the dataset
+Seed = Annotated[int, Ge(0), Lt(2**32), NOT_TRUTH]
+Shares = NDArray[np.float64]  # (M,), of one class
+
+
+class ClientIndex(NamedTuple):
+    """Positions of a client's samples in the dataset, in a fixed random order."""
+
+    train: Index
+    test: Index
+
+
+class Parts:
+    """Parts of all clients: one array of positions, and the offsets of the parts."""
+
+    def __init__(self, index: Index, cuts: Index) -> None:
+        """Store positions (N,) and cuts (2M + 1,): client i trains on cuts 2i to 2i + 1, and tests on the next."""
+        self.index, self.cuts = index, cuts
+
+    @classmethod
+    def of(cls, parts: Sequence[ClientIndex]) -> Self:
+        """Concatenate single parts."""
+        halves = [half for part in parts for half in part]
+        return cls(np.concatenate(halves).astype(np.int64, copy=False), np.cumsum([0, *map(len, halves)]))
+
+    def __len__(self) -> int:
+        """Return the number of clients, M."""
+        return len(self.cuts) // 2
+
+    def __getitem__(self, id: int) -> ClientIndex:
+        """Return a client's part."""
+        if not 0 <= id < len(self):
+            raise IndexError(f"There is no client {id}; there are clients 0 to {len(self) - 1}.")
+        first, middle, last = self.cuts[2 * id : 2 * id + 3]
+        return ClientIndex(self.index[first:middle], self.index[middle:last])
+
+    def sizes(self) -> Index:
+        """Count each client's samples, (M, 2): training and test."""
+        return np.diff(self.cuts).reshape(-1, 2)
+
+    def class_counts(self, labels: NDArray[np.int64], num_classes: int) -> tuple[Index, Index]:
+        """Count each client's samples of each class: (M, K) for training, and (M, K) for testing."""
+        counts = count_classes(labels[self.index], self.cuts, num_classes).reshape(len(self), 2, num_classes)
+        return counts[:, 0], counts[:, 1]
+
+
+class Partition(Protocol):
+    """Protocol of a partition, which assigns samples to clients."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of all randomness in the partition."""
+
+    def assign(self, labels: NDArray[np.int64], clients: int) -> list[Index]:
+        """Return each client's samples, as sorted positions in `labels` (N,)."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class IID:
+    """Partition with equal numbers of samples per client, drawn regardless of class."""
+
+    seed: Seed = 1
+
+    def assign(self, labels: NDArray[np.int64], clients: int) -> list[Index]:
+        """Return each client's samples, sorted."""
+        require_enough(labels, clients)
+        order = np.random.default_rng(self.seed).permutation(len(labels))
+        return [np.sort(share) for share in np.array_split(order, clients)]
+
+
+def partition(labels: NDArray[np.int64], clients: int, how: Partition, train: float = 0.75) -> Parts:
+    """Assign the samples, and split each client's share at random, regardless of class.
+
+    A client with n samples trains on ⌊train·n⌋ of them, at least one, and tests on the rest, at least one if n > 1.
+    """
+    if not 0 < train < 1:
+        raise ValueError(f"train={train} is refused: expected a share between 0 and 1, such as 0.75.")
+    shares = how.assign(labels, clients)
+    _check_shares(shares, len(labels), clients)
+    return Parts.of([split_share(share, train, [how.seed, client]) for client, share in enumerate(shares)])
+
+
+def count_classes(labels: NDArray[np.int64], cuts: Index, num_classes: int) -> Index:
+    """Count the labels (N,) of each class in the parts between `cuts` (P + 1,): (P, K)."""
+    parts = len(cuts) - 1
+    owner = np.repeat(np.arange(parts), np.diff(cuts))  # (N,)
+    return np.bincount(owner * num_classes + labels, minlength=parts * num_classes).reshape(parts, num_classes)
+
+
+def group_by_class(labels: NDArray[np.int64]) -> list[Index]:
+    """Return the positions of each class that occurs, ordered by class, then by position."""
+    _, counts = np.unique(labels, return_counts=True)
+    return np.split(np.argsort(labels, kind="stable"), counts.cumsum()[:-1])
+
+
+def assign_counts(members: Sequence[Index], counts: NDArray[np.int64]) -> list[Index]:
+    """Assign client i the next counts[k, i] members of each class k, for counts (K, M); sort each share."""
+    classes, clients = counts.shape
+    owner = np.repeat(np.tile(np.arange(clients), classes), counts.ravel())  # (N,)
+    samples = np.concatenate(members)
+    order = np.lexsort((samples, owner))
+    return np.split(samples[order], counts.sum(0).cumsum()[:-1])
+
+
+def default_least(samples: int, clients: int) -> int:
+    """Return the minimum number of samples per client: 40, or half an equal share if that is less."""
+    return max(1, int(min(10 / (1 - 0.75), samples / clients / 2)))
+
+
+def require_enough(labels: NDArray[np.int64], clients: int, least: int = 1) -> None:
+    """Raise a ValueError if there are too few samples for that many clients."""
+    if clients < 1:
+        raise ValueError(f"clients={clients} is refused: expected at least one client.")
+    if labels.ndim != 1 or len(labels) < clients * least:
+        raise ValueError(
+            f"{labels.size} samples cannot give each of {clients} clients at least {least}; "
+            f"at most {labels.size // least} clients are possible."
+        )
+
+
+def split_share(share: Index, train: float, seed: list[int]) -> ClientIndex:
+    """Split a client's share at random, regardless of class."""
+    mixed = np.random.default_rng(seed).permutation(share)
+    cut = min(max(int(train * len(share)), 1), max(len(share) - 1, 1))
+    return ClientIndex(mixed[:cut], mixed[cut:])
+
+
+def _check_shares(shares: Sequence[Index], samples: int, clients: int) -> None:
+    """Validate the result of a partition, which may be user code."""
+    if len(shares) != clients or min(map(len, shares), default=0) == 0:
+        raise ValueError(f"The partition must give each of {clients} clients at least one sample.")
+    positions = np.concatenate(shares)
+    if positions.dtype.kind not in "iu" or positions.ndim != 1:
+        raise ValueError(f"The partition must give whole numbers (n,), but gave {positions.dtype} {positions.shape}.")
+    if positions.min() < 0 or positions.max() >= samples or np.bincount(positions).max() > 1:
+        raise ValueError(f"The partition must give positions from 0 to {samples - 1}, none of them twice.")
+
+
+@dataclass(frozen=True, config=STRICT)
+class Dirichlet:
+    """Partition with shares of each class drawn from Dir(α·1_M), until every client has enough samples.
+
+    The draws equal those of the paper's public code: seed 1 and α = 0.1 yield the authors' CIFAR-10 partition. The
+    smaller α, the fewer clients share a class.
+    """
+
+    alpha: Positive = 0.1  # α
+    least: Count | None = None  # minimum number of samples per client; None: 40, or half an equal share if that is less
+    retries: Count = 1000  # draws of the whole partition before an error is raised
+    seed: Seed = 1
+
+    def assign(self, labels: NDArray[np.int64], clients: int) -> list[Index]:
+        """Return each client's samples, sorted."""
+        require_enough(labels, clients)
+        least = self.least or default_least(len(labels), clients)
+        require_enough(labels, clients, least)
+        random = np.random.RandomState(self.seed)  # legacy generator: new generators draw other numbers
+        groups, best = group_by_class(labels), 0
+        for _ in range(self.retries):
+            members = [group.copy() for group in groups]
+            counts = self._draw(members, clients, random)  # (K, M)
+            smallest = int(counts.sum(0).min())
+            if smallest >= least:
+                return assign_counts(members, counts)
+            best = max(best, smallest)
+        raise ValueError(
+            f"No Dirichlet partition with alpha={self.alpha:g} gave each of {clients} clients at least {least} "
+            f"samples in {self.retries} draws; the best left a client with {best}. "
+            f"Use a larger alpha, fewer clients{f', or least={best}' if best else ''}."
+        )
+
+    def _draw(self, members: list[Index], clients: int, random: np.random.RandomState) -> NDArray[np.int64]:
+        """Shuffle each class in place, draw its shares, and count each client's samples of it, (K, M)."""
+        equal = sum(map(len, members)) / clients  # N/M: a client with this many samples gets no further class
+        counts = np.zeros((len(members), clients), np.int64)
+        held = np.zeros(clients, np.int64)
+        for row, group in zip(counts, members, strict=True):
+            random.shuffle(group)
+            shares = _shares(random.dirichlet(np.full(clients, self.alpha)), held < equal, random)
+            cuts = (np.cumsum(shares) * len(group)).astype(np.int64)[:-1]
+            row[:] = np.diff(cuts, prepend=0, append=len(group))  # the rounding remainder goes to the last client
+            held += row
+        return counts
+
+
+def _shares(drawn: Shares, hungry: NDArray[np.bool_], random: np.random.RandomState) -> Shares:
+    """Normalise the shares (M,) over the clients that still accept samples."""
+    shares: Shares = np.where(hungry, drawn, 0.0)
+    total = float(shares.sum())
+    if 0 < total < np.inf:
+        return shares / total
+    # A tiny α underflows. In its limit, the whole class goes to one client, drawn uniformly.
+    whole = np.zeros(len(hungry))
+    whole[random.choice(np.flatnonzero(hungry))] = 1.0
+    return whole
+
+
+@dataclass(frozen=True, config=STRICT)
+class Pathological:
+    """Partition with a few classes per client in unequal numbers: blocks of clients share blocks of classes.
+
+    A class goes to ⌈M·c/K⌉ clients, c = `classes_per_client`: the first clients with fewer than c classes. So clients
+    0, 1, … share classes 0 … c − 1, the next clients the next c classes, and so on.
+    """
+
+    classes_per_client: Count = 2
+    seed: Seed = 1
+
+    def assign(self, labels: NDArray[np.int64], clients: int) -> list[Index]:
+        """Return each client's samples, sorted."""
+        require_enough(labels, clients)
+        members = group_by_class(labels)
+        ranges = self._client_ranges(len(members), clients)
+        least = default_least(len(labels), clients) / len(members)
+        sizes, order = np.random.RandomState(self.seed), np.random.default_rng(self.seed)
+        counts = np.zeros((len(members), clients), np.int64)
+        for row, group, (first, last) in zip(counts, members, ranges, strict=True):
+            order.shuffle(group)
+            row[first:last] = _sizes(len(group), last - first, least, sizes)
+        return assign_counts(members, counts)
+
+    def _client_ranges(self, classes: int, clients: int) -> list[tuple[int, int]]:
+        """Return the clients first ≤ i < last that share each class; raise a ValueError if a class has none."""
+        each = self.classes_per_client
+        if each > classes:
+            raise ValueError(f"classes_per_client={each} is refused: the data set has only {classes} classes.")
+        width = _block_size(classes, clients, each)
+        served = _served(classes, clients, each)
+        if served < classes:
+            fitting = next(c for c in range(each, classes + 1) if _served(classes, clients, c) >= classes)
+            larger = next(m for m in count(clients) if _served(classes, m, each) >= classes)  # at most a multiple of K
+            raise ValueError(
+                f"{clients} clients with classes_per_client={each} leave {classes - served} of {classes} classes to "
+                f"nobody, and their samples would be lost. Use classes_per_client={fitting} or clients={larger}."
+            )
+        starts = [k // each * width for k in range(classes)]
+        return [(start, min(start + width, clients)) for start in starts]
+
+
+def _block_size(classes: int, clients: int, each: int) -> int:
+    """Return the number of clients that share a class, ⌈M·c/K⌉."""
+    return -(-clients * each // classes)
+
+
+def _served(classes: int, clients: int, each: int) -> int:
+    """Return the number of classes that have clients: c per block of clients."""
+    return -(-clients // _block_size(classes, clients, each)) * each
+
+
+def _sizes(samples: int, clients: int, least: float, random: np.random.RandomState) -> NDArray[np.int64]:
+    """Cut a class into unequal pieces: all but the last between a tenth of an equal share and all of it."""
+    if samples < clients:
+        raise ValueError(f"A class of {samples} samples is too small for the {clients} clients that share it.")
+    equal = samples / clients
+    high = int(equal)
+    low = min(max(int(max(equal / 10, least)), 1), high)
+    drawn = random.randint(low, max(high, low + 1), clients - 1)
+    return np.append(drawn, samples - drawn.sum())
+
+
+@dataclass(frozen=True, config=STRICT)
+class Given:
+    """Partition that a run records if its data define which client owns which sample."""
+
+    seed: Seed = 1  # of the split of clients without a split of their own
+
+    def assign(self, labels: NDArray[np.int64], clients: int) -> list[Index]:
+        """Raise a ValueError: the data have no owners."""
+        raise ValueError("partition=given needs data that clients own already, such as dataset=clients:PATH.")
+
+    def description(self) -> dict[str, Any]:
+        """Return the description for an experiment's key."""
+        return {"name": "given", "seed": self.seed}
+
+
+def parts_of(data: Dataset, clients: int, how: Partition, train: float) -> Parts:
+    """Return each client's part: the samples it owns, or those that the partition assigns to it."""
+    if data.owner is None:
+        return partition(data.labels, clients, how, train)
+    order = np.argsort(data.owner, kind="stable")
+    shares = np.split(order, np.bincount(data.owner).cumsum()[:-1])
+    return Parts.of([own_part(share, data.split, train, [how.seed, id]) for id, share in enumerate(shares)])
+
+
+def own_part(share: Index, split: NDArray[np.int8] | None, train: float, seed: list[int]) -> ClientIndex:
+    """Split a client's samples as the data specify, or at random if any of them is undecided."""
+    if split is None or (split[share] < 0).any():
+        return split_share(share, train, seed)
+    mixed = np.random.default_rng(seed).permutation(share)
+    return ClientIndex(mixed[split[mixed] == 0], mixed[split[mixed] > 0])

@@ -1,1 +1,0 @@
-"""Ways to assign samples to clients."""

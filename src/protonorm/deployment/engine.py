@@ -1,0 +1,334 @@
+"""Engine of a deployment: sends requests to clients on other machines, with retries and deadlines.
+
+A disconnected client is asked again as soon as it is back. A call ends when every reachable client has answered or is
+lost, and, after the deadline, as soon as the quorum is met. Below the quorum the call waits without limit and repeats
+the requests to clients that were late, lost or refused; accepted answers are kept meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+from protonorm.core.frames import encode_body
+from protonorm.core.task import Counts, Lost, Messages, Order, Reply, message_for
+from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.events import Event, Observer, What, ignore
+from protonorm.deployment.guard import Guard, Refusal
+from protonorm.deployment.messages import FORMAT, Answer, Kind, RequestHeader, write_request
+from protonorm.errors import Failed
+from protonorm.federation.policy import Policy
+from protonorm.tensors import Tensors
+
+AGAIN = 2.0  # seconds between two attempts to reach a disconnected client
+REPAIR = 30.0  # seconds before a client is asked again that was lost or whose answer was rejected
+GATHERING = 60.0  # seconds that a patient call waits for disconnected clients, if its deadline is not sooner
+PATIENCE = 600.0  # default deadline in seconds
+NAMED = 5  # maximal number of clients named in a message
+WITHHELD = "its owner does not let it be evaluated"
+
+
+@dataclass
+class Turn:
+    """State of one client in a call."""
+
+    order: Order
+    request: bytes
+    stands: Literal["due", "asked", "away", "lost", "refused", "late"] = "due"
+    at: float = 0.0  # if asked, the deadline of the answer; else the earliest time of the next request
+    reason: str = ""  # reason for a missing answer
+
+
+class Call:
+    """State of a call; all times are seconds of one clock."""
+
+    def __init__(self, turns: Sequence[Turn], needed: int, begun: float, deadline: float, *, patient: bool) -> None:
+        self.turns = {turn.order.id: turn for turn in turns}
+        self.needed, self.deadline = needed, deadline
+        self.answers: dict[int, Answer] = {}
+        self._end, self._patient = begun + deadline, patient
+        self._gathered = begun + min(deadline, GATHERING)
+
+    def standing(self, *ways: str) -> list[Turn]:
+        """List the clients in one of these states that have not answered."""
+        return [turn for id, turn in self.turns.items() if id not in self.answers and turn.stands in ways]
+
+    def expire(self, now: float) -> list[Turn]:
+        """Mark and return the clients whose deadline has passed."""
+        late = [turn for turn in self.standing("asked") if turn.at <= now]
+        for turn in late:
+            turn.stands, turn.at = "late", now
+            turn.reason = f"it had not replied after {self.deadline:g} seconds"
+        return late
+
+    def due(self, now: float) -> dict[int, Turn]:
+        """Return the clients to ask now; refused and late clients only while the quorum is not met."""
+        short = len(self.answers) < self.needed
+        ways = ("due", "away", "lost", *(("refused", "late") if short else ()))
+        return {turn.order.id: turn for turn in self.standing(*ways) if turn.at <= now}
+
+    def ask(self, turn: Turn, now: float) -> None:
+        """Mark a client as asked."""
+        turn.stands, turn.at, turn.reason = "asked", now + self.deadline, ""
+
+    def miss(self, turn: Turn, stands: Literal["away", "lost", "refused"], now: float, reason: str) -> None:
+        """Mark a client as away, lost or refused, with the reason and the time of the next request."""
+        pause = AGAIN if stands == "away" else min(REPAIR, self.deadline)
+        turn.stands, turn.at, turn.reason = stands, now + pause, reason
+
+    def is_done(self, now: float) -> bool:
+        """Return whether the quorum is met and no pending client is worth waiting for."""
+        if len(self.answers) < self.needed:
+            return False
+        gathers = self._patient and now < self._gathered
+        return now >= self._end or not self.standing("asked", *(("away", "lost") if gathers else ()))
+
+    def waits_for(self, now: float) -> list[Turn]:
+        """List the clients that block the call; empty while the pending answers can still meet the quorum in time."""
+        over, asked, answered = now >= self._end, len(self.standing("asked")), len(self.answers)
+        if asked and answered + asked >= self.needed and (not over or answered >= self.needed):
+            return []
+        return self.standing("away", "lost", "refused", "late", *(("asked",) if over else ()))
+
+    def wake(self, now: float) -> float:
+        """Return the time of the next action if no message arrives."""
+        times = [turn.at for id, turn in self.turns.items() if id not in self.answers]
+        return min(time for time in [*times, self._end, self._gathered] if time > now)
+
+    def outcome(self, id: int) -> Answer | Lost:
+        """Return a client's answer, or a Lost with the reason."""
+        return self.answers.get(id) or Lost(id, self.turns[id].reason or "the round ended before it answered")
+
+
+class Arrived(NamedTuple):
+    """Content received from a client, or its failure."""
+
+    client: int  # sender as identified by the transport, not by the content
+    content: bytes = b""
+    failure: str = ""  # reason, if the client was lost
+
+
+class Transport(Protocol):
+    """Carrier of requests and answers, which authenticates senders."""
+
+    def push(self, requests: Mapping[int, bytes]) -> Mapping[int, str]:
+        """Send requests; return the reasons for clients that cannot be reached."""
+
+    def pull(self, seconds: float) -> Sequence[Arrived]:
+        """Return what has arrived, waiting at most so many seconds if nothing has."""
+
+    def close(self) -> None:
+        """Release the transport's resources."""
+
+
+class FederationEngine:
+    """Engine whose clients are reached over a transport and keep their own states.
+
+    Evaluation is deferred: clients evaluate a round in the request that trains the next one, since both use the same
+    message and the same states.
+    """
+
+    def __init__(
+        self,
+        agreement: Agreement,
+        transport: Transport,
+        policy: Policy,
+        tell: Observer = ignore,
+        clock: Callable[[], float] = time.monotonic,
+        chosen: int = 0,
+    ) -> None:
+        self._agreement, self._transport, self._policy = agreement, transport, policy
+        self._tell, self._clock = tell, clock
+        self.guard = Guard(agreement, tell=self._tell_refusal)
+        self.chosen = chosen  # best round so far: clients keep its states
+        self.bytes_up = self.bytes_down = 0  # on the wire
+        self.committed = 0  # last committed round
+        self._first = True  # whether this is the first call: clients may still be connecting
+        self._start, self._before, self._asked = 0.0, (0, 0), 0  # of the current round
+        self._round = 0
+        self._waiting: tuple[int, ...] = ()  # last reported waiting state
+
+    def train(
+        self, orders: Sequence[Order], messages: Messages, deadline: float | None = None
+    ) -> Iterator[Reply | Lost]:
+        """Train clients; yield replies in the order of the orders."""
+        return self.evaluate_and_train(orders, messages, (), deadline)
+
+    def evaluate_and_train(
+        self, orders: Sequence[Order], messages: Messages, parts: Sequence[str], deadline: float | None = None
+    ) -> Iterator[Reply | Lost]:
+        """Evaluate the previous round and train the next in one request; yield replies in the order of the orders."""
+        number, rounds = orders[0].round, self._agreement.rounds
+        self._start, self._before, self._asked = self._clock(), (self.bytes_up, self.bytes_down), len(orders)
+        numbers = {"clients": len(orders), "needed": self._policy.needed(len(orders))}
+        self._tell(Event("round", f"Round {number} of {rounds} begins.", number, numbers=numbers))
+        kind: Kind = "evaluate+train" if parts else "train"
+        for answer in self._call(kind, orders, messages, parts).values():
+            yield answer if isinstance(answer, Lost) else reply_of(answer)
+
+    def evaluate(self, orders: Sequence[Order], messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
+        """Evaluate clients by a separate request; yield Lost for clients whose owners do not allow it."""
+        for answer in self._call("evaluate", orders, messages, parts).values():
+            yield answer if isinstance(answer, Lost) else counts_of(answer)
+
+    def commit(self, round: int, replied: Collection[int], chosen: int = 0) -> None:
+        """Report a committed round; clients learn from the next request which states they may delete."""
+        self.committed, self.chosen = round, chosen
+        numbers = {
+            "replied": len(replied),
+            "lost": self._asked - len(replied),
+            "seconds": self._clock() - self._start,
+            "bytes_up": self.bytes_up - self._before[0],
+            "bytes_down": self.bytes_down - self._before[1],
+        }
+        sentence = f"Round {round} is done: {len(replied)} of {self._policy.clients} clients took part."
+        self._tell(Event("committed", sentence, round, numbers=numbers))
+
+    def fetch(self, id: int, trained: int) -> Tensors:
+        """Raise Failed: a client's state never leaves its owner's machine."""
+        raise Failed(f"The state of {self._policy.label(id)} rests on its owner's machine.")
+
+    def close(self) -> None:
+        """Close the transport."""
+        self._transport.close()
+
+    def _call(
+        self, kind: Kind, orders: Sequence[Order], messages: Messages, parts: Sequence[str]
+    ) -> dict[int, Answer | Lost]:
+        """Ask clients; the first call also waits for disconnected clients."""
+        patient, self._first = self._first, False
+        return self.ask(kind, orders, messages, parts, patient=patient)
+
+    def ask(
+        self,
+        kind: Kind,
+        orders: Sequence[Order],
+        messages: Messages,
+        parts: Sequence[str] = (),
+        *,
+        patient: bool = False,
+    ) -> dict[int, Answer | Lost]:
+        """Send each client its order; return the outcome for each, in the order of the orders.
+
+        A patient call also waits a while for disconnected clients, even if the quorum is met.
+        """
+        if not orders:
+            return {}
+        call = self._begin(kind, orders, messages, parts, patient=patient)
+        while True:
+            now = self._clock()
+            for turn in call.expire(now):
+                self._tell_of("late", turn)
+            self._push(call, now)
+            if call.is_done(now):
+                return {order.id: call.outcome(order.id) for order in orders}
+            self._tell_of_waiting(call, now)
+            for arrived in self._transport.pull(call.wake(now) - now):
+                self._take(call, arrived)
+
+    def _begin(
+        self, kind: Kind, orders: Sequence[Order], messages: Messages, parts: Sequence[str], *, patient: bool
+    ) -> Call:
+        self._round, self._waiting = orders[0].round, ()
+        self.guard.expect(self._round, kind, [order.id for order in orders], parts)
+        bodies: dict[int, bytes] = {}  # a shared message is encoded once
+        turns = []
+        for order in orders:
+            message = message_for(messages, order.id)
+            if id(message) not in bodies:
+                bodies[id(message)] = encode_body(message)
+            turns.append(Turn(order, self._request(kind, order, bodies[id(message)], parts)))
+        deadline = PATIENCE if self._policy.deadline is None else self._policy.deadline
+        return Call(turns, self._policy.needed(len(orders)), self._clock(), deadline, patient=patient)
+
+    def _request(self, kind: Kind, order: Order, body: bytes, parts: Sequence[str]) -> bytes:
+        header = RequestHeader.model_validate(
+            {
+                "format": FORMAT,
+                "agreement": self._agreement.digest,
+                "client": order.id,
+                "round": order.round,
+                "kind": kind,
+                "trained": order.trained,
+                "chosen": self.chosen,
+                "parts": list(parts),
+            }
+        )
+        return write_request(header, body)
+
+    def _push(self, call: Call, now: float) -> None:
+        """Send the requests that are due."""
+        due = call.due(now)
+        unreachable = self._transport.push({id: turn.request for id, turn in due.items()}) if due else {}
+        for id, turn in due.items():
+            if id in unreachable:
+                known = turn.stands == "away"
+                call.miss(turn, "away", now, unreachable[id])
+                if not known:
+                    self._tell_of("away", turn)
+                continue
+            if turn.stands == "refused":
+                self.guard.reopen(id)
+            call.ask(turn, now)
+            self.bytes_down += len(turn.request)
+            self._tell_of("asked", turn, bytes=len(turn.request))
+
+    def _take(self, call: Call, arrived: Arrived) -> None:
+        """Validate what arrived; a final refusal marks the client as refused until it is asked again."""
+        turn, now = call.turns.get(arrived.client), self._clock()
+        if arrived.failure:
+            if turn is not None and arrived.client not in call.answers:
+                call.miss(turn, "lost", now, arrived.failure)
+                self._tell_of("away", turn)
+            return
+        self.bytes_up += len(arrived.content)
+        found = self.guard.admit(arrived.client, arrived.content)
+        if turn is None:
+            return
+        if not isinstance(found, Refusal):
+            call.answers[arrived.client] = found
+            self._tell_of("answered", turn, bytes=len(arrived.content), seconds=found.header.seconds)
+        elif found.final:
+            call.miss(turn, "refused", now, found.sentence)
+
+    def _tell_of_waiting(self, call: Call, now: float) -> None:
+        """Report the clients that block the call, once until that changes."""
+        missing, answered = call.waits_for(now), len(call.answers)
+        key = (answered, *sorted(turn.order.id for turn in missing)) if missing else ()
+        if key and key != self._waiting:
+            reasons = {turn.order.id: turn.reason.rstrip(".") or "it has not answered yet" for turn in missing[:NAMED]}
+            named = [f"{self._policy.label(id)} ({reason})" for id, reason in reasons.items()]
+            more = [f"and {len(missing) - NAMED} more"] if len(missing) > NAMED else []
+            sentence = (
+                f"Round {self._round} waits: {answered} of {len(call.turns)} clients have answered, {call.needed} "
+                f"must; missing: {', '.join([*named, *more])}."
+            )
+            numbers = {"answered": answered, "needed": call.needed}
+            self._tell(Event("waiting", sentence, self._round, numbers=numbers))
+        self._waiting = key
+
+    def _tell_of(self, what: What, turn: Turn, **numbers: float) -> None:
+        said = {
+            "asked": "was asked",
+            "answered": "has answered",
+            "late": f"is late: {turn.reason}",
+            "away": f"is away: {turn.reason.rstrip('.')}",
+        }[what]
+        sentence = f"Round {self._round}: {self._policy.label(turn.order.id)} {said}."
+        self._tell(Event(what, sentence, self._round, turn.order.id, numbers=numbers))
+
+    def _tell_refusal(self, found: Refusal) -> None:
+        self._tell(Event("refused", f"Round {self._round}: {found.sentence}", self._round, found.client, found.why))
+
+
+def reply_of(answer: Answer) -> Reply:
+    """Return the reply in an answer, with the counts of the previous round."""
+    return Reply(answer.header.client, answer.message, answer.header.metrics, answer.header.seconds, answer.counts)
+
+
+def counts_of(answer: Answer) -> Counts | Lost:
+    """Return the counts in an answer, or a Lost if the owner does not allow them."""
+    id = answer.header.client
+    return Counts(id, answer.counts) if answer.counts else Lost(id, WITHHELD)

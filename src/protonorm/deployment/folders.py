@@ -1,0 +1,274 @@
+"""Folders of a federation (on the server's machine) and of a client (on its owner's). torch is imported lazily.
+
+A federation's folder:
+
+federation.json    name, addresses, quorum and deadline; may be edited between two starts
+agreement.json     the agreement of all parties; never changed
+roster.json        the clients: id, name, public key
+keys/              key and certificate of the authority and of the server; the keys never leave this folder
+bundles/NAME.json  the bundle for each client
+run/               the record, as of every other run
+logs/              server.jsonl for machines, server.log for people
+run.wanted         exists while the owner requests that the rounds run
+status.json        current status, rewritten by the server at every change
+
+A client's folder:
+
+client.json   the owner's settings: data, network, learning rate, batch size, device, disclosed evaluation results
+client.key    the client's private key, which never leaves this folder; client.pub goes to the server's owner
+bundle.json   the bundle from the server's owner, as confirmed by the client's owner
+states/       the client's states
+logs/         client.jsonl for machines, client.log for people
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from filelock import FileLock
+
+from protonorm.core.types import shown
+from protonorm.deployment.settings import ClientSettings, FederationSettings
+from protonorm.files import PRIVATE_FILE, append, make_folder, pretty, read_json, replace
+
+if TYPE_CHECKING:
+    from protonorm.deployment.agreement import Agreement, Bundle
+    from protonorm.deployment.node import Node
+
+FEDERATION_VARIABLE, CLIENT_VARIABLE = "PROTONORM_FEDERATION", "PROTONORM_CLIENT"  # variables with the default folder
+FEDERATION, AGREEMENT, ROSTER, LOCK = "federation.json", "agreement.json", "roster.json", "lock"
+CLIENT, BUNDLE = "client.json", "bundle.json"
+
+
+class Member(NamedTuple):
+    """Client on the roster."""
+
+    id: int  # 0 to M - 1, in the order of registration
+    name: str
+    public_key: str  # OpenSSH format, without a comment
+
+
+class SuperLinkPaths(NamedTuple):
+    """TLS files of the server."""
+
+    authority: Path  # certificate that authenticates the server
+    certificate: Path
+    key: Path
+
+
+class FederationFolder:
+    """Folder of a federation; several processes may have it open."""
+
+    def __init__(self, path: Path, settings: FederationSettings) -> None:
+        self.path, self.settings = path, settings
+        self.keys = path / "keys"  # keys and certificates
+        self.authority_key = self.keys / "authority.key"  # only needed to issue certificates
+        self.superlink = SuperLinkPaths(*(self.keys / name for name in ("authority.crt", "server.crt", "server.key")))
+        self.bundles = path / "bundles"
+        self.run_folder = path / "run"
+        self.log_folder = path / "logs"
+        self.status_file = path / "status.json"
+        self.server_lock = path / "server.lock"  # locked by a running server
+        self.wanted = path / "run.wanted"  # exists while the owner requests that the rounds run
+
+    @classmethod
+    def create(cls, path: Path, settings: FederationSettings, agreement: Agreement) -> Self:
+        """Create a federation: a private folder, an authority, and the server's certificate."""
+        from protonorm.deployment.keys import make_authority, make_server_certificate
+
+        _refuse_existing(path, "a federation")
+        made = cls(path.resolve(), settings)
+        for folder in (made.path, made.keys, made.bundles, made.log_folder):
+            make_folder(folder)
+        ways = made.superlink
+        make_authority(made.authority_key, ways.authority, settings.name)
+        make_server_certificate((made.authority_key, ways.authority), ways.key, ways.certificate, settings.hosts)
+        append(made.path / AGREEMENT, agreement.write())
+        append(made.path / ROSTER, pretty({"members": []}))
+        replace(made.path / FEDERATION, pretty(settings.plain()))  # last, because this file marks a complete federation
+        return made
+
+    @classmethod
+    def open(cls, path: Path | str) -> Self:
+        """Open an existing federation."""
+        place = Path(path).resolve()
+        if not (place / FEDERATION).is_file():
+            raise ValueError(f"{path} is no folder of a federation; `protonorm deploy init FOLDER` makes one.")
+        return cls(place, FederationSettings.of(read_json(place / FEDERATION), str(place / FEDERATION)))
+
+    def renew_certificate(self) -> None:
+        """Issue a new server certificate for the current host names."""
+        from protonorm.deployment.keys import make_server_certificate
+
+        ways = self.superlink
+        key, certificate = ways.key.with_suffix(".new-key"), ways.certificate.with_suffix(".new-crt")
+        for left in (key, certificate):
+            left.unlink(missing_ok=True)
+        make_server_certificate((self.authority_key, ways.authority), key, certificate, self.settings.hosts)
+        key.replace(ways.key)
+        certificate.replace(ways.certificate)
+
+    @property
+    def agreement(self) -> Agreement:
+        """Agreement of all parties, read from its file."""
+        from protonorm.deployment.agreement import Agreement  # imports torch
+
+        place = self.path / AGREEMENT
+        return Agreement.read(place.read_bytes(), str(place))
+
+    @property
+    def roster(self) -> list[Member]:
+        """Clients of the federation in the order of their ids, read from their file."""
+        place = self.path / ROSTER
+        plain = read_json(place).get("members")
+        try:
+            members = [Member(int(one["id"]), str(one["name"]), str(one["public_key"])) for one in plain or []]
+        except (TypeError, KeyError, ValueError):
+            raise ValueError(f"{place} is damaged: expected clients with id, name and public_key.") from None
+        if [one.id for one in members] != list(range(len(members))):
+            raise ValueError(f"{place} is damaged: its clients are not numbered 0, 1, 2 and so on.")
+        return members
+
+    def add(self, name: str, public_key: str) -> Member:
+        """Add a client to the roster, with the next id."""
+        from protonorm.deployment.keys import check_public_line
+
+        key = check_public_line(public_key)
+        with FileLock(self.path / LOCK, mode=PRIVATE_FILE):
+            members = self.roster
+            for one in members:
+                if one.name.lower() == name.lower():
+                    raise ValueError(f"There is a client {shown(one.name)} already, number {one.id}.")
+                if one.public_key == key:
+                    raise ValueError(f"This key is that of client {shown(one.name)}; every client has one of its own.")
+            if (self.run_folder / "experiment.json").exists():
+                raise ValueError(f"The run has begun with {len(members)} clients, and goes on with them alone.")
+            member = Member(len(members), name, key)
+            self.bundle(member)  # validates the name before anything is written
+            plain = [one._asdict() for one in [*members, member]]
+            replace(self.path / ROSTER, pretty({"members": plain}))
+        return member
+
+    def bundle(self, member: Member) -> Bundle:
+        """Create a client's bundle, which contains no secret."""
+        from protonorm.deployment.agreement import Bundle
+
+        return Bundle.of(
+            self.agreement,
+            federation=self.settings.name,
+            client=member.id,
+            name=member.name,
+            public_key=member.public_key,
+            host=self.settings.host,
+            port=self.settings.port,
+            authority=self.superlink.authority.read_text(),
+        )
+
+    def write_bundle(self, member: Member) -> Path:
+        """Write a client's bundle to its file."""
+        place = self.bundles / f"{member.name}.json"
+        replace(place, self.bundle(member).write())
+        return place
+
+
+class ClientFolder:
+    """Folder of a client."""
+
+    def __init__(self, path: Path, settings: ClientSettings) -> None:
+        self.path, self.settings = path, settings
+        self.begin_anew = False  # whether to start from a new network if the client's state is lost
+        self.key = path / "client.key"  # in OpenSSH format
+        self.public_key_file = path / "client.pub"
+        self.authority = path / "authority.crt"  # certificate that authenticates the server, from the bundle
+        self.states = path / "states"
+        self.log_folder = path / "logs"
+        self.lock = path / "client.lock"  # locked by a running client
+
+    @classmethod
+    def create(cls, path: Path, name: str) -> Self:
+        """Create a client: a private folder with a new key."""
+        from protonorm.deployment.keys import make_client_key
+
+        settings = ClientSettings.of({"name": name})
+        _refuse_existing(path, "a client")
+        made = cls(path.resolve(), settings)
+        for folder in (made.path, made.states, made.log_folder):
+            make_folder(folder)
+        append(made.public_key_file, make_client_key(made.key).encode() + f" {name}\n".encode())
+        made.change()
+        return made
+
+    @classmethod
+    def open(cls, path: Path | str) -> Self:
+        """Open an existing client's folder."""
+        place = Path(path).resolve()
+        if not (place / CLIENT).is_file():
+            raise ValueError(f"{path} is no folder of a client; `protonorm deploy join NAME` makes one.")
+        return cls(place, ClientSettings.of(read_json(place / CLIENT), str(place / CLIENT)))
+
+    @property
+    def public_key(self) -> str:
+        """Public key, without its comment."""
+        from protonorm.deployment.keys import check_public_line
+
+        return check_public_line(self.public_key_file.read_text())
+
+    @property
+    def joined(self) -> bool:
+        """Whether the owner has confirmed a bundle."""
+        return (self.path / BUNDLE).is_file()
+
+    @property
+    def bundle(self) -> Bundle:
+        """Bundle that the owner confirmed."""
+        from protonorm.deployment.agreement import Bundle  # imports torch
+
+        place = self.path / BUNDLE
+        if not self.joined:
+            raise ValueError(f"{self.path} has no bundle yet: `protonorm deploy client BUNDLE` takes the one you got.")
+        return Bundle.read(place.read_bytes(), str(place))
+
+    @property
+    def agreement(self) -> Agreement:
+        """Agreement that the owner confirmed."""
+        return self.bundle.terms
+
+    @property
+    def id(self) -> int:
+        """Client id."""
+        return self.bundle.client
+
+    def confirm(self, bundle: Bundle) -> None:
+        """Store a bundle that the owner has confirmed; raise ValueError if it is for another key."""
+        bundle.refuse_other_key(self.public_key)
+        replace(self.authority, bundle.authority.encode())
+        replace(self.path / BUNDLE, bundle.write())
+
+    def change(self, **given: Any) -> None:
+        """Change the owner's settings and write them."""
+        self.settings = ClientSettings.of({**self.settings.plain(), **given})
+        replace(self.path / CLIENT, pretty(self.settings.plain()))
+
+    def node(self) -> Node:
+        """Build the node from data, network and agreement; raise ValueError if they do not fit together."""
+        from protonorm.deployment.node import Node
+        from protonorm.deployment.site import open_store, own_site
+
+        own, bundle = self.settings, self.bundle
+        if not own.data:
+            raise ValueError("The client has no data yet: give --data PATH.")
+        site = own_site(bundle.terms, bundle.client, own)
+        store = open_store(self.states, bundle.terms)
+        return Node(bundle.terms, site, store, own.allowed, begin_anew=self.begin_anew, tell=self._tell_owner)
+
+    def _tell_owner(self, sentence: str) -> None:
+        """Log the cause of an error, which is not sent to the server."""
+        from protonorm.deployment.events import Log
+
+        Log(self.log_folder, "client").write("cause", sentence, "warning")
+
+
+def _refuse_existing(path: Path, what: str) -> None:
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ValueError(f"{path} is there already, and it is not empty; {what} gets a folder of its own.")

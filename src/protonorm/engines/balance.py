@@ -1,0 +1,101 @@
+"""Assignment of clients to workers so that all finish at about the same time; it never changes results."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+WORTHWHILE = 0.95  # maximum relative duration of a new assignment: a moved client reads its state from disk
+
+
+class Costs:
+    """Seconds per client: as last measured, or estimated from samples and network."""
+
+    def __init__(self, samples: Sequence[int], kinds: int) -> None:
+        """Initialise from the numbers of samples (M,); client i has a network of kind i mod `kinds`."""
+        self._samples, self._kinds = samples, kinds
+        self._measured: dict[int, float] = {}  # by client: seconds of its last round
+        self._seconds, self._seen = [0.0] * kinds, [0] * kinds  # by kind: total seconds and samples
+
+    def note(self, client: int, seconds: float) -> None:
+        """Record the seconds of a client."""
+        self._measured[client] = seconds
+        self._seconds[client % self._kinds] += seconds
+        self._seen[client % self._kinds] += self._samples[client]
+
+    def of(self, client: int) -> float:
+        """Estimate the seconds of a client; in units of samples before the first measurement."""
+        if (measured := self._measured.get(client)) is not None:
+            return measured
+        kind = client % self._kinds
+        seconds, seen = (self._seconds[kind], self._seen[kind]) if self._seen[kind] else self._overall()
+        return self._samples[client] * (seconds / seen if seen else 1.0)
+
+    def _overall(self) -> tuple[float, int]:
+        return sum(self._seconds), sum(self._seen)
+
+
+def assign(costs: Mapping[int, float], workers: int) -> list[list[int]]:
+    """Assign clients to workers greedily: the most expensive client first, to the least loaded worker."""
+    clients: list[list[int]] = [[] for _ in range(workers)]
+    loads = [0.0] * workers
+    for client in sorted(costs, key=lambda client: (-costs[client], client)):
+        worker = loads.index(min(loads))
+        clients[worker].append(client)
+        loads[worker] += costs[client]
+    return clients
+
+
+def reassign(clients: Sequence[list[int]], costs: Mapping[int, float]) -> list[list[int]]:
+    """Return a new assignment if it is sufficiently faster under the given costs, else the current one."""
+    fresh = assign(costs, len(clients))
+    return fresh if _end(fresh, costs) < WORTHWHILE * _end(clients, costs) else list(clients)
+
+
+def _end(clients: Sequence[list[int]], costs: Mapping[int, float]) -> float:
+    return max(sum(costs[client] for client in part) for part in clients)
+
+
+class Placement:
+    """Assignment of clients to numbered workers or actors, based on measured costs."""
+
+    def __init__(self, samples: Sequence[int], kinds: int) -> None:
+        """Initialise from the numbers of samples (M,); client i has a network of kind i mod `kinds`."""
+        self._costs = Costs(samples, kinds)
+        self.where: dict[int, int] = {}  # by client: the number of its worker
+        self._seconds: dict[int, float] = {}  # by client that was ordered to train since the last commit
+
+    def balance(self, clients: Iterable[int], actors: Sequence[int]) -> None:
+        """Assign the clients of a round: keep known ones, add others to the least loaded, or reassign all if faster."""
+        costs = {id: self._costs.of(id) for id in clients}
+        self._seconds = dict.fromkeys(costs, 0.0)
+        if not actors:
+            return
+        parts: dict[int, list[int]] = {actor: [] for actor in actors}
+        homeless: list[int] = []
+        for id in costs:
+            parts.get(self.where.get(id, -1), homeless).append(id)
+        loads = {actor: sum(costs[id] for id in part) for actor, part in parts.items()}
+        for id in sorted(homeless, key=lambda id: (-costs[id], id)):
+            actor = min(loads, key=lambda actor: (loads[actor], actor))
+            parts[actor].append(id)
+            loads[actor] += costs[id]
+        for actor, part in zip(parts, reassign(list(parts.values()), costs), strict=True):
+            self.where |= dict.fromkeys(part, actor)
+
+    def actor_of(self, client: int, loads: Mapping[int, int]) -> int:
+        """Return a client's actor; if it is not in `loads` (open orders by actor), assign the least loaded actor."""
+        if self.where.get(client) not in loads:
+            self.where[client] = min(loads, key=lambda actor: (loads[actor], actor))
+        return self.where[client]
+
+    def note(self, client: int, seconds: float) -> None:
+        """Add the seconds of a client's request to its round."""
+        if client in self._seconds:
+            self._seconds[client] += seconds
+
+    def commit(self, replied: Collection[int]) -> None:
+        """Record the seconds of this round's replies, for later assignments."""
+        for id in replied:
+            if seconds := self._seconds.get(id):
+                self._costs.note(id, seconds)
+        self._seconds = {}

@@ -1,0 +1,359 @@
+"""Execution backend with persistent worker processes, one torch thread each.
+
+Clients stay on their worker unless rebalancing moves them. The pool starts the workers, reads from them continuously,
+and replaces workers that exit or send invalid frames.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, NamedTuple, TypeVar
+
+from protonorm.core.frames import BadFrame, read_frame, write_frame
+from protonorm.core.task import ByClient, Counts, Lost, Messages, Order, Reply, Task
+from protonorm.engines.balance import Placement
+from protonorm.engines.choice import cores
+from protonorm.engines.handover import BY_SIGNAL, Make, hand_over, how_it_ended, raise_error, read_counts, read_reply
+from protonorm.errors import Failed
+from protonorm.federation.population import SimulatedPopulation
+from protonorm.files import Scratch
+from protonorm.runs.states import CACHE, FolderStore
+from protonorm.tensors import Tensors, prefixed
+
+Answer = TypeVar("Answer")
+
+AHEAD = 16  # orders per worker sent ahead; bounded because out-of-order replies are buffered in memory
+GRACE = 5.0  # seconds for a worker to exit
+START = 600.0  # seconds for a worker to start
+KILLED = 3  # maximum number of workers killed during start-up
+
+Handover = Callable[[Path], dict[str, Any]]  # returns a worker's set-up data, and writes arrays into the folder
+Letters = queue.SimpleQueue[tuple[dict[str, Any], Tensors | None] | None]  # frames to send; None closes the pipe
+
+
+class Processes:
+    """Execution backend that runs clients side by side in worker processes."""
+
+    def __init__(
+        self, task: Task, population: SimulatedPopulation, store: FolderStore, workers: int | None = None
+    ) -> None:
+        sizes: list[int] = population.parts.sizes().sum(1).tolist()
+        count = min(workers or cores(), len(sizes))
+        self._placement = Placement(sizes, len(population.networks))
+        self._placement.balance(range(len(sizes)), range(count))
+        self._calls = 0
+        self._owed: dict[int, dict[int, Order]] = {}  # by worker: orders of this call without a reply
+        self._messages: list[Messages | None] = [None] * count  # by worker: last message sent
+        self.pool = Pool(count, partial(_tell, task, population, store, CACHE // count))
+
+    def train(
+        self, orders: Sequence[Order], messages: Messages, deadline: float | None = None
+    ) -> Iterator[Reply | Lost]:
+        """Train clients; yield replies in the sequence of `orders`.
+
+        Clients move to other workers if that is faster: states are on disk, and only some are cached in memory.
+        """
+        self._placement.balance([order.id for order in orders], range(len(self.pool)))
+        return self._ask({"verb": "train"}, orders, messages, read_reply, deadline)
+
+    def evaluate(self, orders: Sequence[Order], messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
+        """Evaluate clients; yield counts in the sequence of `orders`."""
+        return self._ask({"verb": "evaluate", "parts": list(parts)}, orders, messages, read_counts)
+
+    def commit(self, round: int, replied: Collection[int], chosen: int = 0) -> None:
+        """Commit a round at the workers, and record the seconds of its clients."""
+        for number in range(len(self.pool)):
+            self.pool.send(number, {"verb": "commit", "round": round, "replied": sorted(replied), "chosen": chosen})
+        self._placement.commit(replied)
+
+    @property
+    def assigned(self) -> list[list[int]]:
+        """Clients of each worker."""
+        where = self._placement.where
+        return [[id for id in where if where[id] == number] for number in range(len(self.pool))]
+
+    def close(self) -> None:
+        """End the workers; idle workers finish their queued requests."""
+        self.pool.close(gently=not any(self._owed.values()))
+
+    def _ask(
+        self,
+        header: dict[str, Any],
+        orders: Sequence[Order],
+        messages: Messages,
+        make: Make[Answer],
+        deadline: float | None = None,
+    ) -> Iterator[Answer | Lost]:
+        """Send each worker its orders, and yield the answers in the sequence of `orders`."""
+        self._calls += 1
+        end = None if deadline is None else time.monotonic() + deadline
+        header |= {"call": self._calls} | ({} if end is None else {"end": end})
+        self._owed = {}
+        early: dict[int, Answer | Lost] = {}
+        size, sent = AHEAD * len(self.pool), 0
+        for place, order in enumerate(orders):
+            while sent < len(orders) and sent <= place + size:
+                some = orders[sent : sent + size]
+                late = end is not None and time.monotonic() >= end
+                early |= self._lose_late(some, deadline) if late else self._send(header, some, messages)
+                sent += len(some)
+            while order.id not in early:
+                early |= self._hear(make, end, deadline)
+            yield early.pop(order.id)
+
+    def _send(self, header: dict[str, Any], orders: Sequence[Order], messages: Messages) -> dict[int, Lost]:
+        """Send orders to the workers of their clients; return no lost clients."""
+        shares: dict[int, dict[int, Order]] = {}
+        for order in orders:
+            shares.setdefault(self._placement.where[order.id], {})[order.id] = order
+        for number, own in shares.items():
+            self._owed.setdefault(number, {}).update(own)
+            self._tell_message(number, own.values(), messages)
+            self.pool.send(number, header | {"orders": list(own.values())})
+        return {}
+
+    def _hear(self, make: Make[Answer], end: float | None, deadline: float | None) -> dict[int, Answer | Lost]:
+        """Wait for the next answer to this call; late clients and those of an ended worker are lost."""
+        try:
+            heard = self.pool.hear(None if end is None else max(0.0, end - time.monotonic()))
+        except queue.Empty:
+            late = [order for own in self._owed.values() for order in own.values()]
+            self._owed = {}
+            return self._lose_late(late, deadline)
+        if heard.gone or "gone" in heard.header:
+            return self._lose(heard.number, heard.gone)
+        if heard.header.get("call") != self._calls:
+            return {}  # the answer to an earlier call
+        return self._take(heard, make)
+
+    def _take(self, heard: Heard, make: Make[Answer]) -> dict[int, Answer | Lost]:
+        """Check an answer; an unsolicited answer marks the worker as faulty."""
+        header, id = heard.header, heard.header.get("id")
+        if type(id) is not int or id not in self._owed.get(heard.number, {}):
+            return self._lose(heard.number, f"answered for client {id}, which it was not asked about")
+        if "error" in header:
+            del self._owed[heard.number][id]
+            raise_error(header)
+        try:
+            answer, seconds = make(id, header, heard.tensors), float(header["seconds"])
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            return self._lose(heard.number, "sent an answer that lacks something")
+        del self._owed[heard.number][id]
+        self._placement.note(id, seconds)
+        return {id: answer}
+
+    def _lose_late(self, orders: Sequence[Order], deadline: float | None) -> dict[int, Any]:
+        return {order.id: Lost(order.id, f"it had not replied after {deadline:g} seconds") for order in orders}
+
+    def _lose(self, number: int, reason: str) -> dict[int, Answer | Lost]:
+        """Replace a worker; its pending clients are lost."""
+        owed = self._owed.pop(number, {})
+        self._messages[number] = None
+        told = self.pool.replace(number, reason)
+        return {id: Lost(id, told) for id in owed}
+
+    def _tell_message(self, number: int, orders: Collection[Order], messages: Messages) -> None:
+        """Send a worker the server's message, unless it has received it."""
+        if self._messages[number] is messages:
+            return
+        if isinstance(messages, ByClient):
+            packed: Tensors = {}
+            for order in orders:
+                packed |= prefixed(str(order.id), messages[order.id])
+            self.pool.send(number, {"verb": "message", "ids": [order.id for order in orders]}, packed)
+            self._messages[number] = None  # only the messages of these clients were sent
+        else:
+            self.pool.send(number, {"verb": "message"}, messages)
+            self._messages[number] = messages
+
+
+def _tell(task: Task, population: SimulatedPopulation, store: FolderStore, cache: int, folder: Path) -> dict[str, Any]:
+    """Return a worker's set-up data: the simulation, the folder of states, and the bytes of states to cache."""
+    told = hand_over(task, population, folder)
+    return told | {"states": str(store.folder.resolve()), "key": store.key, "cache": cache}
+
+
+class Heard(NamedTuple):
+    """Frame from a worker, or the end of its output."""
+
+    number: int  # of the worker
+    worker: subprocess.Popen[bytes]
+    header: dict[str, Any]
+    tensors: Tensors
+    gone: str = ""  # reason for the end of output, if known
+
+
+class Pool:
+    """Numbered worker processes."""
+
+    def __init__(self, count: int, hand_over: Handover, module: str = "protonorm.engines.worker") -> None:
+        self._hand_over, self._module = hand_over, module
+        self._heard: queue.SimpleQueue[Heard] = queue.SimpleQueue()
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self._letters: list[Letters] = []  # by worker: frames to send
+        self._scratch: Scratch | None = None  # holds arrays until all workers have mapped them
+        self._told: dict[str, Any] = {}  # set-up data for new workers
+        self._starting: set[int] = set()  # numbers of workers that are not ready yet
+        self._killed = 0  # workers killed during start-up
+        try:
+            for number in range(count):
+                worker, letters = self._start(number)
+                self._workers.append(worker)
+                self._letters.append(letters)
+            while self._starting:
+                self._expect_ready()
+        except BaseException:
+            self.close(gently=False)
+            raise
+
+    def __len__(self) -> int:
+        """Return the number of workers."""
+        return len(self._workers)
+
+    @property
+    def processes(self) -> list[int]:
+        """Process ids of the workers."""
+        return [worker.pid for worker in self._workers]
+
+    def send(self, number: int, header: dict[str, Any], tensors: Tensors | None = None) -> None:
+        """Queue a frame for a worker without blocking; `hear` reports a worker that has exited."""
+        self._letters[number].put((header, tensors))
+
+    def hear(self, seconds: float | None = None) -> Heard:
+        """Return the next frame of any worker; raise queue.Empty after `seconds`."""
+        while True:
+            heard = self._heard.get(timeout=seconds)
+            if heard.worker is not self._workers[heard.number]:
+                continue  # from a replaced worker
+            if "ready" in heard.header:
+                self._note_ready(heard.number)
+                continue
+            if "error" in heard.header and heard.number in self._starting:
+                raise_error(heard.header)  # a replacement would fail in the same way
+            return heard
+
+    def replace(self, number: int, reason: str) -> str:
+        """Replace a worker, and return the reason as a clause."""
+        self._letters[number].put(None)
+        ended = _end(self._workers[number], GRACE if not reason else 0.0)
+        self._workers[number], self._letters[number] = self._start(number)
+        return f"its worker process {reason or ended}"
+
+    def close(self, *, gently: bool) -> None:
+        """End the workers: gently, after their queued requests, or at once."""
+        if gently:
+            for number in range(len(self._workers)):
+                self.send(number, {"verb": "close"})
+        else:
+            self._close_lines()  # workers exit when their pipe is closed
+        for worker in self._workers:
+            _end(worker, GRACE)
+        self._close_lines()
+        if self._scratch:
+            self._scratch.remove()
+
+    def _start(self, number: int) -> tuple[subprocess.Popen[bytes], Letters]:
+        """Start a worker, queue its set-up data, and start its reader and writer threads."""
+        if self._scratch is None:  # otherwise reuse the arrays, which other workers may be mapping
+            self._scratch = Scratch()
+            self._told = self._hand_over(self._scratch.folder)
+        worker = start_worker(self._module)
+        self._starting.add(number)
+        letters: Letters = queue.SimpleQueue()
+        letters.put((self._told, None))
+        threading.Thread(target=self._listen, args=(number, worker), daemon=True).start()
+        threading.Thread(target=_deliver, args=(_stdin(worker), letters), daemon=True).start()
+        return worker, letters
+
+    def _close_lines(self) -> None:
+        for letters in self._letters:
+            letters.put(None)
+
+    def _expect_ready(self) -> None:
+        """Wait for the first frame of a new worker; replace a killed worker, raise for other failures."""
+        try:
+            heard = self._heard.get(timeout=START)
+        except queue.Empty:
+            raise Failed(f"A worker process has not begun after {START:g} seconds.") from None
+        worker = self._workers[heard.number]
+        if heard.worker is not worker:
+            return  # from a replaced worker
+        if "error" in heard.header:
+            raise_error(heard.header)
+        if "ready" in heard.header:
+            self._note_ready(heard.number)
+            return
+        reason = heard.gone or _end(worker, GRACE)
+        if not reason.startswith(BY_SIGNAL) or self._killed == KILLED:
+            raise Failed(f"A worker process did not start: it {reason}.")
+        self._killed += 1
+        self.replace(heard.number, reason)
+
+    def _note_ready(self, number: int) -> None:
+        self._starting.discard(number)
+        if not self._starting and self._scratch:
+            self._scratch.remove()
+            self._scratch = None
+
+    def _listen(self, number: int, worker: subprocess.Popen[bytes]) -> None:
+        """Read frames continuously, so that no worker blocks on its output; report the end of output."""
+        assert worker.stdout is not None
+        reason = ""
+        try:
+            while frame := read_frame(worker.stdout):
+                self._heard.put(Heard(number, worker, *frame))
+        except BadFrame as error:
+            reason = f"sent what nobody can read: {error}"
+        except (ValueError, OSError, MemoryError) as error:  # closed while reading, or too large for this machine
+            reason = f"could not be listened to ({error})"
+        self._heard.put(Heard(number, worker, {"gone": True}, {}, reason))
+
+
+def start_worker(module: str) -> subprocess.Popen[bytes]:
+    """Start a worker in a new interpreter: neither a fork nor a second import of the user's script.
+
+    The working directory is not on the search path (-P), so that a local torch.py cannot shadow torch. The package is
+    imported from the same place as here; the worker receives the parent's search path later.
+    """
+    here = str(Path(__file__).resolve().parents[2])
+    before = os.environ.get("PYTHONPATH")
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    environment |= {"PYTHONPATH": os.pathsep.join([here, before] if before else [here])}
+    command = [sys.executable, "-P", "-m", module]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+
+
+def _deliver(stream: IO[bytes], letters: Letters) -> None:
+    """Write queued frames to a worker; close the pipe after None, or when the worker has exited."""
+    with suppress(BrokenPipeError, ValueError), stream:
+        while letter := letters.get():
+            write_frame(stream, *letter)
+
+
+def _end(worker: subprocess.Popen[bytes], grace: float) -> str:
+    """Wait for a worker to exit, kill it after `grace` seconds, and close its pipes; return how it ended."""
+    try:
+        code = worker.wait(grace)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        worker.wait()
+        code = None
+    for stream in (worker.stdin, worker.stdout):
+        with suppress(BrokenPipeError):
+            if stream:
+                stream.close()
+    return "did not end by itself" if code is None else how_it_ended(code)
+
+
+def _stdin(worker: subprocess.Popen[bytes]) -> IO[bytes]:
+    assert worker.stdin is not None
+    return worker.stdin

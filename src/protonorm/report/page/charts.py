@@ -1,0 +1,218 @@
+"""Charts over rounds: accuracy, traffic in bytes, seconds, and distances between prototypes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+
+from protonorm.analysis.comparison import RULES, Cell, Row
+from protonorm.core.text import counted, duration, listed, size_text
+from protonorm.report.page.groups import Groups, per_cent, rounded, significant
+from protonorm.runs.run import Run
+from protonorm.runs.schema import RoundRecord
+
+POINTS = 300  # maximum points of a curve; more than most screens resolve
+FAR = 20  # ratio of mean distances above which the axis is logarithmic
+NOTHING = "No round has been evaluated yet."
+UNTESTED = "The test parts are not evaluated (tested=false)."
+
+Curve = Mapping[int, float]  # value by round
+Range = tuple[float, float, float]  # smallest, mean, largest
+Line = dict[str, Any]  # name, slot (colour index), x, y, and optionally low and high
+Chart = dict[str, Any]
+
+
+def charts(groups: Groups, majorities: Sequence[Row]) -> dict[str, list[Chart]]:
+    """Build all charts over rounds."""
+    return {
+        "accuracy": _accuracy_charts(groups, majorities),
+        "prototypes": _prototype_charts(groups),
+        "bytes": [_byte_chart(groups, "up"), _byte_chart(groups, "down")],
+        "seconds": [_seconds_chart(groups)],
+    }
+
+
+def traffic(groups: Groups) -> dict[str, Any]:
+    """Count each method's bytes, as means over seeds: in the last round, and in all rounds so far."""
+    rows: list[dict[str, Any]] = []
+    for slot, (name, runs) in enumerate(groups.items()):
+        rows.append({"name": name, "slot": slot})
+        for way in ("up", "down"):
+            counts = [[getattr(record.bytes, way) for record in run.rounds] for run in runs]
+            rows[-1][way] = round(fmean(map(sum, counts)))
+            rows[-1][f"round_{way}"] = round(fmean(values[-1] if values else 0 for values in counts))
+    told = listed([f"{row['name']} {size_text(row['up'] + row['down'])}" for row in rows])
+    return {"rows": rows, "conclusion": f"Sent in all rounds: {told}."}
+
+
+def rules_of(groups: Groups) -> list[str]:
+    """List the rules of all runs, the known rules in their usual order."""
+    found = dict.fromkeys(rule for runs in groups.values() for run in runs for rule in run.info.rules)
+    return [*(rule for rule in RULES if rule in found), *(rule for rule in found if rule not in RULES)]
+
+
+def is_untested(run: Run) -> bool:
+    """Return whether a run evaluates only the validation parts, as the runs of a search do."""
+    return run.info.experiment.plain().get("tested") is False
+
+
+def untimed(run: Run) -> str:
+    """Return a note on rounds without a recorded time; empty if all rounds have one."""
+    held, rounds = len(run.seconds), len(run.rounds)
+    return f"timings.jsonl holds the times of {held} of {rounds} rounds" if held < rounds else ""
+
+
+def thinned(items: Sequence[Any], most: int) -> list[Any]:
+    """Return at most `most` items, evenly spaced, including the first and the last."""
+    if len(items) <= most:
+        return list(items)
+    chosen = np.unique(np.linspace(0, len(items) - 1, max(most, 2)).round().astype(int))
+    return [items[i] for i in chosen]
+
+
+def _over_seeds(name: str, slot: int, curves: Sequence[Curve], scale: float = 1.0) -> Line:
+    """Average curves over the seeds that reached each round; the band is one standard deviation to each side."""
+    rounds = thinned(sorted(set().union(*curves)), POINTS)
+    values = [[scale * curve[one] for curve in curves if one in curve] for one in rounds]
+    means = [fmean(one) for one in values]
+    line = {"name": name, "slot": slot, "x": rounds, "y": list(map(significant, means))}
+    if any(len(one) > 1 for one in values):
+        bands = [(mean, stdev(one) if len(one) > 1 else 0.0) for mean, one in zip(means, values, strict=True)]
+        line["low"] = [significant(mean - spread) for mean, spread in bands]
+        line["high"] = [significant(mean + spread) for mean, spread in bands]
+    return line
+
+
+def _lines(groups: Groups, curve: Callable[[Run], Curve], scale: float = 1.0) -> list[Line]:
+    """Build a line for each method that has any value."""
+    lines = [_over_seeds(name, slot, list(map(curve, runs)), scale) for slot, (name, runs) in enumerate(groups.items())]
+    return [line for line in lines if line["x"]]
+
+
+def _chart(id: str, title: str, label: str, lines: Sequence[Line], conclusion: str, **more: Any) -> Chart:
+    """Build the description of a chart; its conclusion also serves readers who cannot see it."""
+    return {"id": id, "title": title, "label": label, "lines": list(lines), "conclusion": conclusion, **more}
+
+
+def _accuracy_charts(groups: Groups, majorities: Sequence[Row]) -> list[Chart]:
+    """Build one chart of all rules for a single method; for several methods, one chart per rule.
+
+    Where runs differ in their populations, no majority level applies to all methods, and none is drawn.
+    """
+    level = majorities[0].cells["accuracy"] if len(majorities) == 1 else None
+    if len(groups) == 1:
+        ((_, runs),) = groups.items()
+        lines = [_accuracy_line(rule, slot, runs, rule) for slot, rule in enumerate(rules_of(groups))]
+        return [_accuracy_chart("accuracy", "Every rule", lines, level)]
+    found = []
+    for rule in rules_of(groups):
+        lines = [_accuracy_line(name, slot, runs, rule) for slot, (name, runs) in enumerate(groups.items())]
+        found.append(_accuracy_chart(f"accuracy-{rule}", f"{rule}: {RULES.get(rule, rule)}", lines, level))
+    return found
+
+
+def _accuracy_line(name: str, slot: int, runs: Sequence[Run], rule: str) -> Line:
+    """Build the line of a method's pooled accuracy in per cent, with the reported round of each run."""
+    values = [{record.round: one.pooled for record in run.rounds if (one := record.rules.get(rule))} for run in runs]
+    curves = list(filter(None, values))
+    chosen = [(run.chosen.record.round, curve) for run, curve in zip(runs, values, strict=True) if run.chosen]
+    last = fmean(100 * curve[max(curve)] for curve in curves) if curves else None  # of each seed, in its own last round
+    return _over_seeds(name, slot, curves, 100.0) | {
+        "reported": [[round, significant(100 * curve[round])] for round, curve in chosen if round in curve],
+        "ends": sorted({max(curve) for curve in curves}),
+        "last": last,
+        "untested": all(map(is_untested, runs)),
+    }
+
+
+def _accuracy_chart(id: str, title: str, lines: Sequence[Line], level: Cell | None) -> Chart:
+    """Build a chart of accuracies; its conclusion gives each method's last accuracy and the reported rounds."""
+    known = [line for line in lines if line["x"]]
+    told = [UNTESTED if all(line["untested"] for line in lines) else NOTHING]
+    reference: list[dict[str, Any]] = [{"name": "majority", "y": rounded(100 * level.mean)}] if level else []
+    if known:
+        done = max(line["ends"][-1] for line in known)
+        ends = listed([f"{line['name']} {line['last']:.2f} %{_ended(line['ends'], done)}" for line in known])
+        guess = [f"; guessing the majority class gives {per_cent(one['y'] / 100)}" for one in reference]
+        told = [f"After {counted(done, 'round')}: {ends}{''.join(guess)}."]
+    rounds = {line["name"]: sorted({one[0] for one in line["reported"]}) for line in known if line["reported"]}
+    texts = {name: listed(list(map(str, some))) for name, some in rounds.items()}
+    if len(set(texts.values())) == 1:
+        told.append(f"Reported round: {next(iter(texts.values()))}.")
+    elif texts:
+        told.append(f"Reported rounds: {', '.join(f'{name} {text}' for name, text in texts.items())}.")
+    return _chart(id, title, "test accuracy, pooled (%)", known, " ".join(told), reference=reference, most=100)
+
+
+def _ended(rounds: Sequence[int], done: int) -> str:
+    """Return the last rounds of a method's seeds; empty if all reached the last round of the chart."""
+    if list(rounds) == [done]:
+        return ""
+    return f" (round {rounds[0]})" if len(rounds) == 1 else f" (rounds {rounds[0]} to {rounds[-1]})"
+
+
+def _byte_chart(groups: Groups, way: str) -> Chart:
+    """Build the chart of the bytes that all clients together send or receive in each round."""
+    known = _lines(groups, lambda run: {one.round: getattr(one.bytes, way) for one in run.rounds}, 1e-3)
+    ends = [f"{line['name']} {size_text(1000 * line['y'][-1])}" for line in known]
+    told = f"In the last round, all clients together: {listed(ends)}." if ends else "No round is done yet."
+    return _chart(f"bytes-{way}", f"Bytes {way}, a round", f"kB {way}", known, told, zero=True)
+
+
+def _seconds_chart(groups: Groups) -> Chart:
+    """Build the chart of the seconds of each round."""
+    totals = [f"{name} {duration(sum(runs[0].seconds.values()))}" for name, runs in groups.items() if runs[0].seconds]
+    told = f"All rounds together (first seed): {listed(totals)}." if totals else "There are no times on record."
+    lacking = [(name, run, one) for name, runs in groups.items() for run in runs if (one := untimed(run))]
+    told += "".join(f" {name}, seed {run.info.experiment.seed}: {one}." for name, run, one in lacking)
+    known = _lines(groups, lambda run: run.seconds)
+    return _chart("seconds", "Seconds a round", "seconds", known, told, zero=True)
+
+
+def _prototype_charts(groups: Groups) -> list[Chart]:
+    """Build the charts of distances, and of margins relative to the mean distance; none without prototypes."""
+    distances, margins = _ranges(groups, _distances), _ranges(groups, _margins)
+    if not distances:
+        return []
+    means = [value for line in distances for value in line["y"] if value]
+    far = bool(means) and max(means) > FAR * min(means)
+    told = _last_range(distances, "mean distance"), _last_range(margins, "mean relative margin")
+    return [
+        _chart("distances", "Pairwise distances", "distance", distances, told[0], log=far, zero=True),
+        _chart("margins", "Margins", "margin ÷ mean distance", margins, told[1], zero=True),
+    ]
+
+
+def _ranges(groups: Groups, part: Callable[[Run, RoundRecord], Range | None]) -> list[Line]:
+    """Build lines of the mean of each round with a band from smallest to largest, averaged over seeds."""
+    lines = []
+    for slot, (name, runs) in enumerate(groups.items()):
+        curves = [{one.round: found for one in run.rounds if (found := part(run, one))} for run in runs]
+        rounds = thinned(sorted(set[int]().union(*curves)), POINTS)
+        values = [np.mean([curve[one] for curve in curves if one in curve], axis=0) for one in rounds]
+        low, y, high = ([significant(one[i]) for one in values] for i in range(3))
+        lines.append({"name": name, "slot": slot, "x": rounds, "y": y, "low": low, "high": high})
+    return [line for line in lines if line["x"]]
+
+
+def _distances(_: Run, record: RoundRecord) -> Range | None:
+    found = record.prototypes
+    return (found.min, found.mean, found.max) if found else None
+
+
+def _margins(run: Run, record: RoundRecord) -> Range | None:
+    found = run.margins(record)
+    if found is None or record.prototypes is None or not record.prototypes.mean:
+        return None
+    shares = found[1] / record.prototypes.mean  # (K',)
+    return float(shares.min()), float(shares.mean()), float(shares.max())
+
+
+def _last_range(lines: Sequence[Line], what: str) -> str:
+    ends = [
+        f"{line['name']} {line['y'][-1]:.3g} (from {line['low'][-1]:.3g} to {line['high'][-1]:.3g})" for line in lines
+    ]
+    return f"After the last recorded round, {what}: {listed(ends)}."
