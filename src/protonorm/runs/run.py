@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from protonorm.core.types import shortened, shown
+from protonorm.core.types import shortened, shown, truncate_start
 from protonorm.files import damaged, unsealed
 from protonorm.metrics import METRICS
 from protonorm.runs import layout
@@ -83,7 +83,7 @@ class Run:
         settings = self.info.experiment
         method, data = shortened(settings.algorithm.name, 40), shortened(settings.dataset.name, 40)
         done = f"{len(self.rounds)} of {settings.rounds} rounds"
-        return f"Run({method} on {data}, seed {settings.seed}: {done}; {shortened(str(self.folder))})"
+        return f"Run({method} on {data}, seed {settings.seed}: {done}; {truncate_start(str(self.folder))})"
 
     @property
     def finished(self) -> bool:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from protonorm.analysis.breakdown import ACCURACIES, about, check_rule, client_rows, rows_by
 from protonorm.config.experiment import Experiment
 from protonorm.core.text import html_table, percent
-from protonorm.core.types import shortened, shown
+from protonorm.core.types import shortened, shown, truncate_start
 from protonorm.data import DATASETS, PARTITIONS
 from protonorm.data.partitions import Given
 from protonorm.models.choose import networks
@@ -170,7 +170,7 @@ class Result:
 
     def __repr__(self) -> str:
         """Return one line: method, data, seed, progress and accuracy."""
-        return f"Result({self._told()}; {self.run.folder})"
+        return f"Result({self._told()}; {truncate_start(str(self.run.folder))})"
 
     def _repr_html_(self) -> str:
         """Return the table of clients as HTML, for notebooks."""
