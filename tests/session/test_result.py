@@ -171,7 +171,8 @@ def test_texts_are_short(pair):
     found = result.run.chosen.record
     share = f"{100 * found.rules['global'].pooled:.2f}"
     told = f"protonorm on spiral, seed 0: 2 of 2 rounds, accuracy {share} % in round {found.round}"
-    assert repr(result) == f"Result({told}; {result.run.folder})"
+    assert repr(result).startswith(f"Result({told}; ")
+    assert repr(result).endswith(f"{result.run.folder.name})")  # however long the path is
 
 
 def test_tables_for_notebooks_are_escaped(tmp_path):

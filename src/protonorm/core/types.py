@@ -52,7 +52,7 @@ def shortened(text: str, most: int = SHOWN) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-def truncate_start(text: str, most: int = 120) -> str:
+def truncate_start(text: str, most: int = 90) -> str:
     """Format a path for a message: in a single line, without its beginning if it is long."""
     line = visible(text[-most - 1 :])
     return line if len(line) <= most else f"…{line[1 - most :]}"
