@@ -19,8 +19,10 @@ from protonorm.reproduction.tables import Table, markdown
 from protonorm.reproduction.writing import make_tables, remarks
 
 OPTIONS = ("names", "profile", "protocol", "only", "seeds", "rounds")
-GLANCE = ("column", "size", "method", "accuracy", "best test round", "printed", "difference", "")
+GLANCE = ("column", "size", "method", "λ", "accuracy", "best test round", "printed", "difference", "verdict")
+UNSAID = "cannot be said at this size"
 NEAR = 3.0  # points: what --check allows at the paper's size
+PAPER_ROUNDS = 300
 
 
 def reproduced(command: str, records: Path) -> str:
@@ -40,8 +42,14 @@ def reproduced(command: str, records: Path) -> str:
 def beside_printed(commands: Sequence[str], records: Path) -> str:
     """Write one table of all numbers of some commands for which the paper prints one, and of Local in their columns."""
     every = [findings for command in commands for findings in _findings(_options(command), records)]
-    lines = [GLANCE, ("---",) * 3 + ("---:",) * 4 + ("---",)]
-    lines += [line for findings in every if findings.study.paper for line in _glance(findings)]
+    printed: dict[tuple[str, str], Any] = {}
+    columns: dict[tuple[str, str], list[tuple[str, ...]]] = {}
+    for findings in sorted(every, key=lambda findings: not findings.study.paper):
+        printed |= findings.study.paper
+        for line in _glance(findings, printed):
+            columns.setdefault(line[:2], []).append(line)
+    lines = [GLANCE, ("---",) * 3 + ("---:",) * 5 + ("---",)]
+    lines += [("" if i else place, *rest) for some in columns.values() for i, (place, *rest) in enumerate(some)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
@@ -58,25 +66,31 @@ def _findings(given: Mapping[str, Any], records: Path) -> Iterator[Findings]:
     return map(_whatever_is_here, map(task.findings, task.studies))
 
 
-def _glance(findings: Findings) -> Iterator[tuple[str, ...]]:
-    """Write a line for each number that is there, by column; what compares with the paper's is the best test round."""
-    found = values(findings)
+def _glance(findings: Findings, printed: Mapping[tuple[str, str], Any]) -> Iterator[tuple[str, ...]]:
+    """Write a line for each number that is there, by column; what compares with the paper's is the best test round.
+
+    Of a table that is not the paper's, rows that change λ of a printed method are shown.
+    """
+    found, study = values(findings), findings.study
+    title = study.title.partition(":")[0]  # of the paper's table; others stand beside one
     for column in findings.columns:
-        named = f"{findings.study.title.split(':')[0]}, {column.place}"  # once a column
-        for row in (*findings.rows, *findings.study.beside):
-            ours, printed = found.get((row, column.place), Value()), findings.study.paper.get((row, column.place))
-            if ours.mean is None:
+        for row in (*findings.rows, *study.beside):
+            ours, theirs = found.get((row, column.place), Value()), printed.get((row.split(", λ")[0], column.place))
+            if ours.mean is None or not (study.paper or (theirs and row.partition(", λ = ")[2].isdigit())):
                 continue
-            best = float(ours.best) if ours.best else ours.mean
-            size = f"{findings.profile.name}, {findings.at(row, column.place)[0].experiment.rounds} rounds"
-            about, named = (named, size, row), ""
-            validated = ours.text if ours.best else "–"
-            if printed is None or printed.mean is None:
-                yield (*about, validated, f"{best:.2f}", "not printed", "", "")
+            best, experiment = float(ours.best or ours.mean), findings.at(row, column.place)[0].experiment
+            size = f"{findings.profile.name}, {experiment.rounds} rounds"
+            lam = getattr(experiment.algorithm, "lam", None)
+            about = (f"{title.removeprefix('Beside ')}, {column.place}", size, row.split(", λ")[0])
+            numbers = ("" if lam is None else f"{lam:g}", ours.text if ours.best else "–", f"{best:.2f}")
+            if theirs is None or theirs.mean is None:
+                yield (*about, *numbers, "not printed", "", "")
             else:
-                gap = best - printed.mean
-                word = "near" if abs(gap) <= NEAR else "above" if gap > 0 else "below"
-                yield (*about, validated, f"{best:.2f}", str(printed), f"{gap:+.2f}".replace("-", "−"), word)
+                gap = best - theirs.mean
+                whole = findings.profile.name == "paper" and experiment.rounds >= PAPER_ROUNDS
+                near = findings.profile.name == "paper" and abs(gap) <= NEAR
+                verdict = "agrees" if near else "differs" if whole else UNSAID
+                yield (*about, *numbers, str(theirs), f"{gap:+.2f}".replace("-", "−"), verdict)
 
 
 def _whatever_is_here(findings: Findings) -> Findings:
@@ -85,8 +99,8 @@ def _whatever_is_here(findings: Findings) -> Findings:
 
 
 def _plain(table: Table) -> str:
-    """Write a table whose title is no heading, for the page has its own."""
-    title, rest = markdown(table).split("\n", 1)
+    """Write a table without heading and explanation, for the page has its own."""
+    title, rest = markdown(table._replace(explanation="")).split("\n", 1)
     return f"**{title.lstrip('# ')}**\n{rest}"
 
 

@@ -26,7 +26,8 @@ from protonorm.runs.layout import find_runs
 from protonorm.runs.run import Run, read_run, read_whole
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "docs" / name for name in ("results.md", "exchange.md", "algorithms/duet.md")]
+PAGES = [ROOT / "docs" / name for name in ("results.md", "results-tables.md", "exchange.md", "algorithms/duet.md")]
+APPENDIX = ROOT / "docs" / "results-tables.md"  # with the commands whose printed numbers the overview shows
 RESULTS = ROOT / "results"
 PLACE = re.compile(r"(<!-- (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 COMMAND = re.compile(r"^protonorm reproduce .*$", re.MULTILINE)
@@ -39,8 +40,11 @@ HEAD = ("method", "rule", "accuracy", "other rules", "gain on Local, client by c
 HIDDEN = ("sha256",)  # settings of a method that say nothing to a reader
 
 
-def written(page: str, results: Path = RESULTS) -> str:
-    """Put every table between its marks, where there are records."""
+def written(page: str, results: Path = RESULTS, appendix: str | None = None) -> str:
+    """Put every table between its marks, where there are records.
+
+    The overview of printed numbers is of the commands on the appendix, or on the page itself if there is none.
+    """
 
     def fill(match: re.Match[str]) -> str:
         folder = results / folder_of(match["name"])
@@ -51,7 +55,7 @@ def written(page: str, results: Path = RESULTS) -> str:
         elif match["name"] == REPRODUCED:
             text = reproduced(command_above(page, match.start()), folder)
         elif match["name"] == GLANCE:
-            text = beside_printed(commands(page), folder)
+            text = beside_printed(commands(page if appendix is None else appendix), folder)
         elif match["name"] == SEVERAL:
             text = table(folder, several(folder))
         else:
@@ -146,7 +150,13 @@ def _beside(others: Sequence[Row]) -> Iterator[str]:
 def main() -> None:
     """Bring the pages up to date."""
     for page in PAGES:
-        page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8")
+        page.write_text(rendered(page), encoding="utf-8")
+
+
+def rendered(page: Path) -> str:
+    """Return a page of the documentation with its tables up to date."""
+    appendix = APPENDIX.read_text(encoding="utf-8") if page.name == "results.md" else None
+    return written(page.read_text(encoding="utf-8"), appendix=appendix)
 
 
 if __name__ == "__main__":

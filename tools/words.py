@@ -1,6 +1,6 @@
 """Count the words of prose in the README and the docs, and list sentences that are too long.
 
-Prose is what remains of a Markdown page without code blocks, tables, HTML comments and link targets. `python -m tools.words`
+Prose is a Markdown page without code blocks, tables, HTML comments and link targets. `python -m tools.words`
 prints a line for each page and exits with 1 if a limit is exceeded; tests/docs/test_words.py holds the same limits.
 """
 
