@@ -26,14 +26,14 @@ def arrays(count=6):
 
 def opened(root):
     """Open as a new process would."""
-    mapped._open.cache_clear()
+    mapped.open_mapped.cache_clear()
     return CIFAR10(root=root).load()
 
 
 @pytest.fixture(autouse=True)
 def _forgetful():
     yield
-    mapped._open.cache_clear()
+    mapped.open_mapped.cache_clear()
 
 
 @pytest.fixture

@@ -78,15 +78,15 @@ class OwnFiles(ABC):
 
     def dataset(self) -> Dataset:
         """Read or map the data with any number of classes: one of several sites may have a single class."""
-        arrays = self.opened().arrays
-        return Dataset(self.name, arrays.images, arrays.labels, arrays.classes, vocabulary=arrays.vocabulary)
+        (images, labels, split, _, owner, vocabulary), (classes, clients) = self.opened().arrays, self.names
+        given = None if owner is None else split
+        return Dataset(self.name, images, labels, classes, owner, given, vocabulary, clients)
 
     def description(self) -> dict[str, Any]:
         """Return a description of the content, independent of its path."""
-        opened = self.opened()
-        refuse_one_class(opened.arrays.classes, str(real_path(self.path)))
-        known = {} if opened.arrays.vocabulary is None else {"vocabulary": opened.arrays.vocabulary}
-        return {"name": self.name, **known, **opened.about}
+        arrays, about = self.opened()
+        refuse_one_class(arrays.classes, str(real_path(self.path)))
+        return {"name": self.name} | ({} if arrays.vocabulary is None else {"vocabulary": arrays.vocabulary}) | about
 
     def _version(self, path: Path) -> str:
         return file_version(path)
@@ -114,27 +114,8 @@ class Folder(OwnFiles):
 
 
 @dataclass(frozen=True, config=STRICT)
-class Npz(OwnFiles):
-    """File of the prepared form; its training and test images are merged."""
-
-    path: Path
-
-    kind: ClassVar[str] = "npz"
-
-    @staticmethod
-    def read(path: Path, options: Options) -> Arrays:
-        """Read the file."""
-        return read_prepared(path)
-
-
-@dataclass(frozen=True, config=STRICT)
-class Clients(OwnFiles):
+class Clients(Folder):
     """Data that clients own: a folder of class folders, or a file of the prepared form, per client."""
-
-    path: Path
-    size: Count | None = None
-    channels: Channels | None = None
-    skip_bad: bool = False
 
     kind: ClassVar[str] = "clients"
     read = staticmethod(read_clients)
@@ -149,13 +130,22 @@ class Clients(OwnFiles):
         """Names of the classes and of the clients."""
         return self.opened().arrays.classes, client_names(real_path(self.path))
 
-    def dataset(self) -> Dataset:
-        """Read or map the images of all clients."""
-        arrays, (classes, names) = self.opened().arrays, self.names
-        return Dataset(self.name, arrays.images, arrays.labels, classes, arrays.owner, arrays.split, client_names=names)
-
     def _version(self, path: Path) -> str:
         return files_version(client_files(path))
+
+
+@dataclass(frozen=True, config=STRICT)
+class Npz(OwnFiles):
+    """File of the prepared form; its training and test images are merged."""
+
+    path: Path
+
+    kind: ClassVar[str] = "npz"
+
+    @staticmethod
+    def read(path: Path, options: Options) -> Arrays:
+        """Read the file."""
+        return read_prepared(path)
 
 
 class OwnData(OwnFiles):
@@ -179,26 +169,6 @@ class Array(OwnData):
 
 
 @dataclass(frozen=True, config=STRICT)
-class Table(OwnData):
-    """CSV file with column names in its first line."""
-
-    path: Path
-    label: str = "label"  # column of the classes
-    text: str | None = None  # column to read as text; the others are then ignored
-    drop: str | tuple[str, ...] = ()  # columns to ignore
-    missing: Missing = "refuse"  # missing values raise an error, or are replaced by the column's mean
-    categories: Count = 50  # maximum number of distinct words in a column
-    standardise: bool = True  # scale every numeric column to mean 0 and standard deviation 1
-    separator: Separator = "comma"
-    unit: Unit = "words"  # tokens of a text
-    length: Count | None = None  # maximum number of tokens per text; None: 64 words or 256 characters
-    vocabulary: Vocabulary = 4096  # number of distinct tokens
-
-    kind: ClassVar[str] = "table"
-    read = staticmethod(read_table)
-
-
-@dataclass(frozen=True, config=STRICT)
 class Text(OwnData):
     """Texts as tokens in an .npz file."""
 
@@ -209,21 +179,38 @@ class Text(OwnData):
 
 
 @dataclass(frozen=True, config=STRICT)
-class HuggingFace(OwnData):
-    """Folder written by `save_to_disk` of Hugging Face datasets; its parts are merged."""
+class Columns(OwnData):
+    """Base class of user data in columns."""
 
     path: Path
     label: str = "label"  # column of the classes
-    input: str | None = None  # column to learn from; None: the column of images, or all columns of plain values
     drop: str | tuple[str, ...] = ()  # columns to ignore
+    missing: Missing = "refuse"  # missing values raise an error, or are replaced by the column's mean
+    categories: Count = 50  # maximum number of distinct words in a column
+    standardise: bool = True  # scale every numeric column to mean 0 and standard deviation 1
+    unit: Unit = "words"  # tokens of a text
+    length: Count | None = None  # maximum number of tokens per text; None: 64 words or 256 characters
+    vocabulary: Vocabulary = 4096  # number of distinct tokens
+
+
+@dataclass(frozen=True, config=STRICT)
+class Table(Columns):
+    """CSV file with column names in its first line."""
+
+    text: str | None = None  # column to read as text; the others are then ignored
+    separator: Separator = "comma"
+
+    kind: ClassVar[str] = "table"
+    read = staticmethod(read_table)
+
+
+@dataclass(frozen=True, config=STRICT)
+class HuggingFace(Columns):
+    """Folder written by `save_to_disk` of Hugging Face datasets; its parts are merged."""
+
+    input: str | None = None  # column to learn from; None: the column of images, or all columns of plain values
     size: Count | None = None  # side length in pixels to which all images are resized
     channels: Channels | None = None  # 1 for grey, 3 for colour
-    missing: Missing = "refuse"
-    categories: Count = 50
-    standardise: bool = True
-    unit: Unit = "words"
-    length: Count | None = None
-    vocabulary: Vocabulary = 4096
 
     kind: ClassVar[str] = "hf"
     read = staticmethod(read_saved)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from protonorm.core.progress import report
 from protonorm.data.prepared import Arrays
-from protonorm.data.published.archives import tar_members
+from protonorm.data.published.prepare import tar_members
 
 MOST_TUPLES = 1000  # the official files have about ten; hashing a million nested tuples would crash the process
 ARRAY = object()  # stands for numpy.ndarray; can be neither called nor changed
@@ -101,36 +101,29 @@ class ByteArray:
     def __setstate__(self, state: Any) -> None:
         """Fill the array from (version, shape, type, whether columns come first, bytes)."""
         _, shape, kind, columns, content = state
-        self.fill(content, kind, shape, "F" if columns else "C")
-
-    @classmethod
-    def from_buffer(cls, content: Any, kind: Any, shape: Any, order: Any, *_: Any) -> ByteArray:
-        """Create an array and fill it."""
-        made = cls(ARRAY)
-        made.fill(content, kind, shape, order)
-        return made
-
-    def fill(self, content: Any, kind: Any, shape: Any, order: Any) -> None:
-        """Store the bytes; raise a ValueError if their number does not match the shape."""
         if type(kind) is not ByteType:
             raise ValueError("an array has no type")
         raw = content.encode("latin1") if type(content) is str else bytes(memoryview(content))
         size = tuple(int(side) for side in shape)
         if min(size, default=-1) < 0 or math.prod(size) != len(raw):
             raise ValueError(f"an array of {len(raw)} bytes has another shape")
-        self.values = np.frombuffer(raw, np.uint8).reshape(size, order="F" if order == "F" else "C")
+        self.values = np.frombuffer(raw, np.uint8).reshape(size, order="F" if columns else "C")
 
 
-def _encode(text: str, *_: Any) -> bytes:
-    return str.encode(text, "latin1")
+def _from_buffer(content: Any, kind: Any, shape: Any, order: Any, *_: Any) -> ByteArray:
+    array = ByteArray(ARRAY)
+    array.__setstate__((1, shape, kind, order == "F", content))
+    return array
 
 
 ALLOWED: dict[tuple[str, str], object] = {
-    ("_codecs", "encode"): StandIn(_encode),  # how Python 3 writes bytes for Python 2
+    ("_codecs", "encode"): StandIn(
+        lambda text, *_: str.encode(text, "latin1")
+    ),  # how Python 3 writes bytes for Python 2
     ("numpy", "ndarray"): ARRAY,
     ("numpy", "dtype"): StandIn(ByteType),
     **{(f"numpy.{core}.multiarray", "_reconstruct"): StandIn(ByteArray) for core in ("core", "_core")},
-    **{(f"numpy.{core}.numeric", "_frombuffer"): StandIn(ByteArray.from_buffer) for core in ("core", "_core")},
+    **{(f"numpy.{core}.numeric", "_frombuffer"): StandIn(_from_buffer) for core in ("core", "_core")},
 }
 
 
@@ -144,20 +137,20 @@ class PlainUnpickler(pickle.Unpickler):
         return ALLOWED[module, name]
 
 
-def _plain(held: Any) -> dict[str, Any]:
+def _plain(content: Any) -> dict[str, Any]:
     """Return a dict after checking that it holds only numbers, text, arrays, and lists of numbers and text."""
-    if type(held) is not dict:
-        raise ValueError(f"it holds a {type(held).__name__} where a dict was expected")
-    found = {_item(key): _value(value) for key, value in held.items()}
-    if not all(isinstance(key, str) for key in found):
+    if type(content) is not dict:
+        raise ValueError(f"it holds a {type(content).__name__} where a dict was expected")
+    result = {_item(key): _value(value) for key, value in content.items()}
+    if not all(isinstance(key, str) for key in result):
         raise ValueError("a key is no text")
-    return found
+    return result
 
 
 def _value(value: Any) -> Any:
     if type(value) is ByteArray:
         return value.values
-    return [_item(one) for one in value] if type(value) is list else _item(value)
+    return [_item(item) for item in value] if type(value) is list else _item(value)
 
 
 def _item(value: Any) -> Any:
@@ -180,65 +173,63 @@ class Layout(NamedTuple):
     before: int = 0  # bytes before a record's label
 
 
-BINARY10 = Layout("cifar-10-batches-bin", tuple(f"{one}.bin" for one in BATCHES), "test_batch.bin", "batches.meta.txt")
-BINARY100 = Layout("cifar-100-binary", ("train.bin",), "test.bin", "fine_label_names.txt", before=1)
-PYTHON10 = Layout("cifar-10-batches-py", BATCHES, "test_batch", "batches.meta", "labels", "label_names")
-PYTHON100 = Layout("cifar-100-python", ("train",), "test", "meta", "fine_labels", "fine_label_names")
-
-
 def _read_binary(files: Mapping[str, Path], layout: Layout) -> Arrays:
-    found = _read_members(files, layout)
+    members = _read_members(files, layout)
     width = layout.before + 1 + PIXELS
     batches: list[Batch] = []
     for name in (*layout.train, layout.test):
-        if len(found[name]) % width or not found[name]:
-            raise ValueError(f"{name} is damaged: {len(found[name])} bytes are no records of {width} bytes.")
-        records = np.frombuffer(found[name], np.uint8).reshape(-1, width)
+        if len(members[name]) % width or not members[name]:
+            raise ValueError(f"{name} is damaged: {len(members[name])} bytes are no records of {width} bytes.")
+        records = np.frombuffer(members[name], np.uint8).reshape(-1, width)
         batches.append((records[:, layout.before + 1 :], records[:, layout.before].astype(np.int64)))
-    return _join(batches, found[layout.names].decode("utf-8").split())
+    return _join(batches, members[layout.names].decode("utf-8").split())
 
 
 def _read_python(files: Mapping[str, Path], layout: Layout) -> Arrays:
-    found = {name: read_pickle(content, name) for name, content in _read_members(files, layout).items()}
-    batches = [_batch(found[name], name, layout) for name in (*layout.train, layout.test)]
-    names = found[layout.names].get(layout.names_key)
+    members = {name: read_pickle(content, name) for name, content in _read_members(files, layout).items()}
+    batches: list[Batch] = []
+    for name in (*layout.train, layout.test):
+        pixels, labels = members[name].get("data"), members[name].get(layout.key)
+        numbers = np.array(labels if isinstance(labels, list) else [])
+        if not isinstance(pixels, np.ndarray) or pixels.shape != (len(numbers), PIXELS) or numbers.dtype.kind != "i":
+            raise ValueError(f"{name} does not hold pictures and their labels as the official archive does.")
+        batches.append((pixels, numbers.astype(np.int64)))
+    names = members[layout.names].get(layout.names_key)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{layout.names} does not hold the names of the classes.")
     return _join(batches, names)
 
 
-def _batch(held: dict[str, Any], name: str, layout: Layout) -> Batch:
-    pixels, labels = held.get("data"), held.get(layout.key)
-    numbers = np.array(labels if isinstance(labels, list) else [])
-    if not isinstance(pixels, np.ndarray) or pixels.shape != (len(numbers), PIXELS) or numbers.dtype.kind != "i":
-        raise ValueError(f"{name} does not hold pictures and their labels as the official archive does.")
-    return pixels, numbers.astype(np.int64)
-
-
 def _read_members(files: Mapping[str, Path], layout: Layout) -> dict[str, bytes]:
     """Read the members that the layout names from the archive."""
     (path,) = files.values()
-    names = (*layout.train, layout.test, layout.names)
-    places = {f"{layout.folder}/{name}": name for name in names}
-    found: dict[str, bytes] = {}
-    for place, content in tar_members(path, places.__contains__):
-        found[places[place]] = content
-        report(f"Reading {path.name}", len(found), len(names))
-    if missing := [name for name in names if name not in found]:
+    names = {f"{layout.folder}/{name}": name for name in (*layout.train, layout.test, layout.names)}
+    members: dict[str, bytes] = {}
+    for place, content in tar_members(path, names.__contains__):
+        members[names[place]] = content
+        report(f"Reading {path.name}", len(members), len(names))
+    if missing := [name for name in names.values() if name not in members]:
         raise ValueError(f"{path} is not the official archive: it lacks {', '.join(missing)}.")
-    return found
+    return members
 
 
 def _join(batches: Sequence[Batch], classes: Sequence[str]) -> Arrays:
     """Concatenate the batches, the test batch last; planes (3, 32, 32) become pixels (32, 32, 3)."""
-    labels = np.concatenate([one for _, one in batches])
+    labels = np.concatenate([labels for _, labels in batches])
     if labels.min() < 0 or labels.max() >= len(classes):
         raise ValueError(f"The labels go from {labels.min()} to {labels.max()}, but {len(classes)} classes are named.")
-    planes = np.concatenate([one for one, _ in batches]).reshape(-1, 3, SIDE, SIDE)
+    planes = np.concatenate([pixels for pixels, _ in batches]).reshape(-1, 3, SIDE, SIDE)
     split = np.zeros(len(labels), np.int8)
     split[len(labels) - len(batches[-1][1]) :] = 1
     return Arrays(np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels, split, tuple(classes))
 
+
+BINARY10 = Layout(
+    "cifar-10-batches-bin", tuple(f"{name}.bin" for name in BATCHES), "test_batch.bin", "batches.meta.txt"
+)
+BINARY100 = Layout("cifar-100-binary", ("train.bin",), "test.bin", "fine_label_names.txt", before=1)
+PYTHON10 = Layout("cifar-10-batches-py", BATCHES, "test_batch", "batches.meta", "labels", "label_names")
+PYTHON100 = Layout("cifar-100-python", ("train",), "test", "meta", "fine_labels", "fine_label_names")
 
 read_binary10 = partial(_read_binary, layout=BINARY10)  # cifar-10-binary.tar.gz, and so on
 read_binary100 = partial(_read_binary, layout=BINARY100)
