@@ -3,8 +3,8 @@
 Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
 
 A pickle is a program that calls functions by name. The official files use a few names, all of which serve to write
-arrays of bytes. Here these names map to local stand-ins, and every other name is rejected. The result is checked to be
-plain: a dict of numbers, text, lists of these, and arrays of bytes.
+arrays of bytes. Here calls of these names are recorded and never made, and every other name is rejected. What the calls
+stand for is built afterwards, and checked to be plain: a dict of numbers, text, lists of these, and arrays of bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import io
 import math
 import pickle
 import pickletools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +26,12 @@ from protonorm.data.prepared import Arrays
 from protonorm.data.published.prepare import tar_members
 
 MOST_TUPLES = 1000  # the official files have about ten; hashing a million nested tuples would crash the process
-ARRAY = object()  # stands for numpy.ndarray; can be neither called nor changed
+ALLOWED = (
+    ("_codecs", "encode"),  # how Python 3 writes bytes for Python 2
+    *(("numpy", "ndarray"), ("numpy", "dtype")),
+    *((f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")),
+    *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),
+)
 SIDE = 32
 PIXELS = 3 * SIDE * SIDE
 Batch = tuple[NDArray[np.uint8], NDArray[np.int64]]  # red, green and blue planes in a row (n, 3072), labels (n,)
@@ -59,82 +64,42 @@ def _check_operations(content: bytes) -> None:
             raise ValueError(f"it has more than {MOST_TUPLES} tuples")
 
 
-class StandIn:
-    """Stand-in for a name that a pickle may use: a local function that it can call but not change."""
+class Name:
+    """Stand-in for a function that a pickle names, which it can neither run nor change."""
 
-    __slots__ = ("_call",)
+    __slots__ = ("name",)
 
-    def __init__(self, call: Callable[..., Any]) -> None:
-        self._call = call
+    def __init__(self, name: str) -> None:
+        self.name = name
 
-    def __call__(self, *arguments: Any) -> Any:
-        """Call the local function."""
-        return self._call(*arguments)
+    def __call__(self, *arguments: Any) -> Call:
+        """Record a call in place of making it."""
+        return Call(self.name, arguments)
 
     def __setstate__(self, state: Any) -> None:
         raise Refused("it asks to change what a name stands for")
 
 
-class ByteType:
-    """Stand-in for numpy's type of bytes."""
+class Call:
+    """Recorded call, and the state that the pickle gives to its result."""
 
-    __slots__ = ()
+    __slots__ = ("arguments", "name", "state")
 
-    def __init__(self, name: Any, *_: Any) -> None:
-        if type(name) is not str or name not in ("u1", "|u1", "uint8"):
-            raise ValueError("an array does not hold bytes")
-
-    def __setstate__(self, state: Any) -> None:
-        """Ignore the details, which are the same for all types of bytes."""
-
-
-class ByteArray:
-    """Stand-in for numpy's array of bytes, without values until it is filled."""
-
-    __slots__ = ("values",)
-
-    def __init__(self, kind: Any, *_: Any) -> None:
-        if kind is not ARRAY:
-            raise Refused("it asks for an object that is no array")
-        self.values: NDArray[np.uint8] | None = None
+    def __init__(self, name: str, arguments: tuple[Any, ...]) -> None:
+        self.name, self.arguments = name, arguments
 
     def __setstate__(self, state: Any) -> None:
-        """Fill the array from (version, shape, type, whether columns come first, bytes)."""
-        _, shape, kind, columns, content = state
-        if type(kind) is not ByteType:
-            raise ValueError("an array has no type")
-        raw = content.encode("latin1") if type(content) is str else bytes(memoryview(content))
-        size = tuple(int(side) for side in shape)
-        if min(size, default=-1) < 0 or math.prod(size) != len(raw):
-            raise ValueError(f"an array of {len(raw)} bytes has another shape")
-        self.values = np.frombuffer(raw, np.uint8).reshape(size, order="F" if columns else "C")
-
-
-def _from_buffer(content: Any, kind: Any, shape: Any, order: Any, *_: Any) -> ByteArray:
-    array = ByteArray(ARRAY)
-    array.__setstate__((1, shape, kind, order == "F", content))
-    return array
-
-
-ALLOWED: dict[tuple[str, str], object] = {
-    ("_codecs", "encode"): StandIn(
-        lambda text, *_: str.encode(text, "latin1")
-    ),  # how Python 3 writes bytes for Python 2
-    ("numpy", "ndarray"): ARRAY,
-    ("numpy", "dtype"): StandIn(ByteType),
-    **{(f"numpy.{core}.multiarray", "_reconstruct"): StandIn(ByteArray) for core in ("core", "_core")},
-    **{(f"numpy.{core}.numeric", "_frombuffer"): StandIn(_from_buffer) for core in ("core", "_core")},
-}
+        self.state = state
 
 
 class PlainUnpickler(pickle.Unpickler):
     """Unpickler that accepts the names in ALLOWED, and no others."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the stand-in for a name; raise Refused for every other name."""
+        """Return a stand-in for an allowed name; raise Refused for every other one."""
         if (module, name) not in ALLOWED:
             raise Refused(f"it asks for {module}.{name}")
-        return ALLOWED[module, name]
+        return Name(name)
 
 
 def _plain(content: Any) -> dict[str, Any]:
@@ -148,12 +113,32 @@ def _plain(content: Any) -> dict[str, Any]:
 
 
 def _value(value: Any) -> Any:
-    if type(value) is ByteArray:
-        return value.values
+    if type(value) is Call and value.name == "_frombuffer":
+        content, kind, shape, order, *_ = value.arguments
+        return _array(content, kind, shape, order == "F")
+    if type(value) is Call and value.name == "_reconstruct":
+        if type(value.arguments[0]) is not Name or value.arguments[0].name != "ndarray":
+            raise Refused("it asks for an object that is no array")
+        _, shape, kind, columns_first, content = value.state
+        return _array(content, kind, shape, columns_first)
     return [_item(item) for item in value] if type(value) is list else _item(value)
 
 
+def _array(content: Any, kind: Any, shape: Any, columns_first: Any) -> NDArray[np.uint8]:
+    """Build an array of bytes; raise a ValueError if their number does not match the shape."""
+    if type(kind) is not Call or kind.name != "dtype" or kind.arguments[0] not in ("u1", "|u1", "uint8"):
+        raise ValueError("an array does not hold bytes")
+    text = _item(content) if type(content) is Call else content
+    raw = text.encode("latin1") if type(text) is str else bytes(memoryview(text))
+    size = tuple(int(side) for side in shape)
+    if min(size, default=-1) < 0 or math.prod(size) != len(raw):
+        raise ValueError(f"an array of {len(raw)} bytes has another shape")
+    return np.frombuffer(raw, np.uint8).reshape(size, order="F" if columns_first else "C")
+
+
 def _item(value: Any) -> Any:
+    if type(value) is Call and value.name == "encode":
+        value = str.encode(value.arguments[0], "latin1")
     if type(value) is bytes:
         return value.decode("latin1")
     if type(value) not in (type(None), bool, int, float, str):

@@ -56,56 +56,50 @@ class Source(NamedTuple):
     unpacked: bool = False  # whether checksums are of the decompressed content; then files may be uncompressed, too
 
 
-def _source(reader: str, url: str, checksums: Mapping[str, str], *, unpacked: bool = False) -> Source:
-    files = tuple(File(name, md5, url) for name, md5 in checksums.items())
+def _source(reader: str, url: str, *checksums: str, unpacked: bool = False) -> Source:
+    """Return a source; a checksum is a line as `md5sum` writes it."""
+    files = tuple(File(name, md5, url) for md5, name in map(str.split, checksums))
     return Source(files, Entry(f"protonorm.data.published.{reader}", "reads the archive"), unpacked)
-
-
-def _idx_source(reader: str, url: str, *md5: str) -> Source:
-    parts = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
-    checksums = {f"{part}-ubyte.gz": known for part, known in zip(parts, md5, strict=True)}
-    return _source(f"photographs:{reader}", url, checksums, unpacked=True)
 
 
 SOURCES: dict[str, tuple[Source, ...]] = {  # the first source is downloaded; any one is enough
     "cifar10": (
-        _source("cifar:read_binary10", TORONTO, {"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"}),
-        _source("cifar:read_python10", TORONTO, {"cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a"}),
+        _source("cifar:read_binary10", TORONTO, "c32a1d4ab5d03f1284b67883e8d87530 cifar-10-binary.tar.gz"),
+        _source("cifar:read_python10", TORONTO, "c58f30108f718f92721af3b95e74349a cifar-10-python.tar.gz"),
     ),
     "cifar100": (
-        _source("cifar:read_binary100", TORONTO, {"cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8"}),
-        _source("cifar:read_python100", TORONTO, {"cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85"}),
+        _source("cifar:read_binary100", TORONTO, "03b5dce01913d631647c71ecec9e9cb8 cifar-100-binary.tar.gz"),
+        _source("cifar:read_python100", TORONTO, "eb9058c3a382ffc7106e4002c42a8d85 cifar-100-python.tar.gz"),
     ),
     "flowers102": (
         _source(
-            "photographs:read_flowers",
-            OXFORD,
-            {
-                "102flowers.tgz": "52808999861908f626f3c1f4e79d11fa",
-                "imagelabels.mat": "e0620be6f572b9609742df49c70aed4d",
-                "setid.mat": "a5357ecc9cb78c4bef273ce3793fc85c",
-            },
+            *("photographs:read_flowers", OXFORD),
+            "52808999861908f626f3c1f4e79d11fa 102flowers.tgz",
+            "e0620be6f572b9609742df49c70aed4d imagelabels.mat",
+            "a5357ecc9cb78c4bef273ce3793fc85c setid.mat",
         ),
     ),
     "tinyimagenet": (
-        _source(
-            "photographs:read_tinyimagenet", STANFORD, {"tiny-imagenet-200.zip": "90528d7ca1a48142e341f4ef8d21d0de"}
-        ),
+        _source("photographs:read_tinyimagenet", STANFORD, "90528d7ca1a48142e341f4ef8d21d0de tiny-imagenet-200.zip"),
     ),
     "fashion-mnist": (
-        _idx_source(
-            "read_fashion",
-            ZALANDO,
-            *("f4a8712d7a061bf5bd6d2ca38dc4d50a", "9018921c3c673c538a1fc5bad174d6f9"),
-            *("8181f5470baa50b63fa0f6fddb340f0a", "15d484375f8d13e6eb1aabb0c3f46965"),
+        _source(
+            *("photographs:read_fashion", ZALANDO),
+            "f4a8712d7a061bf5bd6d2ca38dc4d50a train-images-idx3-ubyte.gz",
+            "9018921c3c673c538a1fc5bad174d6f9 train-labels-idx1-ubyte.gz",
+            "8181f5470baa50b63fa0f6fddb340f0a t10k-images-idx3-ubyte.gz",
+            "15d484375f8d13e6eb1aabb0c3f46965 t10k-labels-idx1-ubyte.gz",
+            unpacked=True,
         ),
     ),
     "mnist": (
-        _idx_source(
-            "read_digits",
-            DIGITS,
-            *("6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624"),
-            *("2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637"),
+        _source(
+            *("photographs:read_digits", DIGITS),
+            "6bbc9ace898e44ae57da46a324031adb train-images-idx3-ubyte.gz",
+            "a25bea736e30d166cdddb491f175f624 train-labels-idx1-ubyte.gz",
+            "2646ac647ad5339dbf082846283269ea t10k-images-idx3-ubyte.gz",
+            "27ae3e4e09519cfbb04c329615203637 t10k-labels-idx1-ubyte.gz",
+            unpacked=True,
         ),
     ),
 }
@@ -204,25 +198,24 @@ def _fetch_checked(file: File, folder: Path, mirror: str | None, md5: str | None
     for existing in (path, part):
         if existing.exists():
             require_file(existing)
-    if path.exists():
-        try:
-            if md5 is not None:
-                require_md5(path, md5, unpacked=unpacked)
-            return
-        except Unreadable:
-            raise
-        except ValueError:  # a damaged archive is downloaded again
-            pass
+    if path.exists() and (md5 is None or not _damage(path, md5, unpacked)):
+        return
     fetch(f"{(mirror or file.url).rstrip('/')}/{file.name}", part)
-    if md5 is not None:
-        try:
-            require_md5(part, md5, unpacked=unpacked)
-        except Unreadable:
-            raise
-        except ValueError:
-            part.unlink()  # resuming from wrong bytes cannot succeed
-            raise
+    if md5 is not None and (damage := _damage(part, md5, unpacked)):
+        part.unlink()  # resuming from wrong bytes cannot succeed
+        raise damage
     os.replace(part, path)
+
+
+def _damage(path: Path, md5: str, unpacked: bool) -> ValueError | None:
+    """Return the error of a file with another checksum; raise Unreadable if it cannot be read."""
+    try:
+        require_md5(path, md5, unpacked=unpacked)
+    except Unreadable:
+        raise
+    except ValueError as error:
+        return error
+    return None
 
 
 def fetch(url: str, part: Path) -> None:
