@@ -5,7 +5,7 @@ import pytest
 
 import protonorm as pn
 from protonorm.core.types import InputSpec
-from protonorm.data.dataset import Dataset, take_samples
+from protonorm.data.dataset import Dataset, public_digest, public_inputs, take_samples
 from protonorm.data.prepared import Arrays, write_prepared
 
 
@@ -194,3 +194,10 @@ def test_a_prepared_set_can_be_made_smaller_too(tmp_path):
     data = pn.Experiment(dataset={"name": "cifar10", "root": tmp_path, "samples": 4}, models="light").dataset
     np.testing.assert_array_equal(data.load().inputs, images[:4])
     assert (data.description()["samples"], data.description()["of"]) == (4, 8)
+
+
+@pytest.mark.parametrize("name", ["spiral", "fashion"])
+def test_data_of_the_package_can_be_public_inputs(name):
+    """Spiral arms are computed, and have no description of their own."""
+    assert public_digest(name) == public_digest(name)
+    assert public_inputs(name) is public_inputs(name)

@@ -161,10 +161,10 @@ KILLED = """
 import os, sys
 from pathlib import Path
 import numpy as np
-from protonorm.data import mapped
+from protonorm import files
 from protonorm.data.published.datasets import CIFAR10
 
-moment = {"images": (np, "save"), "rest": (np, "savez"), "about": (mapped, "replace"), "move": (os, "replace")}
+moment = {"images": (np, "save"), "rest": (np, "savez"), "about": (files, "replace"), "move": (os, "replace")}
 module, name = moment[sys.argv[2]]
 usual = getattr(module, name)
 

@@ -232,7 +232,9 @@ def split_numbers(split: NDArray[Any]) -> NDArray[np.int8]:
 
 def public_digest(name: str) -> str:
     """Return the SHA-256 of the content of a dataset, given as NAME or KIND:PATH."""
-    about = {**_make(name).description(), "kind": name.partition(":")[0]}
+    source = _make(name)
+    described = source if hasattr(source, "description") else source.load()  # computed data are described by content
+    about = {**described.description(), "kind": name.partition(":")[0]}
     about.pop("name", None)  # the same path can be written in several ways
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 

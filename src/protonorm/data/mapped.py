@@ -22,26 +22,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from protonorm import files
 from protonorm.data.access import hash_file, reason, require_file
 from protonorm.data.dataset import content_hash
 from protonorm.data.prepared import Arrays, open_npz
-from protonorm.files import (
-    LOCK,
-    TEMPORARY,
-    Scratch,
-    damaged,
-    make_folder,
-    read_json,
-    remove_abandoned,
-    replace,
-    replacing,
-    sealed,
-    unsealed,
-)
 
 FORMAT = 2  # of a copy; copies of other formats count as outdated
 IMAGES, REST, ABOUT = "images.npy", "rest.npz", "about.json"
-OURS = re.compile(rf"{LOCK}|\.?({IMAGES}|{REST}|{ABOUT})({TEMPORARY})?")  # names of files in an unfinished copy
+# names of files in an unfinished copy
+OURS = re.compile(rf"{files.LOCK}|\.?(images\.npy|rest\.npz|about\.json)({files.TEMPORARY})?")
 FACTS = ("samples", "size", "sha256")  # keys in about.json that describe the samples
 LARGE = 2**27  # bytes from which the check of a file reports progress
 
@@ -107,15 +96,15 @@ def _write(folder: Path, name: str, arrays: Arrays, about: dict[str, Any]) -> No
     rest: dict[str, Any] = {"labels": arrays.labels, "split": arrays.split, "classes": np.array(arrays.classes)}
     optional = {"owner": arrays.owner, "vocabulary": arrays.vocabulary}
     rest |= {name: value for name, value in optional.items() if value is not None}
-    make_folder(folder.parent)
-    with Scratch(folder.parent, prefix=f".{name}-") as scratch:
+    files.make_folder(folder.parent)
+    with files.Scratch(folder.parent, prefix=f".{name}-") as scratch:
         beside = scratch.folder
-        with replacing(beside / IMAGES) as file:
+        with files.replacing(beside / IMAGES) as file:
             np.save(file, arrays.images, allow_pickle=False)
-        with replacing(beside / REST) as file:
+        with files.replacing(beside / REST) as file:
             np.savez(file, **rest)
-        files = {file: _facts(beside / file) for file in (IMAGES, REST)}
-        replace(beside / ABOUT, sealed({**about, "files": files}, pretty=True))
+        facts = {name: _facts(beside / name) for name in (IMAGES, REST)}
+        files.replace(beside / ABOUT, files.sealed({**about, "files": facts}, pretty=True))
         scratch.release()
         try:
             os.replace(beside, folder)
@@ -134,22 +123,22 @@ def _read(folder: Path) -> Mapped:
             vocabulary = None if size is None else int(size)
             arrays = Arrays(images, rest.read("labels"), rest.read("split"), classes, rest.get("owner"), vocabulary)
     except OSError as error:
-        raise damaged(folder, reason(error)) from error
+        raise files.damaged(folder, reason(error)) from error
     return Mapped(arrays, about)
 
 
 def _check(folder: Path) -> dict[str, Any]:
     """Verify the checksums of a copy's files, and return the facts about the samples."""
     if folder.is_symlink() or not folder.is_dir():
-        raise damaged(folder, "it is not a folder")
+        raise files.damaged(folder, "it is not a folder")
     require_file(folder / ABOUT)
-    about = unsealed((folder / ABOUT).read_bytes(), folder / ABOUT, pretty=True)
-    files = about.get("files")
-    if not isinstance(files, dict) or not set(FACTS) <= about.keys():
-        raise damaged(folder / ABOUT, f"it does not tell {', '.join(FACTS)} and files")
+    about = files.unsealed((folder / ABOUT).read_bytes(), folder / ABOUT, pretty=True)
+    known = about.get("files")
+    if not isinstance(known, dict) or not set(FACTS) <= about.keys():
+        raise files.damaged(folder / ABOUT, f"it does not tell {', '.join(FACTS)} and files")
     for file in (IMAGES, REST):
-        if _facts(folder / file) != files.get(file):
-            raise damaged(folder / file, "it was changed after it was written, as its checksum says")
+        if _facts(folder / file) != known.get(file):
+            raise files.damaged(folder / file, "it was changed after it was written, as its checksum says")
     return {name: about[name] for name in FACTS}
 
 
@@ -167,20 +156,13 @@ def _remove_damaged(folder: Path) -> None:
 
 
 def _remove_older(name: str, kept: Path) -> None:
-    """Remove copies of earlier versions; a process that has mapped one keeps its mapping."""
+    """Remove copies of earlier versions that we wrote; a process that has mapped one keeps its mapping."""
     for other in kept.parent.iterdir():
-        if other != kept and re.fullmatch(re.escape(name) + "-[0-9a-f]{10}", other.name) and _is_copy(other):
-            with suppress(OSError):
-                _remove_copy(other)
-
-
-def _is_copy(folder: Path) -> bool:
-    """Return whether a folder is a copy that this module wrote."""
-    try:
-        require_file(folder / ABOUT)
-        return not folder.is_symlink() and set(FACTS) <= set(read_json(folder / ABOUT))
-    except (OSError, ValueError):
-        return False
+        if other != kept and re.fullmatch(re.escape(name) + "-[0-9a-f]{10}", other.name) and not other.is_symlink():
+            with suppress(OSError, ValueError):
+                require_file(other / ABOUT)
+                if set(FACTS) <= set(files.read_json(other / ABOUT)):
+                    _remove_copy(other)
 
 
 def _remove_copy(folder: Path) -> None:
@@ -198,4 +180,4 @@ def _remove_unfinished(place: Path) -> None:
         for folder in place.glob(".*-*"):
             with suppress(OSError):
                 if folder.is_dir() and all(OURS.fullmatch(file.name) for file in folder.iterdir()):
-                    remove_abandoned(place, folder.name)
+                    files.remove_abandoned(place, folder.name)

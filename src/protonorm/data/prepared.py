@@ -148,8 +148,8 @@ def data_root(given: Path | None = None) -> Path:
     return expand(Path(named)) if named else platformdirs.user_cache_path("protonorm")
 
 
-def read_prepared(path: Path) -> Arrays:
-    """Read a prepared file; raise a ValueError if it is invalid."""
+def read_prepared(path: Path, options: object = None) -> Arrays:
+    """Read a prepared file; raise a ValueError if it is invalid. No options of user data apply to it."""
     with open_npz(path) as file:
         if missing := [name for name in ("images", "labels") if name not in file]:
             raise ValueError(f"it lacks {' and '.join(missing)}")

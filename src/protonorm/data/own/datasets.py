@@ -17,16 +17,8 @@ from protonorm.core.types import MOST_TOKENS, NOT_TRUTH, STRICT, Count
 from protonorm.data.access import real_path
 from protonorm.data.dataset import Dataset, Names, usual_models
 from protonorm.data.mapped import Mapped, file_version, open_mapped, short_hash
+from protonorm.data.own import folders
 from protonorm.data.own.encoding import Missing, Options, Separator, Unit, refuse_one_class
-from protonorm.data.own.folders import (
-    client_files,
-    client_names,
-    client_paths,
-    files_version,
-    picture_files,
-    read_clients,
-    read_folder,
-)
 from protonorm.data.own.hugging import folder_version, read_saved
 from protonorm.data.own.tables import read_features, read_table, read_tokens
 from protonorm.data.prepared import Arrays, data_root, read_prepared
@@ -106,11 +98,11 @@ class Folder(OwnFiles):
     skip_bad: bool = False  # skip unreadable images, with a warning that lists them
 
     kind: ClassVar[str] = "folder"
-    read = staticmethod(read_folder)
+    read = staticmethod(folders.read_folder)
 
     def _version(self, path: Path) -> str:
-        files = picture_files(path)
-        return short_hash(files, files_version(file.path for file in files))
+        files = folders.picture_files(path)
+        return short_hash(files, folders.files_version(file.path for file in files))
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -118,20 +110,20 @@ class Clients(Folder):
     """Data that clients own: a folder of class folders, or a file of the prepared form, per client."""
 
     kind: ClassVar[str] = "clients"
-    read = staticmethod(read_clients)
+    read = staticmethod(folders.read_clients)
 
     @property
     def clients(self) -> int:
         """Number of clients."""
-        return len(client_paths(real_path(self.path)))
+        return len(folders.client_paths(real_path(self.path)))
 
     @property
     def names(self) -> Names:
         """Names of the classes and of the clients."""
-        return self.opened().arrays.classes, client_names(real_path(self.path))
+        return self.opened().arrays.classes, folders.client_names(real_path(self.path))
 
     def _version(self, path: Path) -> str:
-        return files_version(client_files(path))
+        return folders.files_version(folders.client_files(path))
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -141,11 +133,7 @@ class Npz(OwnFiles):
     path: Path
 
     kind: ClassVar[str] = "npz"
-
-    @staticmethod
-    def read(path: Path, options: Options) -> Arrays:
-        """Read the file."""
-        return read_prepared(path)
+    read = staticmethod(read_prepared)
 
 
 class OwnData(OwnFiles):

@@ -21,17 +21,8 @@ from protonorm.core.types import shortened, shown
 from protonorm.data.access import reason
 from protonorm.data.dataset import Dataset
 from protonorm.data.mapped import file_version, short_hash
-from protonorm.data.own.encoding import (
-    Options,
-    check_columns,
-    encode_labels,
-    number_rows,
-    one_line,
-    padded,
-    refuse_one_class,
-    tokenise,
-    vectors,
-)
+from protonorm.data.own import encoding
+from protonorm.data.own.encoding import Options
 from protonorm.data.own.folders import common_form
 from protonorm.data.own.tables import frame_arrays
 from protonorm.data.pictures import read_header, read_picture
@@ -46,7 +37,7 @@ Saved = Any  # a datasets.Dataset or DatasetDict: the package is an optional dep
 def from_hugging_face(data: Saved, name: str = "datasets", options: Options | None = None) -> Dataset:
     """Build a Dataset from an object of `datasets`: one part, or several that are merged."""
     arrays = arrays_of(data, options or Options(), name)
-    refuse_one_class(arrays.classes, name)
+    encoding.refuse_one_class(arrays.classes, name)
     return Dataset(name, arrays.images, arrays.labels, arrays.classes, vocabulary=arrays.vocabulary)
 
 
@@ -57,7 +48,7 @@ def read_saved(path: Path, options: Options) -> Arrays:
         with _without_bars(datasets):
             saved = datasets.load_from_disk(str(path))
     except Exception as error:  # a damaged folder can raise almost any exception
-        raise ValueError(f"{path} cannot be read as saved datasets: {one_line(error)}.") from error
+        raise ValueError(f"{path} cannot be read as saved datasets: {encoding.one_line(error)}.") from error
     return arrays_of(saved, options, str(path))
 
 
@@ -76,7 +67,7 @@ def arrays_of(data: Saved, options: Options, where: str) -> Arrays:
     """Build images, vectors or tokens from an object of `datasets`."""
     datasets = _import_datasets()
     data = _joined(datasets, data, where)
-    check_columns(list(data.features), options, "input", where)
+    encoding.check_columns(list(data.features), options, "input", where)
     labels, classes = _labels(datasets, data, options.label, where)
     kinds = {name: kind for name, kind in data.features.items() if name not in (options.label, *options.drop)}
     pictures = [name for name, kind in kinds.items() if isinstance(kind, datasets.Image)]
@@ -93,12 +84,12 @@ def arrays_of(data: Saved, options: Options, where: str) -> Arrays:
         for row, value in enumerate(values, 1):
             if not isinstance(value, str):
                 raise ValueError(f"{about} has no text in row {row}.")
-        return Arrays(tokenise(values, options), labels, split, classes, vocabulary=options.vocabulary)
-    rows = number_rows(values, about)
+        return Arrays(encoding.tokenise(values, options), labels, split, classes, vocabulary=options.vocabulary)
+    rows = encoding.number_rows(values, about)
     if all(row.dtype.kind in "iu" for row in rows):
-        tokens = padded(rows, options, about)
+        tokens = encoding.padded(rows, options, about)
         return Arrays(tokens, labels, split, classes, vocabulary=int(tokens.max()) + 1)
-    return Arrays(vectors(rows, options, about), labels, split, classes)
+    return Arrays(encoding.vectors(rows, options, about), labels, split, classes)
 
 
 def _joined(datasets: Any, data: Saved, where: str) -> Saved:
@@ -107,7 +98,7 @@ def _joined(datasets: Any, data: Saved, where: str) -> Saved:
         try:
             data = datasets.concatenate_datasets(list(data.values()))
         except (ValueError, TypeError) as error:
-            raise ValueError(f"The parts of {where} do not fit together: {one_line(error)}.") from error
+            raise ValueError(f"The parts of {where} do not fit together: {encoding.one_line(error)}.") from error
     if not isinstance(data, datasets.Dataset):
         raise ValueError(f"{where} is a {type(data).__name__}; expected a Dataset or DatasetDict of `datasets`.")
     if not len(data):
@@ -126,7 +117,7 @@ def _labels(datasets: Any, data: Saved, name: str, where: str) -> tuple[NDArray[
             raise ValueError(f"{about} cannot be used: {error}.") from None
     if isinstance(values[0], list | dict):
         raise ValueError(f"{about} holds a {type(values[0]).__name__} in each row; expected one label.")
-    return encode_labels(np.array(values), about)
+    return encoding.encode_labels(np.array(values), about)
 
 
 def _require_plain(datasets: Any, kinds: dict[str, Any], where: str) -> None:

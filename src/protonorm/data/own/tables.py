@@ -19,21 +19,13 @@ from protonorm.core.progress import report
 from protonorm.core.types import shown
 from protonorm.data.access import CHUNK, reason, require_file, require_room
 from protonorm.data.dataset import Inputs, channels_first
-from protonorm.data.own.encoding import (
-    ADVICE,
-    Frame,
-    Options,
-    check_columns,
-    encode_columns,
-    encode_labels,
-    one_line,
-    scale_columns,
-    tokenise,
-)
+from protonorm.data.own import encoding
+from protonorm.data.own.encoding import ADVICE, Frame, Options
 from protonorm.data.prepared import Arrays, NpzReader, check_labels, open_npz
 
 FEATURES = ("inputs", "features")  # accepted names of the array of vectors
 SEPARATORS: dict[str, str] = {"comma": ",", "semicolon": ";", "tab": "\t"}
+CSV: dict[str, Any] = {"index_col": False, "low_memory": False, "skipinitialspace": True, "keep_default_na": False}
 MOST_COLUMNS = 20_000  # of a CSV file: each column takes kilobytes, whatever its content
 # Values that pandas treats as missing; labels and texts may be any of these words.
 NOTHING = (
@@ -55,7 +47,7 @@ def read_features(path: Path, options: Options) -> Arrays:
                 f"{name} has shape {values.shape} and type {values.dtype}; expected numbers (N, D)"
                 f"{pictures}{channels_first(values)}"
             )
-        return _labelled(file, scale_columns(values, options))
+        return _labelled(file, values)._replace(images=encoding.scale_columns(values, options))
 
 
 def read_tokens(path: Path, options: Options) -> Arrays:
@@ -75,7 +67,9 @@ def _labelled(file: NpzReader, inputs: Inputs, vocabulary: int | None = None) ->
     labels, classes = file.read("labels"), file.get("classes")
     if labels.shape != (len(inputs),):
         raise ValueError(f"labels has shape {labels.shape}; expected ({len(inputs)},)")
-    numbers, names = encode_labels(labels, "it") if classes is None else check_labels(labels, classes, len(labels))
+    numbers, names = (
+        encoding.encode_labels(labels, "it") if classes is None else check_labels(labels, classes, len(labels))
+    )
     return Arrays(inputs, numbers, np.zeros(len(labels), np.int8), names, vocabulary=vocabulary)
 
 
@@ -93,20 +87,22 @@ def read_table(path: Path, options: Options) -> Arrays:
 
 def frame_arrays(frame: Frame, options: Options, where: str) -> Arrays:
     """Build vectors from all columns but the label's, or tokens from the column of texts."""
-    check_columns([str(name) for name in frame.columns], options, "text", where)
+    encoding.check_columns([str(name) for name in frame.columns], options, "text", where)
     if not len(frame):
         raise ValueError(f"{where} has no rows.")
     for name, what in ((options.label, "label"), (options.text, "text")):
         if name is not None and (gaps := frame[name].isna().to_numpy()).any():
             row = int(gaps.argmax()) + 1
             raise ValueError(f"The column {shown(name)} of {where} has no {what} in row {row}; every row needs one.")
-    labels, classes = encode_labels(frame[options.label].to_numpy(), f"The column {shown(options.label)} of {where}")
+    labels, classes = encoding.encode_labels(
+        frame[options.label].to_numpy(), f"The column {shown(options.label)} of {where}"
+    )
     split = np.zeros(len(labels), np.int8)
     if options.text is not None:
-        tokens = tokenise([str(text) for text in frame[options.text]], options)
+        tokens = encoding.tokenise([str(text) for text in frame[options.text]], options)
         return Arrays(tokens, labels, split, classes, vocabulary=options.vocabulary)
     rest = frame.drop(columns=[options.label, *options.drop])
-    return Arrays(encode_columns(rest, options, where), labels, split, classes)
+    return Arrays(encoding.encode_columns(rest, options, where), labels, split, classes)
 
 
 def read_frame(path: Path, separator: str, words: Sequence[str] = ()) -> Frame:
@@ -121,15 +117,7 @@ def read_frame(path: Path, separator: str, words: Sequence[str] = ()) -> Frame:
         with Watched(path) as file, warnings.catch_warnings():
             warnings.simplefilter("error", pandas.errors.ParserWarning)  # for rows longer than the first line
             text = io.TextIOWrapper(io.BufferedReader(file, CHUNK), "utf-8-sig", newline="")
-            return pandas.read_csv(
-                text,
-                sep=separator,
-                index_col=False,
-                low_memory=False,
-                skipinitialspace=True,
-                keep_default_na=False,
-                na_values=missing,
-            )
+            return pandas.read_csv(text, sep=separator, na_values=missing, **CSV)
     except pandas.errors.ParserWarning:
         raise ValueError(f"{path} cannot be read as a table: rows have more columns than the first line.") from None
     except OSError as error:
@@ -137,7 +125,7 @@ def read_frame(path: Path, separator: str, words: Sequence[str] = ()) -> Frame:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} cannot be read as a table: it is not UTF-8 text ({error.reason}).") from error
     except (ValueError, csv.Error) as error:  # includes pandas' own errors
-        why = one_line(error).removeprefix("Error tokenizing data. C error: ")
+        why = encoding.one_line(error).removeprefix("Error tokenizing data. C error: ")
         raise ValueError(f"{path} cannot be read as a table: {why}.") from error
 
 
@@ -161,8 +149,8 @@ def import_pandas() -> Any:
 def _read_header(path: Path, separator: str) -> list[str]:
     """Read the column names; raise a ValueError for an empty or repeated name, which pandas would change."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        found = next(csv.reader(file, delimiter=separator, skipinitialspace=True), [])
-    names = [name.strip() for name in found]
+        header = next(csv.reader(file, delimiter=separator, skipinitialspace=True), [])
+    names = [name.strip() for name in header]
     if not names:
         raise ValueError("it is empty; expected a first line with the names of the columns")
     if len(names) > MOST_COLUMNS:
@@ -178,4 +166,4 @@ def _read_header(path: Path, separator: str) -> list[str]:
         raise ValueError(f"column {names.index('') + 1} has no name in the first line")
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise ValueError(f"the name {shown(twice[0])} is there twice in the first line")
-    return found
+    return header

@@ -64,29 +64,17 @@ def _check_operations(content: bytes) -> None:
             raise ValueError(f"it has more than {MOST_TUPLES} tuples")
 
 
-class Name:
-    """Stand-in for a function that a pickle names, which it can neither run nor change."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __call__(self, *arguments: Any) -> Call:
-        """Record a call in place of making it."""
-        return Call(self.name, arguments)
-
-    def __setstate__(self, state: Any) -> None:
-        raise Refused("it asks to change what a name stands for")
-
-
-class Call:
-    """Recorded call, and the state that the pickle gives to its result."""
+class Stub:
+    """Stand-in for a function that a pickle names, or for the result of a call, which is recorded and never made."""
 
     __slots__ = ("arguments", "name", "state")
 
-    def __init__(self, name: str, arguments: tuple[Any, ...]) -> None:
+    def __init__(self, name: str, arguments: tuple[Any, ...] = ()) -> None:
         self.name, self.arguments = name, arguments
+
+    def __call__(self, *arguments: Any) -> Stub:
+        """Record a call."""
+        return Stub(self.name, arguments)
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
@@ -99,7 +87,7 @@ class PlainUnpickler(pickle.Unpickler):
         """Return a stand-in for an allowed name; raise Refused for every other one."""
         if (module, name) not in ALLOWED:
             raise Refused(f"it asks for {module}.{name}")
-        return Name(name)
+        return Stub(name)
 
 
 def _plain(content: Any) -> dict[str, Any]:
@@ -113,22 +101,26 @@ def _plain(content: Any) -> dict[str, Any]:
 
 
 def _value(value: Any) -> Any:
-    if type(value) is Call and value.name == "_frombuffer":
+    if _is_call(value, "_frombuffer"):
         content, kind, shape, order, *_ = value.arguments
         return _array(content, kind, shape, order == "F")
-    if type(value) is Call and value.name == "_reconstruct":
-        if type(value.arguments[0]) is not Name or value.arguments[0].name != "ndarray":
+    if _is_call(value, "_reconstruct"):
+        if not _is_call(value.arguments[0], "ndarray"):
             raise Refused("it asks for an object that is no array")
         _, shape, kind, columns_first, content = value.state
         return _array(content, kind, shape, columns_first)
     return [_item(item) for item in value] if type(value) is list else _item(value)
 
 
+def _is_call(value: Any, name: str) -> bool:
+    return type(value) is Stub and value.name == name
+
+
 def _array(content: Any, kind: Any, shape: Any, columns_first: Any) -> NDArray[np.uint8]:
     """Build an array of bytes; raise a ValueError if their number does not match the shape."""
-    if type(kind) is not Call or kind.name != "dtype" or kind.arguments[0] not in ("u1", "|u1", "uint8"):
+    if not _is_call(kind, "dtype") or kind.arguments[0] not in ("u1", "|u1", "uint8"):
         raise ValueError("an array does not hold bytes")
-    text = _item(content) if type(content) is Call else content
+    text = _item(content) if type(content) is Stub else content
     raw = text.encode("latin1") if type(text) is str else bytes(memoryview(text))
     size = tuple(int(side) for side in shape)
     if min(size, default=-1) < 0 or math.prod(size) != len(raw):
@@ -137,7 +129,7 @@ def _array(content: Any, kind: Any, shape: Any, columns_first: Any) -> NDArray[n
 
 
 def _item(value: Any) -> Any:
-    if type(value) is Call and value.name == "encode":
+    if _is_call(value, "encode"):
         value = str.encode(value.arguments[0], "latin1")
     if type(value) is bytes:
         return value.decode("latin1")

@@ -177,12 +177,7 @@ def require_md5(path: Path, md5: str, *, unpacked: bool) -> None:
 
 
 def download(
-    name: str,
-    folder: Path,
-    *,
-    mirror: str | None = None,
-    checksums: dict[str, str] | None = None,
-    checked: bool = True,
+    name: str, folder: Path, *, mirror: str | None = None, checksums: dict[str, str] | None = None, checked: bool = True
 ) -> list[Path]:
     """Download a dataset's archives into a folder; keep existing files with the right checksum."""
     source = sources(name)[0]
