@@ -258,4 +258,4 @@ def _make(name: str) -> Any:
         return TypeAdapter(cls).validate_python({"path": path} if colon else {})
     except ValidationError:
         expected = f"{kind}, without a path" if colon else f"{kind}:PATH, where it is"
-        raise ValueError(f"public must be {expected}, got {shown(name)}.") from None
+        raise ValueError(f"public={shown(name)} is refused: expected {expected}.") from None
