@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import protonorm as pn
-from protonorm.data.own.datasets import Array, Text
+from protonorm.data.own.datasets import Array, Npz, Text
 
 
 def saved(tmp_path, **arrays):
@@ -62,6 +62,16 @@ GOOD = np.array([0, 1, 0, 1])
         (Array, {"inputs": np.array([[0, 1], [1, np.nan]] * 2), "labels": GOOD}, "column 2 holds NaN, infinite"),
         (Array, {"inputs": np.ones((4, 2)), "labels": np.zeros(4)}, "one class only (0)"),
         (Array, {"inputs": np.array([[1], [2, 3]], object), "labels": GOOD[:2]}, "holds objects of Python"),
+        (
+            Array,
+            {"inputs": np.ones((4, 3, 8, 8)), "labels": GOOD},
+            "array.transpose(0, 2, 3, 1) turns into (N, H, W, C)",
+        ),
+        (Array, {"inputs": np.ones((4, 2)), "labels": GOOD, "owner": GOOD}, "it has an array owner, which is not used"),
+        (Array, {"inputs": np.ones((4, 2)), "labels": GOOD, "split": GOOD}, "it has an array split, which is not used"),
+        (Text, {"tokens": np.ones((4, 2), int), "labels": GOOD, "owner": GOOD}, "it has an array owner, which is not"),
+        (Npz, {"images": np.ones((4, 8, 8, 3), np.uint8), "labels": GOOD, "owner": GOOD}, "it has an array owner"),
+        (Npz, {"images": np.ones((4, 3, 8, 8), np.uint8), "labels": GOOD}, "array.transpose(0, 2, 3, 1) turns into"),
         (Text, {"labels": GOOD}, "cannot be used as tokens: it lacks tokens"),
         (Text, {"tokens": np.ones((4, 2)), "labels": GOOD}, "tokens has shape (4, 2) and type float64; expected whole"),
         (Text, {"tokens": np.array([[1, -1]] * 4), "labels": GOOD}, "the tokens go from -1 to 1"),

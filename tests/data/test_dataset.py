@@ -5,7 +5,7 @@ import pytest
 
 import protonorm as pn
 from protonorm.core.types import InputSpec
-from protonorm.data.dataset import Dataset, take_samples
+from protonorm.data.dataset import Dataset, public_digest, public_inputs, take_samples
 from protonorm.data.prepared import Arrays, write_prepared
 
 
@@ -85,6 +85,38 @@ def test_lists_and_labels_that_are_no_classes_are_refused_in_a_sentence():
         Dataset("points", np.zeros((1, 2**20 + 1), np.float32), np.array([0]), None)
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_pictures_with_channels_first_are_recognised_and_the_fix_is_told(kind, channels):
+    """uint8 (N, 3, H, W) would otherwise pass for pictures of three rows and W channels."""
+    first = np.zeros((2, channels, 8, 9), kind)
+    said = r"\(N, C, H, W\), which array\.transpose\(0, 2, 3, 1\) turns into \(N, H, W, C\)"
+    with pytest.raises(ValueError, match=said):
+        Dataset("turned", first, np.array([0, 1]))
+    if kind is np.uint8:
+        assert Dataset("right", first.transpose(0, 2, 3, 1), np.array([0, 1])).shape == (channels, 8, 9)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int32, np.int64, np.uint64, bool])
+def test_a_split_of_any_integer_type_is_the_same_split(kind):
+    points, labels = np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1])
+    owner = np.array([0, 0, 1, 1])
+    data = Dataset("owned", points, labels, None, owner, np.array([0, 1, 0, 1], kind))
+    usual = Dataset("owned", points, labels, None, owner, np.array([0, 1, 0, 1], np.int8))
+    assert (data.split.dtype, data.split.tolist()) == (np.int8, [0, 1, 0, 1])
+    assert data.description() == usual.description()
+    assert Dataset("owned", points, labels, None, owner.astype(np.int32)).owner.dtype == np.int64
+
+
+def test_large_numbers_in_a_split_stay_what_they_are():
+    """256 would wrap around to 0, and −256 too."""
+    arguments = ("owned", np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1]), None, np.zeros(4, np.int64))
+    assert np.sign(Dataset(*arguments, np.array([0, 256, -256, 1])).split).tolist() == [0, 1, -1, 1]
+    for wrong in (np.zeros(4), np.array(["train"] * 4), np.zeros(3, np.uint8)):
+        with pytest.raises(ValueError, match="the split has shape .*; expected int8 numbers"):
+            Dataset(*arguments, wrong)
+
+
 def tokens(**more):
     return Dataset("texts", np.array([[4, 2], [9, 0]]), np.array([0, 1]), ("a", "b"), **more)
 
@@ -162,3 +194,10 @@ def test_a_prepared_set_can_be_made_smaller_too(tmp_path):
     data = pn.Experiment(dataset={"name": "cifar10", "root": tmp_path, "samples": 4}, models="light").dataset
     np.testing.assert_array_equal(data.load().inputs, images[:4])
     assert (data.description()["samples"], data.description()["of"]) == (4, 8)
+
+
+@pytest.mark.parametrize("name", ["spiral", "fashion"])
+def test_data_of_the_package_can_be_public_inputs(name):
+    """Spiral arms are computed, and have no description of their own."""
+    assert public_digest(name) == public_digest(name)
+    assert public_inputs(name) is public_inputs(name)

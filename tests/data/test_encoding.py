@@ -11,18 +11,17 @@ from protonorm.core.progress import listening
 from protonorm.data.own import encoding
 from protonorm.data.own.encoding import (
     Options,
-    as_they_are,
     encode_columns,
     encode_labels,
     hashes,
-    named_labels,
     number_rows,
     padded,
     refuse_one_class,
-    standardised,
+    scale_columns,
     tokenise,
     vectors,
 )
+from protonorm.data.prepared import check_labels
 
 
 @pytest.mark.parametrize(
@@ -60,17 +59,18 @@ def test_what_cannot_be_classes(given, said):
 @pytest.mark.parametrize(
     ("labels", "classes", "said"),
     [
-        ([0, 2], ["a", "b"], "labels from 0 to 2, but 2 classes"),
-        ([-1, 1], ["a", "b"], "labels from -1 to 1"),
-        ([0, 0], [], "needs `classes` of different names"),
-        ([0, 1], ["a", "a"], "needs `classes` of different names"),
-        ([0, 1], [1, 2], "needs `classes` of different names"),
-        ([0.0, 1.0], ["a", "b"], "type float64; expected numbers"),
+        ([0, 2], ["a", "b"], "labels go from 0 to 2, but 2 classes"),
+        ([-1, 1], ["a", "b"], "labels go from -1 to 1"),
+        ([0, 0], [], "expected text"),
+        ([0, 0], np.zeros(0, str), "labels go from 0 to 0, but 0 classes"),
+        ([0, 1], ["a", "a"], "two classes have the same name"),
+        ([0, 1], [1, 2], "expected text"),
+        ([0.0, 1.0], ["a", "b"], "type float64; expected int64"),
     ],
 )
 def test_named_classes_that_do_not_fit(labels, classes, said):
     with pytest.raises(ValueError, match=said):
-        named_labels(np.array(labels), np.array(classes), "It")
+        check_labels(np.array(labels), np.array(classes), 2)
 
 
 def test_an_experiment_needs_two_classes():
@@ -80,7 +80,7 @@ def test_an_experiment_needs_two_classes():
 
 
 def test_named_classes_may_be_absent_from_the_labels():
-    labels, names = named_labels(np.array([2, 0], np.uint8), np.array(["x", "y", "z"]), "It")
+    labels, names = check_labels(np.array([2, 0], np.uint8), np.array(["x", "y", "z"]), 2)
     assert (labels.tolist(), labels.dtype, names) == ([2, 0], np.int64, ("x", "y", "z"))
 
 
@@ -118,7 +118,7 @@ def test_gaps_get_the_columns_mean():
         ({"kind": ["a", None, "b"]}, {}, "The column 'kind' of mine.csv has no value in 1 of 3 rows"),
         ({"age": [1.0, np.inf]}, {"missing": "mean"}, "'age' of mine.csv holds infinite numbers"),
         ({"age": [1e308, -1e308, 1e308]}, {}, "'age' of mine.csv holds NaN, infinite or too large numbers"),
-        ({"age": [1e39, 0.0]}, {"standardise": False}, "'age' of mine.csv holds too large numbers"),
+        ({"age": [1e39, 0.0]}, {"standardise": False}, "'age' of mine.csv holds NaN, infinite or too large numbers"),
         ({"age": [None, None]}, {"missing": "mean"}, "'age' of mine.csv is empty; leave it out with dataset.drop"),
         ({"id": [f"p{i}" for i in range(60)]}, {}, "'id' of mine.csv has 60 different words, and 50 at most"),
         ({"age": [*map(str, range(60)), "old"]}, {}, "(numbers but for 1, such as 'old' in row 61)"),
@@ -134,26 +134,26 @@ def test_columns_that_are_refused(data, options, said):
 def test_a_constant_is_zero_although_its_mean_is_rounded():
     """The mean of 0.1, n times, is not 0.1 for every n; divided by its deviation the rounding would become ±1."""
     values = np.full((1000, 1), 0.1)
-    assert not standardised(values).any()
+    assert not scale_columns(values, Options()).any()
 
 
 def test_rows_are_taken_piece_by_piece(monkeypatch):
     values = np.random.default_rng(0).normal(5, 3, (10, 4))
-    whole = standardised(values)
+    whole = scale_columns(values, Options())
     monkeypatch.setattr(encoding, "ROWS", 3)
     events = []
     with listening(lambda *event: events.append(event)):
-        pieces = standardised(values)
+        pieces = scale_columns(values, Options())
     np.testing.assert_allclose(pieces, whole, rtol=1e-6)
     np.testing.assert_allclose(whole, (values - values.mean(0)) / values.std(0), rtol=1e-6)
     assert events == [("Standardising", done, 10) for done in (0, 3, 6, 9, 10)]
 
 
-@pytest.mark.parametrize("change", [standardised, as_they_are])
+@pytest.mark.parametrize("standardise", [True, False])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_bad_number_is_told_by_its_column(change, bad):
+def test_a_bad_number_is_told_by_its_column(standardise, bad):
     with pytest.raises(ValueError, match="column 3 holds NaN, infinite"):
-        change(np.array([[0, 0, 1.0], [1, 2, bad]]))
+        scale_columns(np.array([[0, 0, 1.0], [1, 2, bad]]), Options(standardise=standardise))
 
 
 def test_memory_is_counted_before_it_is_taken(monkeypatch):

@@ -146,7 +146,7 @@ def test_columns_that_are_refused(columns, options, said):
 
 def test_labels_that_are_not_known_are_refused():
     """Public test parts often have −1 where the answer is secret."""
-    with pytest.raises(ValueError, match="has labels from -1 to 1, but 2 classes are named"):
+    with pytest.raises(ValueError, match="cannot be used: labels go from -1 to 1, but 2 classes are named"):
         from_hugging_face(photographs([1, 2], [-1, 1]))
 
 

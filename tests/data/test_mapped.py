@@ -26,14 +26,14 @@ def arrays(count=6):
 
 def opened(root):
     """Open as a new process would."""
-    mapped._open.cache_clear()
+    mapped.open_mapped.cache_clear()
     return CIFAR10(root=root).load()
 
 
 @pytest.fixture(autouse=True)
 def _forgetful():
     yield
-    mapped._open.cache_clear()
+    mapped.open_mapped.cache_clear()
 
 
 @pytest.fixture
@@ -161,10 +161,10 @@ KILLED = """
 import os, sys
 from pathlib import Path
 import numpy as np
-from protonorm.data import mapped
+from protonorm import files
 from protonorm.data.published.datasets import CIFAR10
 
-moment = {"images": (np, "save"), "rest": (np, "savez"), "about": (mapped, "replace"), "move": (os, "replace")}
+moment = {"images": (np, "save"), "rest": (np, "savez"), "about": (files, "replace"), "move": (os, "replace")}
 module, name = moment[sys.argv[2]]
 usual = getattr(module, name)
 

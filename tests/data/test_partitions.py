@@ -183,7 +183,7 @@ def test_default_least():
 def test_impossible_numbers_of_clients(how):
     with pytest.raises(ValueError, match="at most 3 clients are possible"):
         partition(np.array([0, 0, 1]), 4, how)
-    with pytest.raises(ValueError, match="at least one client"):
+    with pytest.raises(ValueError, match="clients must be at least 1, got 0"):
         partition(np.array([0, 0, 1]), 0, how)
 
 
@@ -350,7 +350,7 @@ def test_lost_classes_are_refused_with_advice_that_works():
 
 
 def test_more_classes_than_there_are():
-    with pytest.raises(ValueError, match="only 3 classes"):
+    with pytest.raises(ValueError, match="must be at most 3, the number of classes, got 4"):
         counts(3, 10, 6, Pathological(4))
 
 

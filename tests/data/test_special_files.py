@@ -16,7 +16,7 @@ from protonorm.data.access import require_file
 from protonorm.data.builtin import Spiral
 from protonorm.data.own.datasets import Clients, Folder, Npz
 from protonorm.data.own.folders import sort_by_name
-from protonorm.data.pictures import read_header, read_pictures
+from protonorm.data.pictures import read_header, read_picture
 from protonorm.data.prepared import data_root, read_prepared, read_shape
 from protonorm.data.published.datasets import CIFAR10
 from protonorm.data.published.prepare import download, find_files, prepare, require_md5
@@ -91,7 +91,7 @@ def test_a_picture_in_a_folder(pets, make, said):
     for data in (Folder(pets), Folder(pets, size=4)):
         with pytest.raises(ValueError, match=said):
             data.load()
-    for use in (read_header, lambda path: read_pictures([path], (4, 4), 3)):
+    for use in (read_header, lambda path: read_picture(path, str(path), (4, 4), 3)):
         with pytest.raises(ValueError, match=said):
             use(pets / "cat" / "2.png")
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 import protonorm as pn
-from protonorm.data.pictures import read_pictures
+from protonorm.data.pictures import read_usable
 from tests.support import pictures, run, spiral
 
 ALONE = """
@@ -75,7 +75,7 @@ def test_the_program_of_the_documentation_gives_the_recommended_answer(tmp_path)
     client.save(tmp_path / "client3", onnx=True)
     for row in range(3):
         Image.fromarray(data.inputs[row, :, :, 0]).resize((40, 30)).save(tmp_path / "picture.png")
-        x = read_pictures([tmp_path / "picture.png"], (16, 16), 1)
+        x, _ = read_usable([tmp_path / "picture.png"], (16, 16), 1)
         words = [sys.executable, "-c", program, "picture.png"]
         done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
@@ -111,6 +111,6 @@ def test_the_preprocessing_is_that_of_reading(tmp_path):
     exif[0x0112] = 6
     Image.fromarray(pixels).save(tmp_path / "a.png", exif=exif)
     by_hand = Image.fromarray(np.rot90(pixels, -1)).convert("L").resize((16, 16), Image.Resampling.BILINEAR)
-    np.testing.assert_array_equal(read_pictures([tmp_path / "a.png"], (16, 16), 1)[0, :, :, 0], np.asarray(by_hand))
+    np.testing.assert_array_equal(read_usable([tmp_path / "a.png"], (16, 16), 1)[0][0, :, :, 0], np.asarray(by_hand))
     half = np.full((1, 16, 16, 1), 255, np.uint8)
     assert (half[0, 0, 0, 0] / 255 - ready.mean) / ready.deviation == 1.0  # the largest byte becomes 1

@@ -1,7 +1,4 @@
-"""Checks of paths and files before they are opened: location, kind, readability and memory limit.
-
-Nothing here needs torch.
-"""
+"""Checks of paths and files before they are opened: location, kind, readability, memory limit. Nothing needs torch."""
 
 from __future__ import annotations
 
@@ -53,15 +50,15 @@ def require_file(path: Path, what: str = "file") -> os.stat_result:
     """Return a file's stat result; raise a ValueError, without opening it, if it is not a regular file."""
     _check_characters(path)
     try:
-        found = path.stat()
+        facts = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"There is no {what} {path}.") from None
     except OSError as error:
         raise Unreadable(f"{path} cannot be read: {reason(error)}.") from None
-    if not stat.S_ISREG(found.st_mode):
-        kind = next((kind for is_kind, kind in OTHER_KINDS if is_kind(found.st_mode)), "something else")
+    if not stat.S_ISREG(facts.st_mode):
+        kind = next((kind for is_kind, kind in OTHER_KINDS if is_kind(facts.st_mode)), "something else")
         raise ValueError(f"{path} is {kind}, not a file; it was not opened.")
-    return found
+    return facts
 
 
 def require_room(size: int, what: str, advice: str) -> None:
@@ -82,8 +79,7 @@ def hash_file(path: Path, digest: Any, what: str, *, silent_below: int = 0) -> s
             done += count
             if size >= silent_below:
                 report(what, done, size)
-    found: str = digest.hexdigest()
-    return found
+    return str(digest.hexdigest())
 
 
 def reason(error: OSError) -> str:

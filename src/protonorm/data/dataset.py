@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -54,9 +56,8 @@ class Dataset:
 
     def __post_init__(self) -> None:
         """Validate the arrays, and set default class names and vocabulary."""
-        for check in (_check_inputs, _check_tokens, _check_classes, _check_labels, _check_owners, _check_client_names):
-            if problem := check(self):
-                raise ValueError(f"Data set {self.name!r}: {problem}")
+        for problem in chain(_input_problems(self), _label_problems(self), _owner_problems(self)):
+            raise ValueError(f"Data set {self.name!r}: {problem}")
         if self.inputs.dtype == np.int64 and self.vocabulary is None:
             object.__setattr__(self, "vocabulary", int(self.inputs.max()) + 1)
 
@@ -119,13 +120,12 @@ def usual_models(inputs: Inputs) -> str:
 def take_samples(labels: NDArray[np.int64], samples: int) -> NDArray[np.int64]:
     """Return `samples` sorted positions: the first ones of each class, in proportion to class sizes."""
     if samples > len(labels):
-        raise ValueError(f"dataset.samples={samples} is refused: the data set has {len(labels)}.")
-    counts = np.bincount(labels)
-    if samples < np.count_nonzero(counts):
         raise ValueError(
-            f"dataset.samples={samples} is refused: the data set has {np.count_nonzero(counts)} classes, "
-            "and each needs a sample."
+            f"dataset.samples must be at most {len(labels)}, got {samples}: the data set has {len(labels)}."
         )
+    counts = np.bincount(labels)
+    if samples < (occurring := np.count_nonzero(counts)):
+        raise ValueError(f"dataset.samples must be at least one for each of {occurring} classes, got {samples}.")
     order = np.argsort(labels, kind="stable")  # (N,), by class
     starts = np.cumsum(counts) - counts
     rank = np.arange(len(labels)) - np.repeat(starts, counts)  # of each sample within its class
@@ -134,119 +134,128 @@ def take_samples(labels: NDArray[np.int64], samples: int) -> NDArray[np.int64]:
     return np.sort(order[turn[:samples]])
 
 
-def _check_inputs(data: Dataset) -> str | None:
+# Each check may rely on those before it: only the first problem is ever asked for.
+
+
+def _input_problems(data: Dataset) -> Iterator[str]:
     for name in ("inputs", "labels"):
         if not isinstance(array := getattr(data, name), np.ndarray):
-            return f"{name} must be a numpy array, got a {type(array).__name__}; np.array(…) makes one."
+            yield f"{name} must be a numpy array, got a {type(array).__name__}; np.array(…) makes one."
     inputs = data.inputs
-    if (inputs.ndim, str(inputs.dtype)) not in KINDS:
-        return (
-            f"the inputs have shape {inputs.shape} and type {inputs.dtype}; "
-            "expected uint8 pictures (N, H, W, C), float32 vectors (N, D) or int64 tokens (N, L)."
+    if (inputs.ndim, str(inputs.dtype)) not in KINDS or channels_first(inputs):
+        yield (
+            f"the inputs have shape {inputs.shape} and type {inputs.dtype}; expected uint8 pictures (N, H, W, C), "
+            f"float32 vectors (N, D) or int64 tokens (N, L){channels_first(inputs)}."
         )
     if inputs.size == 0:
-        return f"the inputs of shape {inputs.shape} are empty."
+        yield f"the inputs of shape {inputs.shape} are empty."
     if max(inputs.shape[1:]) > MOST_NUMBERS:
-        return f"the inputs have shape {inputs.shape}; at most {MOST_NUMBERS} numbers are taken along a side."
+        yield f"the inputs have shape {inputs.shape}; at most {MOST_NUMBERS} numbers are taken along a side."
     if inputs.dtype == np.float32 and not np.isfinite(inputs).all():
-        return "the inputs hold NaN or infinite values."
-    return None
+        yield "the inputs hold NaN or infinite values."
+    if inputs.dtype == np.int64:
+        least, most = int(inputs.min()), int(inputs.max())
+        known = most + 1 if data.vocabulary is None else data.vocabulary
+        if least < 0 or not 2 <= known <= MOST_TOKENS or most >= known:
+            yield (
+                f"the tokens go from {least} to {most}, of a vocabulary of {known}; "
+                f"expected numbers from 0, of a vocabulary of 2 to {MOST_TOKENS}."
+            )
+    elif data.vocabulary is not None:
+        yield "a vocabulary is for tokens; leave it out."
 
 
-def _check_classes(data: Dataset) -> str | None:
-    """Convert the class names to a tuple; number the classes if no names are given."""
-    given: Any = data.classes
-    names = given.tolist() if isinstance(given, np.ndarray) else [] if given is None else given
+def channels_first(array: NDArray[Any]) -> str:
+    """Return how to convert an array that can only be images (N, C, H, W), for the end of a message; else ""."""
+    if array.ndim != 4 or array.shape[1] not in (1, 3) or min(array.shape[2:]) <= 4:
+        return ""
+    return "; it looks like pictures (N, C, H, W), which array.transpose(0, 2, 3, 1) turns into (N, H, W, C)"
+
+
+def _label_problems(data: Dataset) -> Iterator[str]:
+    """Check labels and class names; convert the names to a tuple, or number the classes if none are given."""
+    labels, given = data.labels, data.classes
+    names: Any = given.tolist() if isinstance(given, np.ndarray) else [] if given is None else given
     if isinstance(names, list | tuple) and not names:
-        if (most := int(data.labels.max(initial=0)) if data.labels.dtype.kind in "iu" else 0) >= MOST_UNNAMED:
-            return f"the labels go up to {most}, and no classes are named; expected numbers below {MOST_UNNAMED}."
+        if (most := int(labels.max(initial=0)) if labels.dtype.kind in "iu" else 0) >= MOST_UNNAMED:
+            yield f"the labels go up to {most}, and no classes are named; expected numbers below {MOST_UNNAMED}."
         names = list(map(str, range(most + 1)))
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        return f"classes has {shown(given)}; expected the names of the classes, each a text."
+        yield f"classes has {shown(given)}; expected the names of the classes, each a text."
     object.__setattr__(data, "classes", tuple(names))
-    return None
-
-
-def _check_tokens(data: Dataset) -> str | None:
-    if data.inputs.dtype != np.int64:
-        return None if data.vocabulary is None else "a vocabulary is for tokens; leave it out."
-    least, most = int(data.inputs.min()), int(data.inputs.max())
-    known = most + 1 if data.vocabulary is None else data.vocabulary
-    if least < 0 or not 2 <= known <= MOST_TOKENS or most >= known:
-        return (
-            f"the tokens go from {least} to {most}, of a vocabulary of {known}; "
-            f"expected numbers from 0, of a vocabulary of 2 to {MOST_TOKENS}."
-        )
-    return None
-
-
-def _check_labels(data: Dataset) -> str | None:
-    labels, known = data.labels, data.num_classes
     if labels.ndim != 1 or labels.dtype != np.int64:
-        return f"the labels have shape {labels.shape} and type {labels.dtype}; expected int64 numbers (N,)."
+        yield f"the labels have shape {labels.shape} and type {labels.dtype}; expected int64 numbers (N,)."
     if len(labels) != len(data.inputs):
-        return f"there are {len(data.inputs)} inputs but {len(labels)} labels."
-    if labels.min() < 0 or labels.max() >= known:
-        return f"the labels go from {labels.min()} to {labels.max()}, but {known} classes are named: 0 to {known - 1}."
-    return None
+        yield f"there are {len(data.inputs)} inputs but {len(labels)} labels."
+    if labels.min() < 0 or labels.max() >= len(names):
+        last = len(names) - 1
+        yield f"the labels go from {labels.min()} to {labels.max()}, but {last + 1} classes are named: 0 to {last}."
 
 
-def _check_owners(data: Dataset) -> str | None:
-    owner, split, size = data.owner, data.split, data.labels.shape
-    if owner is None:
-        return None if split is None else "a split without owners is not used; leave it out."
-    if owner.shape != size or owner.dtype != np.int64:
-        return f"the owners have shape {owner.shape} and type {owner.dtype}; expected int64 numbers {size}."
-    if owner.min() < 0 or owner.max() >= len(owner) or not (held := np.bincount(owner)).all():
-        return f"the owners go from {owner.min()} to {owner.max()}, but some client has no sample."
-    if split is None:
-        return None
-    if split.shape != size or split.dtype != np.int8:
-        return f"the split has shape {split.shape} and type {split.dtype}; expected int8 numbers {size}."
-    training = np.bincount(owner[split <= 0], minlength=len(held))
-    if not training.all():
-        id = int(training.argmin())
-        name = data.client_names[id] if data.client_names and id < len(data.client_names) else id
-        return f"client {name} has no sample to train on."
-    return None
+def _owner_problems(data: Dataset) -> Iterator[str]:
+    """Check owners, split and client names; convert owners and a split of any integer type."""
+    names, size = data.client_names, data.labels.shape
+    if data.owner is None:
+        if data.split is not None:
+            yield "a split without owners is not used; leave it out."
+        if names is not None:
+            yield "names of clients without owners are not used; leave them out."
+        return
+    owner = np.asarray(data.owner)
+    if owner.shape != size or owner.dtype.kind not in "iu":
+        yield f"the owners have shape {owner.shape} and type {owner.dtype}; expected int64 numbers {size}."
+    if owner.min() < 0 or owner.max() >= len(owner) or not np.bincount(owner.astype(np.int64)).all():
+        yield f"the owners go from {owner.min()} to {owner.max()}, but some client has no sample."
+    owner = owner.astype(np.int64, copy=False)
+    object.__setattr__(data, "owner", owner)
+    clients = int(owner.max()) + 1
+    if data.split is not None:
+        split = np.asarray(data.split)
+        if split.shape != size or split.dtype.kind not in "iub":
+            yield f"the split has shape {split.shape} and type {split.dtype}; expected int8 numbers {size}."
+        object.__setattr__(data, "split", split_numbers(split))
+        training = np.bincount(owner[split <= 0], minlength=clients)
+        if not training.all():
+            id = int(training.argmin())
+            yield f"client {names[id] if names and id < len(names) else id} has no sample to train on."
+    if names is not None and (
+        len(names) != clients or len(set(names)) < clients or not all(isinstance(name, str) and name for name in names)
+    ):
+        yield f"client_names has {shown(names)}; expected {clients} different texts, one for each client."
 
 
-def _check_client_names(data: Dataset) -> str | None:
-    names, clients = data.client_names, data.clients
-    if names is None:
-        return None
-    if clients is None:
-        return "names of clients without owners are not used; leave them out."
-    if len(names) != clients or len(set(names)) < clients or not all(isinstance(one, str) and one for one in names):
-        return f"client_names has {shown(names)}; expected {clients} different texts, one for each client."
-    return None
+def split_numbers(split: NDArray[Any]) -> NDArray[np.int8]:
+    """Convert a split (N,) of truth values or any integers to int8: large numbers stay test samples."""
+    numbers: NDArray[np.int8] = np.clip(split, -128 if split.dtype.kind == "i" else 0, 127).astype(np.int8)
+    return numbers
 
 
-def public_digest(word: str) -> str:
+def public_digest(name: str) -> str:
     """Return the SHA-256 of the content of a dataset, given as NAME or KIND:PATH."""
-    about = {"name": word, **_made(word).description()}
-    about.pop("name")  # the same path can be written in several ways
-    return hashlib.sha256(json.dumps({"kind": word.partition(":")[0], **about}, sort_keys=True).encode()).hexdigest()
+    source = _make(name)
+    described = source if hasattr(source, "description") else source.load()  # computed data are described by content
+    about = {**described.description(), "kind": name.partition(":")[0]}
+    about.pop("name", None)  # the same path can be written in several ways
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
-def public_inputs(word: str) -> Inputs:
+def public_inputs(name: str) -> Inputs:
     """Load or map the inputs (P, …) of a dataset, training and test samples together, without labels."""
-    return _loaded(word, public_digest(word))
+    return _load(name, public_digest(name))
 
 
-@lru_cache(maxsize=2)  # clients in a process share the array
-def _loaded(word: str, digest: str) -> Inputs:
-    del digest  # only part of the cache key: changed content is loaded again
-    inputs: Inputs = _made(word).load().inputs
+@lru_cache(maxsize=2)  # clients in a process share the array; the digest has changed content loaded again
+def _load(name: str, digest: str) -> Inputs:
+    inputs: Inputs = _make(name).load().inputs
     return inputs
 
 
-def _made(word: str) -> Any:
-    """Build the dataset that a word names, with default settings."""
-    name, colon, path = word.partition(":")
-    cls = find(DATASETS, name, "data set of public inputs").load()
+def _make(name: str) -> Any:
+    """Build the dataset that a name means, with default settings."""
+    kind, colon, path = name.partition(":")
+    cls = find(DATASETS, kind, "data set of public inputs").load()
     try:
         return TypeAdapter(cls).validate_python({"path": path} if colon else {})
     except ValidationError:
-        known = f"{name}, without a path" if colon else f"{name}:PATH, where it is"
-        raise ValueError(f"public={shown(word)} is refused: expected {known}.") from None
+        expected = f"{kind}, without a path" if colon else f"{kind}:PATH, where it is"
+        raise ValueError(f"public={shown(name)} is refused: expected {expected}.") from None

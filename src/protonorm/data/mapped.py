@@ -22,24 +22,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from protonorm import files
 from protonorm.data.access import hash_file, reason, require_file
 from protonorm.data.dataset import content_hash
 from protonorm.data.prepared import Arrays, open_npz
-from protonorm.files import (
-    LOCK,
-    Scratch,
-    damaged,
-    make_folder,
-    open_private,
-    read_json,
-    remove_abandoned,
-    replace,
-    sealed,
-    unsealed,
-)
 
 FORMAT = 2  # of a copy; copies of other formats count as outdated
 IMAGES, REST, ABOUT = "images.npy", "rest.npz", "about.json"
+# names of files in an unfinished copy
+OURS = re.compile(rf"{files.LOCK}|\.?(images\.npy|rest\.npz|about\.json)({files.TEMPORARY})?")
 FACTS = ("samples", "size", "sha256")  # keys in about.json that describe the samples
 LARGE = 2**27  # bytes from which the check of a file reports progress
 
@@ -58,17 +49,14 @@ def short_hash(*values: object) -> str:
 
 def file_version(path: Path, *values: object) -> str:
     """Return a hash of a file's size and time, so that a changed file has a new version."""
-    found = require_file(path)
-    return short_hash(found.st_size, found.st_mtime_ns, *values)
-
-
-def open_mapped(root: Path, name: str, version: str, read: Callable[..., Arrays], *source: Hashable) -> Mapped:
-    """Open the copy of this version; if it is missing or damaged, `read` the source and write it."""
-    return _open(root / "mapped", name, version, read, source)
+    facts = require_file(path)
+    return short_hash(facts.st_size, facts.st_mtime_ns, *values)
 
 
 @lru_cache(maxsize=2)  # keeps samples that stay in memory, and limits checks to one per copy
-def _open(place: Path, name: str, version: str, read: Callable[..., Arrays], source: tuple[Any, ...]) -> Mapped:
+def open_mapped(root: Path, name: str, version: str, read: Callable[..., Arrays], *source: Hashable) -> Mapped:
+    """Open the copy of this version; if it is missing or damaged, `read` the source and write it."""
+    place = root / "mapped"
     folder = place / f"{name}-{short_hash(FORMAT, version)}"
     _remove_unfinished(place)
     damage = ""
@@ -77,9 +65,18 @@ def _open(place: Path, name: str, version: str, read: Callable[..., Arrays], sou
             return _read(folder)
         except ValueError as error:
             damage = str(error)
-    arrays = _read_source(read, source, folder, damage)
+    try:
+        arrays = read(*source)
+    except ValueError as error:
+        if not damage:
+            raise
+        raise ValueError(
+            f"{damage} It cannot be made again, for its source is of no use either: {error} "
+            f"Bring the source back from a backup; if the data are no longer wanted, remove {folder}."
+        ) from error
+    owned = () if arrays.owner is None else (arrays.owner, arrays.split)
     samples, *size = arrays.images.shape
-    about = {"samples": samples, "size": size, "sha256": _hash(arrays)}
+    about = {"samples": samples, "size": size, "sha256": content_hash(arrays.images, arrays.labels, *owned)}
     try:
         if damage:
             _remove_damaged(folder)
@@ -94,50 +91,26 @@ def _open(place: Path, name: str, version: str, read: Callable[..., Arrays], sou
     return _read(folder)
 
 
-def _hash(arrays: Arrays) -> str:
-    owned = (arrays.owner, arrays.split) if arrays.owner is not None else ()
-    return content_hash(arrays.images, arrays.labels, *owned)
-
-
-def _read_source(read: Callable[..., Arrays], source: tuple[Any, ...], folder: Path, damage: str) -> Arrays:
-    """Read the source; if it is invalid and the copy is damaged, raise an error that describes both."""
-    try:
-        return read(*source)
-    except ValueError as error:
-        if not damage:
-            raise
-        raise ValueError(
-            f"{damage} It cannot be made again, for its source is of no use either: {error} "
-            f"Bring the source back from a backup; if the data are no longer wanted, remove {folder}."
-        ) from error
-
-
 def _write(folder: Path, name: str, arrays: Arrays, about: dict[str, Any]) -> None:
     """Write all files to a temporary folder, and rename it; keep the copy of a process that was faster."""
-    make_folder(folder.parent)
-    with Scratch(folder.parent, prefix=f".{name}-") as scratch:
+    rest: dict[str, Any] = {"labels": arrays.labels, "split": arrays.split, "classes": np.array(arrays.classes)}
+    optional = {"owner": arrays.owner, "vocabulary": arrays.vocabulary}
+    rest |= {name: value for name, value in optional.items() if value is not None}
+    files.make_folder(folder.parent)
+    with files.Scratch(folder.parent, prefix=f".{name}-") as scratch:
         beside = scratch.folder
-        rest: dict[str, Any] = {"labels": arrays.labels, "split": arrays.split, "classes": np.array(arrays.classes)}
-        rest |= {} if arrays.owner is None else {"owner": arrays.owner}
-        rest |= {} if arrays.vocabulary is None else {"vocabulary": np.array(arrays.vocabulary)}
-        _save(beside / IMAGES, lambda file: np.save(file, arrays.images, allow_pickle=False))
-        _save(beside / REST, lambda file: np.savez(file, **rest))
-        files = {file: _facts(beside / file) for file in (IMAGES, REST)}
-        replace(beside / ABOUT, sealed({**about, "files": files}, pretty=True))
+        with files.replacing(beside / IMAGES) as file:
+            np.save(file, arrays.images, allow_pickle=False)
+        with files.replacing(beside / REST) as file:
+            np.savez(file, **rest)
+        facts = {name: _facts(beside / name) for name in (IMAGES, REST)}
+        files.replace(beside / ABOUT, files.sealed({**about, "files": facts}, pretty=True))
         scratch.release()
         try:
             os.replace(beside, folder)
         except OSError:
             if not folder.is_dir():
                 raise
-
-
-def _save(path: Path, write: Callable[[Any], None]) -> None:
-    """Write a file that only its owner can read, and sync it to disk."""
-    with open_private(path, "wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _read(folder: Path) -> Mapped:
@@ -150,29 +123,27 @@ def _read(folder: Path) -> Mapped:
             vocabulary = None if size is None else int(size)
             arrays = Arrays(images, rest.read("labels"), rest.read("split"), classes, rest.get("owner"), vocabulary)
     except OSError as error:
-        raise damaged(folder, reason(error)) from error
+        raise files.damaged(folder, reason(error)) from error
     return Mapped(arrays, about)
 
 
 def _check(folder: Path) -> dict[str, Any]:
     """Verify the checksums of a copy's files, and return the facts about the samples."""
     if folder.is_symlink() or not folder.is_dir():
-        raise damaged(folder, "it is not a folder")
+        raise files.damaged(folder, "it is not a folder")
     require_file(folder / ABOUT)
-    about = unsealed((folder / ABOUT).read_bytes(), folder / ABOUT, pretty=True)
-    files = about.get("files")
-    if not isinstance(files, dict) or not set(FACTS) <= about.keys():
-        raise damaged(folder / ABOUT, f"it does not tell {', '.join(FACTS)} and files")
+    about = files.unsealed((folder / ABOUT).read_bytes(), folder / ABOUT, pretty=True)
+    known = about.get("files")
+    if not isinstance(known, dict) or not set(FACTS) <= about.keys():
+        raise files.damaged(folder / ABOUT, f"it does not tell {', '.join(FACTS)} and files")
     for file in (IMAGES, REST):
-        if _facts(folder / file) != files.get(file):
-            raise damaged(folder / file, "it was changed after it was written, as its checksum says")
+        if _facts(folder / file) != known.get(file):
+            raise files.damaged(folder / file, "it was changed after it was written, as its checksum says")
     return {name: about[name] for name in FACTS}
 
 
 def _facts(path: Path) -> dict[str, Any]:
-    """Return a file's size and checksum."""
-    size = require_file(path).st_size
-    what = f"Checking {path.parent.name}"
+    size, what = require_file(path).st_size, f"Checking {path.parent.name}"
     return {"bytes": size, "sha256": hash_file(path, hashlib.sha256(), what, silent_below=LARGE)}
 
 
@@ -185,20 +156,13 @@ def _remove_damaged(folder: Path) -> None:
 
 
 def _remove_older(name: str, kept: Path) -> None:
-    """Remove copies of earlier versions; a process that has mapped one keeps its mapping."""
+    """Remove copies of earlier versions that we wrote; a process that has mapped one keeps its mapping."""
     for other in kept.parent.iterdir():
-        if other != kept and re.fullmatch(re.escape(name) + "-[0-9a-f]{10}", other.name) and _is_copy(other):
-            with suppress(OSError):
-                _remove_copy(other)
-
-
-def _is_copy(folder: Path) -> bool:
-    """Return whether a folder is a copy that this module wrote."""
-    try:
-        require_file(folder / ABOUT)
-        return not folder.is_symlink() and set(FACTS) <= set(read_json(folder / ABOUT))
-    except (OSError, ValueError):
-        return False
+        if other != kept and re.fullmatch(re.escape(name) + "-[0-9a-f]{10}", other.name) and not other.is_symlink():
+            with suppress(OSError, ValueError):
+                require_file(other / ABOUT)
+                if set(FACTS) <= set(files.read_json(other / ABOUT)):
+                    _remove_copy(other)
 
 
 def _remove_copy(folder: Path) -> None:
@@ -215,9 +179,5 @@ def _remove_unfinished(place: Path) -> None:
     with suppress(OSError):  # an unreadable folder has nothing to remove
         for folder in place.glob(".*-*"):
             with suppress(OSError):
-                if folder.is_dir() and all(_is_ours(file.name) for file in folder.iterdir()):
-                    remove_abandoned(place, folder.name)
-
-
-def _is_ours(name: str) -> bool:
-    return name in (IMAGES, REST, ABOUT, LOCK) or name.startswith(f".{ABOUT}.")
+                if folder.is_dir() and all(OURS.fullmatch(file.name) for file in folder.iterdir()):
+                    files.remove_abandoned(place, folder.name)

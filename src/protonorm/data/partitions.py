@@ -16,7 +16,6 @@ from protonorm.data.dataset import Dataset
 
 Index = NDArray[np.int64]  # positions in the dataset
 Seed = Annotated[int, Ge(0), Lt(2**32), NOT_TRUTH]
-Shares = NDArray[np.float64]  # (M,), of one class
 
 
 class ClientIndex(NamedTuple):
@@ -40,11 +39,9 @@ class Parts:
         return cls(np.concatenate(halves).astype(np.int64, copy=False), np.cumsum([0, *map(len, halves)]))
 
     def __len__(self) -> int:
-        """Return the number of clients, M."""
-        return len(self.cuts) // 2
+        return len(self.cuts) // 2  # M
 
     def __getitem__(self, id: int) -> ClientIndex:
-        """Return a client's part."""
         if not 0 <= id < len(self):
             raise IndexError(f"There is no client {id}; there are clients 0 to {len(self) - 1}.")
         first, middle, last = self.cuts[2 * id : 2 * id + 3]
@@ -90,9 +87,15 @@ def partition(labels: NDArray[np.int64], clients: int, how: Partition, train: fl
     A client with n samples trains on ⌊train·n⌋ of them, at least one, and tests on the rest, at least one if n > 1.
     """
     if not 0 < train < 1:
-        raise ValueError(f"train={train} is refused: expected a share between 0 and 1, such as 0.75.")
-    shares = how.assign(labels, clients)
-    _check_shares(shares, len(labels), clients)
+        raise ValueError(f"train must be a share between 0 and 1, such as 0.75, got {train}.")
+    shares = how.assign(labels, clients)  # by user code, perhaps
+    if len(shares) != clients or min(map(len, shares), default=0) == 0:
+        raise ValueError(f"The partition must give each of {clients} clients at least one sample.")
+    positions = np.concatenate(shares)
+    if positions.dtype.kind not in "iu" or positions.ndim != 1:
+        raise ValueError(f"The partition must give whole numbers (n,), but gave {positions.dtype} {positions.shape}.")
+    if positions.min() < 0 or positions.max() >= len(labels) or np.bincount(positions).max() > 1:
+        raise ValueError(f"The partition must give positions from 0 to {len(labels) - 1}, none of them twice.")
     return Parts.of([split_share(share, train, [how.seed, client]) for client, share in enumerate(shares)])
 
 
@@ -126,7 +129,7 @@ def default_least(samples: int, clients: int) -> int:
 def require_enough(labels: NDArray[np.int64], clients: int, least: int = 1) -> None:
     """Raise a ValueError if there are too few samples for that many clients."""
     if clients < 1:
-        raise ValueError(f"clients={clients} is refused: expected at least one client.")
+        raise ValueError(f"clients must be at least 1, got {clients}.")
     if labels.ndim != 1 or len(labels) < clients * least:
         raise ValueError(
             f"{labels.size} samples cannot give each of {clients} clients at least {least}; "
@@ -139,17 +142,6 @@ def split_share(share: Index, train: float, seed: list[int]) -> ClientIndex:
     mixed = np.random.default_rng(seed).permutation(share)
     cut = min(max(int(train * len(share)), 1), max(len(share) - 1, 1))
     return ClientIndex(mixed[:cut], mixed[cut:])
-
-
-def _check_shares(shares: Sequence[Index], samples: int, clients: int) -> None:
-    """Validate the result of a partition, which may be user code."""
-    if len(shares) != clients or min(map(len, shares), default=0) == 0:
-        raise ValueError(f"The partition must give each of {clients} clients at least one sample.")
-    positions = np.concatenate(shares)
-    if positions.dtype.kind not in "iu" or positions.ndim != 1:
-        raise ValueError(f"The partition must give whole numbers (n,), but gave {positions.dtype} {positions.shape}.")
-    if positions.min() < 0 or positions.max() >= samples or np.bincount(positions).max() > 1:
-        raise ValueError(f"The partition must give positions from 0 to {samples - 1}, none of them twice.")
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -188,27 +180,21 @@ class Dirichlet:
     def _draw(self, members: list[Index], clients: int, random: np.random.RandomState) -> NDArray[np.int64]:
         """Shuffle each class in place, draw its shares, and count each client's samples of it, (K, M)."""
         equal = sum(map(len, members)) / clients  # N/M: a client with this many samples gets no further class
-        counts = np.zeros((len(members), clients), np.int64)
-        held = np.zeros(clients, np.int64)
+        counts, assigned = np.zeros((len(members), clients), np.int64), np.zeros(clients, np.int64)
         for row, group in zip(counts, members, strict=True):
             random.shuffle(group)
-            shares = _shares(random.dirichlet(np.full(clients, self.alpha)), held < equal, random)
+            open_to_more = assigned < equal
+            shares = np.where(open_to_more, random.dirichlet(np.full(clients, self.alpha)), 0.0)  # (M,)
+            total = float(shares.sum())
+            if 0 < total < np.inf:
+                shares = shares / total
+            else:  # a tiny α underflows; in its limit, the whole class goes to one client, drawn uniformly
+                shares = np.zeros(clients)
+                shares[random.choice(np.flatnonzero(open_to_more))] = 1.0
             cuts = (np.cumsum(shares) * len(group)).astype(np.int64)[:-1]
             row[:] = np.diff(cuts, prepend=0, append=len(group))  # the rounding remainder goes to the last client
-            held += row
+            assigned += row
         return counts
-
-
-def _shares(drawn: Shares, hungry: NDArray[np.bool_], random: np.random.RandomState) -> Shares:
-    """Normalise the shares (M,) over the clients that still accept samples."""
-    shares: Shares = np.where(hungry, drawn, 0.0)
-    total = float(shares.sum())
-    if 0 < total < np.inf:
-        return shares / total
-    # A tiny α underflows. In its limit, the whole class goes to one client, drawn uniformly.
-    whole = np.zeros(len(hungry))
-    whole[random.choice(np.flatnonzero(hungry))] = 1.0
-    return whole
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -237,30 +223,25 @@ class Pathological:
 
     def _client_ranges(self, classes: int, clients: int) -> list[tuple[int, int]]:
         """Return the clients first ≤ i < last that share each class; raise a ValueError if a class has none."""
+
+        def blocks(each: int, clients: int) -> tuple[int, int]:
+            """Return the number of clients that share a class, ⌈M·c/K⌉, and of classes that have clients."""
+            width = -(-clients * each // classes)
+            return width, -(-clients // width) * each
+
         each = self.classes_per_client
         if each > classes:
-            raise ValueError(f"classes_per_client={each} is refused: the data set has only {classes} classes.")
-        width = _block_size(classes, clients, each)
-        served = _served(classes, clients, each)
+            raise ValueError(f"classes_per_client must be at most {classes}, the number of classes, got {each}.")
+        width, served = blocks(each, clients)
         if served < classes:
-            fitting = next(c for c in range(each, classes + 1) if _served(classes, clients, c) >= classes)
-            larger = next(m for m in count(clients) if _served(classes, m, each) >= classes)  # at most a multiple of K
+            fitting = next(c for c in range(each, classes + 1) if blocks(c, clients)[1] >= classes)
+            larger = next(m for m in count(clients) if blocks(each, m)[1] >= classes)  # at most a multiple of K
             raise ValueError(
                 f"{clients} clients with classes_per_client={each} leave {classes - served} of {classes} classes to "
                 f"nobody, and their samples would be lost. Use classes_per_client={fitting} or clients={larger}."
             )
         starts = [k // each * width for k in range(classes)]
         return [(start, min(start + width, clients)) for start in starts]
-
-
-def _block_size(classes: int, clients: int, each: int) -> int:
-    """Return the number of clients that share a class, ⌈M·c/K⌉."""
-    return -(-clients * each // classes)
-
-
-def _served(classes: int, clients: int, each: int) -> int:
-    """Return the number of classes that have clients: c per block of clients."""
-    return -(-clients // _block_size(classes, clients, each)) * each
 
 
 def _sizes(samples: int, clients: int, least: float, random: np.random.RandomState) -> NDArray[np.int64]:

@@ -52,14 +52,6 @@ def read_picture(file: Path | IO[bytes], name: str, size: tuple[int, int] | None
         return np.asarray(upright, dtype=np.uint8).reshape(upright.height, upright.width, channels)
 
 
-def read_pictures(paths: Sequence[Path], size: tuple[int, int], channels: int) -> NDArray[np.uint8]:
-    """Read images into one array (N, H, W, C); raise one ValueError that lists all unreadable ones."""
-    images, bad = read_usable(paths, size, channels)
-    if bad:
-        raise ValueError(describe_bad(bad, len(paths)))
-    return images
-
-
 def read_usable(
     paths: Sequence[Path], size: tuple[int, int], channels: int
 ) -> tuple[NDArray[np.uint8], dict[int, str]]:
@@ -75,13 +67,13 @@ def read_usable(
 
 def read_headers(paths: Sequence[Path]) -> tuple[dict[int, ImageHeader], dict[int, str]]:
     """Read headers by position, and return the errors of unreadable ones by position."""
-    found, bad = {}, {}
+    headers, bad = {}, {}
     for position, path in enumerate(steps(paths, "Reading picture headers")):
         try:
-            found[position] = read_header(path)
+            headers[position] = read_header(path)
         except ValueError as error:
             bad[position] = str(error)
-    return found, bad
+    return headers, bad
 
 
 def describe_bad(bad: Mapping[int, str], count: int) -> str:

@@ -27,8 +27,8 @@ import platformdirs
 from numpy.typing import NDArray
 
 from protonorm.data.access import expand, reason, require_file, require_room
-from protonorm.data.dataset import MOST_UNNAMED, Inputs
-from protonorm.files import Scratch, make_folder, open_private
+from protonorm.data.dataset import MOST_UNNAMED, Inputs, channels_first, split_numbers
+from protonorm.files import Scratch, make_folder, replacing
 
 HEADER = 2**16  # maximum bytes of an array's header
 PACKINGS = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1100}  # maximum unpacked bytes per packed byte
@@ -40,7 +40,7 @@ class NpzReader:
     """Reader of the arrays in an open .npz file; raises a ValueError if anything is wrong with it."""
 
     def __init__(self, archive: zipfile.ZipFile, file: IO[bytes], size: int) -> None:
-        """Check the names of the arrays; `size` is the size of the file."""
+        """Check the names of the arrays; `size` is the size of the file in bytes."""
         self._archive, self._size = archive, size
         listed = archive.infolist()
         self._members = {info.filename.removesuffix(".npy"): info for info in listed}
@@ -55,7 +55,6 @@ class NpzReader:
             archive.open(info).close()  # checks that the two places in which an archive stores each name agree
 
     def __contains__(self, name: str) -> bool:
-        """Return whether there is an array of this name."""
         return name in self._members
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -63,8 +62,7 @@ class NpzReader:
         if name not in self:
             raise ValueError(f"it lacks {name}")
         info = self._members[name]
-        with _sentences(), self._archive.open(info) as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about headers written by Python 2
+        with _sentences(), self._archive.open(info) as file:
             header = io.BytesIO(file.read(HEADER))
             first = np.lib.format.read_magic(header) == (1, 0)
             read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
@@ -84,8 +82,7 @@ class NpzReader:
     def read(self, name: str) -> NDArray[Any]:
         """Read an array after checking its size."""
         self.shape(name)
-        with _sentences(), self._archive.open(self._members[name]) as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _sentences(), self._archive.open(self._members[name]) as file:
             values: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False, max_header_size=HEADER)
             file.read()  # reading to the end verifies the checksum
         return values
@@ -93,6 +90,15 @@ class NpzReader:
     def get(self, name: str) -> NDArray[Any] | None:
         """Return an array, or None if it is absent."""
         return self.read(name) if name in self else None
+
+    def refuse(self, *names: str) -> None:
+        """Raise a ValueError if there is an array of these names, which would have no effect."""
+        for name in names:
+            if name in self:
+                raise ValueError(
+                    f"it has an array {name}, which is not used here; leave it out, or use "
+                    "pn.Dataset(…, owner=…, split=…) in Python, or one file for each client with dataset=clients:PATH"
+                )
 
 
 @contextmanager
@@ -114,7 +120,9 @@ def open_npz(path: Path, what: str = "prepared data") -> Iterator[NpzReader]:
 def _sentences() -> Iterator[None]:
     """Convert the errors of a damaged file, which can be of almost any type, to a ValueError with the reason."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about headers written by Python 2
+            yield
     except zipfile.BadZipFile as error:
         raise ValueError(f"it is not a whole .npz archive ({error})") from error
     except OSError as error:
@@ -140,11 +148,12 @@ def data_root(given: Path | None = None) -> Path:
     return expand(Path(named)) if named else platformdirs.user_cache_path("protonorm")
 
 
-def read_prepared(path: Path) -> Arrays:
-    """Read a prepared file; raise a ValueError if it is invalid."""
+def read_prepared(path: Path, options: object = None) -> Arrays:
+    """Read a prepared file; raise a ValueError if it is invalid. No options of user data apply to it."""
     with open_npz(path) as file:
         if missing := [name for name in ("images", "labels") if name not in file]:
             raise ValueError(f"it lacks {' and '.join(missing)}")
+        file.refuse("owner")
         return check_arrays(file.read("images"), file.read("labels"), file.get("split"), file.get("classes"))
 
 
@@ -165,41 +174,42 @@ def check_arrays(
     images: NDArray[Any], labels: NDArray[Any], split: NDArray[Any] | None, classes: NDArray[Any] | None
 ) -> Arrays:
     """Convert arrays to the prepared form; raise a ValueError if they do not fit it."""
-    if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size:
-        raise ValueError(f"images has shape {images.shape} and type {images.dtype}; expected uint8 (N, H, W, C)")
-    if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) != len(images):
-        raise ValueError(f"labels has shape {labels.shape} and type {labels.dtype}; expected int64 ({len(images)},)")
+    if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size or channels_first(images):
+        expected = f"expected uint8 (N, H, W, C){channels_first(images)}"
+        raise ValueError(f"images has shape {images.shape} and type {images.dtype}; {expected}")
     if split is not None and (split.shape != labels.shape or split.dtype.kind not in "iub"):
         raise ValueError(f"split has shape {split.shape} and type {split.dtype}; expected uint8 ({len(images)},)")
-    if classes is not None and (classes.ndim != 1 or classes.dtype.kind != "U"):
-        raise ValueError(f"classes has shape {classes.shape} and type {classes.dtype}; expected text (K,)")
+    numbers, names = check_labels(labels, classes, len(images))
+    parts = np.zeros(len(labels), np.int8) if split is None else split_numbers(split)
+    return Arrays(images if images.ndim == 4 else images[..., None], numbers, parts, names)
+
+
+def check_labels(
+    labels: NDArray[Any], classes: NDArray[Any] | None, samples: int
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return labels (N,) that number the classes, and the classes' names; raise a ValueError if they do not fit."""
+    if labels.shape != (samples,) or labels.dtype.kind not in "iu":
+        raise ValueError(f"labels has shape {labels.shape} and type {labels.dtype}; expected int64 ({samples},)")
     if classes is None and labels.max() >= MOST_UNNAMED:
         raise ValueError(
             f"labels go up to {labels.max()}, and no names of classes are given; expected numbers from 0 to K − 1, "
             f"below {MOST_UNNAMED}, or an array `classes` with the K names"
         )
+    if classes is not None and (classes.ndim != 1 or classes.dtype.kind != "U"):
+        raise ValueError(f"classes has shape {classes.shape} and type {classes.dtype}; expected text (K,)")
     names = tuple(map(str, range(int(labels.max()) + 1) if classes is None else classes.tolist()))
     if labels.min() < 0 or labels.max() >= len(names):
         raise ValueError(f"labels go from {labels.min()} to {labels.max()}, but {len(names)} classes are named")
     if len(set(names)) < len(names):
         raise ValueError("two classes have the same name")
-    parts = np.zeros(len(labels), np.int8) if split is None else np.minimum(split, 127).astype(np.int8)
-    return Arrays(images if images.ndim == 4 else images[..., None], labels.astype(np.int64), parts, names)
+    return labels.astype(np.int64), names
 
 
 def write_prepared(path: Path, arrays: Arrays) -> None:
     """Write a prepared file atomically, uncompressed, readable by its owner only."""
+    images, labels, split, classes, *_ = arrays
     make_folder(path.parent)
     with Scratch(path.parent, prefix=f".{path.name}-") as scratch:
-        beside = scratch.folder / path.name
-        with open_private(beside, "wb") as file:
-            np.savez(
-                file,
-                images=arrays.images,
-                labels=arrays.labels,
-                split=arrays.split.astype(np.uint8),
-                classes=np.array(arrays.classes),
-            )
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
+        with replacing(scratch.folder / path.name) as file:
+            np.savez(file, images=images, labels=labels, split=split.astype(np.uint8), classes=np.array(classes))
+        os.replace(scratch.folder / path.name, path)

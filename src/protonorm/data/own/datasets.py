@@ -17,16 +17,8 @@ from protonorm.core.types import MOST_TOKENS, NOT_TRUTH, STRICT, Count
 from protonorm.data.access import real_path
 from protonorm.data.dataset import Dataset, Names, usual_models
 from protonorm.data.mapped import Mapped, file_version, open_mapped, short_hash
+from protonorm.data.own import folders
 from protonorm.data.own.encoding import Missing, Options, Separator, Unit, refuse_one_class
-from protonorm.data.own.folders import (
-    client_files,
-    client_names,
-    client_paths,
-    files_version,
-    picture_files,
-    read_clients,
-    read_folder,
-)
 from protonorm.data.own.hugging import folder_version, read_saved
 from protonorm.data.own.tables import read_features, read_table, read_tokens
 from protonorm.data.prepared import Arrays, data_root, read_prepared
@@ -78,15 +70,15 @@ class OwnFiles(ABC):
 
     def dataset(self) -> Dataset:
         """Read or map the data with any number of classes: one of several sites may have a single class."""
-        arrays = self.opened().arrays
-        return Dataset(self.name, arrays.images, arrays.labels, arrays.classes, vocabulary=arrays.vocabulary)
+        (images, labels, split, _, owner, vocabulary), (classes, clients) = self.opened().arrays, self.names
+        given = None if owner is None else split
+        return Dataset(self.name, images, labels, classes, owner, given, vocabulary, clients)
 
     def description(self) -> dict[str, Any]:
         """Return a description of the content, independent of its path."""
-        opened = self.opened()
-        refuse_one_class(opened.arrays.classes, str(real_path(self.path)))
-        known = {} if opened.arrays.vocabulary is None else {"vocabulary": opened.arrays.vocabulary}
-        return {"name": self.name, **known, **opened.about}
+        arrays, about = self.opened()
+        refuse_one_class(arrays.classes, str(real_path(self.path)))
+        return {"name": self.name} | ({} if arrays.vocabulary is None else {"vocabulary": arrays.vocabulary}) | about
 
     def _version(self, path: Path) -> str:
         return file_version(path)
@@ -106,11 +98,32 @@ class Folder(OwnFiles):
     skip_bad: bool = False  # skip unreadable images, with a warning that lists them
 
     kind: ClassVar[str] = "folder"
-    read = staticmethod(read_folder)
+    read = staticmethod(folders.read_folder)
 
     def _version(self, path: Path) -> str:
-        files = picture_files(path)
-        return short_hash(files, files_version(file.path for file in files))
+        files = folders.picture_files(path)
+        return short_hash(files, folders.files_version(file.path for file in files))
+
+
+@dataclass(frozen=True, config=STRICT)
+class Clients(Folder):
+    """Data that clients own: a folder of class folders, or a file of the prepared form, per client."""
+
+    kind: ClassVar[str] = "clients"
+    read = staticmethod(folders.read_clients)
+
+    @property
+    def clients(self) -> int:
+        """Number of clients."""
+        return len(folders.client_paths(real_path(self.path)))
+
+    @property
+    def names(self) -> Names:
+        """Names of the classes and of the clients."""
+        return self.opened().arrays.classes, folders.client_names(real_path(self.path))
+
+    def _version(self, path: Path) -> str:
+        return folders.files_version(folders.client_files(path))
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -120,42 +133,7 @@ class Npz(OwnFiles):
     path: Path
 
     kind: ClassVar[str] = "npz"
-
-    @staticmethod
-    def read(path: Path, options: Options) -> Arrays:
-        """Read the file."""
-        return read_prepared(path)
-
-
-@dataclass(frozen=True, config=STRICT)
-class Clients(OwnFiles):
-    """Data that clients own: a folder of class folders, or a file of the prepared form, per client."""
-
-    path: Path
-    size: Count | None = None
-    channels: Channels | None = None
-    skip_bad: bool = False
-
-    kind: ClassVar[str] = "clients"
-    read = staticmethod(read_clients)
-
-    @property
-    def clients(self) -> int:
-        """Number of clients."""
-        return len(client_paths(real_path(self.path)))
-
-    @property
-    def names(self) -> Names:
-        """Names of the classes and of the clients."""
-        return self.opened().arrays.classes, client_names(real_path(self.path))
-
-    def dataset(self) -> Dataset:
-        """Read or map the images of all clients."""
-        arrays, (classes, names) = self.opened().arrays, self.names
-        return Dataset(self.name, arrays.images, arrays.labels, classes, arrays.owner, arrays.split, client_names=names)
-
-    def _version(self, path: Path) -> str:
-        return files_version(client_files(path))
+    read = staticmethod(read_prepared)
 
 
 class OwnData(OwnFiles):
@@ -179,26 +157,6 @@ class Array(OwnData):
 
 
 @dataclass(frozen=True, config=STRICT)
-class Table(OwnData):
-    """CSV file with column names in its first line."""
-
-    path: Path
-    label: str = "label"  # column of the classes
-    text: str | None = None  # column to read as text; the others are then ignored
-    drop: str | tuple[str, ...] = ()  # columns to ignore
-    missing: Missing = "refuse"  # missing values raise an error, or are replaced by the column's mean
-    categories: Count = 50  # maximum number of distinct words in a column
-    standardise: bool = True  # scale every numeric column to mean 0 and standard deviation 1
-    separator: Separator = "comma"
-    unit: Unit = "words"  # tokens of a text
-    length: Count | None = None  # maximum number of tokens per text; None: 64 words or 256 characters
-    vocabulary: Vocabulary = 4096  # number of distinct tokens
-
-    kind: ClassVar[str] = "table"
-    read = staticmethod(read_table)
-
-
-@dataclass(frozen=True, config=STRICT)
 class Text(OwnData):
     """Texts as tokens in an .npz file."""
 
@@ -209,21 +167,38 @@ class Text(OwnData):
 
 
 @dataclass(frozen=True, config=STRICT)
-class HuggingFace(OwnData):
-    """Folder written by `save_to_disk` of Hugging Face datasets; its parts are merged."""
+class Columns(OwnData):
+    """Base class of user data in columns."""
 
     path: Path
     label: str = "label"  # column of the classes
-    input: str | None = None  # column to learn from; None: the column of images, or all columns of plain values
     drop: str | tuple[str, ...] = ()  # columns to ignore
+    missing: Missing = "refuse"  # missing values raise an error, or are replaced by the column's mean
+    categories: Count = 50  # maximum number of distinct words in a column
+    standardise: bool = True  # scale every numeric column to mean 0 and standard deviation 1
+    unit: Unit = "words"  # tokens of a text
+    length: Count | None = None  # maximum number of tokens per text; None: 64 words or 256 characters
+    vocabulary: Vocabulary = 4096  # number of distinct tokens
+
+
+@dataclass(frozen=True, config=STRICT)
+class Table(Columns):
+    """CSV file with column names in its first line."""
+
+    text: str | None = None  # column to read as text; the others are then ignored
+    separator: Separator = "comma"
+
+    kind: ClassVar[str] = "table"
+    read = staticmethod(read_table)
+
+
+@dataclass(frozen=True, config=STRICT)
+class HuggingFace(Columns):
+    """Folder written by `save_to_disk` of Hugging Face datasets; its parts are merged."""
+
+    input: str | None = None  # column to learn from; None: the column of images, or all columns of plain values
     size: Count | None = None  # side length in pixels to which all images are resized
     channels: Channels | None = None  # 1 for grey, 3 for colour
-    missing: Missing = "refuse"
-    categories: Count = 50
-    standardise: bool = True
-    unit: Unit = "words"
-    length: Count | None = None
-    vocabulary: Vocabulary = 4096
 
     kind: ClassVar[str] = "hf"
     read = staticmethod(read_saved)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from protonorm.core.progress import report, steps
 from protonorm.core.registry import nearest
-from protonorm.core.types import shown
+from protonorm.core.types import shortened, shown
 from protonorm.data.access import require_room
 
 Missing = Literal["refuse", "mean"]
@@ -22,6 +22,7 @@ Unit = Literal["words", "characters"]
 Frame = Any  # a pandas.DataFrame or one of its columns: pandas is an optional dependency
 
 MOST_CLASSES = 10_000
+LONGEST = 200  # maximum length of another library's error text
 ROWS = 2**16  # rows processed at once
 ADVICE = "fewer rows or columns are needed."
 USUAL_LENGTH = {"words": 64, "characters": 256}
@@ -50,12 +51,21 @@ class Options(NamedTuple):
 def check_columns(known: Sequence[str], options: Options, setting: Literal["input", "text"], where: str) -> None:
     """Raise a ValueError if settings name unknown columns, or one column for two purposes."""
     chosen: str | None = getattr(options, setting)
-    for name, given in {"label": (options.label,), setting: (chosen,) if chosen else (), "drop": options.drop}.items():
-        for column in given:
-            if column not in known:
-                raise ValueError(f"{where} has no column {shown(column)} for dataset.{name}; {nearest(column, known)}")
+    named = [
+        ("label", options.label),
+        *([(setting, chosen)] if chosen else []),
+        *(("drop", name) for name in options.drop),
+    ]
+    for name, column in named:
+        if column not in known:
+            raise ValueError(f"{where} has no column {shown(column)} for dataset.{name}; {nearest(column, known)}")
     if options.label in (chosen, *options.drop) or (chosen and chosen in options.drop):
         raise ValueError(f"dataset.label, dataset.{setting} and dataset.drop must name different columns.")
+
+
+def one_line(error: Exception) -> str:
+    """Return another library's error text in one line."""
+    return shortened(" ".join(str(error).split()) or type(error).__name__, LONGEST).rstrip(".")
 
 
 def encode_labels(values: NDArray[Any], where: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
@@ -63,30 +73,21 @@ def encode_labels(values: NDArray[Any], where: str) -> tuple[NDArray[np.int64], 
     if values.ndim != 1 or not len(values):
         raise ValueError(f"{where} has labels of shape {values.shape}; expected (N,).")
     if values.dtype.kind == "f":
-        values = _whole_numbers(values, where)
+        if not np.isfinite(values).all():
+            raise ValueError(f"{where} has labels that are NaN or infinite.")
+        odd = values[(values != np.floor(values)) | (np.abs(values) > 2**53)]
+        if len(odd):
+            raise ValueError(f"{where} has the label {odd[0]:g}; expected classes, which are whole numbers or words.")
+        values = values.astype(np.int64)
     elif values.dtype.kind not in "iub":
         values = values.astype(str)
-    found, labels = np.unique(values, return_inverse=True)
-    names = tuple(map(str, found.tolist()))
-    if len(names) > min(MOST_CLASSES, max(2, len(values) // 2)):
+    distinct, labels = np.unique(values, return_inverse=True)
+    if len(distinct) > min(MOST_CLASSES, max(2, len(values) // 2)):
         raise ValueError(
-            f"{where} has {len(names)} different labels for {len(values)} samples; expected classes, of which each has "
-            f"several samples, and {MOST_CLASSES} at most."
+            f"{where} has {len(distinct)} different labels for {len(values)} samples; expected classes, of which each "
+            f"has several samples, and {MOST_CLASSES} at most."
         )
-    return labels.astype(np.int64), names
-
-
-def named_labels(values: NDArray[Any], classes: NDArray[Any], where: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Validate labels that are numbers of named classes."""
-    if values.ndim != 1 or not len(values) or values.dtype.kind not in "iu":
-        raise ValueError(f"{where} has labels of shape {values.shape} and type {values.dtype}; expected numbers (N,).")
-    if classes.ndim != 1 or classes.dtype.kind != "U" or len(set(classes.tolist())) < max(1, len(classes)):
-        raise ValueError(f"{where} needs `classes` of different names (K,).")
-    if values.min() < 0 or values.max() >= len(classes):
-        raise ValueError(
-            f"{where} has labels from {values.min()} to {values.max()}, but {len(classes)} classes are named."
-        )
-    return values.astype(np.int64), tuple(classes.tolist())
+    return labels.astype(np.int64), tuple(map(str, distinct.tolist()))
 
 
 def refuse_one_class(classes: Sequence[str], where: str) -> None:
@@ -95,23 +96,12 @@ def refuse_one_class(classes: Sequence[str], where: str) -> None:
         raise ValueError(f"{where} has one class only ({classes[0]}); there is nothing to tell apart.")
 
 
-def _whole_numbers(values: NDArray[Any], where: str) -> NDArray[np.int64]:
-    if not np.isfinite(values).all():
-        raise ValueError(f"{where} has labels that are NaN or infinite.")
-    if (np.abs(values) > 2**53).any() or (values != np.floor(values)).any():
-        odd = next(float(value) for value in values if value != np.floor(value) or abs(value) > 2**53)
-        raise ValueError(f"{where} has the label {odd:g}; expected classes, which are whole numbers or words.")
-    return values.astype(np.int64)
-
-
 def encode_columns(frame: Frame, options: Options, where: str) -> NDArray[np.float32]:
     """Build vectors (N, D) from a table's columns, in their order."""
     blocks: list[NDArray[np.float32]] = []
     width = 0
     for name in steps(list(frame.columns), "Reading columns"):
-        column = frame[name]
-        encode = _words if _is_text(column) else _numbers
-        blocks.append(encode(column, options, f"The column {shown(str(name))} of {where}"))
+        blocks.append(_encode_column(frame[name], options, f"The column {shown(str(name))} of {where}"))
         width += blocks[-1].shape[1]
         require_room(2 * 4 * width * len(frame), f"{where} with {width} numbers a row", ADVICE)
     if not blocks:
@@ -119,81 +109,41 @@ def encode_columns(frame: Frame, options: Options, where: str) -> NDArray[np.flo
     return np.concatenate(blocks, axis=1)
 
 
-def standardised(values: NDArray[Any], names: list[str] | None = None) -> NDArray[np.float32]:
-    """Scale each column of (N, D) to mean 0 and standard deviation 1 over all rows; constant columns become 0.
-
-    Raise a ValueError with the name, or the number from 1, of a column with NaN, infinite or too large numbers.
-    """
-    with np.errstate(all="ignore"):
-        mean = _mean(values, lambda rows: rows)  # (D,)
-        deviation = np.sqrt(_mean(values, lambda rows: np.square(rows - mean)))
-    bad = np.flatnonzero(~np.isfinite(mean) | ~np.isfinite(deviation))
-    if len(bad):
-        who = names[bad[0]] if names else f"column {bad[0] + 1}"
-        raise ValueError(f"{who} holds NaN, infinite or too large numbers")
-    scale = np.where(values.min(0) == values.max(0), np.inf, deviation)  # rounding can give a constant some deviation
-    scale[scale == 0] = np.inf
-    result = np.empty(values.shape, np.float32)
-    for start in range(0, len(values), ROWS):
-        report("Standardising", start, len(values))
-        result[start : start + ROWS] = (values[start : start + ROWS].astype(np.float64) - mean) / scale
-    report("Standardising", len(values), len(values))
-    return result
-
-
-def as_they_are(values: NDArray[Any]) -> NDArray[np.float32]:
-    """Convert columns (N, D) unscaled; raise a ValueError if one has NaN, infinite or too large numbers."""
-    with np.errstate(over="ignore"):
-        vectors = values.astype(np.float32)
-    bad = np.flatnonzero(~np.isfinite(vectors).all(0))
-    if len(bad):
-        raise ValueError(f"column {bad[0] + 1} holds NaN, infinite or too large numbers")
-    return vectors
-
-
-def _mean(values: NDArray[Any], of: Any) -> NDArray[np.float64]:
-    """Compute the mean over the rows in double precision, without copying all of them."""
-    parts = (of(values[start : start + ROWS].astype(np.float64)).sum(0) for start in range(0, len(values), ROWS))
-    total: NDArray[np.float64] = sum(parts, np.zeros(values.shape[1])) / len(values)
-    return total
-
-
-def _is_text(column: Frame) -> bool:
+def _encode_column(column: Frame, options: Options, where: str) -> NDArray[np.float32]:
+    """Return a column of numbers as (N, 1), one of c distinct words as one-hot rows (N, c)."""
     from pandas.api.types import infer_dtype, is_numeric_dtype
 
-    if is_numeric_dtype(column.dtype):  # booleans count as numbers
-        return False
-    return bool(infer_dtype(column) != "integer")  # integers of more than 64 bits are numbers, too
+    gaps: NDArray[np.bool_] = column.isna().to_numpy(dtype=bool)
+    if gaps.any() and options.missing == "refuse":
+        raise ValueError(
+            f"{where} has no value in {gaps.sum()} of {len(gaps)} rows, first in row {int(gaps.argmax()) + 1} "
+            "(in a CSV file words such as NA, None, null and nan count as none); "
+            "dataset.missing=mean puts the column's mean there."
+        )
+    if gaps.all():
+        raise ValueError(f"{where} is empty; leave it out with dataset.drop.")
+    # Booleans count as numbers, and so do integers of more than 64 bits.
+    numeric = is_numeric_dtype(column.dtype) or infer_dtype(column) == "integer"
+    return (_encode_numbers if numeric else _encode_words)(column, gaps, options, where)
 
 
-def _numbers(column: Frame, options: Options, where: str) -> NDArray[np.float32]:
-    """Return a column of numbers as (N, 1)."""
+def _encode_numbers(column: Frame, gaps: NDArray[np.bool_], options: Options, where: str) -> NDArray[np.float32]:
     try:
         values: NDArray[np.float64] = column.to_numpy(dtype=np.float64, na_value=np.nan)
     except OverflowError:
         raise ValueError(f"{where} holds too large numbers.") from None
-    gaps = _gaps(column, options, where)
-    if gaps.all():
-        raise ValueError(f"{where} is empty; leave it out with dataset.drop.")
     if np.isinf(values).any():
         raise ValueError(f"{where} holds infinite numbers.")
     if gaps.any():
         values = np.where(gaps, values[~gaps].mean(), values)
-    if options.standardise:
-        try:
-            return standardised(values[:, None], [where])
-        except ValueError as error:
-            raise ValueError(f"{error}.") from None
-    if (np.abs(values) > np.finfo(np.float32).max).any():
-        raise ValueError(f"{where} holds too large numbers.")
-    return values.astype(np.float32)[:, None]
+    try:
+        return scale_columns(values[:, None], options, [where])
+    except ValueError as error:
+        raise ValueError(f"{error}.") from None
 
 
-def _words(column: Frame, options: Options, where: str) -> NDArray[np.float32]:
-    """Return a column of c distinct words as one-hot rows (N, c), in sorted order."""
-    gaps = _gaps(column, options, where)
-    if gaps.all():
-        raise ValueError(f"{where} is empty; leave it out with dataset.drop.")
+def _encode_words(column: Frame, gaps: NDArray[np.bool_], options: Options, where: str) -> NDArray[np.float32]:
+    """Return one-hot rows in the sorted order of the words."""
     known, codes = np.unique(column[~gaps].astype(str).to_numpy(dtype=object).astype(str), return_inverse=True)
     if len(known) > options.categories:
         raise ValueError(
@@ -204,18 +154,6 @@ def _words(column: Frame, options: Options, where: str) -> NDArray[np.float32]:
     result[np.flatnonzero(~gaps), codes] = 1
     result[gaps] = result[~gaps].mean(0)
     return result
-
-
-def _gaps(column: Frame, options: Options, where: str) -> NDArray[np.bool_]:
-    """Return which values are missing, (N,); raise a ValueError unless the mean may replace them."""
-    gaps: NDArray[np.bool_] = column.isna().to_numpy(dtype=bool)
-    if gaps.any() and options.missing == "refuse":
-        raise ValueError(
-            f"{where} has no value in {gaps.sum()} of {len(gaps)} rows, first in row {int(gaps.argmax()) + 1} "
-            "(in a CSV file words such as NA, None, null and nan count as none); "
-            "dataset.missing=mean puts the column's mean there."
-        )
-    return gaps
 
 
 def _hint(column: Frame) -> str:
@@ -233,14 +171,47 @@ def _hint(column: Frame) -> str:
     return f" (numbers but for {odd.sum()}, such as {shown(str(column.iloc[row]))} in row {row + 1})"
 
 
+def scale_columns(values: NDArray[Any], options: Options, names: Sequence[str] = ()) -> NDArray[np.float32]:
+    """Convert columns (N, D); if `standardise`, to mean 0 and deviation 1 over all rows, and constants to 0.
+
+    Raise a ValueError with the name, or the number from 1, of a column with NaN, infinite or too large numbers.
+    """
+    with np.errstate(all="ignore"):
+        if options.standardise:
+            mean = _mean(values, lambda rows: rows)  # (D,)
+            deviation = np.sqrt(_mean(values, lambda rows: np.square(rows - mean)))
+            bad = np.flatnonzero(~np.isfinite(mean) | ~np.isfinite(deviation))
+        else:
+            result = values.astype(np.float32)
+            bad = np.flatnonzero(~np.isfinite(result).all(0))
+    if len(bad):
+        raise ValueError(
+            f"{names[bad[0]] if names else f'column {bad[0] + 1}'} holds NaN, infinite or too large numbers"
+        )
+    if not options.standardise:
+        return result
+    scale = np.where(values.min(0) == values.max(0), np.inf, deviation)  # rounding can give a constant some deviation
+    scale[scale == 0] = np.inf
+    result = np.empty(values.shape, np.float32)
+    for start in range(0, len(values), ROWS):
+        report("Standardising", start, len(values))
+        result[start : start + ROWS] = (values[start : start + ROWS].astype(np.float64) - mean) / scale
+    report("Standardising", len(values), len(values))
+    return result
+
+
+def _mean(values: NDArray[Any], of: Any) -> NDArray[np.float64]:
+    """Compute the mean over the rows in double precision, without copying all of them."""
+    parts = (of(values[start : start + ROWS].astype(np.float64)).sum(0) for start in range(0, len(values), ROWS))
+    total: NDArray[np.float64] = sum(parts, np.zeros(values.shape[1])) / len(values)
+    return total
+
+
 def tokenise(texts: Sequence[str], options: Options) -> NDArray[np.int64]:
     """Build tokens (N, L) from texts: their first words or characters, case-insensitive."""
     most = options.length or USUAL_LENGTH[options.unit]
-    found = [hashes(text, options.unit, most, options.vocabulary) for text in steps(texts, "Reading texts")]
-    result = np.zeros((len(texts), max(1, *map(len, found))), np.int64)
-    for row, tokens in zip(result, found, strict=True):
-        row[: len(tokens)] = tokens
-    return result
+    rows = [hashes(text, options.unit, most, options.vocabulary) for text in steps(texts, "Reading texts")]
+    return padded(rows, options, "The column of texts")
 
 
 def hashes(text: str, unit: Unit, most: int, vocabulary: int) -> list[int]:
@@ -255,43 +226,42 @@ def _token(piece: str, vocabulary: int) -> int:
     return 1 + zlib.crc32(piece.encode("utf-8", "surrogatepass")) % (vocabulary - 1)
 
 
-def number_rows(values: Sequence[Any], about: str) -> list[NDArray[Any]]:
+def number_rows(values: Sequence[Any], where: str) -> list[NDArray[Any]]:
     """Convert each sample's list to an array (n,)."""
     rows = []
-    for number, value in enumerate(values):
+    for number, value in enumerate(values, 1):
         try:
             row = np.atleast_1d(np.array(value))
         except ValueError:  # nested lists of different lengths
             row = np.array(["ragged"])
         if row.ndim > 1 or (row.size and row.dtype.kind not in "fiu"):
-            raise ValueError(f"{about} holds {shown(value)} in row {number + 1}; expected a list of numbers.")
+            raise ValueError(f"{where} holds {shown(value)} in row {number}; expected a list of numbers.")
         rows.append(row if row.size else row.astype(np.int64))
     return rows
 
 
-def padded(rows: Sequence[NDArray[Any]], options: Options, about: str) -> NDArray[np.int64]:
+def padded(rows: Sequence[Sequence[int] | NDArray[Any]], options: Options, where: str) -> NDArray[np.int64]:
     """Build tokens (N, L): short texts are padded with 0, and long ones truncated if a length is given."""
     longest = max(1, *map(len, rows))
     most = min(options.length or longest, longest)
-    require_room(8 * most * len(rows), f"{about} with {most} tokens a row", "dataset.length=256, say, makes it less.")
+    require_room(8 * most * len(rows), f"{where} with {most} tokens a row", "dataset.length=256, say, makes it less.")
     tokens = np.zeros((len(rows), most), np.int64)
     for target, row in zip(tokens, rows, strict=True):
         target[: len(row)] = row[:most]
     if tokens.min() < 0:
-        raise ValueError(f"{about} holds the token {tokens.min()}; expected numbers from 0.")
+        raise ValueError(f"{where} holds the token {tokens.min()}; expected numbers from 0.")
     return tokens
 
 
-def vectors(rows: Sequence[NDArray[Any]], options: Options, about: str) -> NDArray[np.float32]:
+def vectors(rows: Sequence[NDArray[Any]], options: Options, where: str) -> NDArray[np.float32]:
     """Build vectors (N, D); raise a ValueError if their lengths differ."""
-    for number, row in enumerate(rows):
+    for number, row in enumerate(rows, 1):
         if len(row) != len(rows[0]) or not len(row):
             raise ValueError(
-                f"{about} is ragged: row 1 has {len(rows[0])} numbers, row {number + 1} has {len(row)}; "
+                f"{where} is ragged: row 1 has {len(rows[0])} numbers, row {number} has {len(row)}; "
                 "expected vectors of one length."
             )
-    values = np.stack(rows).astype(np.float64)
     try:
-        return standardised(values) if options.standardise else as_they_are(values)
+        return scale_columns(np.stack(rows).astype(np.float64), options)
     except ValueError as error:
-        raise ValueError(f"{about} cannot be used: its {error}.") from None
+        raise ValueError(f"{where} cannot be used: its {error}.") from None

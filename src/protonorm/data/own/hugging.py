@@ -18,37 +18,26 @@ from numpy.typing import NDArray
 
 from protonorm.core.progress import report, steps
 from protonorm.core.types import shortened, shown
-from protonorm.data.access import reason, require_file
+from protonorm.data.access import reason
 from protonorm.data.dataset import Dataset
-from protonorm.data.mapped import short_hash
-from protonorm.data.own.encoding import (
-    Options,
-    check_columns,
-    encode_labels,
-    named_labels,
-    number_rows,
-    padded,
-    refuse_one_class,
-    tokenise,
-    vectors,
-)
+from protonorm.data.mapped import file_version, short_hash
+from protonorm.data.own import encoding
+from protonorm.data.own.encoding import Options
 from protonorm.data.own.folders import common_form
 from protonorm.data.own.tables import frame_arrays
 from protonorm.data.pictures import read_header, read_picture
-from protonorm.data.prepared import Arrays
+from protonorm.data.prepared import Arrays, check_labels
 
 MARKS = ("state.json", "dataset_dict.json")  # a saved folder has one of these
 ROWS = 1000  # rows read at once
-LONGEST = 200  # maximum length of another library's error text
 
 Saved = Any  # a datasets.Dataset or DatasetDict: the package is an optional dependency
-HEADERS = "Reading picture headers"
 
 
 def from_hugging_face(data: Saved, name: str = "datasets", options: Options | None = None) -> Dataset:
     """Build a Dataset from an object of `datasets`: one part, or several that are merged."""
     arrays = arrays_of(data, options or Options(), name)
-    refuse_one_class(arrays.classes, name)
+    encoding.refuse_one_class(arrays.classes, name)
     return Dataset(name, arrays.images, arrays.labels, arrays.classes, vocabulary=arrays.vocabulary)
 
 
@@ -59,7 +48,7 @@ def read_saved(path: Path, options: Options) -> Arrays:
         with _without_bars(datasets):
             saved = datasets.load_from_disk(str(path))
     except Exception as error:  # a damaged folder can raise almost any exception
-        raise ValueError(f"{path} cannot be read as saved datasets: {first_words(error)}.") from error
+        raise ValueError(f"{path} cannot be read as saved datasets: {encoding.one_line(error)}.") from error
     return arrays_of(saved, options, str(path))
 
 
@@ -71,34 +60,36 @@ def folder_version(path: Path) -> str:
         files = sorted(file for file in path.rglob("*") if not file.is_dir())
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {reason(error)}.") from None
-    found = [(str(file.relative_to(path)), require_file(file)) for file in files]
-    return short_hash(*((name, facts.st_size, facts.st_mtime_ns) for name, facts in found))
+    return short_hash(*((str(file.relative_to(path)), file_version(file)) for file in files))
 
 
 def arrays_of(data: Saved, options: Options, where: str) -> Arrays:
     """Build images, vectors or tokens from an object of `datasets`."""
     datasets = _import_datasets()
     data = _joined(datasets, data, where)
-    check_columns(list(data.features), options, "input", where)
+    encoding.check_columns(list(data.features), options, "input", where)
     labels, classes = _labels(datasets, data, options.label, where)
-    column = options.input or _pictures_column(datasets, data, options, where)
-    split = np.zeros(len(labels), np.int8)
+    kinds = {name: kind for name, kind in data.features.items() if name not in (options.label, *options.drop)}
+    pictures = [name for name, kind in kinds.items() if isinstance(kind, datasets.Image)]
+    if len(pictures) > 1 and not options.input:
+        raise ValueError(f"{where} has several columns of pictures ({', '.join(pictures)}); dataset.input names one.")
+    column, split = options.input or next(iter(pictures), None), np.zeros(len(labels), np.int8)
     if column is None:
-        return frame_arrays(_plain_frame(datasets, data, options, where), options, where)._replace(
-            labels=labels, classes=classes
-        )
-    about = f"The column {shown(column)} of {where}"
-    if isinstance(data.features[column], datasets.Image):
+        _require_plain(datasets, kinds, where)
+        return frame_arrays(data.to_pandas(), options, where)._replace(labels=labels, classes=classes)
+    if column in pictures:
         return Arrays(stored_pictures(datasets, data, column, options), labels, split, classes)
-    values = _values(data, column)
+    about, values = f"The column {shown(column)} of {where}", _values(data, column)
     if isinstance(values[0], str):
-        tokens = tokenise(_all_texts(values, about), options)
-        return Arrays(tokens, labels, split, classes, vocabulary=options.vocabulary)
-    rows = number_rows(values, about)
+        for row, value in enumerate(values, 1):
+            if not isinstance(value, str):
+                raise ValueError(f"{about} has no text in row {row}.")
+        return Arrays(encoding.tokenise(values, options), labels, split, classes, vocabulary=options.vocabulary)
+    rows = encoding.number_rows(values, about)
     if all(row.dtype.kind in "iu" for row in rows):
-        tokens = padded(rows, options, about)
+        tokens = encoding.padded(rows, options, about)
         return Arrays(tokens, labels, split, classes, vocabulary=int(tokens.max()) + 1)
-    return Arrays(vectors(rows, options, about), labels, split, classes)
+    return Arrays(encoding.vectors(rows, options, about), labels, split, classes)
 
 
 def _joined(datasets: Any, data: Saved, where: str) -> Saved:
@@ -107,7 +98,7 @@ def _joined(datasets: Any, data: Saved, where: str) -> Saved:
         try:
             data = datasets.concatenate_datasets(list(data.values()))
         except (ValueError, TypeError) as error:
-            raise ValueError(f"The parts of {where} do not fit together: {first_words(error)}.") from error
+            raise ValueError(f"The parts of {where} do not fit together: {encoding.one_line(error)}.") from error
     if not isinstance(data, datasets.Dataset):
         raise ValueError(f"{where} is a {type(data).__name__}; expected a Dataset or DatasetDict of `datasets`.")
     if not len(data):
@@ -116,63 +107,41 @@ def _joined(datasets: Any, data: Saved, where: str) -> Saved:
 
 
 def _labels(datasets: Any, data: Saved, name: str, where: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    about = f"The column {shown(name)} of {where}"
-    values = _values(data, name)
-    if any(value is None for value in values):
+    about, values = f"The column {shown(name)} of {where}", _values(data, name)
+    if None in values:
         raise ValueError(f"{about} has no label in row {values.index(None) + 1}; every row needs one.")
-    feature = data.features[name]
-    if isinstance(feature, datasets.ClassLabel):
-        return named_labels(np.array(values), np.array(feature.names), about)
+    if isinstance(feature := data.features[name], datasets.ClassLabel):
+        try:
+            return check_labels(np.array(values), np.array(feature.names), len(values))
+        except ValueError as error:
+            raise ValueError(f"{about} cannot be used: {error}.") from None
     if isinstance(values[0], list | dict):
         raise ValueError(f"{about} holds a {type(values[0]).__name__} in each row; expected one label.")
-    return encode_labels(np.array(values), about)
+    return encoding.encode_labels(np.array(values), about)
 
 
-def _pictures_column(datasets: Any, data: Saved, options: Options, where: str) -> str | None:
-    """Return the column of images, or None; raise a ValueError if there are several."""
-    found = [name for name, kind in data.features.items() if isinstance(kind, datasets.Image)]
-    found = [name for name in found if name not in (options.label, *options.drop)]
-    if len(found) > 1:
-        raise ValueError(f"{where} has several columns of pictures ({', '.join(found)}); dataset.input names one.")
-    return found[0] if found else None
-
-
-def _plain_frame(datasets: Any, data: Saved, options: Options, where: str) -> Any:
-    """Return the columns of plain values as a table; raise a ValueError for others, which need dataset.input."""
-    for name, kind in data.features.items():
-        if name in (options.label, *options.drop):
-            continue
+def _require_plain(datasets: Any, kinds: dict[str, Any], where: str) -> None:
+    """Raise a ValueError for columns of other than plain values, which need dataset.input."""
+    for name, kind in kinds.items():
         about = f"The column {shown(name)} of {where}"
         if not isinstance(kind, datasets.Value | datasets.ClassLabel):
-            word = "dict" if isinstance(kind, dict) else "list"
+            content = "dict" if isinstance(kind, dict) else "list"
             raise ValueError(
-                f"{about} holds a {word} in each row; dataset.input={name} learns from it, dataset.drop leaves it out."
+                f"{about} holds a {content} in each row; dataset.input={name} learns from it, "
+                "dataset.drop leaves it out."
             )
         if "binary" in kind.dtype:
             raise ValueError(f"{about} holds bytes, which mean nothing by themselves; dataset.drop leaves it out.")
-    return data.to_pandas()
 
 
 def _values(data: Saved, name: str) -> list[Any]:
     """Read a column, and report progress."""
-    found: list[Any] = []
+    values: list[Any] = []
     column = data.select_columns([name])
     for start in range(0, len(column), ROWS):
-        found += column[start : start + ROWS][name]
-        report(f"Reading {shortened(name)}", len(found), len(column))
-    return found
-
-
-def _all_texts(values: list[Any], about: str) -> list[str]:
-    for row, value in enumerate(values):
-        if not isinstance(value, str):
-            raise ValueError(f"{about} has no text in row {row + 1}.")
+        values += column[start : start + ROWS][name]
+        report(f"Reading {shortened(name)}", len(values), len(column))
     return values
-
-
-def first_words(error: Exception) -> str:
-    """Return another library's error text in one line."""
-    return shortened(" ".join(str(error).split()) or type(error).__name__, LONGEST).rstrip(".")
 
 
 def _import_datasets() -> Any:
@@ -184,12 +153,12 @@ def _import_datasets() -> Any:
 @contextmanager
 def _without_bars(datasets: Any) -> Iterator[None]:
     """Disable the library's own progress bars within the context."""
-    shown_before = not datasets.are_progress_bars_disabled()
+    enabled = not datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:
         yield
     finally:
-        if shown_before:
+        if enabled:
             datasets.enable_progress_bars()
 
 
@@ -197,21 +166,20 @@ def stored_pictures(datasets: Any, data: Any, column: str, options: Options) -> 
     """Decode images to (N, H, W, C), one by one."""
     stored = data.cast_column(column, datasets.Image(decode=False))
     names = [Path(f"{column} of row {row + 1}") for row in range(len(stored))]
-    headers = [
-        read_header(*_stored_picture(stored, column, row, str(name))) for row, name in enumerate(steps(names, HEADERS))
-    ]
+
+    def picture(row: int) -> tuple[Path | io.BytesIO, str]:
+        """Return an image's bytes or its file, and its name."""
+        content = stored[row][column] or {}
+        if content.get("bytes"):
+            return io.BytesIO(content["bytes"]), str(names[row])
+        if not content.get("path"):
+            raise ValueError(f"There is no picture in {names[row]}.")
+        return Path(content["path"]), content["path"]
+
+    rows = range(len(names))
+    headers = [read_header(*picture(row)) for row in steps(rows, "Reading picture headers")]
     size, channels = common_form(names, headers, options)
     images = np.empty((len(names), *size, channels), np.uint8)
-    for row, name in enumerate(steps(names, "Reading pictures")):
-        images[row] = read_picture(*_stored_picture(stored, column, row, str(name)), size, channels)
+    for row in steps(rows, "Reading pictures"):
+        images[row] = read_picture(*picture(row), size, channels)
     return images
-
-
-def _stored_picture(stored: Any, column: str, row: int, name: str) -> tuple[Path | io.BytesIO, str]:
-    """Return an image's bytes or its file, and its name."""
-    held = stored[row][column] or {}
-    if held.get("bytes"):
-        return io.BytesIO(held["bytes"]), name
-    if not held.get("path"):
-        raise ValueError(f"There is no picture in {name}.")
-    return Path(held["path"]), str(held["path"])

@@ -14,29 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from protonorm.core.progress import report
-from protonorm.core.types import shortened, shown
+from protonorm.core.types import shown
 from protonorm.data.access import CHUNK, reason, require_file, require_room
-from protonorm.data.own.encoding import (
-    ADVICE,
-    Frame,
-    Options,
-    as_they_are,
-    check_columns,
-    encode_columns,
-    encode_labels,
-    named_labels,
-    standardised,
-    tokenise,
-)
-from protonorm.data.prepared import Arrays, NpzReader, open_npz
+from protonorm.data.dataset import Inputs, channels_first
+from protonorm.data.own import encoding
+from protonorm.data.own.encoding import ADVICE, Frame, Options
+from protonorm.data.prepared import Arrays, NpzReader, check_labels, open_npz
 
 FEATURES = ("inputs", "features")  # accepted names of the array of vectors
 SEPARATORS: dict[str, str] = {"comma": ",", "semicolon": ";", "tab": "\t"}
+CSV: dict[str, Any] = {"index_col": False, "low_memory": False, "skipinitialspace": True, "keep_default_na": False}
 MOST_COLUMNS = 20_000  # of a CSV file: each column takes kilobytes, whatever its content
-LONGEST = 200  # maximum length of another library's error text
 # Values that pandas treats as missing; labels and texts may be any of these words.
 NOTHING = (
     *("", "NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "<NA>", "None", "NULL", "null"),
@@ -52,12 +42,12 @@ def read_features(path: Path, options: Options) -> Arrays:
             raise ValueError(f"it lacks {' or '.join(FEATURES)}, vectors (N, D)")
         values = file.read(name)
         if values.ndim != 2 or not values.size or values.dtype.kind not in "fiub":
+            pictures = "; dataset=npz:PATH takes pictures, uint8 (N, H, W, C)" if values.ndim in (3, 4) else ""
             raise ValueError(
-                f"{name} has shape {values.shape} and type {values.dtype}; expected numbers (N, D){_elsewhere(values)}"
+                f"{name} has shape {values.shape} and type {values.dtype}; expected numbers (N, D)"
+                f"{pictures}{channels_first(values)}"
             )
-        labels, classes = _file_labels(file, len(values))
-        vectors = standardised(values) if options.standardise else as_they_are(values)
-        return Arrays(vectors, labels, np.zeros(len(labels), np.int8), classes)
+        return _labelled(file, values)._replace(images=encoding.scale_columns(values, options))
 
 
 def read_tokens(path: Path, options: Options) -> Arrays:
@@ -69,47 +59,50 @@ def read_tokens(path: Path, options: Options) -> Arrays:
                 f"tokens has shape {tokens.shape} and type {tokens.dtype}; expected whole numbers (N, L), "
                 "short texts filled up with 0"
             )
-        labels, classes = _file_labels(file, len(tokens))
-        vocabulary = int(tokens.max()) + 1
-        return Arrays(tokens.astype(np.int64), labels, np.zeros(len(labels), np.int8), classes, vocabulary=vocabulary)
+        return _labelled(file, tokens.astype(np.int64), vocabulary=int(tokens.max()) + 1)
 
 
-def _file_labels(file: NpzReader, samples: int) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+def _labelled(file: NpzReader, inputs: Inputs, vocabulary: int | None = None) -> Arrays:
+    file.refuse("owner", "split")
     labels, classes = file.read("labels"), file.get("classes")
-    if labels.shape != (samples,):
-        raise ValueError(f"labels has shape {labels.shape}; expected ({samples},)")
-    return encode_labels(labels, "it") if classes is None else named_labels(labels, classes, "it")
-
-
-def _elsewhere(values: NDArray[Any]) -> str:
-    return "; dataset=npz:PATH takes pictures" if values.ndim in (3, 4) and values.dtype == np.uint8 else ""
+    if labels.shape != (len(inputs),):
+        raise ValueError(f"labels has shape {labels.shape}; expected ({len(inputs)},)")
+    numbers, names = (
+        encoding.encode_labels(labels, "it") if classes is None else check_labels(labels, classes, len(labels))
+    )
+    return Arrays(inputs, numbers, np.zeros(len(labels), np.int8), names, vocabulary=vocabulary)
 
 
 def read_table(path: Path, options: Options) -> Arrays:
     """Read a CSV file; raise a ValueError if it is invalid."""
     frame = read_frame(path, SEPARATORS[options.separator], [options.label, *([options.text] if options.text else [])])
     if options.label in frame:
-        frame[options.label] = _among_numbers(frame[options.label])
+        # NA, nan and the like are missing labels if all others are numbers; among words they are words.
+        labels = frame[options.label]
+        gaps = labels.isin(NOTHING)
+        if gaps.any() and not import_pandas().to_numeric(labels[~gaps], errors="coerce").isna().any():
+            frame[options.label] = labels.mask(gaps)
     return frame_arrays(frame, options, str(path))
 
 
 def frame_arrays(frame: Frame, options: Options, where: str) -> Arrays:
     """Build vectors from all columns but the label's, or tokens from the column of texts."""
-    check_columns([str(name) for name in frame.columns], options, "text", where)
+    encoding.check_columns([str(name) for name in frame.columns], options, "text", where)
     if not len(frame):
         raise ValueError(f"{where} has no rows.")
-    column = frame[options.label]
-    about = f"The column {shown(options.label)} of {where}"
-    if column.isna().any():
-        row = int(column.isna().to_numpy().argmax()) + 1
-        raise ValueError(f"{about} has no label in row {row}; every row needs one.")
-    labels, classes = encode_labels(column.to_numpy(), about)
+    for name, what in ((options.label, "label"), (options.text, "text")):
+        if name is not None and (gaps := frame[name].isna().to_numpy()).any():
+            row = int(gaps.argmax()) + 1
+            raise ValueError(f"The column {shown(name)} of {where} has no {what} in row {row}; every row needs one.")
+    labels, classes = encoding.encode_labels(
+        frame[options.label].to_numpy(), f"The column {shown(options.label)} of {where}"
+    )
     split = np.zeros(len(labels), np.int8)
     if options.text is not None:
-        tokens = tokenise(_texts(frame, options.text, where), options)
+        tokens = encoding.tokenise([str(text) for text in frame[options.text]], options)
         return Arrays(tokens, labels, split, classes, vocabulary=options.vocabulary)
     rest = frame.drop(columns=[options.label, *options.drop])
-    return Arrays(encode_columns(rest, options, where), labels, split, classes)
+    return Arrays(encoding.encode_columns(rest, options, where), labels, split, classes)
 
 
 def read_frame(path: Path, separator: str, words: Sequence[str] = ()) -> Frame:
@@ -124,15 +117,7 @@ def read_frame(path: Path, separator: str, words: Sequence[str] = ()) -> Frame:
         with Watched(path) as file, warnings.catch_warnings():
             warnings.simplefilter("error", pandas.errors.ParserWarning)  # for rows longer than the first line
             text = io.TextIOWrapper(io.BufferedReader(file, CHUNK), "utf-8-sig", newline="")
-            return pandas.read_csv(
-                text,
-                sep=separator,
-                index_col=False,
-                low_memory=False,
-                skipinitialspace=True,
-                keep_default_na=False,
-                na_values=missing,
-            )
+            return pandas.read_csv(text, sep=separator, na_values=missing, **CSV)
     except pandas.errors.ParserWarning:
         raise ValueError(f"{path} cannot be read as a table: rows have more columns than the first line.") from None
     except OSError as error:
@@ -140,8 +125,8 @@ def read_frame(path: Path, separator: str, words: Sequence[str] = ()) -> Frame:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} cannot be read as a table: it is not UTF-8 text ({error.reason}).") from error
     except (ValueError, csv.Error) as error:  # includes pandas' own errors
-        why = shortened(" ".join(str(error).split()).removeprefix("Error tokenizing data. C error: "), LONGEST)
-        raise ValueError(f"{path} cannot be read as a table: {why.rstrip('.')}.") from error
+        why = encoding.one_line(error).removeprefix("Error tokenizing data. C error: ")
+        raise ValueError(f"{path} cannot be read as a table: {why}.") from error
 
 
 class Watched(io.FileIO):
@@ -161,19 +146,11 @@ def import_pandas() -> Any:
     return import_module("pandas")
 
 
-def _among_numbers(labels: Frame) -> Frame:
-    """Treat NA, nan and the like as missing labels if all others are numbers; among words they are words."""
-    gaps = labels.isin(NOTHING)
-    if not gaps.any() or import_pandas().to_numeric(labels[~gaps], errors="coerce").isna().any():
-        return labels
-    return labels.mask(gaps)
-
-
 def _read_header(path: Path, separator: str) -> list[str]:
     """Read the column names; raise a ValueError for an empty or repeated name, which pandas would change."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        found = next(csv.reader(file, delimiter=separator, skipinitialspace=True), [])
-    names = [name.strip() for name in found]
+        header = next(csv.reader(file, delimiter=separator, skipinitialspace=True), [])
+    names = [name.strip() for name in header]
     if not names:
         raise ValueError("it is empty; expected a first line with the names of the columns")
     if len(names) > MOST_COLUMNS:
@@ -189,12 +166,4 @@ def _read_header(path: Path, separator: str) -> list[str]:
         raise ValueError(f"column {names.index('') + 1} has no name in the first line")
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise ValueError(f"the name {shown(twice[0])} is there twice in the first line")
-    return found
-
-
-def _texts(frame: Frame, name: str, where: str) -> list[str]:
-    column = frame[name]
-    if column.isna().any():
-        row = int(column.isna().to_numpy().argmax()) + 1
-        raise ValueError(f"The column {shown(name)} of {where} has no text in row {row}.")
-    return [str(text) for text in column]
+    return header

@@ -3,8 +3,8 @@
 Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
 
 A pickle is a program that calls functions by name. The official files use a few names, all of which serve to write
-arrays of bytes. Here these names map to local stand-ins, and every other name is rejected. The result is checked to be
-plain: a dict of numbers, text, lists of these, and arrays of bytes.
+arrays of bytes. Here calls of these names are recorded and never made, and every other name is rejected. What the calls
+stand for is built afterwards, and checked to be plain: a dict of numbers, text, lists of these, and arrays of bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import io
 import math
 import pickle
 import pickletools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,10 +23,15 @@ from numpy.typing import NDArray
 
 from protonorm.core.progress import report
 from protonorm.data.prepared import Arrays
-from protonorm.data.published.archives import tar_members
+from protonorm.data.published.prepare import tar_members
 
 MOST_TUPLES = 1000  # the official files have about ten; hashing a million nested tuples would crash the process
-ARRAY = object()  # stands for numpy.ndarray; can be neither called nor changed
+ALLOWED = (
+    ("_codecs", "encode"),  # how Python 3 writes bytes for Python 2
+    *(("numpy", "ndarray"), ("numpy", "dtype")),
+    *((f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")),
+    *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),
+)
 SIDE = 32
 PIXELS = 3 * SIDE * SIDE
 Batch = tuple[NDArray[np.uint8], NDArray[np.int64]]  # red, green and blue planes in a row (n, 3072), labels (n,)
@@ -59,108 +64,73 @@ def _check_operations(content: bytes) -> None:
             raise ValueError(f"it has more than {MOST_TUPLES} tuples")
 
 
-class StandIn:
-    """Stand-in for a name that a pickle may use: a local function that it can call but not change."""
+class Stub:
+    """Stand-in for a function that a pickle names, or for the result of a call, which is recorded and never made."""
 
-    __slots__ = ("_call",)
+    __slots__ = ("arguments", "name", "state")
 
-    def __init__(self, call: Callable[..., Any]) -> None:
-        self._call = call
+    def __init__(self, name: str, arguments: tuple[Any, ...] = ()) -> None:
+        self.name, self.arguments = name, arguments
 
-    def __call__(self, *arguments: Any) -> Any:
-        """Call the local function."""
-        return self._call(*arguments)
-
-    def __setstate__(self, state: Any) -> None:
-        raise Refused("it asks to change what a name stands for")
-
-
-class ByteType:
-    """Stand-in for numpy's type of bytes."""
-
-    __slots__ = ()
-
-    def __init__(self, name: Any, *_: Any) -> None:
-        if type(name) is not str or name not in ("u1", "|u1", "uint8"):
-            raise ValueError("an array does not hold bytes")
+    def __call__(self, *arguments: Any) -> Stub:
+        """Record a call."""
+        return Stub(self.name, arguments)
 
     def __setstate__(self, state: Any) -> None:
-        """Ignore the details, which are the same for all types of bytes."""
-
-
-class ByteArray:
-    """Stand-in for numpy's array of bytes, without values until it is filled."""
-
-    __slots__ = ("values",)
-
-    def __init__(self, kind: Any, *_: Any) -> None:
-        if kind is not ARRAY:
-            raise Refused("it asks for an object that is no array")
-        self.values: NDArray[np.uint8] | None = None
-
-    def __setstate__(self, state: Any) -> None:
-        """Fill the array from (version, shape, type, whether columns come first, bytes)."""
-        _, shape, kind, columns, content = state
-        self.fill(content, kind, shape, "F" if columns else "C")
-
-    @classmethod
-    def from_buffer(cls, content: Any, kind: Any, shape: Any, order: Any, *_: Any) -> ByteArray:
-        """Create an array and fill it."""
-        made = cls(ARRAY)
-        made.fill(content, kind, shape, order)
-        return made
-
-    def fill(self, content: Any, kind: Any, shape: Any, order: Any) -> None:
-        """Store the bytes; raise a ValueError if their number does not match the shape."""
-        if type(kind) is not ByteType:
-            raise ValueError("an array has no type")
-        raw = content.encode("latin1") if type(content) is str else bytes(memoryview(content))
-        size = tuple(int(side) for side in shape)
-        if min(size, default=-1) < 0 or math.prod(size) != len(raw):
-            raise ValueError(f"an array of {len(raw)} bytes has another shape")
-        self.values = np.frombuffer(raw, np.uint8).reshape(size, order="F" if order == "F" else "C")
-
-
-def _encode(text: str, *_: Any) -> bytes:
-    return str.encode(text, "latin1")
-
-
-ALLOWED: dict[tuple[str, str], object] = {
-    ("_codecs", "encode"): StandIn(_encode),  # how Python 3 writes bytes for Python 2
-    ("numpy", "ndarray"): ARRAY,
-    ("numpy", "dtype"): StandIn(ByteType),
-    **{(f"numpy.{core}.multiarray", "_reconstruct"): StandIn(ByteArray) for core in ("core", "_core")},
-    **{(f"numpy.{core}.numeric", "_frombuffer"): StandIn(ByteArray.from_buffer) for core in ("core", "_core")},
-}
+        self.state = state
 
 
 class PlainUnpickler(pickle.Unpickler):
     """Unpickler that accepts the names in ALLOWED, and no others."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the stand-in for a name; raise Refused for every other name."""
+        """Return a stand-in for an allowed name; raise Refused for every other one."""
         if (module, name) not in ALLOWED:
             raise Refused(f"it asks for {module}.{name}")
-        return ALLOWED[module, name]
+        return Stub(name)
 
 
-def _plain(held: Any) -> dict[str, Any]:
+def _plain(content: Any) -> dict[str, Any]:
     """Return a dict after checking that it holds only numbers, text, arrays, and lists of numbers and text."""
-    if type(held) is not dict:
-        raise ValueError(f"it holds a {type(held).__name__} where a dict was expected")
-    found = {_item(key): _value(value) for key, value in held.items()}
-    if not all(isinstance(key, str) for key in found):
+    if type(content) is not dict:
+        raise ValueError(f"it holds a {type(content).__name__} where a dict was expected")
+    result = {_item(key): _value(value) for key, value in content.items()}
+    if not all(isinstance(key, str) for key in result):
         raise ValueError("a key is no text")
-    return found
+    return result
 
 
 def _value(value: Any) -> Any:
-    if type(value) is ByteArray:
-        return value.values
-    return [_item(one) for one in value] if type(value) is list else _item(value)
+    if _is_call(value, "_frombuffer"):
+        content, kind, shape, order, *_ = value.arguments
+        return _array(content, kind, shape, order == "F")
+    if _is_call(value, "_reconstruct"):
+        if not _is_call(value.arguments[0], "ndarray"):
+            raise Refused("it asks for an object that is no array")
+        _, shape, kind, columns_first, content = value.state
+        return _array(content, kind, shape, columns_first)
+    return [_item(item) for item in value] if type(value) is list else _item(value)
+
+
+def _is_call(value: Any, name: str) -> bool:
+    return type(value) is Stub and value.name == name
+
+
+def _array(content: Any, kind: Any, shape: Any, columns_first: Any) -> NDArray[np.uint8]:
+    """Build an array of bytes; raise a ValueError if their number does not match the shape."""
+    if not _is_call(kind, "dtype") or kind.arguments[0] not in ("u1", "|u1", "uint8"):
+        raise ValueError("an array does not hold bytes")
+    text = _item(content) if type(content) is Stub else content
+    raw = text.encode("latin1") if type(text) is str else bytes(memoryview(text))
+    size = tuple(int(side) for side in shape)
+    if min(size, default=-1) < 0 or math.prod(size) != len(raw):
+        raise ValueError(f"an array of {len(raw)} bytes has another shape")
+    return np.frombuffer(raw, np.uint8).reshape(size, order="F" if columns_first else "C")
 
 
 def _item(value: Any) -> Any:
+    if _is_call(value, "encode"):
+        value = str.encode(value.arguments[0], "latin1")
     if type(value) is bytes:
         return value.decode("latin1")
     if type(value) not in (type(None), bool, int, float, str):
@@ -180,65 +150,63 @@ class Layout(NamedTuple):
     before: int = 0  # bytes before a record's label
 
 
-BINARY10 = Layout("cifar-10-batches-bin", tuple(f"{one}.bin" for one in BATCHES), "test_batch.bin", "batches.meta.txt")
-BINARY100 = Layout("cifar-100-binary", ("train.bin",), "test.bin", "fine_label_names.txt", before=1)
-PYTHON10 = Layout("cifar-10-batches-py", BATCHES, "test_batch", "batches.meta", "labels", "label_names")
-PYTHON100 = Layout("cifar-100-python", ("train",), "test", "meta", "fine_labels", "fine_label_names")
-
-
 def _read_binary(files: Mapping[str, Path], layout: Layout) -> Arrays:
-    found = _read_members(files, layout)
+    members = _read_members(files, layout)
     width = layout.before + 1 + PIXELS
     batches: list[Batch] = []
     for name in (*layout.train, layout.test):
-        if len(found[name]) % width or not found[name]:
-            raise ValueError(f"{name} is damaged: {len(found[name])} bytes are no records of {width} bytes.")
-        records = np.frombuffer(found[name], np.uint8).reshape(-1, width)
+        if len(members[name]) % width or not members[name]:
+            raise ValueError(f"{name} is damaged: {len(members[name])} bytes are no records of {width} bytes.")
+        records = np.frombuffer(members[name], np.uint8).reshape(-1, width)
         batches.append((records[:, layout.before + 1 :], records[:, layout.before].astype(np.int64)))
-    return _join(batches, found[layout.names].decode("utf-8").split())
+    return _join(batches, members[layout.names].decode("utf-8").split())
 
 
 def _read_python(files: Mapping[str, Path], layout: Layout) -> Arrays:
-    found = {name: read_pickle(content, name) for name, content in _read_members(files, layout).items()}
-    batches = [_batch(found[name], name, layout) for name in (*layout.train, layout.test)]
-    names = found[layout.names].get(layout.names_key)
+    members = {name: read_pickle(content, name) for name, content in _read_members(files, layout).items()}
+    batches: list[Batch] = []
+    for name in (*layout.train, layout.test):
+        pixels, labels = members[name].get("data"), members[name].get(layout.key)
+        numbers = np.array(labels if isinstance(labels, list) else [])
+        if not isinstance(pixels, np.ndarray) or pixels.shape != (len(numbers), PIXELS) or numbers.dtype.kind != "i":
+            raise ValueError(f"{name} does not hold pictures and their labels as the official archive does.")
+        batches.append((pixels, numbers.astype(np.int64)))
+    names = members[layout.names].get(layout.names_key)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{layout.names} does not hold the names of the classes.")
     return _join(batches, names)
 
 
-def _batch(held: dict[str, Any], name: str, layout: Layout) -> Batch:
-    pixels, labels = held.get("data"), held.get(layout.key)
-    numbers = np.array(labels if isinstance(labels, list) else [])
-    if not isinstance(pixels, np.ndarray) or pixels.shape != (len(numbers), PIXELS) or numbers.dtype.kind != "i":
-        raise ValueError(f"{name} does not hold pictures and their labels as the official archive does.")
-    return pixels, numbers.astype(np.int64)
-
-
 def _read_members(files: Mapping[str, Path], layout: Layout) -> dict[str, bytes]:
     """Read the members that the layout names from the archive."""
     (path,) = files.values()
-    names = (*layout.train, layout.test, layout.names)
-    places = {f"{layout.folder}/{name}": name for name in names}
-    found: dict[str, bytes] = {}
-    for place, content in tar_members(path, places.__contains__):
-        found[places[place]] = content
-        report(f"Reading {path.name}", len(found), len(names))
-    if missing := [name for name in names if name not in found]:
+    names = {f"{layout.folder}/{name}": name for name in (*layout.train, layout.test, layout.names)}
+    members: dict[str, bytes] = {}
+    for place, content in tar_members(path, names.__contains__):
+        members[names[place]] = content
+        report(f"Reading {path.name}", len(members), len(names))
+    if missing := [name for name in names.values() if name not in members]:
         raise ValueError(f"{path} is not the official archive: it lacks {', '.join(missing)}.")
-    return found
+    return members
 
 
 def _join(batches: Sequence[Batch], classes: Sequence[str]) -> Arrays:
     """Concatenate the batches, the test batch last; planes (3, 32, 32) become pixels (32, 32, 3)."""
-    labels = np.concatenate([one for _, one in batches])
+    labels = np.concatenate([labels for _, labels in batches])
     if labels.min() < 0 or labels.max() >= len(classes):
         raise ValueError(f"The labels go from {labels.min()} to {labels.max()}, but {len(classes)} classes are named.")
-    planes = np.concatenate([one for one, _ in batches]).reshape(-1, 3, SIDE, SIDE)
+    planes = np.concatenate([pixels for pixels, _ in batches]).reshape(-1, 3, SIDE, SIDE)
     split = np.zeros(len(labels), np.int8)
     split[len(labels) - len(batches[-1][1]) :] = 1
     return Arrays(np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels, split, tuple(classes))
 
+
+BINARY10 = Layout(
+    "cifar-10-batches-bin", tuple(f"{name}.bin" for name in BATCHES), "test_batch.bin", "batches.meta.txt"
+)
+BINARY100 = Layout("cifar-100-binary", ("train.bin",), "test.bin", "fine_label_names.txt", before=1)
+PYTHON10 = Layout("cifar-10-batches-py", BATCHES, "test_batch", "batches.meta", "labels", "label_names")
+PYTHON100 = Layout("cifar-100-python", ("train",), "test", "meta", "fine_labels", "fine_label_names")
 
 read_binary10 = partial(_read_binary, layout=BINARY10)  # cifar-10-binary.tar.gz, and so on
 read_binary100 = partial(_read_binary, layout=BINARY100)

@@ -39,42 +39,35 @@ class Published(ABC):
 
     def load(self) -> Dataset:
         """Load the images as a memory map."""
-        return self._dataset(self._open().arrays)
+        arrays = self._open()[1].arrays
+        chosen = take_samples(arrays.labels, self.samples) if self.samples else slice(None)
+        return Dataset(self.name, arrays.images[chosen], arrays.labels[chosen], arrays.classes)
 
     def description(self) -> dict[str, Any]:
-        """Return a description of the content, independent of its path."""
-        return {"name": self.name, **self._facts(self._open())}
+        """Return a description of the content, independent of its path; the hash is of all samples."""
+        pool, (_, about) = self._open()
+        taken = {"samples": self.samples, "of": about["samples"]} if self.samples else {}
+        return {"name": self.name} | ({"pool": pool} if pool else {}) | about | taken
 
     def fits(self, description: Mapping[str, Any]) -> bool:
         """Return whether a description may be of this dataset, as far as can be decided without images."""
         taken = description.get("samples") if "of" in description else None
         return description.get("name") == self.name and taken == self.samples
 
-    def _dataset(self, arrays: Arrays) -> Dataset:
-        images, labels = arrays.images, arrays.labels
-        if self.samples:
-            chosen = take_samples(labels, self.samples)
-            images, labels = images[chosen], labels[chosen]
-        return Dataset(self.name, images, labels, arrays.classes)
-
-    def _facts(self, found: Mapped) -> dict[str, Any]:
-        """Return the facts, with the number of samples used and available; the hash is of all samples."""
-        about = found.about
-        return about | ({"samples": self.samples, "of": about["samples"]} if self.samples else {})
-
-    def _open(self, pool: Pool = "all") -> Mapped:
-        path = self._existing_path()
-        name = self.name if pool == "all" else f"{self.name}.{pool}"
-        return open_mapped(path.parent, name, file_version(path, pool), _read, path, pool)
-
-    def _existing_path(self) -> Path:
+    def _open(self) -> tuple[Pool | None, Mapped]:
         path = real_path(self.path)
         if not os.path.exists(path):
             raise ValueError(
                 f"There is no {path.name} in {path.parent}. `protonorm data list` says what to do; "
                 "dataset.root or PROTONORM_DATA names another folder."
             )
-        return path
+        pool = self._choose_pool(path)
+        name = f"{self.name}.train" if pool == "train" else self.name
+        return pool, open_mapped(path.parent, name, file_version(path, pool or "all"), _read, path, pool)
+
+    def _choose_pool(self, path: Path) -> Pool | None:
+        """Return which images are used, for datasets that leave a choice."""
+        return None
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -106,28 +99,19 @@ class TinyImageNet(Published):
 
     pool: Pool | None = None  # training images, or all labelled images; None: training images if there are any
 
-    def load(self) -> Dataset:
-        """Load the images of the pool as a memory map."""
-        return self._dataset(self._open_pool()[1].arrays)
-
-    def description(self) -> dict[str, Any]:
-        """Return a description of the content and pool."""
-        pool, found = self._open_pool()
-        return {"name": self.name, "pool": pool, **self._facts(found)}
-
     def fits(self, description: Mapping[str, Any]) -> bool:
         """Return whether a description may be of this dataset and pool."""
         return super().fits(description) and self.pool in (None, description.get("pool"))
 
-    def _open_pool(self) -> tuple[Pool, Mapped]:
-        pool = self.pool
-        if pool != "all":
-            pool = "train" if has_training(self._existing_path()) else "all"
-        if pool == "all" and self.pool == "train":
+    def _choose_pool(self, path: Path) -> Pool:
+        if self.pool == "all":
+            return "all"
+        if has_training(path):
+            return "train"
+        if self.pool == "train":
             raise ValueError(f"{self.path} holds no training pictures; dataset.pool=all takes what there is.")
-        if pool == "all" and self.pool is None:
-            warnings.warn(f"{self.path} holds no training pictures: all that it holds are taken.", stacklevel=4)
-        return pool, self._open(pool)
+        warnings.warn(f"{self.path} holds no training pictures: all that it holds are taken.", stacklevel=4)
+        return "all"
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -144,9 +128,9 @@ class MNIST(Published):
     name: ClassVar[str] = "mnist"
 
 
-def _read(path: Path, pool: Pool) -> Arrays:
+def _read(path: Path, pool: Pool | None) -> Arrays:
     arrays = read_prepared(path)
-    kept = arrays.split == 0
-    if pool == "all" or kept.all():
+    train = arrays.split == 0
+    if pool != "train" or train.all():
         return arrays
-    return arrays._replace(images=arrays.images[kept], labels=arrays.labels[kept], split=arrays.split[kept])
+    return arrays._replace(images=arrays.images[train], labels=arrays.labels[train], split=arrays.split[train])

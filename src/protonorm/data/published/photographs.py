@@ -6,6 +6,7 @@ import io
 import math
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from protonorm.data.access import require_room
 from protonorm.data.builtin import CLASSES
 from protonorm.data.pictures import read_picture
 from protonorm.data.prepared import Arrays
-from protonorm.data.published.archives import gunzip, tar_members, zip_members, zip_names
+from protonorm.data.published.prepare import gunzip, tar_members, zip_members, zip_names
 
 SIDE = 64
 PICTURE = re.compile(r"jpg/image_(\d{5})\.jpg")
@@ -40,14 +41,10 @@ watercress, canna lily, hippeastrum, bee balm, ball moss, foxglove, bougainville
 bromelia, blanket flower, trumpet creeper, blackberry lily""".replace("\n", " ").split(", ")
 )
 
-TINY_SIDE = 64
 ROOT = "tiny-imagenet-200/"
 TRAIN = re.compile(ROOT + r"train/(n\d+)/images/[^/]+\.JPEG")
 VALID = re.compile(ROOT + r"val/images/([^/]+\.JPEG)")
 TEXTS = {f"{ROOT}{name}" for name in ("wnids.txt", "words.txt", "val/val_annotations.txt")}
-DIGIT_NAMES = tuple("0123456789")
-PARTS = ("train", "t10k")
-BYTES = 8  # the idx type of unsigned bytes
 
 
 def read_flowers(files: Mapping[str, Path]) -> Arrays:
@@ -61,8 +58,7 @@ def read_flowers(files: Mapping[str, Path]) -> Arrays:
         split[members - 1] = number
     if split.min() < 0 or labels.min() < 0 or labels.max() >= len(NAMES):
         raise ValueError("imagelabels.mat and setid.mat do not belong together.")
-    require_room(len(labels) * SIDE * SIDE * 3, f"{len(labels)} photographs", "the official archive has far fewer.")
-    images = np.empty((len(labels), SIDE, SIDE, 3), np.uint8)
+    images = _empty_images(len(labels))
     seen = np.zeros(len(labels), bool)
     path = files["102flowers.tgz"]
     for name, content in tar_members(path, lambda name: PICTURE.fullmatch(name) is not None):
@@ -82,15 +78,19 @@ def _numbers(path: Path, name: str) -> NDArray[np.int64]:
     from scipy.io import loadmat
 
     try:
-        held = loadmat(path, squeeze_me=True, variable_names=[name])[name]
-        found = np.atleast_1d(held).astype(np.int64)
+        values = np.atleast_1d(loadmat(path, squeeze_me=True, variable_names=[name])[name]).astype(np.int64)
     except FileNotFoundError:
         raise ValueError(f"There is no file {path}.") from None
     except Exception as error:  # a damaged file can raise almost any exception
         raise ValueError(f"{path} is damaged: it does not hold {name} ({error}).") from error
-    if found.ndim != 1 or not len(found):
-        raise ValueError(f"{path} is damaged: {name} has shape {found.shape}.")
-    return found
+    if values.ndim != 1 or not len(values):
+        raise ValueError(f"{path} is damaged: {name} has shape {values.shape}.")
+    return values
+
+
+def _empty_images(count: int) -> NDArray[np.uint8]:
+    require_room(count * SIDE * SIDE * 3, f"{count} pictures", "the official archive has far fewer.")
+    return np.empty((count, SIDE, SIDE, 3), np.uint8)
 
 
 def read_tinyimagenet(files: Mapping[str, Path]) -> Arrays:
@@ -110,55 +110,43 @@ def read_tinyimagenet(files: Mapping[str, Path]) -> Arrays:
         return valid.get(match[1]) if match else None
 
     names = [name for name in zip_names(path) if code_of(name) in number]
-    require_room(
-        len(names) * TINY_SIDE * TINY_SIDE * 3, f"{len(names)} pictures", "the official archive has far fewer."
-    )
-    images = np.empty((len(names), TINY_SIDE, TINY_SIDE, 3), np.uint8)
-    labels = np.empty(len(names), np.int64)
-    split = np.empty(len(names), np.int8)
+    if not names:
+        raise ValueError(f"{path} is not the official archive: it has no pictures with labels.")
+    images = _empty_images(len(names))
+    labels, split = np.empty(len(names), np.int64), np.empty(len(names), np.int8)
     for row, (name, content) in enumerate(zip_members(path, set(names).__contains__)):
-        images[row] = read_picture(io.BytesIO(content), name, (TINY_SIDE, TINY_SIDE), 3)
+        images[row] = read_picture(io.BytesIO(content), name, (SIDE, SIDE), 3)
         labels[row] = number[str(code_of(name))]
         split[row] = TRAIN.fullmatch(name) is None
         report(f"Reading {path.name}", row + 1, len(names))
-    if not names:
-        raise ValueError(f"{path} is not the official archive: it has no pictures with labels.")
     words = dict(line.split("\t", 1) for line in texts["words.txt"].splitlines() if "\t" in line)
-    return Arrays(images, labels, split, _class_names(codes, words))
-
-
-def _class_names(codes: list[str], words: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the classes; classes of the same name get their official code appended."""
-    found = [words.get(code, code).strip() for code in codes]
-    return tuple(f"{name} ({code})" if found.count(name) > 1 else name for name, code in zip(found, codes, strict=True))
-
-
-def read_fashion(files: Mapping[str, Path]) -> Arrays:
-    """Read the four files of Fashion-MNIST."""
-    return _read_idx_files(files, CLASSES)
-
-
-def read_digits(files: Mapping[str, Path]) -> Arrays:
-    """Read the four files of MNIST."""
-    return _read_idx_files(files, DIGIT_NAMES)
+    titles = [words.get(code, code).strip() for code in codes]
+    unique = [
+        f"{title} ({code})" if titles.count(title) > 1 else title for title, code in zip(titles, codes, strict=True)
+    ]
+    return Arrays(images, labels, split, tuple(unique))
 
 
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
-    """Read an array of bytes: two zeros, its type, its number of dimensions, their sizes, then the bytes."""
+    """Read an array of bytes: two zeros, its type (8), its number of dimensions, their sizes, then the bytes."""
     content = gunzip(path)
     start = 4 + 4 * dimensions
     shape = tuple(int.from_bytes(content[at : at + 4], "big") for at in range(4, start, 4))
-    if content[:4] != bytes([0, 0, BYTES, dimensions]) or len(content) - start != math.prod(shape):
+    if content[:4] != bytes([0, 0, 8, dimensions]) or len(content) - start != math.prod(shape):
         raise ValueError(f"{path} is damaged: it is not an idx file of {dimensions} dimensions.")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
 def _read_idx_files(files: Mapping[str, Path], classes: tuple[str, ...]) -> Arrays:
     images, labels = [], []
-    for part in steps(PARTS, "Reading idx files"):
+    for part in steps(("train", "t10k"), "Reading idx files"):
         images.append(read_idx(files[f"{part}-images-idx3-ubyte.gz"], 3))
         labels.append(read_idx(files[f"{part}-labels-idx1-ubyte.gz"], 1))
         if len(images[-1]) != len(labels[-1]) or not len(labels[-1]) or labels[-1].max() >= len(classes):
             raise ValueError(f"The {part} files do not belong together: their pictures and labels do not match.")
     split = np.repeat(np.array([0, 1], np.int8), [len(part) for part in labels])
     return Arrays(np.concatenate(images)[..., None], np.concatenate(labels).astype(np.int64), split, classes)
+
+
+read_fashion = partial(_read_idx_files, classes=CLASSES)
+read_digits = partial(_read_idx_files, classes=tuple("0123456789"))

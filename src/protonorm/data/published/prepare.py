@@ -1,22 +1,29 @@
-"""Download of official archives, and their conversion to prepared files. Nothing here needs torch."""
+"""Download of official archives, their conversion to prepared files, and reading of archive members.
+
+Members are read into memory: nothing is ever extracted to a path that an archive names. Nothing here needs torch.
+"""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import http.client
 import os
+import tarfile
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
-from pathlib import Path
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from protonorm.core.progress import report
 from protonorm.core.registry import Entry, nearest
 from protonorm.core.text import listed
-from protonorm.data.access import CHUNK, Unreadable, expand, hash_file, require_file
+from protonorm.data.access import CHUNK, Unreadable, expand, hash_file, reason, require_file
 from protonorm.data.prepared import Arrays, data_root, write_prepared
-from protonorm.data.published.archives import gunzip, reading
 from protonorm.errors import NotFetched
 from protonorm.files import make_folder, open_private
 
@@ -28,32 +35,9 @@ STANFORD = "https://cs231n.stanford.edu/"
 ZALANDO = "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/"
 DIGITS = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 
-# checksums (md5) by file
-CIFAR10_BINARY = {"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"}
-CIFAR10_PYTHON = {"cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a"}
-CIFAR100_BINARY = {"cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8"}
-CIFAR100_PYTHON = {"cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85"}
-FLOWERS = {
-    "102flowers.tgz": "52808999861908f626f3c1f4e79d11fa",
-    "imagelabels.mat": "e0620be6f572b9609742df49c70aed4d",
-    "setid.mat": "a5357ecc9cb78c4bef273ce3793fc85c",
-}
-TINY = {"tiny-imagenet-200.zip": "90528d7ca1a48142e341f4ef8d21d0de"}
-FASHION = {
-    "train-images-idx3-ubyte.gz": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
-    "train-labels-idx1-ubyte.gz": "9018921c3c673c538a1fc5bad174d6f9",
-    "t10k-images-idx3-ubyte.gz": "8181f5470baa50b63fa0f6fddb340f0a",
-    "t10k-labels-idx1-ubyte.gz": "15d484375f8d13e6eb1aabb0c3f46965",
-}
-MNIST = {
-    "train-images-idx3-ubyte.gz": "6bbc9ace898e44ae57da46a324031adb",
-    "train-labels-idx1-ubyte.gz": "a25bea736e30d166cdddb491f175f624",
-    "t10k-images-idx3-ubyte.gz": "2646ac647ad5339dbf082846283269ea",
-    "t10k-labels-idx1-ubyte.gz": "27ae3e4e09519cfbb04c329615203637",
-}
-
 WAIT = 30.0  # timeout in seconds without a byte
 PARTIAL = 206  # HTTP status of a resumed download
+LARGEST = 2**30  # maximum bytes of a member; the largest official one has 155 million
 
 
 class File(NamedTuple):
@@ -72,24 +56,52 @@ class Source(NamedTuple):
     unpacked: bool = False  # whether checksums are of the decompressed content; then files may be uncompressed, too
 
 
-def _source(reader: str, url: str, checksums: Mapping[str, str], *, unpacked: bool = False) -> Source:
-    files = tuple(File(name, md5, url) for name, md5 in checksums.items())
+def _source(reader: str, url: str, *checksums: str, unpacked: bool = False) -> Source:
+    """Return a source; a checksum is a line as `md5sum` writes it."""
+    files = tuple(File(name, md5, url) for md5, name in map(str.split, checksums))
     return Source(files, Entry(f"protonorm.data.published.{reader}", "reads the archive"), unpacked)
 
 
 SOURCES: dict[str, tuple[Source, ...]] = {  # the first source is downloaded; any one is enough
     "cifar10": (
-        _source("cifar:read_binary10", TORONTO, CIFAR10_BINARY),
-        _source("cifar:read_python10", TORONTO, CIFAR10_PYTHON),
+        _source("cifar:read_binary10", TORONTO, "c32a1d4ab5d03f1284b67883e8d87530 cifar-10-binary.tar.gz"),
+        _source("cifar:read_python10", TORONTO, "c58f30108f718f92721af3b95e74349a cifar-10-python.tar.gz"),
     ),
     "cifar100": (
-        _source("cifar:read_binary100", TORONTO, CIFAR100_BINARY),
-        _source("cifar:read_python100", TORONTO, CIFAR100_PYTHON),
+        _source("cifar:read_binary100", TORONTO, "03b5dce01913d631647c71ecec9e9cb8 cifar-100-binary.tar.gz"),
+        _source("cifar:read_python100", TORONTO, "eb9058c3a382ffc7106e4002c42a8d85 cifar-100-python.tar.gz"),
     ),
-    "flowers102": (_source("photographs:read_flowers", OXFORD, FLOWERS),),
-    "tinyimagenet": (_source("photographs:read_tinyimagenet", STANFORD, TINY),),
-    "fashion-mnist": (_source("photographs:read_fashion", ZALANDO, FASHION, unpacked=True),),
-    "mnist": (_source("photographs:read_digits", DIGITS, MNIST, unpacked=True),),
+    "flowers102": (
+        _source(
+            *("photographs:read_flowers", OXFORD),
+            "52808999861908f626f3c1f4e79d11fa 102flowers.tgz",
+            "e0620be6f572b9609742df49c70aed4d imagelabels.mat",
+            "a5357ecc9cb78c4bef273ce3793fc85c setid.mat",
+        ),
+    ),
+    "tinyimagenet": (
+        _source("photographs:read_tinyimagenet", STANFORD, "90528d7ca1a48142e341f4ef8d21d0de tiny-imagenet-200.zip"),
+    ),
+    "fashion-mnist": (
+        _source(
+            *("photographs:read_fashion", ZALANDO),
+            "f4a8712d7a061bf5bd6d2ca38dc4d50a train-images-idx3-ubyte.gz",
+            "9018921c3c673c538a1fc5bad174d6f9 train-labels-idx1-ubyte.gz",
+            "8181f5470baa50b63fa0f6fddb340f0a t10k-images-idx3-ubyte.gz",
+            "15d484375f8d13e6eb1aabb0c3f46965 t10k-labels-idx1-ubyte.gz",
+            unpacked=True,
+        ),
+    ),
+    "mnist": (
+        _source(
+            *("photographs:read_digits", DIGITS),
+            "6bbc9ace898e44ae57da46a324031adb train-images-idx3-ubyte.gz",
+            "a25bea736e30d166cdddb491f175f624 train-labels-idx1-ubyte.gz",
+            "2646ac647ad5339dbf082846283269ea t10k-images-idx3-ubyte.gz",
+            "27ae3e4e09519cfbb04c329615203637 t10k-labels-idx1-ubyte.gz",
+            unpacked=True,
+        ),
+    ),
 }
 
 
@@ -126,17 +138,21 @@ def sources(name: str) -> tuple[Source, ...]:
 
 
 def find_files(name: str, folder: Path) -> tuple[Source, dict[str, Path]]:
-    """Return the first source whose files are all in the folder, and their paths."""
-    choices = sources(name)
-    folder = expand(folder)
+    """Return the first source whose files are all in the folder, compressed or not, and their paths."""
+    choices, folder = sources(name), expand(folder)
     if os.path.isfile(folder):
         folder = folder.parent
     if not os.path.isdir(folder):
         raise ValueError(f"There is no folder {folder}.")
     for source in choices:
-        found = {file.name: _find_file(folder, file.name, plain=source.unpacked) for file in source.files}
-        if None not in found.values():
-            return source, {file: path for file, path in found.items() if path}
+        paths = {}
+        for file in source.files:
+            spellings = [file.name, file.name.removesuffix(".gz")] if source.unpacked else [file.name]
+            if path := next((folder / spelling for spelling in spellings if os.path.exists(folder / spelling)), None):
+                require_file(path)
+                paths[file.name] = path
+        if len(paths) == len(source.files):
+            return source, paths
     raise ValueError(f"{folder} does not hold {wanted(name)}.")
 
 
@@ -147,73 +163,54 @@ def wanted(name: str) -> str:
 
 def require_md5(path: Path, md5: str, *, unpacked: bool) -> None:
     """Raise a ValueError if a file does not have the known checksum."""
-    if (actual := _md5(path, unpacked)) != md5:
+    digest = hashlib.md5(usedforsecurity=False)
+    if unpacked:
+        digest.update(gunzip(path))
+    else:
+        with reading(path):
+            hash_file(path, digest, f"Checking {path.name}")
+    if digest.hexdigest() != md5:
         raise ValueError(
-            f"{path} is not the official file, or it is incomplete: its md5 is {actual}, expected {md5}. "
+            f"{path} is not the official file, or it is incomplete: its md5 is {digest.hexdigest()}, expected {md5}. "
             "--no-check takes it all the same."
         )
 
 
-def _md5(path: Path, unpacked: bool) -> str:
-    digest = hashlib.md5(usedforsecurity=False)
-    if unpacked:
-        digest.update(gunzip(path))
-        return digest.hexdigest()
-    with reading(path):
-        return hash_file(path, digest, f"Checking {path.name}")
-
-
-def _find_file(folder: Path, name: str, *, plain: bool) -> Path | None:
-    """Find a file, or if `plain` its uncompressed form; raise a ValueError if it is not a regular file."""
-    names = [name, name.removesuffix(".gz")] if plain else [name]
-    found = next((folder / one for one in names if os.path.exists(folder / one)), None)
-    if found:
-        require_file(found)
-    return found
-
-
 def download(
-    name: str,
-    folder: Path,
-    *,
-    mirror: str | None = None,
-    checksums: dict[str, str] | None = None,
-    checked: bool = True,
+    name: str, folder: Path, *, mirror: str | None = None, checksums: dict[str, str] | None = None, checked: bool = True
 ) -> list[Path]:
     """Download a dataset's archives into a folder; keep existing files with the right checksum."""
     source = sources(name)[0]
     make_folder(folder)
-    found = []
     for file in source.files:
         md5 = (checksums or {}).get(file.name, file.md5) if checked else None
-        found.append(_fetch_checked(file, folder, mirror, md5, source.unpacked))
-    return found
+        _fetch_checked(file, folder, mirror, md5, source.unpacked)
+    return [folder / file.name for file in source.files]
 
 
-def _fetch_checked(file: File, folder: Path, mirror: str | None, md5: str | None, unpacked: bool) -> Path:
+def _fetch_checked(file: File, folder: Path, mirror: str | None, md5: str | None, unpacked: bool) -> None:
     path, part = folder / file.name, folder / f"{file.name}.part"
     for existing in (path, part):
         if existing.exists():
             require_file(existing)
-    if path.exists() and (md5 is None or _is_right(path, md5, unpacked)):
-        return path
+    if path.exists() and (md5 is None or not _damage(path, md5, unpacked)):
+        return
     fetch(f"{(mirror or file.url).rstrip('/')}/{file.name}", part)
-    if md5 is not None and not _is_right(part, md5, unpacked):
-        try:
-            require_md5(part, md5, unpacked=unpacked)
-        finally:
-            part.unlink()  # resuming from wrong bytes cannot succeed
+    if md5 is not None and (damage := _damage(part, md5, unpacked)):
+        part.unlink()  # resuming from wrong bytes cannot succeed
+        raise damage
     os.replace(part, path)
-    return path
 
 
-def _is_right(path: Path, md5: str, unpacked: bool) -> bool:
+def _damage(path: Path, md5: str, unpacked: bool) -> ValueError | None:
+    """Return the error of a file with another checksum; raise Unreadable if it cannot be read."""
     try:
-        return _md5(path, unpacked) == md5
+        require_md5(path, md5, unpacked=unpacked)
     except Unreadable:
         raise
-    except ValueError:  # a damaged archive
-        return False
+    except ValueError as error:
+        return error
+    return None
 
 
 def fetch(url: str, part: Path) -> None:
@@ -224,10 +221,10 @@ def fetch(url: str, part: Path) -> None:
         request.add_header("Range", f"bytes={have}-")
     try:
         with urllib.request.urlopen(request, timeout=WAIT) as answer:
-            goes_on = answer.status == PARTIAL
-            have = have if goes_on else 0
+            resumed = answer.status == PARTIAL
+            have = have if resumed else 0
             whole = have + int(answer.headers.get("Content-Length") or 0)
-            with open_private(part, "ab" if goes_on else "wb") as file:
+            with open_private(part, "ab" if resumed else "wb") as file:
                 while chunk := answer.read(CHUNK):
                     file.write(chunk)
                     have += len(chunk)
@@ -239,8 +236,70 @@ def fetch(url: str, part: Path) -> None:
             return
         raise NotFetched(f"{url} cannot be downloaded: the server answers {error.code} {error.reason}.") from error
     except (OSError, http.client.HTTPException) as error:
-        reason = getattr(error, "reason", error)
         raise NotFetched(
-            f"{url} cannot be downloaded ({reason}); is there a network? What has come is kept, "
-            "and the same command goes on from there."
+            f"{url} cannot be downloaded ({getattr(error, 'reason', error)}); is there a network? "
+            "What has come is kept, and the same command goes on from there."
         ) from error
+
+
+def tar_members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and content of the wanted files of a .tar.gz, in archive order."""
+    with reading(path), tarfile.open(path, "r:gz") as archive:
+        for member in archive:
+            name = _plain(member.name)
+            if not member.isfile() or not wanted(name):
+                continue
+            _check_size(path, name, member.size)
+            file = archive.extractfile(member)
+            content = file.read() if file else b""
+            if len(content) != member.size:
+                raise EOFError(f"{name} ends early")
+            yield name, content
+
+
+def zip_members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and content of the wanted files of a .zip, sorted by name."""
+    with reading(path), zipfile.ZipFile(path) as archive:
+        for member in sorted(archive.infolist(), key=lambda member: member.filename):
+            name = _plain(member.filename)
+            if not member.is_dir() and wanted(name):
+                _check_size(path, name, member.file_size)
+                yield name, archive.read(member)
+
+
+def zip_names(path: Path) -> list[str]:
+    """List the files of a .zip, sorted."""
+    with reading(path), zipfile.ZipFile(path) as archive:
+        return sorted(_plain(member.filename) for member in archive.infolist() if not member.is_dir())
+
+
+def gunzip(path: Path) -> bytes:
+    """Read a file, decompressed if it is gzip."""
+    with reading(path):
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path) if packed else path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+    _check_size(path, path.name, len(content))
+    return content
+
+
+def _plain(name: str) -> str:
+    return str(PurePosixPath(name))  # without ./ and empty parts
+
+
+def _check_size(path: Path, name: str, size: int) -> None:
+    if size > LARGEST:
+        raise ValueError(f"{name} in {path} has {size} bytes: it is not the official archive.")
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Require a regular file, and convert the errors of a damaged archive to a ValueError."""
+    require_file(path)
+    try:
+        yield
+    except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError) as error:
+        raise ValueError(f"{path} is damaged or incomplete ({error}).") from error
+    except OSError as error:
+        raise Unreadable(f"{path} cannot be read: {reason(error)}.") from error
