@@ -11,11 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 from zipfile import ZIP_LZMA, ZipFile, ZipInfo
 
-from filelock import FileLock, Timeout
-
 from protonorm.files import (
     CHECKSUM,
-    PRIVATE_FILE,
     check_seal,
     checksum,
     damaged,
@@ -27,7 +24,7 @@ from protonorm.files import (
 )
 from protonorm.runs import layout
 from protonorm.runs.arrays import encode_arrays
-from protonorm.runs.layout import INNER, RECORDS, is_packed, read_file, read_lines, study_in
+from protonorm.runs.layout import INNER, RECORDS, is_packed, locked, read_file, read_lines, study_in
 from protonorm.runs.provenance import without_folders
 from protonorm.runs.run import Run, read_run, read_whole
 
@@ -86,22 +83,6 @@ def _rewriting(to: Path, without: Sequence[str] = ()) -> Iterator[Callable[[str,
                     add(key, {name: before.read(key, name) for name in before.runs[key]})
 
 
-@contextmanager
-def locked(folder: Path, still: str, *, temporary: bool = False) -> Iterator[None]:
-    """Lock a folder; raise a BlockingIOError that ends in `still` if another process holds the lock."""
-    lock = FileLock(folder / layout.LOCK, mode=PRIVATE_FILE)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise BlockingIOError(f"Another process is at work on {folder}; {still}.") from None
-    try:
-        yield
-    finally:
-        if temporary:
-            (folder / layout.LOCK).unlink(missing_ok=True)
-        lock.release()
-
-
 def at_rest(folder: Path) -> AbstractContextManager[None]:
     """Lock a run's folder while it is copied, unless it is archived and thus read-only."""
     return nullcontext() if layout.is_archived(folder) else locked(folder, "nothing of it was archived")
@@ -112,10 +93,9 @@ def refuse_place(to: Path, folders: Sequence[Path], root: Path | None = None) ->
     place = to.resolve()
     if root and place == root.resolve():
         raise ValueError(f"{to} is the folder of all runs; give another one for their archived records by --to.")
-    for folder in folders:
-        run = folder.resolve()
-        if place == run.parent or run in (place, *place.parents):
-            raise ValueError(f"{to} is where the runs are; give another folder for their archived records by --to.")
+    runs = [folder.resolve() for folder in folders]
+    if any(place == run.parent or run in (place, *place.parents) for run in runs):
+        raise ValueError(f"{to} is where the runs are; give another folder for their archived records by --to.")
 
 
 def _contents(run: Run, with_clients: bool) -> dict[str, bytes]:

@@ -15,12 +15,15 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, lru_cache
 from io import BytesIO
 from pathlib import Path
 from zipfile import ZIP_LZMA, BadZipFile, ZipFile, ZipInfo
 
-from protonorm.files import HEADER, TEMPORARY, check_stamp, checksum, damaged, parse_json, unsealed
+from filelock import FileLock, Timeout
+
+from protonorm.files import HEADER, PRIVATE_FILE, TEMPORARY, check_stamp, checksum, damaged, parse_json, unsealed
 
 INFO = "experiment.json"  # settings, rules, networks, classes, versions
 POPULATION = "population.safetensors"  # samples of each client and class: train, validation and test, each (M, K)
@@ -197,19 +200,16 @@ def snapshot_rounds(done: int) -> set[int]:
 
     They depend on finished rounds only, so that a resumed run keeps the same rounds as an uninterrupted one.
     """
-    stride = 1
-    while done // stride >= SNAPSHOTS:
-        stride *= 2
+    stride: int = 2 ** (done // SNAPSHOTS).bit_length()  # the smallest with fewer than SNAPSHOTS multiples
     return ({1} if done else set()) | set(range(stride, done + 1, stride))
 
 
 def leftovers(folder: Path) -> Iterator[Path]:
     """Yield the temporary files left by a killed process, matching only names that protonorm writes."""
-    names = "|".join(re.escape(name) for name in (INFO, POPULATION, SERVER, CHOSEN, FIGURES, PENDING, FAILURE))
-    places = {folder: names, **{folder / part: name for part, name in INNER.items()}}
-    for place, kinds in places.items():
-        for path in place.glob(".*"):
-            if re.fullmatch(rf"\.({kinds}){TEMPORARY}", path.name) and path.is_file():
+    names = "|".join(map(re.escape, (INFO, POPULATION, SERVER, CHOSEN, FIGURES, PENDING, FAILURE)))
+    for part, name in {".": names, **INNER}.items():
+        for path in (folder / part).glob(".*"):
+            if re.fullmatch(rf"\.({name}){TEMPORARY}", path.name) and path.is_file():
                 yield path
 
 
@@ -282,6 +282,22 @@ def refuse_rounds_without(folder: Path, name: str) -> None:
             f"{folder / name} is missing, but {METRICS} has {rounds} rounds on record. Restore the file, or move the "
             "folder away to run the experiment again."
         )
+
+
+@contextmanager
+def locked(folder: Path, still: str, *, temporary: bool = False) -> Iterator[None]:
+    """Lock a folder; raise a BlockingIOError that ends in `still` if another process holds the lock."""
+    lock = FileLock(folder / LOCK, mode=PRIVATE_FILE)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise BlockingIOError(f"Another process is at work on {folder}; {still}.") from None
+    try:
+        yield
+    finally:
+        if temporary:
+            (folder / LOCK).unlink(missing_ok=True)
+        lock.release()
 
 
 def runs_root(out: Path | None = None) -> Path:

@@ -58,10 +58,7 @@ class Prototypes(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """Recorded run, read from its folder without torch.
-
-    Reading a damaged file raises a ValueError that names the file.
-    """
+    """Recorded run, read from its folder without torch; a damaged file raises a ValueError that names it."""
 
     folder: Path  # folder of the run
     info: RunInfo  # settings, rules, classes, networks and versions (experiment.json)
@@ -137,15 +134,9 @@ class Run:
         return arrays
 
     def by_client(self, record: RoundRecord, rule: str, part: str = "test") -> Shares:
-        """Compute each client's accuracy in a round.
+        """Compute each client's accuracy (M,) in a round under one of `info.rules`, on its `test` or `validation` part.
 
-        Args:
-            record: A round of this run.
-            rule: Prediction rule, one of `info.rules`.
-            part: `test` or `validation`.
-
-        Returns:
-            Accuracies (M,); NaN for a client without samples or not evaluated.
+        It is NaN for a client without samples, or one that was not evaluated.
         """
         return _ratio(self._by_client(record, f"{part}.correct.clients.{rule}", np.nan), self.support(record, part))
 
@@ -312,8 +303,10 @@ def read_run(folder: str | Path, rounds: int | None = None) -> Run:
     folder = Path(folder)
     if not exists(folder / layout.INFO):
         raise ValueError(f"{folder} is not a run: it has no {layout.INFO}.")
-    info = read_info(folder / layout.INFO)
-    return first_rounds(Run(folder, info, _read_rounds(folder, info.key), _read_failure(folder, info.key)), rounds)
+    info, path = read_info(folder / layout.INFO), folder / layout.FAILURE
+    records, content = _read_rounds(folder, info.key), read_file(path)
+    failure = None if content is None else typed(Failure, unsealed(content, path, pretty=True, owner=info.key), path)
+    return first_rounds(Run(folder, info, records, failure), rounds)
 
 
 def first_rounds(run: Run, rounds: int | None) -> Run:
@@ -372,9 +365,3 @@ def _read_rounds(folder: Path, key: str) -> list[RoundRecord]:
         if record.round != number:
             raise damaged(path, f"line {number} is that of round {record.round}")
     return rounds
-
-
-def _read_failure(folder: Path, key: str) -> Failure | None:
-    path = folder / layout.FAILURE
-    content = read_file(path)
-    return None if content is None else typed(Failure, unsealed(content, path, pretty=True, owner=key), path)

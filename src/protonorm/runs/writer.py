@@ -148,8 +148,8 @@ class RunWriter:
 
     def fail(self, round: int, reason: str) -> None:
         """Record why a run stopped."""
-        failure = sealed({"round": round, "reason": reason}, pretty=True, owner=self.key)
-        replace(self.folder / layout.FAILURE, failure)
+        content = sealed({"round": round, "reason": reason}, pretty=True, owner=self.key)
+        replace(self.folder / layout.FAILURE, content)
 
     def _clean_up(self) -> None:
         """Remove temporary files, and states and prototypes that a resumed run does not need."""
@@ -261,12 +261,13 @@ class DeferredWriter(RunWriter):
 
     def resume(self) -> Checkpoint | None:
         """Restore the folder to its last committed round, and set `pending` if it is not evaluated yet."""
-        point = super().resume()
-        done = point.round if point else 0
-        if len(read_lines(self.folder / layout.METRICS)) == done:
+        point, path = super().resume(), self.folder / layout.PENDING
+        if len(read_lines(self.folder / layout.METRICS)) == self._done:
             self.end()  # of a recorded or an uncommitted round
-        else:
-            self.pending = self._read_pending(done)
+            return point
+        self.pending = typed(PendingRound, unsealed(path.read_bytes(), path, pretty=True, owner=self.key), path)
+        if self.pending.round != self._done:
+            raise damaged(path, f"it is of round {self.pending.round}, and round {self._done} waits for its evaluation")
         return point
 
     def commit_trained(self, point: Checkpoint, trained: TrainedRound) -> None:
@@ -293,10 +294,3 @@ class DeferredWriter(RunWriter):
         """Remove the file that only an unfinished run has."""
         self.pending = None
         (self.folder / layout.PENDING).unlink(missing_ok=True)
-
-    def _read_pending(self, done: int) -> PendingRound:
-        path = self.folder / layout.PENDING
-        pending = typed(PendingRound, unsealed(path.read_bytes(), path, pretty=True, owner=self.key), path)
-        if pending.round != done:
-            raise damaged(path, f"it is of round {pending.round}, and round {done} waits for its evaluation")
-        return pending
