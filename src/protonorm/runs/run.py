@@ -174,11 +174,9 @@ class Run:
         return (arrays["margins.classes"], arrays["margins"]) if "margins" in arrays else None
 
     def summary(self, rule: str | None = None) -> Summary | None:
-        """Summarise the rounds under a rule, the method's headline rule by default.
+        """Summarise the rounds under a rule, the method's headline rule by default; None if no round was tested.
 
-        Returns:
-            Best round by pooled test accuracy, last round, and mean of each client's own best; None if no round was
-            tested under the rule.
+        The best round is the one of the best pooled test accuracy, among those that test all clients if there are any.
         """
         rule = rule or self.info.headline
         tested = [(record, accuracy) for record in self.rounds if (accuracy := record.rules.get(rule))]
@@ -268,8 +266,8 @@ class Run:
 
 def _ratio(correct: NDArray[Any], support: NDArray[np.int64]) -> Shares:
     """Compute accuracies from counts; NaN without samples."""
-    with np.errstate(invalid="ignore"):
-        shares: Shares = correct / support
+    shares = np.full(support.shape, np.nan)
+    np.divide(correct, support, out=shares, where=support > 0)
     return shares
 
 
