@@ -64,121 +64,51 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# Module of each public name, imported on first use so that `import protonorm` does not load torch. Algorithm classes
-# are looked up in the algorithms table.
-_PLACES = {
-    "Additive": "core",
-    "Algorithm": "core",
-    "Alignment": "geometry.alignment",
-    "Client": "core",
-    "Comparison": "session.comparison",
-    "Contribution": "core",
-    "Dataset": "data.dataset",
-    "Diverged": "errors",
-    "Experiment": "config.experiment",
-    "Field": "core",
-    "Normalise": "models.inputs",
-    "Result": "session.result",
-    "Run": "runs.run",
-    "Schedule": "geometry.alignment",
-    "Schema": "core",
-    "Server": "core",
-    "SplitModel": "core",
-    "Step": "core",
-    "Sums": "core",
-    "Task": "core",
-    "Tensors": "tensors",
-    "TooFewReplies": "errors",
-    "Training": "core.training",
-    "TrainedClient": "inference.trained",
-    "align": "geometry.alignment",
-    "compare": "session.comparing",
-    "load_client": "inference.loading",
-    "load_run": "session.result",
-    "read_run": "runs.run",
-    "run": "session.running",
-    "split": "models.split",
+# Public names by module, imported on first use so that `import protonorm` does not load torch. Algorithm classes are
+# looked up in the algorithms table.
+_NAMES = {
+    "config.experiment": "Experiment",
+    "core": "Additive Algorithm Client Contribution Field Schema Server SplitModel Step Sums Task",
+    "core.training": "Training",
+    "data.dataset": "Dataset",
+    "errors": "Diverged TooFewReplies",
+    "geometry.alignment": "Alignment Schedule align",
+    "inference.loading": "load_client",
+    "inference.trained": "TrainedClient",
+    "models.inputs": "Normalise",
+    "models.split": "split",
+    "runs.run": "Run read_run",
+    "session.comparing": "compare",
+    "session.comparison": "Comparison",
+    "session.result": "Result load_run",
+    "session.running": "run",
+    "tensors": "Tensors",
 }
 
 __all__ = [
-    "FML",
-    "Additive",
-    "Algorithm",
-    "Alignment",
-    "Client",
-    "Comparison",
-    "Contribution",
-    "Dataset",
-    "Diverged",
-    "Duet",
-    "Experiment",
-    "FedAvg",
-    "FedDistill",
-    "FedGH",
-    "FedGen",
-    "FedHP",
-    "FedKD",
-    "FedMD",
-    "FedMRL",
-    "FedNH",
-    "FedORGP",
-    "FedProto",
-    "FedRE",
-    "FedRolex",
-    "FedSA",
-    "FedSAF",
-    "FedTGP",
-    "FedUV",
-    "Field",
-    "FixedTargets",
-    "FjORD",
-    "HeteroFL",
-    "LGFedAvg",
-    "Local",
-    "Normalise",
-    "ProtoNorm",
-    "Result",
-    "Run",
-    "Schedule",
-    "Schema",
-    "Server",
-    "SplitModel",
-    "Step",
-    "Sums",
-    "Task",
-    "Tensors",
-    "TooFewReplies",
-    "TrainedClient",
-    "Training",
-    "__version__",
-    "align",
-    "compare",
-    "load_client",
-    "load_run",
-    "read_run",
-    "run",
-    "split",
-]
+    "FML", "Additive", "Algorithm", "Alignment", "Client", "Comparison", "Contribution", "Dataset", "Diverged", "Duet",
+    "Experiment", "FedAvg", "FedDistill", "FedGH", "FedGen", "FedHP", "FedKD", "FedMD", "FedMRL", "FedNH", "FedORGP",
+    "FedProto", "FedRE", "FedRolex", "FedSA", "FedSAF", "FedTGP", "FedUV", "Field", "FixedTargets", "FjORD", "HeteroFL",
+    "LGFedAvg", "Local", "Normalise", "ProtoNorm", "Result", "Run", "Schedule", "Schema", "Server", "SplitModel",
+    "Step", "Sums", "Task", "Tensors", "TooFewReplies", "TrainedClient", "Training", "__version__", "align", "compare",
+    "load_client", "load_run", "read_run", "run", "split",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> "Any":
-    if name == "__version__":
-        return _version()
-    if name in _PLACES:
-        return getattr(import_module(f"protonorm.{_PLACES[name]}"), name)
+    if name == "__version__":  # from a git tag
+        metadata = import_module("importlib.metadata")
+        try:
+            return metadata.version("protonorm")
+        except metadata.PackageNotFoundError:
+            return "0+unknown"
+    for module, names in _NAMES.items():
+        if name in names.split():
+            return getattr(import_module(f"protonorm.{module}"), name)
     for entry in import_module("protonorm.algorithms").ALGORITHMS.values():
         if entry.target.endswith(f":{name}"):
             return entry.load()
     raise AttributeError(f"module 'protonorm' has no attribute {name!r}")
-
-
-def _version() -> str:
-    """Return the installed version, taken from a git tag; "0+unknown" if the package is not installed."""
-    metadata = import_module("importlib.metadata")
-    try:
-        return str(metadata.version("protonorm"))
-    except metadata.PackageNotFoundError:
-        return "0+unknown"
 
 
 def __dir__() -> list[str]:

@@ -24,6 +24,7 @@ from typing import IO, Any, Self
 from filelock import FileLock, Timeout
 
 CHECKSUM = "checksum"  # last member of a sealed JSON object
+CHANGED = "it was changed after it was written, as its checksum says"
 DIGITS = 32  # hexadecimal digits of a checksum: half a SHA-256
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700  # files derived from a user's data are readable by their owner only
 
@@ -89,8 +90,11 @@ def explaining_full_disk(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        told = f"{error.strerror}: {path} could not be written. Make space on the disk of {path.parent.absolute()}"
-        raise OSError(error.errno, f"{told}, and give the same command again") from error
+        raise OSError(
+            error.errno,
+            f"{error.strerror}: {path} could not be written. Make space on the disk of {path.parent.absolute()}, and "
+            "give the same command again",
+        ) from error
 
 
 def cut(path: Path, size: int) -> None:
@@ -105,42 +109,28 @@ def sealed(value: Mapping[str, Any], *, pretty: bool = False, owner: str = "") -
     The checksum covers the owner's name, so content copied from another owner's file does not validate.
     """
     indent = 2 if pretty else None
-    text = json.dumps(value, indent=indent, allow_nan=False)
-    found = checksum((owner + text).encode())
-    return json.dumps({**value, CHECKSUM: found}, indent=indent, allow_nan=False).encode() + b"\n"
+    digest = checksum((owner + json.dumps(value, indent=indent, allow_nan=False)).encode())
+    return json.dumps({**value, CHECKSUM: digest}, indent=indent, allow_nan=False).encode() + b"\n"
 
 
 def unsealed(content: bytes, path: Path, *, pretty: bool = False, owner: str = "") -> dict[str, Any]:
     """Parse the output of `sealed`; raise, naming the file, if any byte or the owner differs."""
-    found = parse_json(content, path)
-    if not isinstance(found.pop(CHECKSUM, None), str):
+    value = parse_json(content, path)
+    if not isinstance(value.pop(CHECKSUM, None), str):
         raise damaged(path, "it has no checksum")
-    try:
-        same = sealed(found, pretty=pretty, owner=owner) == content
-    except (ValueError, RecursionError):  # NaN and similar values, which are never written
-        same = False
-    if not same:
-        raise damaged(path, "it was changed after it was written, as its checksum says")
-    return found
+    with suppress(ValueError, RecursionError):  # NaN and similar values, which are never written
+        if sealed(value, pretty=pretty, owner=owner) == content:
+            return value
+    raise damaged(path, CHANGED)
 
 
 def format_of(content: bytes, path: Path) -> int:
     """Return the format version of a sealed, indented JSON object; older formats may lack a checksum."""
-    found = parse_json(content, path)
-    version = (unsealed(content, path, pretty=True) if CHECKSUM in found else found).get("format", 1)
+    value = parse_json(content, path)
+    version = (unsealed(content, path, pretty=True) if CHECKSUM in value else value).get("format", 1)
     if type(version) is not int:  # True and 1.0 are equal to 1 in Python
         raise damaged(path, f"its format is {json.dumps(version)[:40]}, which is no whole number")
     return version
-
-
-def read_lines(path: Path) -> list[bytes]:
-    """Read the complete lines of a file; a missing file has none."""
-    return complete_lines(path.read_bytes() if path.exists() else b"")
-
-
-def complete_lines(text: bytes) -> list[bytes]:
-    """Split text into complete lines; text after the last line break is ignored."""
-    return [line + b"\n" for line in text.split(b"\n")[:-1]]
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -151,12 +141,12 @@ def read_json(path: Path) -> dict[str, Any]:
 def parse_json(text: bytes, path: Path) -> dict[str, Any]:
     """Parse a JSON object read from a file; raise if it is damaged."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise damaged(path, f"it is not valid JSON ({error})") from error
-    if not isinstance(found, dict):
-        raise damaged(path, f"it holds a {type(found).__name__} where an object was expected")
-    return found
+    if not isinstance(value, dict):
+        raise damaged(path, f"it holds a {type(value).__name__} where an object was expected")
+    return value
 
 
 def pretty(value: Mapping[str, Any]) -> bytes:
@@ -188,33 +178,23 @@ def check_seal(content: bytes, path: Path) -> str:
     size = int.from_bytes(content[:HEADER], "little")
     try:
         header = json.loads(content[HEADER : HEADER + size]) if size <= len(content) else None
-        stamp, _, found = header["__metadata__"]["stamp"].rpartition(" ")  # type: ignore[index]
-        sealed_part = f'"{stamp} {found}"'.encode()
+        stamp, _, written = header["__metadata__"]["stamp"].rpartition(" ")  # type: ignore[index]
+        sealed_part = f'"{stamp} {written}"'.encode()
         place = content.index(sealed_part, HEADER, HEADER + size) + len(sealed_part) - 1 - DIGITS
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise damaged(path, "it is not a whole tensor file of protonorm") from None
     digest = hashlib.sha256(memoryview(content)[:place])
     digest.update(BLANK.encode())
     digest.update(memoryview(content)[place + DIGITS :])
-    if digest.hexdigest()[:DIGITS] != found:
-        raise damaged(path, "it was changed after it was written, as its checksum says")
+    if digest.hexdigest()[:DIGITS] != written:
+        raise damaged(path, CHANGED)
     return str(stamp)
-
-
-def read_sealed(path: Path, stamp: str) -> bytes:
-    """Read the bytes of a tensor file; raise if it is missing, damaged or has another stamp."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise ValueError(f"{path} is missing.") from None
-    return check_stamp(content, path, stamp)
 
 
 def check_stamp(content: bytes, path: Path, stamp: str) -> bytes:
     """Return the bytes of a tensor file; raise if it is damaged or has another stamp."""
-    found = check_seal(content, path)
-    if found != stamp:
-        raise ValueError(f"{path} is not the right file: it is stamped {found!r}, and {stamp!r} was expected.")
+    if (given := check_seal(content, path)) != stamp:
+        raise ValueError(f"{path} is not the right file: it is stamped {given!r}, and {stamp!r} was expected.")
     return content
 
 
@@ -273,9 +253,9 @@ def remove_abandoned(place: Path, prefix: str) -> None:
         if not re.fullmatch(re.escape(prefix) + ("" if whole else ENDING), folder.name):
             continue
         with suppress(OSError):
-            found = folder.lstat()
-            own = not hasattr(os, "getuid") or found.st_uid == os.getuid()
-            if own and stat.S_ISDIR(found.st_mode) and _is_abandoned(folder, found):
+            status = folder.lstat()
+            own = not hasattr(os, "getuid") or status.st_uid == os.getuid()
+            if own and stat.S_ISDIR(status.st_mode) and _is_abandoned(folder, status):
                 if whole or (folder / LOCK).exists():
                     _empty(folder)
                     shutil.rmtree(folder, ignore_errors=True)
@@ -293,9 +273,9 @@ def _empty(folder: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def _is_abandoned(folder: Path, found: os.stat_result) -> bool:
+def _is_abandoned(folder: Path, status: os.stat_result) -> bool:
     if not (folder / LOCK).exists():
-        return time.time() - found.st_mtime > YOUNG
+        return time.time() - status.st_mtime > YOUNG
     try:
         FileLock(folder / LOCK).acquire(timeout=0).lock.release()
     except Timeout:

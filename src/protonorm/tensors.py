@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from protonorm.files import BLANK, damaged, read_sealed, replace, seal
+from protonorm.files import BLANK, check_stamp, damaged, replace, seal
 
 Tensors = dict[str, Tensor]  # state or message: a flat dict with names such as "model.head.weight"
 
@@ -41,29 +41,26 @@ def restore(name: str, module: nn.Module, tensors: Mapping[str, Tensor], whose: 
     Raises:
         ValueError: If names or shapes do not fit the module.
     """
-    held = OrderedDict(under(tensors, name))
-    held._metadata = {place: {"version": part._version} for place, part in module.named_modules()}  # type: ignore[attr-defined]
+    weights = OrderedDict(under(tensors, name))
+    weights._metadata = {place: {"version": part._version} for place, part in module.named_modules()}  # type: ignore[attr-defined]
     try:
-        module.load_state_dict(held)
+        module.load_state_dict(weights)
     except RuntimeError as error:
-        raise ValueError(
-            f"The weights of {whose or f'the {name}'} do not fit the network: {_misfit(module, held)}."
-        ) from error
+        misfit = _misfit(module.state_dict(), weights)
+        raise ValueError(f"The weights of {whose or f'the {name}'} do not fit the network: {misfit}.") from error
 
 
-def _misfit(module: nn.Module, held: Mapping[str, Tensor]) -> str:
+def _misfit(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
     """Describe how weights do not fit a network, with an example of each kind of mismatch."""
-    wanted, told = module.state_dict(), []
-    lacking, foreign = sorted(wanted.keys() - held.keys()), sorted(held.keys() - wanted.keys())
-    others = [key for key in wanted.keys() & held.keys() if wanted[key].shape != held[key].shape]
-    if lacking:
-        told.append(f"{len(lacking)} that it has are missing, such as {lacking[0]}")
-    if foreign:
-        told.append(f"{len(foreign)} are of another network, such as {foreign[0]}")
-    if others:
+    parts = []
+    if lacking := wanted.keys() - given.keys():
+        parts.append(f"{len(lacking)} that it has are missing, such as {min(lacking)}")
+    if foreign := given.keys() - wanted.keys():
+        parts.append(f"{len(foreign)} are of another network, such as {min(foreign)}")
+    if others := [key for key in wanted.keys() & given.keys() if wanted[key].shape != given[key].shape]:
         key = min(others)
-        told.append(f"{key} has the shape {tuple(held[key].shape)} instead of {tuple(wanted[key].shape)}")
-    return "; ".join(told) or "they could not be loaded"
+        parts.append(f"{key} has the shape {tuple(given[key].shape)} instead of {tuple(wanted[key].shape)}")
+    return "; ".join(parts) or "they could not be loaded"
 
 
 def numbers(tensors: Mapping[str, Tensor]) -> int:
@@ -116,7 +113,11 @@ def save(path: Path, tensors: Mapping[str, Tensor], stamp: str) -> None:
 
 def load(path: Path, stamp: str) -> Tensors:
     """Read a file written by `save`; raise if it is damaged or has another stamp."""
-    return decode_file(read_sealed(path, stamp), path)
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing.") from None
+    return decode_file(check_stamp(content, path, stamp), path)
 
 
 def decode_file(content: bytes, path: Path) -> Tensors:

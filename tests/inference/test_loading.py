@@ -207,5 +207,5 @@ def test_a_method_that_fails_on_what_is_remembered_says_so(result):
 
     found = result.clients[0]
     odd = replace(found, algorithm=Odd())
-    with pytest.raises(ValueError, match="Client 0 cannot predict with what it remembers .* KeyError: 'nowhere'"):
+    with pytest.raises(ValueError, match="Client 0 cannot predict with its state .*: KeyError: 'nowhere'"):
         odd.scores(some(result))

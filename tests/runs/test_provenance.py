@@ -72,6 +72,35 @@ def test_nothing_that_a_repository_names_is_executed(tmp_path, monkeypatch, attr
 
 
 @git
+@pytest.mark.parametrize("broken", [b"evil\xff", b"evil"])
+def test_filters_of_strange_names_are_not_executed_either(tmp_path, monkeypatch, broken):
+    """A name need not be text; and if the settings cannot be listed, no file is compared."""
+    monkeypatch.chdir(tmp_path)
+    repository(tmp_path)
+    (tmp_path / "data.txt").write_text("as committed")
+    subprocess.run(["git", "add", "data.txt"], check=True)
+    subprocess.run(["git", "commit", "-q", "-m", "second"], check=True)
+    marker, program = tmp_path.parent / f"{tmp_path.name}-executed", tmp_path / "evil.sh"
+    program.write_text(f"#!/bin/sh\ntouch {marker}\ncat\n")
+    program.chmod(0o755)
+    with (tmp_path / ".git" / "config").open("ab") as file:
+        file.write(b'[filter "' + broken + b'"]\n clean = ' + bytes(program) + b"\n")
+    (tmp_path / ".gitattributes").write_bytes(b"data.txt filter=" + broken + b"\n")
+    (tmp_path / "data.txt").write_text("as changed!!")
+    if broken == b"evil":
+        usual = subprocess.run
+
+        def slow(words, **options):
+            if "config" in words:
+                raise subprocess.TimeoutExpired(words, 10)
+            return usual(words, **options)
+
+        monkeypatch.setattr(subprocess, "run", slow)
+    assert made().dirty is (None if broken == b"evil" else True)
+    assert not marker.exists()
+
+
+@git
 def test_a_repository_without_a_commit_and_a_folder_without_a_repository(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))

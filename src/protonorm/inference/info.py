@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 from annotated_types import Ge, MinLen
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import ConfigDict, Field
 
 from protonorm.core.text import digits, visible
@@ -19,7 +20,7 @@ from protonorm.metrics import METRICS
 from protonorm.runs import layout
 from protonorm.runs.arrays import SHARPNESS
 from protonorm.runs.run import Run
-from protonorm.runs.schema import Component, Name, Network, Number, Part, RoundRecord, Share, Whole
+from protonorm.runs.schema import Component, Name, Network, Number, Part, RoundRecord, Share, Whole, typed
 
 FORMAT = 4
 INFO, WEIGHTS, CARD, ONNX = "client.json", "client.safetensors", "README.md", "model.onnx"
@@ -148,21 +149,20 @@ def recommend(run: Run, round: int, among: Collection[str] | None = None) -> Rec
 
     `among` are the rules that the client has, as it may lack some of the method's rules.
     """
-    info = run.info
-    validated, there = run.rounds[round - 1].validation, info.rules if among is None else among
+    info, rules = run.info, run.info.rules if among is None else among
+    validation = run.rounds[round - 1].validation
     order = dict.fromkeys([info.headline, *info.rules])
-    known = {rule: found for rule in order if rule in there and (found := validated.get(rule))}
+    known = {rule: accuracy for rule in order if rule in rules and (accuracy := validation.get(rule))}
     if not known:
-        return usual_rule(info.headline, there)
-    rule = max(known, key=lambda one: known[one].mean)  # the first wins ties
+        return usual_rule(info.headline, rules)
+    rule = max(known, key=lambda rule: known[rule].mean)  # the first wins ties
     probability = rule if rule in PROBABLE else "logits"
-    calibrated = known.get(probability)
     return Recommendation(
         rule=rule,
         by="validation",
         validation=known[rule].mean,
         probability=probability,
-        calibration=calibrated.metrics.get("calibration") if calibrated else None,
+        calibration=known[probability].metrics.get("calibration") if probability in known else None,
     )
 
 
@@ -179,21 +179,54 @@ def sharpness_of(run: Run, id: int, round: int) -> dict[str, float] | None:
     place = arrays["ids"] == id if "ids" in arrays else np.arange(run.info.experiment.clients) == id
     if JOINT not in run.info.rules or not (place.any() and run.rounds[round - 1].evaluated != "nobody"):
         return None
-    found = {name.removeprefix(start): float(one[place][0]) for name, one in arrays.items() if name.startswith(start)}
-    return {rule: found[rule] for rule in run.info.rules if not np.isnan(found.get(rule, np.nan))}  # in a fixed order
+    values = {rule: float(arrays[start + rule][place][0]) for rule in run.info.rules if start + rule in arrays}
+    return {rule: value for rule, value in values.items() if not np.isnan(value)}
+
+
+def client_info(run: Run, id: int, round: int, trained: int) -> ClientInfo:
+    """Return the description of a run's client as plain data."""
+    info, settings = run.info, run.info.experiment.plain()
+    precision, sharpness = settings.get("precision", "float32"), sharpness_of(run, id, round)
+    if info.input is None:
+        raise ValueError(f"The clients of {run.folder} are with their owners; export them there.")
+    plain = {
+        "format": FORMAT,
+        "client": id,
+        "name": info.client_name(id),
+        "run": info.key,
+        "round": round,
+        "trained": trained,
+        "algorithm": info.experiment.algorithm,
+        "headline": info.headline,
+        "recommended": recommend(run, round, [rule for rule in info.rules if rule != JOINT or sharpness is not None]),
+        "network": info.network(id),
+        "auxiliary": settings.get("auxiliary"),
+        "feature_dim": info.experiment.feature_dim,
+        "input": info.input,
+        "preprocessing": preprocessing(info.input),
+        "classes": info.classes,
+        "lowered": bool(settings.get("lowering", True)) and settings.get("device") == "cpu" and precision == "float32",
+        "precision": precision,
+        "sharpness": sharpness,
+    }
+    return typed(ClientInfo, plain, run.folder / layout.INFO)
 
 
 def facts_of(run: Run, id: int, round: int) -> Facts:
     """Return the origin of a client, and its measured quality after a round."""
     record, origin = run.rounds[round - 1], run.provenance
+    reported = run.chosen if run.chosen and run.chosen.record.round == round else None
+    why = reported.why if reported else "the last one; the run's tables do not report it"
+    state = run.folder / (layout.SERVER if round == layout.committed(run.folder) else layout.CHOSEN)
+    state = run.folder.parent / layout.RECORDS if layout.is_packed(run.folder) else state
     return Facts(
         data=run.info.experiment.dataset.name,
         train=int(run.population.train[id].sum()),
         rounds=len(run.rounds),
-        chosen=_chosen(run, round),
-        metrics=[one for part in PARTS for rule in run.info.rules for one in _measured(run, id, record, part, rule)],
+        chosen=f"round {round} of {len(run.rounds)}: {why}",
+        metrics=[row for part in PARTS for rule in run.info.rules for row in _measured(run, id, record, part, rule)],
         measured=MEASURED,
-        date=_date(run, round),
+        date=datetime.fromtimestamp(state.stat().st_mtime, UTC).date().isoformat(),
         commit=origin.commit if origin else None,
         dirty=origin.dirty if origin else None,
         versions=origin.versions if origin else run.info.versions,
@@ -206,150 +239,33 @@ def _measured(run: Run, id: int, record: RoundRecord, part: Literal["validation"
     if np.isnan(accuracy):
         return []
     samples = int(getattr(run.population, part)[id].sum())
-    found = {name: float(run.measured(record, rule, name, part)[id]) for name in METRICS}
-    beside = {name: None if np.isnan(value) else digits(value) for name, value in found.items()}
-    return [Measured(part=part, rule=rule, samples=samples, accuracy=digits(accuracy), **beside)]
-
-
-def _chosen(run: Run, round: int) -> str:
-    """Explain why this round was chosen."""
-    if run.chosen and run.chosen.record.round == round:
-        return f"round {round} of {len(run.rounds)}: {run.chosen.why}"
-    return f"round {round} of {len(run.rounds)}: the last one; the run's tables do not report it"
-
-
-def _date(run: Run, round: int) -> str:
-    """Return the day on which the round's state was written."""
-    path = run.folder / (layout.SERVER if round == layout.committed(run.folder) else layout.CHOSEN)
-    path = run.folder.parent / layout.RECORDS if layout.is_packed(run.folder) else path
-    return datetime.fromtimestamp(path.stat().st_mtime, UTC).date().isoformat()
+    values = {name: float(run.measured(record, rule, name, part)[id]) for name in METRICS}
+    metrics = {name: None if np.isnan(value) else digits(value) for name, value in values.items()}
+    return [Measured(part=part, rule=rule, samples=samples, accuracy=digits(accuracy), **metrics)]
 
 
 def model_card(info: ClientInfo, facts: Facts, *, onnx: bool) -> str:
     """Render the model card: what a client is, how good it was, and how to use it."""
-    parts = [_what(info, facts), _answers(info), _measures(facts), _inputs(info), _python(info)]
-    parts += [_onnx(info)] if onnx else []
-    return "\n\n".join([*parts, _origin(info, facts, onnx)]) + "\n"
-
-
-def _what(info: ClientInfo, facts: Facts) -> str:
-    who = f"Client {_code(info.name)}" + ("" if info.name == str(info.client) else f" (number {info.client})")
-    classes = ", ".join(map(_code, info.classes))
-    return (
-        f"# {who} of {_code(info.run)}\n\n"
-        f"A classifier that was trained by {_code(info.algorithm.name)}, federated with others: its data stayed with "
-        f"it. It has the network {_code(info.network_name)} with d = {info.feature_dim} features, and was trained on "
-        f"{facts.train} samples of {_code(facts.data)}.\n\n"
-        f"{facts.chosen[0].upper()}{facts.chosen[1:]}.\n\n"
-        f"Its {len(info.classes)} classes, in the order of the scores: {classes}."
-    )
-
-
-def _answers(info: ClientInfo) -> str:
-    advice = info.recommended
-    means = MEANING.get(advice.rule, "a rule of the method's own")
-    why = "it is the method's usual rule, which no validation has chosen"
-    if advice.by == "validation" and advice.validation is not None:
-        right = f"{100 * advice.validation:.2f} % right, the mean over clients"
-        why = f"it won on the clients' validation parts ({right})"
-    told = (
-        f"## Which answer to take\n\nTake that of `{_plain(advice.rule)}`, {means}: {why}. "
-        f"How sure it is, is the softmax of `{_plain(advice.probability)}` at that class."
-    )
-    if advice.calibration is not None:
-        off = 100 * advice.calibration
-        told += f" On validation samples of all clients such numbers were {off:.1f} points off on average."
-    if advice.rule != advice.probability:
-        told += (
-            " Scores of rules by prototypes are distances, not probabilities: their softmax is nearly always 0 or 1."
-        )
-    return told
-
-
-def _measures(facts: Facts) -> str:
-    if not facts.metrics:
-        return "## How good it was\n\nThis client was not evaluated in this round, or has no samples to test with."
-    rows = [" | ".join(_cells(one)) for one in facts.metrics]
-    table = "\n".join(f"| {row} |" for row in [" | ".join(HEADINGS), " | ".join(["---"] * len(HEADINGS)), *rows])
-    return f"## How good it was\n\n{table}\n\n{facts.measured}"
-
-
-def _cells(one: Measured) -> list[str]:
-    numbers = [getattr(one, name, None) for name in HEADINGS[3:]]
-    return [one.part, f"`{_plain(one.rule)}`", str(one.samples), *("" if x is None else f"{x:.4f}" for x in numbers)]
-
-
-def _inputs(info: ClientInfo) -> str:
-    steps = "\n".join(f"{place}. {step}" for place, step in enumerate(info.preprocessing.steps, 1))
-    shape = ", ".join(map(str, info.input.shape))
-    return (
-        f"## What goes in\n\n{steps}\n\n"
-        f"`predict`, the module and the ONNX file take inputs of shape (n, {shape}) and type {info.input.type}: "
-        "what comes after the bytes is done inside them."
-    )
-
-
-def _python(info: ClientInfo) -> str:
-    own = "" if isinstance(info.network, str) else ", network=make_network"
-    own += (
-        "" if info.auxiliary in (None, info.network) or isinstance(info.auxiliary, str) else ", auxiliary=make_second"
-    )
-    return (
-        "## With protonorm\n\n```python\nimport torch\n\nimport protonorm as pn\n\n"
-        f'client = pn.load_client("."{own})\n'
-        "found = client.answers(x)  # found.classes (n,), found.probability (n,), found.rules\n"
-        "scores = client.module(torch.from_numpy(x))  # a torch nn.Module: scores (n, K) by rule\n```"
-    )
-
-
-def _onnx(info: ClientInfo) -> str:
-    rule, sure = _plain(info.recommended.rule), _plain(info.recommended.probability)
-    ready = info.preprocessing
-    if ready.mode and ready.size:
-        height, width = ready.size
-        read = (
-            f'picture = ImageOps.exif_transpose(Image.open("picture.png")).convert("{ready.mode}")\n'
-            f"picture = picture.resize(({width}, {height}), Image.Resampling.BILINEAR)\n"
-            f"x = np.asarray(picture, np.uint8).reshape(1, {', '.join(map(str, info.input.shape))})\n"
-        )
-        needed = "import numpy as np\nimport onnxruntime\nfrom PIL import Image, ImageOps\n"
-    else:
-        read = f"x = np.zeros((1, {', '.join(map(str, info.input.shape))}), np.{info.input.type})  # yours\n"
-        needed = "import numpy as np\nimport onnxruntime\n"
-    return (
-        "## Without protonorm\n\n"
-        f"`{ONNX}` has the input `inputs` and an output for each rule; its metadata hold the classes.\n\n"
-        f"```python\nimport json\n\n{needed}\n{read}"
-        f'session = onnxruntime.InferenceSession("{ONNX}")\n'
-        "rules = [one.name for one in session.get_outputs()]\n"
-        'scores = dict(zip(rules, session.run(None, {"inputs": x})))  # (n, K) by rule\n'
-        'classes = json.loads(session.get_modelmeta().custom_metadata_map["classes"])\n'
-        f"best = scores[{rule!r}][0].argmax()\n"
-        f"logits = scores[{sure!r}][0]\n"
-        "shares = np.exp(logits - logits.max())\n"
-        "print(classes[best], shares[best] / shares.sum())\n```"
-    )
-
-
-def _origin(info: ClientInfo, facts: Facts, onnx: bool) -> str:
-    commit = "unknown" if facts.commit is None else _code(facts.commit) + (" with changes" if facts.dirty else "")
-    versions = ", ".join(f"{_plain(name)} {_plain(version)}" for name, version in facts.versions.items())
-    settings = json.dumps(info.algorithm.settings, sort_keys=True)
-    files = [f"`{INFO}`: all of this for programs", f"`{WEIGHTS}`: weights and prototypes"]
-    files += [f"`{ONNX}`: the network as a graph"] if onnx else []
-    return (
-        f"## Where it comes from\n\n"
-        f"- run {_code(info.run)}, state of {facts.date} (UTC)\n- commit: {commit}\n- versions: {versions}\n"
-        f"- method: {_code(info.algorithm.name)} {_code(settings)}\n- files: {'; '.join(files)}\n\n"
-        "Weights and prototypes were computed from this client's training data, and can reveal something of them. "
-        "How good it is on other data than those of its own test part has not been measured."
+    loader = PackageLoader("protonorm.inference", "")
+    environment = Environment(trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined, loader=loader)
+    environment.filters |= {"plain": _plain, "code": lambda text: f"`{_plain(text) or ' '}`", "repr": repr}
+    own_code = "" if isinstance(info.network, str) else ", network=make_network"
+    if not (info.auxiliary in (None, info.network) or isinstance(info.auxiliary, str)):
+        own_code += ", auxiliary=make_second"
+    return environment.get_template("card.md.jinja").render(
+        info=info,
+        facts=facts,
+        advice=info.recommended,
+        ready=info.preprocessing,
+        meaning=MEANING.get(info.recommended.rule, "a rule of the method's own"),
+        headings=HEADINGS,
+        shape=", ".join(map(str, info.input.shape)),
+        settings=json.dumps(info.algorithm.settings, sort_keys=True),
+        own_code=own_code,
+        onnx=ONNX if onnx else "",
     )
 
 
 def _plain(text: str) -> str:
     """Return external text as one line that ends neither a code span nor a table cell."""
     return visible(text).replace("`", "'").replace("|", "/")
-
-
-def _code(text: str) -> str:
-    return f"`{_plain(text) or ' '}`"

@@ -6,7 +6,7 @@ import warnings
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from protonorm import tensors
 from protonorm.algorithms import ALGORITHMS
@@ -18,19 +18,8 @@ from protonorm.core.randomness import seeded
 from protonorm.core.samples import Samples
 from protonorm.core.training import Training
 from protonorm.core.types import shown
-from protonorm.federation.experts import JOINT
 from protonorm.files import checksum, damaged, format_of, unsealed
-from protonorm.inference.info import (
-    FORMAT,
-    INFO,
-    WEIGHTS,
-    ClientInfo,
-    Facts,
-    preprocessing,
-    recommend,
-    sharpness_of,
-    usual_rule,
-)
+from protonorm.inference.info import FORMAT, INFO, WEIGHTS, ClientInfo, Facts, client_info, recommend, usual_rule
 from protonorm.inference.module import probe
 from protonorm.inference.trained import STAMP, TrainedClient
 from protonorm.models.choose import Network, Recipe
@@ -77,23 +66,21 @@ def assemble(
 
 def _algorithm(info: ClientInfo, source: Path, given: Method | None) -> Algorithm:
     name = info.algorithm.name
-    if given is None and name not in ALGORITHMS:
-        raise ValueError(
-            f"The algorithm {name} is not one of the package: give it by --algorithm file.py:Class, "
-            "or in Python as algorithm=Class."
-        )
     settings: dict[str, Any] = {key: value for key, value in info.algorithm.settings.items() if key != "source"}
     if given is not None:
         made = make_own(given, settings, "algorithm", name) if isinstance(given, type) else given
         if not isinstance(made, Algorithm):
             raise ValueError(f"{shown(given)} is not an algorithm: expected a class of pn.Algorithm, or an object.")
         return made
+    if name not in ALGORITHMS:
+        raise ValueError(
+            f"The algorithm {name} is not one of the package: give it by --algorithm file.py:Class, "
+            "or in Python as algorithm=Class."
+        )
     try:
-        made = build("algorithm", {"name": name, **settings})
+        return cast(Algorithm, build("algorithm", {"name": name, **settings}))
     except ValueError as error:
         raise damaged(source, str(error)) from error
-    assert isinstance(made, Algorithm)
-    return made
 
 
 def _tell_of_other_code(info: ClientInfo, own: OwnCode) -> None:
@@ -143,7 +130,10 @@ def _client(info: ClientInfo, source: Path, own: OwnCode, test: Samples | None, 
         )
     shape, classes = info.input.network_shape, len(info.classes)
     recipe = Recipe(given or info.network, shape, info.feature_dim, classes, info.lowered)
-    second = _second(info, own) if method.auxiliary else None
+    second = None  # builder of the second network: the given one, a built-in one, or the client's if both are equal
+    if method.auxiliary:
+        second = own.auxiliary or (info.auxiliary if isinstance(info.auxiliary, str) else None)
+        second = own.network if second is None and info.auxiliary == info.network else second
     try:
         with seeded(0, 0, info.client, "template"):  # initial weights are replaced immediately
             model = recipe()
@@ -167,13 +157,6 @@ def _client(info: ClientInfo, source: Path, own: OwnCode, test: Samples | None, 
         feature_dim=info.feature_dim,
         training=Training(precision=info.precision),
     )
-
-
-def _second(info: ClientInfo, own: OwnCode) -> str | Network | None:
-    """Return the builder of the second network: the given one, a built-in one, or the client's if both are equal."""
-    if own.auxiliary is not None or isinstance(info.auxiliary, str):
-        return own.auxiliary or info.auxiliary
-    return own.network if info.auxiliary == info.network else None
 
 
 def load_client(
@@ -253,34 +236,3 @@ def _load_server(run: Run, checkpoint: str) -> tuple[Tensors, Path, int]:
         )
     path = run.folder / (layout.SERVER if round == done else layout.CHOSEN)
     return load_tensors(path, layout.stamp(run.info.key, "server", round)), path, round
-
-
-def client_info(run: Run, id: int, round: int, trained: int) -> ClientInfo:
-    """Return the description of a run's client as plain data."""
-    info = run.info
-    settings = info.experiment.plain()
-    precision = settings.get("precision", "float32")
-    sharpness = sharpness_of(run, id, round)
-    if info.input is None:
-        raise ValueError(f"The clients of {run.folder} are with their owners; export them there.")
-    plain = {
-        "format": FORMAT,
-        "client": id,
-        "name": info.client_name(id),
-        "run": info.key,
-        "round": round,
-        "trained": trained,
-        "algorithm": info.experiment.algorithm,
-        "headline": info.headline,
-        "recommended": recommend(run, round, [rule for rule in info.rules if rule != JOINT or sharpness is not None]),
-        "network": info.network(id),
-        "auxiliary": settings.get("auxiliary"),
-        "feature_dim": info.experiment.feature_dim,
-        "input": info.input,
-        "preprocessing": preprocessing(info.input),
-        "classes": info.classes,
-        "lowered": bool(settings.get("lowering", True)) and settings.get("device") == "cpu" and precision == "float32",
-        "precision": precision,
-        "sharpness": sharpness,
-    }
-    return typed(ClientInfo, plain, run.folder / layout.INFO)

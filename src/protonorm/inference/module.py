@@ -73,27 +73,20 @@ class Joint(nn.Module):
 
 
 class ClientModule(nn.Module):
-    """Trained client as a torch module that maps stored inputs to scores (n, K) of each rule.
-
-    features    maps inputs that are ready for a network, images (n, C, H, W) in −1 … 1, to features (n, d)
-    scores      maps features to scores: by_logits is the network's own head, by_global and by_local use prototypes
-    received    the network as the server sent it, for methods that share parts of models; otherwise None
-    second      the second network, for methods that have one; otherwise None
-    joint       sums the log-probabilities of all of them; None if the temperatures are unknown
-    """
+    """Trained client as a torch module that maps stored inputs to scores (n, K) of each rule."""
 
     def __init__(
         self,
-        features: nn.Module,
-        scores: Mapping[str, nn.Module],
-        received: nn.Module | None,
-        second: nn.Module | None = None,
-        joint: nn.Module | None = None,
+        features: nn.Module,  # maps inputs ready for a network, images (n, C, H, W) in −1 … 1, to features (n, d)
+        scores: Mapping[str, nn.Module],  # map features to scores by rule: logits the network's head, or prototypes
+        received: nn.Module | None,  # network as the server sent it, for methods that share parts of models
+        second: nn.Module | None = None,  # second network, for methods that have one
     ) -> None:
         super().__init__()
         self.features = features
         self.scores = nn.ModuleDict({f"by_{rule}": head for rule, head in scores.items()})
-        self.received, self.second, self.joint = received, second, joint
+        self.received, self.second = received, second
+        self.joint: nn.Module | None = None  # sums the log-probabilities of all rules, if temperatures are known
         self.eval()
 
     @property
@@ -107,32 +100,40 @@ class ClientModule(nn.Module):
         """Score images (n, H, W, C) as uint8, vectors (n, D) as float32 or tokens (n, L) as int64, by rule."""
         inputs = as_input(x)
         z = self.features(inputs)
-        found: dict[str, Tensor] = {name.removeprefix("by_"): head(z) for name, head in self.scores.items()}
+        scores: dict[str, Tensor] = {name.removeprefix("by_"): head(z) for name, head in self.scores.items()}
         for rule, network in (("shared", self.second), ("received", self.received)):
-            found |= {} if network is None else {rule: network(inputs)}
-        return found if self.joint is None else found | {JOINT: self.joint(found)}
+            scores |= {} if network is None else {rule: network(inputs)}
+        return scores if self.joint is None else scores | {JOINT: self.joint(scores)}
 
 
 def make_module(trained: TrainedClient) -> ClientModule:
     """Build the module of a trained client, and check that it scores as the client does."""
-    method = trained.algorithm
-    client = trained.client
+    method, client = trained.algorithm, trained.client
     auxiliary = None if client.auxiliary is None else raised(client.auxiliary)
     plain = replace(client, model=raised(client.model), auxiliary=auxiliary, training=Training())
     received = method.receive(plain, trained.state, trained.message)
     other = None if received is None else _network(trained, plain, received)[0]
     network, heads = _network(trained, plain, trained.state)
     scores: dict[str, nn.Module] = {}
-    for rule, held in (("global", trained.message), ("local", trained.state)):
-        if rule in method.rules and "prototypes" in held:
-            classes, vectors = vectors_by_class(held, "prototypes", plain.num_classes, plain.feature_dim)
+    for rule, tensors in (("global", trained.message), ("local", trained.state)):
+        if rule in method.rules and "prototypes" in tensors:
+            classes, vectors = vectors_by_class(tensors, "prototypes", plain.num_classes, plain.feature_dim)
             scores[rule] = Nearest(classes, vectors, plain.num_classes)
-    module = ClientModule(
-        network.features, scores | {"logits": network.head} | heads, other, _second_module(trained, plain)
-    )
+    second = getattr(method, "second", None)  # builds the second network, for methods that have one
+    shared = None
+    if callable(second) and plain.auxiliary is not None:
+        shared = second(replace(plain, auxiliary=deepcopy(plain.auxiliary)), trained.state, trained.message)
+    module = ClientModule(network.features, scores | {"logits": network.head} | heads, other, shared)
     if (sharpness := trained.known_sharpness(module.rules)) is not None:
         module.joint = Joint(trained.experts(module.rules), sharpness)
-    _check_module(module, replace(trained, client=plain))
+    x = probe(trained.info, PROBES)
+    wanted = {rule: torch.from_numpy(value) for rule, value in replace(trained, client=plain).scores(x.numpy()).items()}
+    with torch.no_grad():
+        if differ(module(x), wanted):
+            raise ValueError(
+                f"{trained.info.algorithm.name} has prediction rules of its own, which cannot be made one torch "
+                "module; `predict` and `scores` of the client do what it says."
+            )
     return module
 
 
@@ -157,15 +158,13 @@ def probe(info: ClientInfo, count: int) -> Tensor:
 
 def differ(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> bool:
     """Return whether scores (n, K) by rule differ by more than rounding."""
-    if found.keys() != wanted.keys():
-        return True
-    return not all(_close(found[rule].detach().double(), value.double()) for rule, value in wanted.items())
 
+    def is_close(rule: str) -> bool:
+        given, expected = found[rule].detach().double(), wanted[rule].double()
+        size = max([1.0, *expected[expected.isfinite()].abs().tolist()])
+        return given.shape == expected.shape and torch.allclose(given, expected, rtol=0.0, atol=CLOSE * size)
 
-def _close(found: Tensor, wanted: Tensor) -> bool:
-    finite = wanted[wanted.isfinite()].abs()
-    size = float(finite.max()) if len(finite) else 0.0
-    return found.shape == wanted.shape and torch.allclose(found, wanted, rtol=0.0, atol=CLOSE * max(1.0, size))
+    return found.keys() != wanted.keys() or not all(map(is_close, wanted))
 
 
 def _network(trained: TrainedClient, plain: Client, state: Tensors) -> tuple[SplitModel, dict[str, nn.Module]]:
@@ -173,35 +172,13 @@ def _network(trained: TrainedClient, plain: Client, state: Tensors) -> tuple[Spl
 
     A method may define layers after its features (`network`), and additional heads (`heads`).
     """
-    one = replace(plain, model=deepcopy(plain.model), auxiliary=deepcopy(plain.auxiliary))
-    model = one.load(state)
-    behind = getattr(trained.algorithm, "network", None)
-    made = behind(one, state) if callable(behind) else model
+    copy = replace(plain, model=deepcopy(plain.model), auxiliary=deepcopy(plain.auxiliary))
+    model = copy.load(state)
+    network, heads = (getattr(trained.algorithm, name, None) for name in ("network", "heads"))
+    made = network(copy, state) if callable(network) else model
     if not isinstance(made, SplitModel):
         raise ValueError(f"The network of {trained.info.algorithm.name} is not cut into features and head.")
-    further = getattr(trained.algorithm, "heads", None)
-    return made, dict(further(one, state)) if callable(further) else {}
-
-
-def _second_module(trained: TrainedClient, plain: Client) -> nn.Module | None:
-    """Return a copy of the second network, or None if the method has no `second` or the network is missing."""
-    second = getattr(trained.algorithm, "second", None)
-    if not callable(second) or plain.auxiliary is None:
-        return None
-    found: nn.Module = second(replace(plain, auxiliary=deepcopy(plain.auxiliary)), trained.state, trained.message)
-    return found
-
-
-@torch.no_grad()
-def _check_module(module: ClientModule, trained: TrainedClient) -> None:
-    """Raise a ValueError if the module's scores differ from those of the method."""
-    x = probe(trained.info, PROBES)
-    wanted = {rule: torch.from_numpy(value) for rule, value in trained.scores(x.numpy()).items()}
-    if differ(module(x), wanted):
-        raise ValueError(
-            f"{trained.info.algorithm.name} has prediction rules of its own, which cannot be made one torch module; "
-            "`predict` and `scores` of the client do what it says."
-        )
+    return made, dict(heads(copy, state)) if callable(heads) else {}
 
 
 class Outputs(nn.Module):
@@ -234,17 +211,9 @@ def onnx_graph(info: ClientInfo, module: ClientModule) -> bytes:
             )
             graph = made.model_proto
     except Exception as error:  # the exporter can raise almost any exception
-        said = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        raise ValueError(f"The network {info.network_name} cannot be written as ONNX: {said}.") from error
-    onnx.helper.set_model_props(graph, _properties(info))
-    content: bytes = graph.SerializeToString()
-    _try(content, info, module)
-    return content
-
-
-def _properties(info: ClientInfo) -> dict[str, str]:
-    """Return metadata: classes, recommended rule, preprocessing and origin."""
-    return {
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise ValueError(f"The network {info.network_name} cannot be written as ONNX: {reason}.") from error
+    properties = {
         "classes": json.dumps(info.classes),
         "rule": info.recommended.rule,
         "probability": info.recommended.probability,
@@ -253,6 +222,10 @@ def _properties(info: ClientInfo) -> dict[str, str]:
         "run": info.run,
         "round": str(info.round),
     }
+    onnx.helper.set_model_props(graph, properties)
+    content: bytes = graph.SerializeToString()
+    _try(content, info, module)
+    return content
 
 
 @torch.no_grad()
@@ -275,8 +248,7 @@ def _quiet() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logging.disable(before)

@@ -9,7 +9,8 @@ model.onnx             ONNX graph for other programs, optional
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +30,7 @@ from protonorm.errors import lacks_memory
 from protonorm.federation.experts import JOINT, joint_scores
 from protonorm.files import BLANK, checksum, make_folder, parse_json, replace, seal, sealed
 from protonorm.inference.info import CARD, INFO, ONNX, WEIGHTS, ClientInfo, Facts, facts_of, model_card
-from protonorm.inference.module import ClientModule, make_module
+from protonorm.inference.module import ClientModule, make_module, onnx_graph
 from protonorm.runs.run import Run
 from protonorm.tensors import Tensors, encode, prefixed
 
@@ -58,7 +59,7 @@ class Answers(NamedTuple):
     @property
     def agree(self) -> NDArray[np.bool_]:
         """Whether all rules give the recommended answer, (n,)."""
-        same: NDArray[np.bool_] = np.all([one.classes == self.classes for one in self.rules.values()], axis=0)
+        same: NDArray[np.bool_] = np.all([rule.classes == self.classes for rule in self.rules.values()], axis=0)
         return same
 
 
@@ -69,12 +70,11 @@ def answers_of(
     rules = {}
     for name, score in scores.items():
         best = score.argmax(1)
-        sure = np.take_along_axis(confidence[name], best[:, None], 1)[:, 0]
-        squared = None if lengths is None or name not in PROTOTYPE_RULES else lengths[:, None] - score  # (n, K)
-        rules[name] = RuleAnswers(best, sure, None if squared is None else margins(squared))
+        margin = None if lengths is None or name not in PROTOTYPE_RULES else margins(lengths[:, None] - score)
+        rules[name] = RuleAnswers(best, confidence[name][np.arange(len(best)), best], margin)
     chosen = rule if rule in rules else next(iter(rules))
     classes, shares = rules[chosen].classes, confidence.get(probability)
-    likely = None if shares is None else np.take_along_axis(shares, classes[:, None], 1)[:, 0]
+    likely = None if shares is None else shares[np.arange(len(classes)), classes]
     return Answers(chosen, classes, likely, rules)
 
 
@@ -146,14 +146,7 @@ class TrainedClient:
             return make_module(self)
 
     def predict(self, x: NDArray[Any], rule: str | None = None) -> NDArray[np.int64]:
-        """Predict class numbers under a rule.
-
-        Args:
-            x: Inputs, (n, …).
-            rule: Prediction rule; None uses the recommended one.
-
-        Returns:
-            Class numbers, (n,).
+        """Predict class numbers (n,) of inputs (n, …) under a rule, the recommended one by default.
 
         Raises:
             ValueError: If the inputs have another shape or type, or the client has no such rule.
@@ -169,10 +162,7 @@ class TrainedClient:
         return {rule: _softmax(value) for rule, value in self.scores(x).items()}
 
     def answers(self, x: NDArray[Any]) -> Answers:
-        """Return the recommended answers, their probability, and the answers of each rule.
-
-        Args:
-            x: Inputs, (n, …).
+        """Return the recommended answers to inputs (n, …), their probability, and the answers of each rule.
 
         Returns:
             Answers with `classes`, `probability` and `agree`, (n,) each, and `rules`, which has `classes`,
@@ -190,20 +180,18 @@ class TrainedClient:
         inputs = self._checked(x)
         try:
             with one_thread():
-                found = self._scores(self.state, inputs)
+                scores = self._scores(self.state, inputs)
                 received = self.algorithm.receive(self.client, self.state, self.message)
                 if received is not None:
-                    found["received"] = self._scores(received, inputs)["logits"]
-                if (sharpness := self.known_sharpness(found)) is not None:
-                    found[JOINT] = joint_scores({rule: found[rule] for rule in self.experts(found)}, sharpness)
+                    scores["received"] = self._scores(received, inputs)["logits"]
+                if (sharpness := self.known_sharpness(scores)) is not None:
+                    scores[JOINT] = joint_scores({rule: scores[rule] for rule in self.experts(scores)}, sharpness)
         except (LookupError, TypeError, RuntimeError) as error:
             if lacks_memory(error):
                 raise
-            what = f"{type(error).__name__}: {error}"
-            raise ValueError(
-                f"Client {self.name} cannot predict with what it remembers and was told: {what}"
-            ) from error
-        return {rule: value.numpy() for rule, value in found.items()}
+            reason = f"{type(error).__name__}: {error}"
+            raise ValueError(f"Client {self.name} cannot predict with its state and last message: {reason}") from error
+        return {rule: value.numpy() for rule, value in scores.items()}
 
     def experts(self, rules: Iterable[str]) -> list[str]:
         """Return the rules that `joint` sums: all that the method reports."""
@@ -223,11 +211,13 @@ class TrainedClient:
         client = self.client
         if x is None and not len(client.test):
             raise ValueError(f"Client {self.name} has no test samples here; give inputs, (n, …).")
+        given = None if x is None else self._checked(x)
+        batches = (
+            (batch for batch, _ in client.test.sweep(device=client.device)) if given is None else self._batches(given)
+        )
         with one_thread(), client.autocast():
             model = client.load(self.state).eval()
-            batches = (one for one, _ in client.test.sweep(device=client.device)) if x is None else self._batches(x)
-            parts = [model.features(batch).double().cpu() for batch in batches]
-        return torch.cat(parts).numpy()
+            return torch.cat([model.features(batch).double().cpu() for batch in batches]).numpy()
 
     def save(self, path: str | Path, *, onnx: bool = False) -> Path:
         """Write the client into a folder, for `load_client`.
@@ -246,7 +236,8 @@ class TrainedClient:
         if folder.is_file():
             raise ValueError(f"{folder} is a file; a client is saved into a folder.")
         refuse_foreign(folder)
-        facts, graph = self.facts, self._onnx() if onnx else None
+        with one_thread():
+            facts, graph = self.facts, onnx_graph(self.info, self.module) if onnx else None
         tensors = prefixed("state", self.state) | prefixed("message", self.message)
         content = seal(encode(tensors, f"{STAMP} {BLANK}"), STAMP)
         plain = self.info.model_dump(mode="json") | {"facts": facts.model_dump(mode="json")}
@@ -254,30 +245,21 @@ class TrainedClient:
         replace(folder / WEIGHTS, content)
         replace(folder / INFO, sealed(plain | {"weights": checksum(content)}, pretty=True))
         replace(folder / CARD, model_card(self.info, facts, onnx=onnx).encode("utf-8", "backslashreplace"))
-        if graph is None:
-            (folder / ONNX).unlink(missing_ok=True)  # of a client saved here earlier
-        else:
+        (folder / ONNX).unlink(missing_ok=True)  # of a client saved here earlier
+        if graph is not None:
             replace(folder / ONNX, graph)
         return folder
-
-    def _onnx(self) -> bytes:
-        from protonorm.inference.module import onnx_graph  # needs an optional dependency
-
-        with one_thread():
-            return onnx_graph(self.info, self.module)
 
     def _scores(self, state: Tensors, inputs: torch.Tensor) -> Tensors:
         client = self.client
         client.load(state).eval()
-        parts = []
-        for rows in inputs.split(evaluation_batch(inputs)):
-            with client.autocast():
-                parts.append(self.algorithm.scores(client, state, self.message, as_input(rows.to(client.device))))
+        with client.autocast():
+            parts = [self.algorithm.scores(client, state, self.message, batch) for batch in self._batches(inputs)]
         return {rule: torch.cat([part[rule] for part in parts]).double().cpu() for rule in parts[0]}
 
-    def _batches(self, x: NDArray[Any]) -> list[torch.Tensor]:
-        inputs = self._checked(x)
-        return [as_input(rows.to(self.client.device)) for rows in inputs.split(evaluation_batch(inputs))]
+    def _batches(self, inputs: torch.Tensor) -> Iterator[torch.Tensor]:
+        for rows in inputs.split(evaluation_batch(inputs)):
+            yield as_input(rows.to(self.client.device))
 
     def _checked(self, x: NDArray[Any]) -> torch.Tensor:
         """Return inputs as a tensor; raise a ValueError if they are not of the kind the client was trained on."""
@@ -317,12 +299,9 @@ def _softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def refuse_foreign(folder: Path) -> None:
     """Raise a ValueError if a folder has files with an exported client's names that are not of one."""
-    held = [folder / name for name in (INFO, WEIGHTS, CARD, ONNX) if (folder / name).exists()]
-    if not held:
-        return
-    try:
-        found = parse_json((folder / INFO).read_bytes(), folder / INFO)
-    except (OSError, ValueError):
-        found = {}
-    if not {"format", "client", "weights", "checksum"} <= found.keys():
-        raise ValueError(f"{held[0]} exists and is not of an exported client; it is left as it is.")
+    files = [folder / name for name in (INFO, WEIGHTS, CARD, ONNX) if (folder / name).exists()]
+    with suppress(OSError, ValueError):
+        if {"format", "client", "weights", "checksum"} <= parse_json((folder / INFO).read_bytes(), folder).keys():
+            return
+    if files:
+        raise ValueError(f"{files[0]} exists and is not of an exported client; it is left as it is.")

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 from zipfile import ZIP_LZMA, ZipFile, ZipInfo
 
-from filelock import FileLock, Timeout
-
 from protonorm.files import (
     CHECKSUM,
-    PRIVATE_FILE,
     check_seal,
     checksum,
     damaged,
@@ -26,14 +24,13 @@ from protonorm.files import (
 )
 from protonorm.runs import layout
 from protonorm.runs.arrays import encode_arrays
-from protonorm.runs.layout import INNER, RECORDS, is_packed, read_file, read_lines, study_in
+from protonorm.runs.layout import INNER, RECORDS, is_packed, locked, read_file, read_lines, study_in
 from protonorm.runs.provenance import without_folders
 from protonorm.runs.run import Run, read_run, read_whole
 
 COPIED = (layout.INFO, layout.POPULATION, layout.TIMINGS, layout.FIGURES, layout.FAILURE)  # unchanged
 NETWORKS = (layout.SERVER, layout.CHOSEN, layout.PENDING)  # in addition to the inner folders
-EVERY_ROUND = ("support", "correct", "margins", "classes")  # arrays that are kept for every round
-STILL = "nothing of it was archived"
+EVERY_ROUND = {"ids", "support", "correct", "margins", "classes"}  # arrays that are kept for every round
 Extras = Callable[[Path], Sequence[Path]]  # lists further files written by protonorm, such as a report
 
 
@@ -71,8 +68,7 @@ def archive_runs(folders: Sequence[Path], to: Path, *, with_clients: bool = Fals
 @contextmanager
 def _rewriting(to: Path, without: Sequence[str] = ()) -> Iterator[Callable[[str, dict[str, bytes]], None]]:
     """Rewrite the study file of a folder: the added runs first, then its other runs except those in `without`."""
-    held = locked(to, "nothing was changed")
-    try:
+    with locked(to, "nothing was changed", temporary=True):
         before, added = study_in(to), set(without)
         with replacing(to / RECORDS) as file, ZipFile(file, "w", ZIP_LZMA) as packed:
 
@@ -85,22 +81,11 @@ def _rewriting(to: Path, without: Sequence[str] = ()) -> Iterator[Callable[[str,
             if before:
                 for key in [key for key in before.runs if key not in added]:
                     add(key, {name: before.read(key, name) for name in before.runs[key]})
-    finally:
-        (to / layout.LOCK).unlink(missing_ok=True)
-        held.release()
 
 
-@contextmanager
-def at_rest(folder: Path) -> Iterator[None]:
-    """Lock a run's folder while it is copied; raise a BlockingIOError if another process uses it."""
-    if layout.is_archived(folder):  # read-only, so that no lock is needed
-        yield
-        return
-    lock = locked(folder, STILL)
-    try:
-        yield
-    finally:
-        lock.release()
+def at_rest(folder: Path) -> AbstractContextManager[None]:
+    """Lock a run's folder while it is copied, unless it is archived and thus read-only."""
+    return nullcontext() if layout.is_archived(folder) else locked(folder, "nothing of it was archived")
 
 
 def refuse_place(to: Path, folders: Sequence[Path], root: Path | None = None) -> None:
@@ -108,10 +93,9 @@ def refuse_place(to: Path, folders: Sequence[Path], root: Path | None = None) ->
     place = to.resolve()
     if root and place == root.resolve():
         raise ValueError(f"{to} is the folder of all runs; give another one for their archived records by --to.")
-    for folder in folders:
-        run = folder.resolve()
-        if place == run.parent or run in (place, *place.parents):
-            raise ValueError(f"{to} is where the runs are; give another folder for their archived records by --to.")
+    runs = [folder.resolve() for folder in folders]
+    if any(place == run.parent or run in (place, *place.parents) for run in runs):
+        raise ValueError(f"{to} is where the runs are; give another folder for their archived records by --to.")
 
 
 def _contents(run: Run, with_clients: bool) -> dict[str, bytes]:
@@ -122,15 +106,15 @@ def _contents(run: Run, with_clients: bool) -> dict[str, bytes]:
     if with_clients and run.rounds:
         layout.refuse_without_networks(folder)
     names = [*COPIED, *((*NETWORKS, *inner_names(folder)) if with_clients else ())]
-    found = {name: content for name in names if (content := read_file(folder / name)) is not None}
-    for name, content in found.items():
+    files = {name: content for name in names if (content := read_file(folder / name)) is not None}
+    for name, content in files.items():
         if name.endswith(".safetensors") and not check_seal(content, folder / name).startswith(f"{key} "):
             raise damaged(folder / name, "it is that of another run")
-    found[layout.PROVENANCE] = _origins(run)
-    found[layout.METRICS] = b"".join(read_lines(folder / layout.METRICS)[: len(run.rounds)])
-    found[layout.EVALUATIONS] = b"".join(_blocks(run))
-    manifest = {"rounds": len(run.rounds), "files": {name: checksum(content) for name, content in found.items()}}
-    return found | {layout.ARCHIVED: sealed(manifest, pretty=True, owner=key)}
+    files[layout.PROVENANCE] = _origins(run)
+    files[layout.METRICS] = b"".join(read_lines(folder / layout.METRICS)[: len(run.rounds)])
+    files[layout.EVALUATIONS] = b"".join(_blocks(run))
+    manifest = {"rounds": len(run.rounds), "files": {name: checksum(content) for name, content in files.items()}}
+    return files | {layout.ARCHIVED: sealed(manifest, pretty=True, owner=key)}
 
 
 def _blocks(run: Run) -> Iterator[bytes]:
@@ -143,12 +127,8 @@ def _blocks(run: Run) -> Iterator[bytes]:
         if record.round in whole:
             yield run.block(record)
             continue
-        kept = {name: array for name, array in run.arrays(record).items() if _is_kept(name)}
+        kept = {name: array for name, array in run.arrays(record).items() if EVERY_ROUND & {*name.split(".")[:2]}}
         yield encode_arrays(kept, layout.stamp(run.info.key, "evaluation", record.round), record.arrays.size)
-
-
-def _is_kept(name: str) -> bool:
-    return name == "ids" or not set(name.split(".")[:2]).isdisjoint(EVERY_ROUND)
 
 
 def _origins(run: Run) -> bytes:
@@ -156,8 +136,8 @@ def _origins(run: Run) -> bytes:
     lines, path = [], run.folder / layout.PROVENANCE
     for line in read_lines(path):
         with suppress(ValueError, KeyError):
-            found = unsealed(line, path, owner=run.info.key)
-            line = sealed(found | {"command": without_folders(str(found["command"]))}, owner=run.info.key)
+            origin = unsealed(line, path, owner=run.info.key)
+            line = sealed(origin | {"command": without_folders(str(origin["command"]))}, owner=run.info.key)
         lines.append(line)
     return b"".join(lines)
 
@@ -170,8 +150,10 @@ def _refuse_to_replace(target: Path, run: Run, with_clients: bool) -> None:
         return
     before = read_run(target)
     if len(before.rounds) > len(run.rounds):
-        told = f"{len(before.rounds)} rounds of {before.info.key}, and {run.folder} has {len(run.rounds)}"
-        raise ValueError(f"{target} holds {told}; it is left as it is.")
+        raise ValueError(
+            f"{target} holds {len(before.rounds)} rounds of {before.info.key}, and {run.folder} has "
+            f"{len(run.rounds)}; it is left as it is."
+        )
     old, new = (read_lines(folder / layout.METRICS) for folder in (target, run.folder))
     if new[: len(before.rounds)] != old:
         raise ValueError(f"{target} holds other numbers than {run.folder} in the same rounds; it is left as it is.")
@@ -185,19 +167,15 @@ def _refuse_to_replace(target: Path, run: Run, with_clients: bool) -> None:
 def is_run(folder: Path) -> bool:
     """Return whether a folder is a run, even a damaged one; other programs may also write an experiment.json."""
     with suppress(OSError):
-        known_by = (read_file(folder / layout.INFO) or b"", *read_lines(folder / layout.METRICS)[:1])
-        if is_packed(folder) or any(map(_is_sealed, known_by)):
+        if is_packed(folder):
             return True
+        for content in (read_file(folder / layout.INFO) or b"", *read_lines(folder / layout.METRICS)[:1]):
+            with suppress(ValueError):
+                if CHECKSUM in parse_json(content, folder):
+                    return True
     with suppress(ValueError, OSError):
         return layout.committed(folder) > 0
     return False
-
-
-def _is_sealed(content: bytes) -> bool:
-    try:
-        return CHECKSUM in parse_json(content, Path())
-    except ValueError:
-        return False
 
 
 def refuse_others(folder: Path) -> None:
@@ -232,14 +210,14 @@ def inner_names(folder: Path) -> Iterator[str]:
 def other_files(folder: Path, ours: Sequence[Path]) -> list[Path]:
     """List other contents of a run's folder: files, links and empty folders."""
     known = {*ours, folder / layout.LOCK}
-    found = []
-    for place, folders, files in os.walk(folder):
-        here = Path(place)
-        links = [here / name for name in folders if (here / name).is_symlink()]
-        found += [path for path in [*links, *(here / name for name in files)] if path not in known]
-        if not folders and not files and here not in (folder, *(folder / part for part in INNER)):
-            found.append(here)
-    return sorted(found)
+    inner = {folder / part for part in INNER}
+
+    def is_other(path: Path) -> bool:
+        if path.is_dir() and not path.is_symlink():
+            return path not in inner and not any(path.iterdir())
+        return path not in known
+
+    return sorted(filter(is_other, (Path(at, name) for at, *names in os.walk(folder) for name in chain(*names))))
 
 
 def remove_runs(folders: Sequence[Path], more: Extras = lambda _: ()) -> dict[Path, list[Path]]:
@@ -248,12 +226,15 @@ def remove_runs(folders: Sequence[Path], more: Extras = lambda _: ()) -> dict[Pa
         refuse_others(folder)
     kept, emptied = {}, set()
     packed = [folder for folder in folders if is_packed(folder)]
-    with ExitStack() as held:
+    with ExitStack() as locks:
         for folder in folders:
             if folder not in packed:
-                held.callback(locked(folder, "nothing was removed").release)
+                locks.enter_context(locked(folder, "nothing was removed"))
         for root in dict.fromkeys(folder.parent for folder in packed):
-            _remove_packed(root, [folder.name for folder in packed if folder.parent == root])
+            with _rewriting(root, [folder.name for folder in packed if folder.parent == root]):
+                pass
+            if (study := study_in(root)) and not study.runs:
+                study.path.unlink()
         for folder in folders:
             ours = [*more(folder), *own_files(folder)]
             kept[folder] = other_files(folder, ours)
@@ -263,27 +244,10 @@ def remove_runs(folders: Sequence[Path], more: Extras = lambda _: ()) -> dict[Pa
     for folder in folders:
         (folder / layout.LOCK).unlink(missing_ok=True)
         emptied |= {folder, *(folder / part for part in INNER)}
-    for place in sorted(emptied, key=lambda one: len(one.parts), reverse=True):
+    for place in sorted(emptied, key=lambda path: len(path.parts), reverse=True):
         with suppress(OSError):  # not empty, or missing
             place.rmdir()
     return kept
-
-
-def _remove_packed(root: Path, keys: Sequence[str]) -> None:
-    with _rewriting(root, keys):
-        pass
-    if (study := study_in(root)) and not study.runs:
-        study.path.unlink()
-
-
-def locked(folder: Path, still: str) -> FileLock:
-    """Lock a folder; raise a BlockingIOError that ends in `still` if another process holds the lock."""
-    lock = FileLock(folder / layout.LOCK, mode=PRIVATE_FILE)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise BlockingIOError(f"Another process is at work on {folder}; {still}.") from None
-    return lock
 
 
 def _is_file(path: Path) -> bool:

@@ -1,10 +1,4 @@
-"""Named arrays of a record, stored compactly with a checksum, and accuracies from counts. Does not import torch.
-
-population.safetensors   train (M, K), test (M, K): samples of each client and class
-evaluations.bin          one block per round: evaluated clients, their counts, and the prototypes' margins
-figures.safetensors      arrays for the figures, such as the first alignment's distances
-prototypes/R.safetensors classes (K',) and prototypes (K', d) of round R
-"""
+"""Named arrays of a record, stored compactly with a checksum, and accuracies from counts. Does not import torch."""
 
 from __future__ import annotations
 
@@ -19,7 +13,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from protonorm.core.text import digits
-from protonorm.files import BLANK, HEADER, check_seal, damaged, replace, seal
+from protonorm.files import BLANK, HEADER, check_stamp, damaged, seal
 from protonorm.metrics import METRICS, metrics
 from protonorm.metrics.base import Integers
 from protonorm.runs.layout import read_tensor_file
@@ -31,29 +25,21 @@ PARTS = ("validation", "test")  # evaluated parts of the samples
 CACHE = 2**26  # bytes of cached round arrays per `Run`
 SHARPNESS = "sharpness"  # inverse temperature 1/T of a client's rules in `joint`; NaN without samples to fit it
 WORST = 0.1  # share of clients averaged by `worst`
-TENTH = 10  # percentile of `p10`
 MEASURES = ("support", "correct", "predicted", *METRICS, SHARPNESS)
 
 
-class ArrayCache:
-    """Cache of round arrays, limited in bytes; it is cleared when full."""
+class ArrayCache(dict[int, Arrays]):
+    """Arrays by round, limited in bytes; it is cleared when full."""
 
-    def __init__(self, limit: int = CACHE) -> None:
-        self._limit, self._size = limit, 0
-        self._held: dict[int, Arrays] = {}
+    limit, size = CACHE, 0
 
-    def get(self, round: int) -> Arrays | None:
-        """Return the arrays of a round; None if they are not cached."""
-        return self._held.get(round)
-
-    def put(self, round: int, arrays: Arrays) -> None:
-        """Cache the arrays of a round."""
-        size = sum(one.nbytes for one in arrays.values())
-        if self._size + size > self._limit:
-            self._held.clear()
-            self._size = 0
-        self._held[round] = arrays
-        self._size += size
+    def __setitem__(self, round: int, arrays: Arrays) -> None:
+        size = sum(array.nbytes for array in arrays.values())
+        if self.size + size > self.limit:
+            self.clear()
+            self.size = 0
+        super().__setitem__(round, arrays)
+        self.size += size
 
 
 def encode_arrays(arrays: Mapping[str, NDArray[Any]], stamp: str, size: int = 0) -> bytes:
@@ -68,21 +54,22 @@ def encode_arrays(arrays: Mapping[str, NDArray[Any]], stamp: str, size: int = 0)
 
 
 def decode_arrays(content: bytes, path: Path, stamp: str) -> Arrays:
-    """Decode the bytes of `encode_arrays`, with integers as int64; raise a ValueError if the stamp differs."""
-    found = check_seal(content, path)
-    if found != stamp:
-        raise damaged(path, f"it is stamped {found!r} where {stamp!r} was expected")
-    return _wide(content, path)
-
-
-def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], stamp: str) -> None:
-    """Write a file of arrays atomically."""
-    replace(path, encode_arrays(arrays, stamp))
+    """Decode the bytes of `encode_arrays`; raise a ValueError if they are damaged or the stamp differs."""
+    return _decode(check_stamp(content, path, stamp), path)
 
 
 def read_arrays(path: Path, stamp: str) -> Arrays:
     """Read a file of arrays of a run; raise a ValueError if it is damaged or its stamp differs."""
-    return _wide(read_tensor_file(path, stamp), path)
+    return _decode(read_tensor_file(path, stamp), path)
+
+
+def _decode(content: bytes, path: Path) -> Arrays:
+    """Decode arrays, with integers as int64."""
+    try:
+        arrays = safetensors.numpy.load(content)
+    except (SafetensorError, ValueError, TypeError) as error:
+        raise damaged(path, f"it is not a whole tensor file ({error})") from error
+    return {name: array.astype(np.int64) if array.dtype.kind in "iu" else array for name, array in arrays.items()}
 
 
 def unfit(evaluation: Arrays, clients: int, classes: int) -> list[str]:
@@ -116,14 +103,6 @@ def _counts(array: NDArray[Any], size: int, below: int | None = None) -> bool:
     return not size or (array.min() >= 0 and (below is None or bool(array.max() < below)))
 
 
-def _wide(content: bytes, path: Path) -> Arrays:
-    try:
-        found = safetensors.numpy.load(content)
-    except (SafetensorError, ValueError, TypeError) as error:
-        raise damaged(path, f"it is not a whole tensor file ({error})") from error
-    return {name: one.astype(np.int64) if one.dtype.kind in "iu" else one for name, one in found.items()}
-
-
 def _small(array: NDArray[Any]) -> NDArray[Any]:
     """Convert an integer array to the smallest dtype that holds its values."""
     if array.dtype.kind not in "iu" or not array.size:
@@ -148,7 +127,7 @@ def accuracy_of(correct: Integers, support: Integers, **beside: Any) -> Accuracy
         pooled=digits(int(correct.sum()) / int(support.sum())),
         mean=digits(shares.mean()),
         worst=digits(worst.mean()),
-        p10=digits(np.percentile(shares, TENTH)),
+        p10=digits(np.percentile(shares, 10)),
         **{name: None if value is None else digits(value) for name, value in beside.items()},
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, Self
 
 from protonorm.runs.schema import RoundRecord, RunInfo
@@ -28,35 +29,30 @@ class Choice(NamedTuple):
 
 def choose_round(rounds: Sequence[RoundRecord], rule: str) -> Choice | None:
     """Select the round to report under a rule; a run without tests has only validation accuracies."""
-    everybody = [record for record in rounds if record.evaluated == "all"]
-    tested = [record for record in everybody if record.rules.get(rule)]
-    asked = tested or [record for record in everybody if not record.rules]
-    validated = [(record, found.mean) for record in asked if (found := record.validation.get(rule))]
+    known = [(record, test) for record in rounds if (test := record.rules.get(rule))]
+    tested = [(record, test) for record, test in known if record.evaluated == "all"]
+    untested = [record for record in rounds if record.evaluated == "all" and not record.rules]
+    candidates = [record for record, _ in tested] or untested
+    validated = [(record, part.mean) for record in candidates if (part := record.validation.get(rule))]
     if validated:
         return Choice(max(validated, key=lambda pair: pair[1])[0], "validation")
     if tested:
-        return Choice(max(tested, key=lambda record: _pooled(record, rule)), "test")
-    known = [record for record in rounds if record.rules.get(rule)]
-    return Choice(known[-1], "last") if known else None
+        return Choice(max(tested, key=lambda pair: pair[1].pooled)[0], "test")
+    return Choice(known[-1][0], "last") if known else None
 
 
-def _pooled(record: RoundRecord, rule: str) -> float:
-    found = record.rules[rule]
-    return found.pooled if found else 0.0
-
-
+@dataclass
 class Best:
     """Running maximum: the first round with the highest value, and the number of values since."""
 
-    def __init__(self) -> None:
-        self.round = 0  # 0: no value yet
-        self.since = 0
-        self._value = -1.0
+    round: int = 0  # 0: no value yet
+    since: int = 0
+    value: float = -1.0
 
     def add(self, round: int, value: float) -> None:
         """Add the value of a round."""
-        if value > self._value:
-            self.round, self.since, self._value = round, 0, value
+        if value > self.value:
+            self.round, self.since, self.value = round, 0, value
         else:
             self.since += 1
 
@@ -65,23 +61,23 @@ class Standing:
     """Incremental summary of a run's rounds: the best round and early stopping."""
 
     def __init__(self, info: RunInfo) -> None:
-        self._rule, self._patience, self._mixed = info.headline, info.early_stopping, evaluates_all_seldom(info)
-        self.rounds = 0
-        self._has_tested = self._has_all = False
+        self._rule, self._patience = info.headline, info.early_stopping
+        # In a run that evaluates all clients periodically, early stopping ignores the other rounds from the start.
+        self._has_all = getattr(info.experiment, "evaluate_all_every", None) is not None
+        self._has_tested = False
         self._tested, self._untested = Best(), Best()  # rounds that evaluate all clients, with and without tests
         self._all, self._any = Best(), Best()  # rounds that evaluate all clients, or any client
 
     @classmethod
     def after(cls, info: RunInfo, rounds: Sequence[RoundRecord]) -> Self:
         """Build the summary of the given rounds."""
-        found = cls(info)
+        standing = cls(info)
         for record in rounds:
-            found.add(record)
-        return found
+            standing.add(record)
+        return standing
 
     def add(self, record: RoundRecord) -> None:
         """Add a round."""
-        self.rounds += 1
         everybody, validated = record.evaluated == "all", record.validation.get(self._rule)
         tested = everybody and record.rules.get(self._rule) is not None
         self._has_tested |= tested
@@ -101,10 +97,5 @@ class Standing:
     @property
     def stopped(self) -> bool:
         """Whether mean validation accuracy has not improved for `early_stopping` evaluations."""
-        best = self._all if self._has_all or self._mixed else self._any
+        best = self._all if self._has_all else self._any
         return self._patience is not None and best.round > 0 and best.since >= self._patience
-
-
-def evaluates_all_seldom(info: RunInfo) -> bool:
-    """Return whether all clients are evaluated periodically, and only the cohort in other rounds."""
-    return getattr(info.experiment, "evaluate_all_every", None) is not None

@@ -1,29 +1,9 @@
 """Files of a run's folder, packed study files, and committed rounds. Does not import torch.
 
-experiment.json         settings, rules, networks, classes, versions
-population.safetensors  samples of each client and class
-metrics.jsonl           one line per round, without time or host: equal for equal experiments
-evaluations.bin         arrays of each round: counts by client and by class, margins
-timings.jsonl           seconds per round
-server.safetensors      server state and last message; renaming it into place commits a round
-chosen.safetensors      the same after the best round so far by validation, if that is not the last one
-clients/ID.ROUND.safetensors    client state after the last round it trained in, and as of the best round
-prototypes/ROUND.safetensors    global prototypes, at up to 50 evenly spaced rounds
-figures.safetensors     arrays for the figures, such as the first alignment's distances
-pending.json            in a deployed federation, record of a committed round that is not evaluated yet
-failure.json            reason and round of a failure, if any
-provenance.jsonl        command, commit, versions and machine, for each start or resumption of the run
-lock                    held by the process that writes the run
-
-An archived record has no lock, and no networks and prototypes unless requested, but
-
-archived.json           number of rounds, and a checksum of each file
-
-Archived runs of a root folder are packed into one zip file: ROOT/records.zip stores ROOT/KEY/experiment.json as
-KEY/experiment.json, and so on. The functions of this module read both forms; a folder takes precedence over a packed
+Every file contains its own checksum, as does every line and every block of arrays. An archived record has no lock, and
+no networks and prototypes unless requested. Archived runs of a root folder are packed into one zip file: KEY/NAME in
+ROOT/records.zip is ROOT/KEY/NAME. The functions of this module read both forms; a folder takes precedence over a packed
 run of the same name.
-
-Every file contains its own checksum, as does every line and every block of arrays.
 """
 
 from __future__ import annotations
@@ -35,29 +15,32 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, lru_cache
+from io import BytesIO
 from pathlib import Path
-from typing import Any
 from zipfile import ZIP_LZMA, BadZipFile, ZipFile, ZipInfo
 
-from protonorm.files import HEADER, TEMPORARY, check_stamp, checksum, complete_lines, damaged, parse_json, unsealed
+from filelock import FileLock, Timeout
 
-INFO = "experiment.json"
-POPULATION = "population.safetensors"
-METRICS = "metrics.jsonl"
-EVALUATIONS = "evaluations.bin"
-TIMINGS = "timings.jsonl"
-SERVER = "server.safetensors"
-CHOSEN = "chosen.safetensors"
-CLIENTS = "clients"
-PROTOTYPES = "prototypes"
-FIGURES = "figures.safetensors"
-PENDING = "pending.json"
-FAILURE = "failure.json"
-PROVENANCE = "provenance.jsonl"
-ARCHIVED = "archived.json"
-LOCK = "lock"
-RECORDS = "records.zip"
+from protonorm.files import HEADER, PRIVATE_FILE, TEMPORARY, check_stamp, checksum, damaged, parse_json, unsealed
+
+INFO = "experiment.json"  # settings, rules, networks, classes, versions
+POPULATION = "population.safetensors"  # samples of each client and class: train, validation and test, each (M, K)
+METRICS = "metrics.jsonl"  # one line per round, without time or host: equal for equal experiments
+EVALUATIONS = "evaluations.bin"  # arrays of each round: evaluated clients, counts by client and by class, margins
+TIMINGS = "timings.jsonl"  # seconds per round
+SERVER = "server.safetensors"  # server state and last message; renaming it into place commits a round
+CHOSEN = "chosen.safetensors"  # the same after the best round so far by validation, if that is not the last one
+CLIENTS = "clients"  # ID.ROUND.safetensors: client state after the last round it trained in, and as of the best round
+PROTOTYPES = "prototypes"  # ROUND.safetensors: classes (K',) and prototypes (K', d) at up to 50 evenly spaced rounds
+FIGURES = "figures.safetensors"  # arrays for the figures, such as the first alignment's distances
+PENDING = "pending.json"  # in a deployed federation, record of a committed round that is not evaluated yet
+FAILURE = "failure.json"  # reason and round of a failure, if any
+PROVENANCE = "provenance.jsonl"  # command, commit, versions and machine, for each start or resumption of the run
+ARCHIVED = "archived.json"  # of an archived record: number of rounds, and a checksum of each file
+LOCK = "lock"  # held by the process that writes the run
+RECORDS = "records.zip"  # archived runs of a root folder
 
 # The files that identify a run come last, so that a partly removed run is still recognised.
 RECORD_FILES = (
@@ -69,6 +52,7 @@ MEMBER = re.compile("|".join([*map(re.escape, RECORD_FILES), *(f"{part}/{name}" 
 SNAPSHOTS = 50  # maximum number of rounds whose prototypes are kept
 LARGEST = {".json": 2**24, ".jsonl": 2**29}  # maximum bytes of an unpacked file: 16 MiB, 512 MiB
 LARGEST_ARRAYS = 2**31  # 2 GiB
+LARGEST_HEADER = 100_000_000  # bytes, as in safetensors itself
 WINDOW = 2**26  # maximum LZMA dictionary size in bytes
 BROKEN = (  # raised on damaged zip files
     BadZipFile, lzma.LZMAError, zlib.error, struct.error, ValueError, OSError, EOFError, OverflowError, RuntimeError,
@@ -108,7 +92,7 @@ class Study:
 
     def _read_manifest(self, key: str) -> dict[str, str]:
         if ARCHIVED not in self.runs[key]:
-            raise ValueError(f"{self.path} is damaged: {key}/{ARCHIVED} is missing.")
+            raise damaged(self.path, f"{key}/{ARCHIVED} is missing")
         files = unsealed(self._unpack(key, ARCHIVED), self.path, pretty=True, owner=key).get("files")
         if not isinstance(files, dict) or files.keys() != self.runs[key].keys() - {ARCHIVED}:
             raise damaged(self.path, f"{key} does not have the files that were archived")
@@ -118,9 +102,7 @@ class Study:
         member = self.runs[key][name]
         most = LARGEST.get(Path(name).suffix, LARGEST_ARRAYS)
         if member.file_size > most:
-            raise ValueError(
-                f"{self.path} is refused: {key}/{name} has more than {most / 2**20:g} MiB when it is unpacked."
-            )
+            raise ValueError(f"{self.path}: {key}/{name} must have at most {most / 2**20:g} MiB when it is unpacked.")
         try:
             if member.compress_type == ZIP_LZMA and self._window(member) > WINDOW:
                 raise ValueError("it needs too much memory")
@@ -146,10 +128,10 @@ def study_in(root: Path) -> Study | None:
     """Return the study file of a root folder; None if there is none."""
     path = root / RECORDS
     try:
-        about = path.stat()
+        status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return _open(path, (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns))
+    return _open(path, (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
 
 
 def is_packed(folder: Path) -> bool:
@@ -182,13 +164,12 @@ def read_file(path: Path) -> bytes | None:
     try:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        found = _packed(path)
-        return found[0].read(*found[1:]) if found else None
+        return packed[0].read(*packed[1:]) if (packed := _packed(path)) else None
 
 
 def read_lines(path: Path) -> list[bytes]:
-    """Read the complete lines of a file of a run; a missing file has none."""
-    return complete_lines(read_file(path) or b"")
+    """Read the complete lines of a file of a run, not what follows the last line break; a missing file has none."""
+    return [line + b"\n" for line in (read_file(path) or b"").split(b"\n")[:-1]]
 
 
 def read_tensor_file(path: Path, stamp: str) -> bytes:
@@ -210,12 +191,8 @@ def stamp(key: str, what: str, round: int) -> str:
     The server's stamp has its own checksum, because the number of committed rounds is read from it without the rest
     of the file.
     """
-    found = f"{key} {what} {round}"
-    return f"{found} {_mark(found)}" if what == "server" else found
-
-
-def _mark(text: str) -> str:
-    return checksum(text.encode())[:8]
+    text = f"{key} {what} {round}"
+    return f"{text} {checksum(text.encode())[:8]}" if what == "server" else text
 
 
 def snapshot_rounds(done: int) -> set[int]:
@@ -223,19 +200,16 @@ def snapshot_rounds(done: int) -> set[int]:
 
     They depend on finished rounds only, so that a resumed run keeps the same rounds as an uninterrupted one.
     """
-    stride = 1
-    while done // stride >= SNAPSHOTS:
-        stride *= 2
+    stride: int = 2 ** (done // SNAPSHOTS).bit_length()  # the smallest with fewer than SNAPSHOTS multiples
     return ({1} if done else set()) | set(range(stride, done + 1, stride))
 
 
 def leftovers(folder: Path) -> Iterator[Path]:
     """Yield the temporary files left by a killed process, matching only names that protonorm writes."""
-    names = "|".join(re.escape(name) for name in (INFO, POPULATION, SERVER, CHOSEN, FIGURES, PENDING, FAILURE))
-    places = {folder: names, **{folder / part: name for part, name in INNER.items()}}
-    for place, kinds in places.items():
-        for path in place.glob(".*"):
-            if re.fullmatch(rf"\.({kinds}){TEMPORARY}", path.name) and path.is_file():
+    names = "|".join(map(re.escape, (INFO, POPULATION, SERVER, CHOSEN, FIGURES, PENDING, FAILURE)))
+    for part, name in {".": names, **INNER}.items():
+        for path in (folder / part).glob(".*"):
+            if re.fullmatch(rf"\.({name}){TEMPORARY}", path.name) and path.is_file():
                 yield path
 
 
@@ -245,32 +219,22 @@ def committed(folder: Path) -> int:
     if not exists(path):
         return archived_rounds(folder)
     try:
-        stamped, mark, _ = _metadata(path)["stamp"].rsplit(" ", 2)
-        rounds = int(stamped.rsplit(" ", 1)[1])
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        with path.open("rb") if path.exists() else BytesIO(read_file(path) or b"") as file:
+            size = min(int.from_bytes(file.read(HEADER), "little"), LARGEST_HEADER)
+            stamped = json.loads(file.read(size))["__metadata__"]["stamp"].rpartition(" ")[0]
+        key, what, rounds, _ = stamped.rsplit(" ", 3)
+        sealed_stamp = stamp(key, what, int(rounds))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise damaged(path, "it is not a whole state file of protonorm") from error
-    if mark != _mark(stamped):
+    if stamped != sealed_stamp:
         raise damaged(path, "the round in its stamp does not have the checksum that stands beside it")
-    return rounds
-
-
-def _metadata(path: Path) -> Any:
-    """Read the metadata of a tensor file; an unpacked file is read no further than its header."""
-    if not path.exists():
-        content = read_file(path) or b""
-        return json.loads(content[HEADER : HEADER + int.from_bytes(content[:HEADER], "little")])["__metadata__"]
-    with path.open("rb") as file:
-        size = min(int.from_bytes(file.read(HEADER), "little"), os.fstat(file.fileno()).st_size)
-        return json.loads(file.read(size))["__metadata__"]
+    return int(rounds)
 
 
 def is_archived(folder: Path) -> bool:
     """Return whether a run was archived, packed or unpacked again."""
-    return exists(folder / ARCHIVED) or (is_packed(folder) or _is_older_archive(folder))
-
-
-def _is_older_archive(folder: Path) -> bool:
-    return (folder / f"{METRICS}.xz").exists() and not (folder / METRICS).exists()
+    older = (folder / f"{METRICS}.xz").exists() and not (folder / METRICS).exists()
+    return older or exists(folder / ARCHIVED) or is_packed(folder)
 
 
 def archived_rounds(folder: Path) -> int:
@@ -320,6 +284,22 @@ def refuse_rounds_without(folder: Path, name: str) -> None:
         )
 
 
+@contextmanager
+def locked(folder: Path, still: str, *, temporary: bool = False) -> Iterator[None]:
+    """Lock a folder; raise a BlockingIOError that ends in `still` if another process holds the lock."""
+    lock = FileLock(folder / LOCK, mode=PRIVATE_FILE)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise BlockingIOError(f"Another process is at work on {folder}; {still}.") from None
+    try:
+        yield
+    finally:
+        if temporary:
+            (folder / LOCK).unlink(missing_ok=True)
+        lock.release()
+
+
 def runs_root(out: Path | None = None) -> Path:
     """Return the root folder of runs: `out`, PROTONORM_RUNS, or ./runs."""
     return out or Path(os.environ.get("PROTONORM_RUNS") or "runs")
@@ -327,10 +307,10 @@ def runs_root(out: Path | None = None) -> Path:
 
 def find_runs(root: Path) -> list[Path]:
     """List the runs under a root, including damaged ones that have rounds but no experiment.json."""
-    found = {path.parent for name in (INFO, METRICS) for path in root.glob(f"*/{name}")}
+    runs = {path.parent for name in (INFO, METRICS) for path in root.glob(f"*/{name}")}
     if study := study_in(root):
-        found |= {root / key for key, files in study.runs.items() if INFO in files or METRICS in files}
-    return sorted(found)
+        runs |= {root / key for key, files in study.runs.items() if INFO in files or METRICS in files}
+    return sorted(runs)
 
 
 def find_run(root: Path, name: str) -> Path:

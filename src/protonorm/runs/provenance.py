@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,14 +19,16 @@ VERSIONS = ("protonorm", "torch", "torchvision", "numpy")
 PATIENCE = 10  # seconds for git
 PATH = re.compile(r"(?P<before>^|[=:,])(?:~[^/=:,]*|[A-Za-z]:)?[/\\]+(?:[^/\\=:,]+[/\\]+)*(?=[^/\\=:,])")
 GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
-FILTERS = r"^filter\..*\.(clean|process|required)$"  # repository settings that name programs to run
+FILTERS = re.compile(r"filter\..*\.(clean|process|required)", re.DOTALL)  # repository settings that name programs
 STATUS = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
 
 
 def provenance(done: int, *, engine: str, device: str, threads: int) -> Provenance:
     """Collect the provenance of the rounds after `done`."""
     commit = _git("rev-parse", "--verify", "HEAD")
-    changed = _git(*STATUS, without=_filters()) if commit else None
+    names = _git("config", "-z", "--name-only", "--list") if commit else None
+    filters = [name for name in (names or "").split("\0") if FILTERS.fullmatch(name)]
+    changed = None if names is None else _git(*STATUS, without=filters)  # never with unknown settings
     return Provenance(
         done=done,
         command=command(),
@@ -49,8 +52,7 @@ def versions() -> dict[str, str]:
 def command() -> str:
     """Return the command line of this process, as typed in a shell."""
     program, *words = sys.argv or [""]
-    own = Path(program).stem == "protonorm" or Path(program).parts[-2:] == ("protonorm", "__main__.py")
-    if own:
+    if Path(program).stem == "protonorm" or Path(program).parts[-2:] == ("protonorm", "__main__.py"):
         return shlex.join(["protonorm", *words])
     typed = sys.orig_argv[: len(sys.orig_argv) - len(words)]
     if typed[-2:-1] == ["-m"] and sys.orig_argv[len(typed) :] == words:
@@ -63,11 +65,6 @@ def without_folders(command: str) -> str:
     return shlex.join(PATH.sub(r"\g<before>", word) for word in shlex.split(command))
 
 
-def _filters() -> list[str]:
-    """List the settings of the current repository that make git start programs."""
-    return (_git("config", "-z", "--name-only", "--get-regexp", FILTERS) or "").split("\0")[:-1]
-
-
 def _git(*words: str, without: Sequence[str] = ()) -> str | None:
     """Return the output of a git command in the working directory; None without a repository or git.
 
@@ -78,17 +75,16 @@ def _git(*words: str, without: Sequence[str] = ()) -> str | None:
     empty |= {f"GIT_CONFIG_VALUE_{number}": "" for number in range(len(without))}
     shut = os.environ | empty | {"GIT_CONFIG_COUNT": str(len(without)), "GIT_ALLOW_PROTOCOL": "none"}
     try:
-        done = subprocess.run([*GIT, *words], env=shut, capture_output=True, text=True, timeout=PATIENCE, check=True)
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        done = subprocess.run([*GIT, *words], env=shut, capture_output=True, timeout=PATIENCE, check=True)
+    except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip("\n")
+    return os.fsdecode(done.stdout).strip("\n")
 
 
 def _cpu() -> str:
     """Return the processor's name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, "") or platform.processor() or platform.machine() or "unknown"
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name") and (name := line.partition(":")[2].strip()):
+                return name
+    return platform.processor() or platform.machine() or "unknown"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +19,7 @@ from protonorm.runs import layout
 from protonorm.runs.arrays import ArrayCache, Arrays, accuracy_of, decode_arrays, majority_correct, read_arrays, unfit
 from protonorm.runs.choice import Choice, Standing, choose_round
 from protonorm.runs.layout import committed, exists, is_archived, read_file, read_lines, snapshot_rounds, stamp
-from protonorm.runs.schema import (
-    Accuracy,
-    Failure,
-    Provenance,
-    RoundRecord,
-    RunInfo,
-    Seconds,
-    find_client,
-    read_info,
-    typed,
-)
+from protonorm.runs.schema import Accuracy, Failure, Model, Provenance, RoundRecord, RunInfo, Seconds, read_info, typed
 
 Shares = NDArray[np.float64]
 
@@ -68,15 +58,13 @@ class Prototypes(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """Recorded run, read from its folder without torch.
-
-    Reading a damaged file raises a ValueError that names the file.
-    """
+    """Recorded run, read from its folder without torch; a damaged file raises a ValueError that names it."""
 
     folder: Path  # folder of the run
     info: RunInfo  # settings, rules, classes, networks and versions (experiment.json)
     rounds: list[RoundRecord]  # committed rounds, in order
     failure: Failure | None  # reason and round of a failure; None if the run did not fail
+    _arrays: ArrayCache = field(default_factory=ArrayCache, init=False, compare=False)
 
     def __repr__(self) -> str:
         """Return a one-line description: method, dataset, seed, rounds and folder."""
@@ -108,11 +96,11 @@ class Run:
     def population(self) -> Population:
         """Numbers of samples by client and class: `train`, `validation` and `test`, each (M, K)."""
         path = self.folder / layout.POPULATION
-        found = read_arrays(path, stamp(self.info.key, "population", 0))
+        counts = read_arrays(path, stamp(self.info.key, "population", 0))
         shape = (self.info.experiment.clients, len(self.info.classes))
-        if found.keys() != set(Population._fields) or any(one.shape != shape for one in found.values()):
+        if counts.keys() != set(Population._fields) or any(count.shape != shape for count in counts.values()):
             raise damaged(path, f"it does not hold the samples of {shape[0]} clients and {shape[1]} classes")
-        return Population(**found)
+        return Population(**counts)
 
     @property
     def knows_samples(self) -> bool:
@@ -130,128 +118,94 @@ class Run:
         return self.info.client_name(id)
 
     def find_client(self, client: str | int) -> int:
-        """Return the number of a client.
-
-        Args:
-            client: Name or number; a str is looked up as a name first.
+        """Return the number of a client, given its name or number; a str is looked up as a name first.
 
         Raises:
             ValueError: There is no such client.
         """
-        return find_client(self.info, client)
+        return self.info.find_client(client)
 
     def arrays(self, record: RoundRecord) -> Arrays:
         """Return the arrays of a round by name: evaluated clients, counts by client and class, margins."""
-        found = self._arrays.get(record.round)
-        if found is None:
-            found = self._read_arrays(record)
-            self._arrays.put(record.round, found)
-        return found
+        arrays = self._arrays.get(record.round)
+        if arrays is None:
+            path = self.folder / layout.EVALUATIONS
+            arrays = self._arrays[record.round] = read_block(self.block(record), path, self.info, record.round)
+        return arrays
 
     def by_client(self, record: RoundRecord, rule: str, part: str = "test") -> Shares:
-        """Compute each client's accuracy in a round.
+        """Compute each client's accuracy (M,) in a round under one of `info.rules`, on its `test` or `validation` part.
 
-        Args:
-            record: A round of this run.
-            rule: Prediction rule, one of `info.rules`.
-            part: `test` or `validation`.
-
-        Returns:
-            Accuracies (M,); NaN for a client without samples or not evaluated.
+        It is NaN for a client without samples, or one that was not evaluated.
         """
-        return self._shares(record, rule, part, "clients", self.info.experiment.clients)
+        return _ratio(self._by_client(record, f"{part}.correct.clients.{rule}", np.nan), self.support(record, part))
 
     def support(self, record: RoundRecord, part: str = "test") -> NDArray[np.int64]:
         """Return the number of samples (M,) each client was evaluated on in a round; 0 if not evaluated."""
-        found, counts = self.arrays(record), np.zeros(self.info.experiment.clients, np.int64)
-        if (known := found.get(f"{part}.support.clients")) is not None:
-            counts[found.get("ids", np.arange(len(counts)))] = known
-        return counts
+        return self._by_client(record, f"{part}.support.clients", 0)
 
     def measured(self, record: RoundRecord, rule: str, measure: str, part: str = "test") -> Shares:
-        """Return each client's value of a metric in a round.
-
-        Args:
-            record: A round of this run.
-            rule: Prediction rule, one of `info.rules`.
-            measure: Name of a metric other than accuracy.
-            part: `test` or `validation`.
-
-        Returns:
-            Values (M,); NaN where there is none.
+        """Return each client's value (M,) of a metric other than accuracy in a round; NaN where there is none.
 
         Raises:
             ValueError: There is no such metric.
         """
         if measure not in METRICS:
             raise ValueError(f"There is no measure {measure!r} beside accuracy; known: {', '.join(METRICS)}.")
-        found, values = self.arrays(record), np.full(self.info.experiment.clients, np.nan)
-        if (known := found.get(f"{part}.{measure}.clients.{rule}")) is not None:
-            values[found.get("ids", np.arange(len(values)))] = known
+        return self._by_client(record, f"{part}.{measure}.clients.{rule}", np.nan)
+
+    def _by_client(self, record: RoundRecord, name: str, default: float) -> NDArray[Any]:
+        """Return an array of the evaluated clients as one of all clients (M,)."""
+        arrays, values = self.arrays(record), np.full(self.info.experiment.clients, default)
+        if name in arrays:
+            values[arrays.get("ids", slice(None))] = arrays[name]
         return values
 
     def by_class(self, record: RoundRecord, rule: str, part: str = "test") -> Shares:
-        """Compute each class's accuracy in a round, over all evaluated clients.
-
-        Args:
-            record: A round of this run.
-            rule: Prediction rule, one of `info.rules`.
-            part: `test` or `validation`.
-
-        Returns:
-            Accuracies (K,); NaN for a class without samples.
-        """
-        return self._shares(record, rule, part, "classes", len(self.info.classes))
+        """Compute each class's accuracy (K,) in a round, over all evaluated clients; NaN without samples."""
+        arrays = self.arrays(record)
+        correct = arrays.get(f"{part}.correct.classes.{rule}")
+        unknown = np.full(len(self.info.classes), np.nan)
+        return unknown if correct is None else _ratio(correct, arrays[f"{part}.support.classes"])
 
     def margins(self, record: RoundRecord) -> tuple[NDArray[np.int64], Shares] | None:
         """Return the classes (K',) with prototypes after a round and their margins (K',); None if there are none."""
-        found = self.arrays(record)
-        return (found["margins.classes"], found["margins"]) if "margins" in found else None
+        arrays = self.arrays(record)
+        return (arrays["margins.classes"], arrays["margins"]) if "margins" in arrays else None
 
     def summary(self, rule: str | None = None) -> Summary | None:
-        """Summarise the rounds under a rule.
+        """Summarise the rounds under a rule, the method's headline rule by default; None if no round was tested.
 
-        Args:
-            rule: Prediction rule; the method's headline rule by default.
-
-        Returns:
-            Best round by pooled test accuracy, last round, and mean of each client's own best; None if no round was
-            tested under the rule.
+        The best round is the one of the best pooled test accuracy, among those that test all clients if there are any.
         """
         rule = rule or self.info.headline
-        known = [(record, found) for record in self.rounds if (found := record.rules.get(rule))]
-        if not known:
+        tested = [(record, accuracy) for record in self.rounds if (accuracy := record.rules.get(rule))]
+        if not tested:
             return None
-        everybody = [pair for pair in known if pair[0].evaluated == "all"]  # a cohort may be easier
+        everybody = [pair for pair in tested if pair[0].evaluated == "all"]  # a cohort may be easier
+        best = max(everybody or tested, key=lambda pair: pair[1].pooled)
         own = np.full(self.info.experiment.clients, np.nan)  # (M,) best accuracy of each client
-        for record, _ in known:
+        for record, _ in tested:
             own = np.fmax(own, self.by_client(record, rule))  # NaN where a client was not evaluated
-        return Summary(
-            _brief(*max(everybody or known, key=lambda pair: pair[1].pooled)),
-            _brief(*known[-1]),
-            float(f"{own[~np.isnan(own)].mean():.6g}"),
-        )
+        ends = [RoundSummary(of.round, known.pooled, known.mean, known.worst) for of, known in (best, tested[-1])]
+        return Summary(ends[0], ends[1], float(f"{own[~np.isnan(own)].mean():.6g}"))
 
     @cached_property
     def seconds(self) -> dict[int, float]:
         """Seconds by committed round; missing or damaged timings are omitted."""
-        path, found = self.folder / layout.TIMINGS, {}
-        for line in read_lines(path):
-            try:
-                seconds = typed(Seconds, unsealed(line, path, owner=self.info.key), path)
-            except ValueError:
-                continue
-            found[seconds.of] = seconds.round
-        return {record.round: found[record.round] for record in self.rounds if record.round in found}
+        times = {line.of: line.round for line in self._whole_lines(layout.TIMINGS, Seconds)}
+        return {record.round: times[record.round] for record in self.rounds if record.round in times}
 
     @cached_property
     def starts(self) -> list[Provenance]:
         """Provenance of each start or resumption of the run; damaged entries are omitted."""
-        path, found = self.folder / layout.PROVENANCE, []
+        return list(self._whole_lines(layout.PROVENANCE, Provenance))
+
+    def _whole_lines(self, name: str, model: type[Model]) -> Iterator[Model]:
+        path = self.folder / name
         for line in read_lines(path):
             with suppress(ValueError):
-                found.append(typed(Provenance, unsealed(line, path, owner=self.info.key), path))
-        return found
+                yield typed(model, unsealed(line, path, owner=self.info.key), path)
 
     @property
     def provenance(self) -> Provenance | None:
@@ -273,10 +227,7 @@ class Run:
         return [record.round for record in self.rounds if record.round in kept and record.prototypes]
 
     def prototypes(self, round: int) -> Prototypes:
-        """Read the global prototypes after a round.
-
-        Args:
-            round: One of `snapshots()`.
+        """Read the global prototypes after a round, one of `snapshots()`.
 
         Returns:
             `classes` (K',) and `vectors` (K', d).
@@ -285,8 +236,8 @@ class Run:
             ValueError: The file is missing or damaged.
         """
         path = self.folder / layout.PROTOTYPES / f"{round}.safetensors"
-        found = read_arrays(path, stamp(self.info.key, "prototypes", round))
-        classes, vectors = (found.get(name, np.zeros(0)) for name in ("classes", "prototypes"))
+        arrays = read_arrays(path, stamp(self.info.key, "prototypes", round))
+        classes, vectors = (arrays.get(name, np.zeros(0)) for name in ("classes", "prototypes"))
         shaped = vectors.ndim == 2 and len(vectors) and classes.shape == vectors.shape[:1]
         if not shaped or classes.min() < 0 or classes.max() >= len(self.info.classes):
             raise damaged(path, "it does not hold prototypes and their classes")
@@ -296,10 +247,6 @@ class Run:
         """Read the arrays that the server recorded for figures; empty if there are none."""
         path = self.folder / layout.FIGURES
         return read_arrays(path, stamp(self.info.key, "figures", 1)) if exists(path) else {}
-
-    @cached_property
-    def _arrays(self) -> ArrayCache:
-        return ArrayCache()
 
     @cached_property
     def _packed_evaluations(self) -> bytes | None:
@@ -316,30 +263,20 @@ class Run:
             file.seek(start)
             return file.read(size)
 
-    def _read_arrays(self, record: RoundRecord) -> Arrays:
-        return read_block(self.block(record), self.folder / layout.EVALUATIONS, self.info, record.round)
 
-    def _shares(self, record: RoundRecord, rule: str, part: str, unit: str, size: int) -> Shares:
-        found, shares = self.arrays(record), np.full(size, np.nan)
-        if f"{part}.correct.{unit}.{rule}" not in found:
-            return shares
-        support = found[f"{part}.support.{unit}"]
-        places = found.get("ids", np.arange(size)) if unit == "clients" else np.arange(size)
-        known = support > 0
-        shares[places[known]] = found[f"{part}.correct.{unit}.{rule}"][known] / support[known]
-        return shares
+def _ratio(correct: NDArray[Any], support: NDArray[np.int64]) -> Shares:
+    """Compute accuracies from counts; NaN without samples."""
+    shares = np.full(support.shape, np.nan)
+    np.divide(correct, support, out=shares, where=support > 0)
+    return shares
 
 
 def read_block(block: bytes, path: Path, info: RunInfo, round: int) -> Arrays:
     """Decode the arrays of a round; raise a ValueError if any is invalid."""
-    found = decode_arrays(block, path, stamp(info.key, "evaluation", round))
-    if wrong := unfit(found, info.experiment.clients, len(info.classes)):
+    arrays = decode_arrays(block, path, stamp(info.key, "evaluation", round))
+    if wrong := unfit(arrays, info.experiment.clients, len(info.classes)):
         raise damaged(path, f"{', '.join(wrong)} of round {round} cannot be")
-    return found
-
-
-def _brief(record: RoundRecord, found: Accuracy) -> RoundSummary:
-    return RoundSummary(record.round, found.pooled, found.mean, found.worst)
+    return arrays
 
 
 UNREADABLE = (ValueError, OSError)  # raised when a damaged record is read
@@ -364,8 +301,10 @@ def read_run(folder: str | Path, rounds: int | None = None) -> Run:
     folder = Path(folder)
     if not exists(folder / layout.INFO):
         raise ValueError(f"{folder} is not a run: it has no {layout.INFO}.")
-    info = read_info(folder / layout.INFO)
-    return first_rounds(Run(folder, info, _read_rounds(folder, info.key), _read_failure(folder, info.key)), rounds)
+    info, path = read_info(folder / layout.INFO), folder / layout.FAILURE
+    records, content = _read_rounds(folder, info.key), read_file(path)
+    failure = None if content is None else typed(Failure, unsealed(content, path, pretty=True, owner=info.key), path)
+    return first_rounds(Run(folder, info, records, failure), rounds)
 
 
 def first_rounds(run: Run, rounds: int | None) -> Run:
@@ -388,27 +327,21 @@ def read_whole(folder: Path, rounds: int | None = None, known: Run | None = None
     """
     try:
         run = read_run(folder, rounds) if known is None else known
-        check_whole(run)
+        _ = run.majority, [run.arrays(record) for record in run.rounds], [run.summary(rule) for rule in run.info.rules]
     except UNFIT as error:  # forged files, with valid checksums
         raise damaged(folder, f"its files do not fit together ({type(error).__name__})") from error
     return run
 
 
-def check_whole(run: Run) -> None:
-    """Read the population and the arrays of all rounds, and summarise them under every rule."""
-    needed: list[object] = [run.majority, *map(run.arrays, run.rounds), *map(run.summary, run.info.rules)]
-    assert needed
-
-
 def read_some(folders: Iterable[Path], tell: Callable[[str], None]) -> list[Run]:
     """Read runs; report damaged ones to `tell` and skip them."""
-    found = []
+    runs = []
     for folder in folders:
         try:
-            found.append(read_whole(folder))
+            runs.append(read_whole(folder))
         except UNREADABLE as error:
             tell(unread_reason(error, folder))
-    return found
+    return runs
 
 
 def unread_reason(error: BaseException, folder: Path) -> str:
@@ -425,14 +358,8 @@ def _read_rounds(folder: Path, key: str) -> list[RoundRecord]:
     waits = before or exists(folder / layout.PENDING)  # whether the last committed round is not evaluated yet
     if len(lines) < done - waits:
         raise damaged(path, f"{len(lines)} lines for {done} committed rounds")
-    found = [typed(RoundRecord, unsealed(line, path, owner=key), path) for line in lines[:done]]
-    for number, record in enumerate(found, 1):
+    rounds = [typed(RoundRecord, unsealed(line, path, owner=key), path) for line in lines[:done]]
+    for number, record in enumerate(rounds, 1):
         if record.round != number:
             raise damaged(path, f"line {number} is that of round {record.round}")
-    return found
-
-
-def _read_failure(folder: Path, key: str) -> Failure | None:
-    path = folder / layout.FAILURE
-    content = read_file(path)
-    return None if content is None else typed(Failure, unsealed(content, path, pretty=True, owner=key), path)
+    return rounds

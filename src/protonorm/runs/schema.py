@@ -25,7 +25,6 @@ Number = Annotated[float, AllowInfNan(False)]
 Whole = Annotated[int, Ge(0)]
 Share = Annotated[float, Ge(0), Le(1)]
 Name = Annotated[str, MinLen(1)]
-Text = Annotated[str, MinLen(1)]
 
 
 def _is_network(value: Any) -> Any:
@@ -92,21 +91,27 @@ class RunInfo(Part):
     client_names: Annotated[list[Name], MinLen(1)] | None = None  # M unique names; None: clients have only numbers
 
     @model_validator(mode="after")
-    def _headline_is_a_rule(self) -> RunInfo:
+    def _check_names(self) -> Self:
+        names, clients = self.client_names, self.experiment.clients
         if self.headline not in self.rules:
             raise ValueError(f"its headline {self.headline!r} is none of its rules, {', '.join(self.rules)}")
-        return self
-
-    @model_validator(mode="after")
-    def _every_client_has_a_name(self) -> RunInfo:
-        names = self.client_names
-        if names is not None and not len(set(names)) == len(names) == self.experiment.clients:
-            raise ValueError(f"it does not have {self.experiment.clients} different names of clients")
+        if names is not None and not len(set(names)) == len(names) == clients:
+            raise ValueError(f"it does not have {clients} different names of clients")
         return self
 
     def client_name(self, id: int) -> str:
         """Return a client's name, that of its folder or file, or else its number."""
         return str(id) if self.client_names is None else self.client_names[id]
+
+    def find_client(self, client: str | int) -> int:
+        """Return a client's number, given its name or number; a str is looked up as a name first."""
+        names, clients, text = self.client_names or [], self.experiment.clients, str(client)
+        if isinstance(client, str) and client in names:
+            return names.index(client)
+        if text.isascii() and text.isdecimal() and int(text) < clients:
+            return int(text)
+        known = nearest(shortened(text), names) if names else f"the run has clients 0 to {clients - 1}."
+        raise ValueError(f"There is no client {shortened(text)}; {known}")
 
     def network(self, id: int) -> Any:
         """Return a client's network: a str, or a dict for a user-defined network."""
@@ -117,12 +122,9 @@ class RunInfo(Part):
         network = self.network(id)
         if not isinstance(network, dict):
             return str(network)
-        alike: list[Any] = []
-        for other in self.networks:
-            if isinstance(other, dict) and other["name"] == network["name"] and other not in alike:
-                alike.append(other)
-        number = f" no. {alike.index(network) + 1}" if len(alike) > 1 else ""
-        return f"{network['name']}{number}"
+        same_name = [other for other in self.networks if isinstance(other, dict) and other["name"] == network["name"]]
+        different = [other for place, other in enumerate(same_name) if other not in same_name[:place]]
+        return f"{network['name']} no. {different.index(network) + 1}" if len(different) > 1 else str(network["name"])
 
 
 class Accuracy(Part):
@@ -213,7 +215,7 @@ class Failure(Part):
     """Reason and round of a run's failure (failure.json)."""
 
     round: Whole
-    reason: Text
+    reason: Name
 
 
 class Provenance(Part):
@@ -257,17 +259,6 @@ def read_info(path: Path) -> RunInfo:
     return typed(RunInfo, unsealed(content, path, pretty=True), path)
 
 
-def find_client(info: RunInfo, client: str | int) -> int:
-    """Return a client's number, given its name or number; a str is looked up as a name first."""
-    names, clients, text = info.client_names or [], info.experiment.clients, str(client)
-    if isinstance(client, str) and client in names:
-        return names.index(client)
-    if text.isascii() and text.isdecimal() and int(text) < clients:
-        return int(text)
-    known = nearest(shortened(text), names) if names else f"the run has clients 0 to {clients - 1}."
-    raise ValueError(f"There is no client {shortened(text)}; {known}")
-
-
 def typed(model: type[Model], value: dict[str, Any], path: Path) -> Model:
     """Validate plain data as a record type; raise a ValueError that names the file and the field."""
     try:
@@ -276,8 +267,7 @@ def typed(model: type[Model], value: dict[str, Any], path: Path) -> Model:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         reason = first["ctx"]["error"] if first["type"] == "value_error" else first["msg"]
-        told = f"{where}: {str(reason)[0].lower()}{str(reason)[1:]}" if where else str(reason)
-        raise damaged(path, told) from None
+        raise damaged(path, f"{where}: {str(reason)[0].lower()}{str(reason)[1:]}" if where else str(reason)) from None
 
 
 def refuse_other_names(
@@ -288,12 +278,9 @@ def refuse_other_names(
     for what, (before, now) in pairs.items():
         for number, (was, new) in enumerate(zip_longest(before or (), now or ())):
             if was != new:
+                was, new = ("without a name" if name is None else shown(name) for name in (was, new))
                 raise ValueError(
-                    f"{folder} is a run of data with other names of {what}: number {number} was {_named(was)}, and is "
-                    f"{_named(new)} now. The run is left as it is; give another folder with --out (out=… in Python), "
-                    "or move this one away."
+                    f"{folder} is a run of data with other names of {what}: number {number} was {was}, and is {new} "
+                    "now. The run is left as it is; give another folder with --out (out=… in Python), or move this one "
+                    "away."
                 )
-
-
-def _named(name: str | None) -> str:
-    return "without a name" if name is None else shown(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -54,51 +54,48 @@ class StateCache:
     """Least-recently-used cache of the last state of each client, limited in bytes."""
 
     def __init__(self, limit: int = CACHE) -> None:
-        self._limit = limit
-        self._size = 0
-        self._held: OrderedDict[int, tuple[int, Tensors]] = OrderedDict()  # by client: round and state
+        self._limit, self._size = limit, 0
+        self._states: OrderedDict[int, tuple[int, Tensors]] = OrderedDict()  # by client: round and state
 
     def get(self, id: int, round: int) -> Tensors | None:
         """Return a client's state after a round; None if it is not cached."""
-        held = self._held.get(id)
-        if held is None or held[0] != round:
+        cached_round, state = self._states.get(id, (None, None))
+        if cached_round != round:
             return None
-        self._held.move_to_end(id)
-        return held[1]
+        self._states.move_to_end(id)
+        return state
 
     def put(self, id: int, round: int, state: Tensors) -> None:
         """Cache a client's state, replacing the previous one."""
         self.drop(id)
-        self._held[id] = round, state
+        self._states[id] = round, state
         self._size += nbytes(state)
         while self._size > self._limit:
-            self.drop(next(iter(self._held)))
+            self.drop(next(iter(self._states)))
 
     def keep(self, ids: Collection[int]) -> None:
         """Drop the states of all clients not in `ids`."""
-        for id in [id for id in self._held if id not in ids]:
+        for id in self._states.keys() - ids:
             self.drop(id)
 
     def drop(self, id: int) -> None:
         """Drop a client's state, if it is cached."""
-        if (old := self._held.pop(id, None)) is not None:
-            self._size -= nbytes(old[1])
+        _, state = self._states.pop(id, (0, {}))
+        self._size -= nbytes(state)
 
 
 class FolderStore:
     """Folder of states, one file per client and round; processes with disjoint clients may share it."""
 
     def __init__(self, folder: Path, key: str, cache: int = CACHE) -> None:
-        self.folder = folder
-        self.key = key
-        self.cache = StateCache(cache)
-        self._known: dict[int, set[int]] = {}  # by client: rounds whose files were listed, read or written here
+        self.folder, self.key, self.cache = folder, key, StateCache(cache)
+        self._known: defaultdict[int, set[int]] = defaultdict(set)  # by client: rounds listed, read or written here
         self._newest: dict[int, int] = {}  # by client: the last round whose file was written here
         self._listed = False  # whether the folder was listed
 
     def load(self, id: int, round: int) -> Tensors:
         """Read a client's state after a round."""
-        self._known.setdefault(id, set()).add(round)
+        self._known[id].add(round)
         state = self.cache.get(id, round)
         if state is None:
             state = load_tensors(self._path(id, round), self._stamp(id, round))
@@ -107,7 +104,7 @@ class FolderStore:
 
     def save(self, id: int, round: int, state: Tensors) -> None:
         """Write a client's state after a round; earlier states are kept."""
-        self._known.setdefault(id, set()).add(round)
+        self._known[id].add(round)
         self._newest[id] = round
         tensors.save(self._path(id, round), state, self._stamp(id, round))
         self.cache.put(id, round, state)
@@ -120,10 +117,10 @@ class FolderStore:
         """
         if not self._listed:
             for owner, other, _ in self.files():
-                self._known.setdefault(owner, set()).add(other)
+                self._known[owner].add(other)
             self._listed = True
         latest = max(round, self._newest.get(id, 0))
-        known = {other for other in self._known.get(id, ()) if other <= latest}
+        known = {other for other in self._known[id] if other <= latest}
         best = max((other for other in known if other <= chosen), default=round)
         for other in known - {round, best}:
             self._path(id, other).unlink(missing_ok=True)
@@ -132,7 +129,7 @@ class FolderStore:
     def drop(self, id: int, round: int) -> None:
         """Remove a client's state after a round, so that it can no longer be the best."""
         self._path(id, round).unlink(missing_ok=True)
-        self._known.get(id, set()).discard(round)
+        self._known[id].discard(round)
         if self.cache.get(id, round) is not None:
             self.cache.drop(id)
 
@@ -142,7 +139,7 @@ class FolderStore:
 
     def copy_out(self, id: int, round: int) -> bytes:
         """Return the raw file of a client's state, for another store."""
-        self._known.setdefault(id, set()).add(round)
+        self._known[id].add(round)
         return read_tensor_file(self._path(id, round), self._stamp(id, round))
 
     def copy_in(self, id: int, round: int, content: bytes) -> None:
@@ -150,7 +147,7 @@ class FolderStore:
         path = self._path(id, round)
         if check_seal(content, path) != self._stamp(id, round):
             raise damaged(path, "what came for it is the state of another client, round or run")
-        self._known.setdefault(id, set()).add(round)
+        self._known[id].add(round)
         self._newest[id] = max(round, self._newest.get(id, 0))
         replace(path, content)
 
@@ -187,42 +184,38 @@ class Checkpoint(NamedTuple):
 
 def pack(point: Checkpoint) -> Tensors:
     """Flatten a checkpoint into tensors; its round is stored in the file's stamp."""
-    held = _packed("state", point.state) | _packed("message", point.message)
-    return held | {"trained": torch.tensor(point.trained)}
+    packed = {"trained": torch.tensor(point.trained)}
+    for name, value in (("state", point.state), ("message", point.message)):
+        if isinstance(value, ByClient):
+            packed[f"{name}.{ALONE}"] = torch.tensor(len(value))
+            for id, own in value.items():
+                packed |= prefixed(f"{name}.{id}", own)
+        else:
+            packed |= prefixed(name, value)
+    return packed
 
 
-def unpack(held: Tensors, round: int, trained: list[int]) -> Checkpoint:
+def unpack(packed: Tensors, round: int, trained: list[int]) -> Checkpoint:
     """Restore a checkpoint from the tensors of `pack`."""
-    state, message = (_unpacked(held, name, len(trained)) for name in ("state", "message"))
-    return Checkpoint(round, state, message, list(trained))
+
+    def unpacked(name: str) -> Messages:
+        value = under(packed, name)
+        return ByClient((id, under(value, str(id))) for id in range(len(trained))) if ALONE in value else value
+
+    return Checkpoint(round, unpacked("state"), unpacked("message"), list(trained))
 
 
-def message_to(held: Tensors, id: int) -> Tensors:
+def message_to(packed: Tensors, id: int) -> Tensors:
     """Return the last message to a client, from the server or, in a solo run, from the client's own server."""
-    found = under(held, "message")
-    return under(found, str(id)) if ALONE in found else found
+    message = under(packed, "message")
+    return under(message, str(id)) if ALONE in message else message
 
 
-def trained_rounds(held: Tensors, clients: int, rounds: int, path: Path) -> list[int]:
+def trained_rounds(packed: Tensors, clients: int, rounds: int, path: Path) -> list[int]:
     """Return the last round each client trained in, 0 for never; raise a ValueError if a value is out of range."""
-    found = held.get("trained")
-    possible = found is not None and found.dtype == torch.int64 and found.shape == (clients,)
-    if found is None or not possible or bool(((found < 0) | (found > rounds)).any()):
+    trained = packed.get("trained", torch.empty(0))
+    valid = trained.dtype == torch.int64 and trained.shape == (clients,)
+    if not valid or bool(((trained < 0) | (trained > rounds)).any()):
         raise damaged(path, f"it does not say in which of {rounds} rounds each of {clients} clients trained last")
-    last: list[int] = found.tolist()
+    last: list[int] = trained.tolist()
     return last
-
-
-def _packed(name: str, value: Messages) -> Tensors:
-    """Flatten the tensors of a server, or of each client's own server."""
-    if not isinstance(value, ByClient):
-        return prefixed(name, value)
-    found = {f"{name}.{ALONE}": torch.tensor(len(value))}
-    for id, own in value.items():
-        found |= prefixed(f"{name}.{id}", own)
-    return found
-
-
-def _unpacked(held: Tensors, name: str, clients: int) -> Messages:
-    found = under(held, name)
-    return ByClient((id, under(found, str(id))) for id in range(clients)) if ALONE in found else found

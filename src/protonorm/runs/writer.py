@@ -14,22 +14,13 @@ from numpy.typing import NDArray
 from protonorm import tensors
 from protonorm.config.experiment import UNDECISIVE
 from protonorm.core.task import ByClient
-from protonorm.files import PRIVATE_FILE, append, cut, damaged, make_folder, read_lines, replace, sealed, unsealed
-from protonorm.runs import layout
-from protonorm.runs.arrays import encode_arrays, write_arrays
+from protonorm.files import PRIVATE_FILE, append, cut, damaged, make_folder, replace, sealed, unsealed
+from protonorm.runs import layout, schema
+from protonorm.runs.arrays import encode_arrays
 from protonorm.runs.choice import Standing
-from protonorm.runs.layout import committed, refuse_archived, refuse_rounds_without, snapshot_rounds, stamp
+from protonorm.runs.layout import committed, read_lines, refuse_archived, refuse_rounds_without, snapshot_rounds, stamp
 from protonorm.runs.run import Population, read_block, read_run
-from protonorm.runs.schema import (
-    ArrayRef,
-    PendingRound,
-    Provenance,
-    RoundRecord,
-    RunInfo,
-    read_info,
-    refuse_other_names,
-    typed,
-)
+from protonorm.runs.schema import ArrayRef, PendingRound, Provenance, RoundRecord, RunInfo, read_info, typed
 from protonorm.runs.states import Checkpoint, FolderStore, pack, trained_rounds, unpack
 from protonorm.tensors import Tensors
 
@@ -47,15 +38,14 @@ class RunWriter:
     """Writer of a run's folder, locked by one process at a time."""
 
     def __init__(self, folder: Path, key: str) -> None:
-        self.folder = folder
-        self.key = key
+        self.folder, self.key = folder, key
         self.store = FolderStore(folder / layout.CLIENTS, key)
+        self._lock = FileLock(folder / layout.LOCK, mode=PRIVATE_FILE)
         self._info: RunInfo | None = None
         self._standing: Standing | None = None
-        self._chosen_trained: list[int] | None = None  # as of the best round so far, if it is not the last one
-        self._lock = FileLock(folder / layout.LOCK, mode=PRIVATE_FILE)
-        self._trained: list[int] | None = None  # as of the last commit
         self._done = 0  # committed rounds
+        self._trained: list[int] | None = None  # as of the last commit
+        self._chosen_trained: list[int] | None = None  # as of the best round so far, if it is not the last one
 
     def __enter__(self) -> Self:
         refuse_archived(self.folder)
@@ -74,36 +64,33 @@ class RunWriter:
     def describe(self, info: RunInfo, population: Population) -> None:
         """Write the run's description once; raise a ValueError if the folder holds another experiment."""
         path, self._info, self._standing = self.folder / layout.INFO, info, Standing(info)
-        if not path.exists():
+        if path.exists():
+            recorded = read_info(path)
+            rounds = max(info.experiment.rounds, recorded.experiment.rounds)  # a run may be extended later
+            if _decisive(recorded, rounds) != _decisive(info, rounds):
+                raise ValueError(f"{path} holds another experiment than the one asked for; it is left as it is.")
+            schema.refuse_other_names(self.folder, recorded, info.classes, info.client_names)
+            _warn_of_versions(recorded.versions, info.versions)
+            if rounds == recorded.experiment.rounds:
+                return
+            info = info.model_copy(update={"versions": recorded.versions})
+        else:
             refuse_rounds_without(self.folder, layout.INFO)
-            write_arrays(self.folder / layout.POPULATION, population._asdict(), self._stamp("population", 0))
-            replace(path, sealed(info.model_dump(mode="json"), pretty=True))
-            return
-        found = read_info(path)
-        rounds = max(info.experiment.rounds, found.experiment.rounds)  # a run may be extended later
-        if _decisive(found, rounds) != _decisive(info, rounds):
-            raise ValueError(f"{path} holds another experiment than the one asked for; it is left as it is.")
-        refuse_other_names(self.folder, found, info.classes, info.client_names)
-        _tell_of_versions(found.versions, info.versions)
-        if rounds > found.experiment.rounds:
-            replace(
-                path, sealed(info.model_copy(update={"versions": found.versions}).model_dump(mode="json"), pretty=True)
-            )
+            counts = encode_arrays(population._asdict(), self._stamp("population", 0))
+            replace(self.folder / layout.POPULATION, counts)
+        replace(path, sealed(info.model_dump(mode="json"), pretty=True))
 
     def resume(self) -> Checkpoint | None:
         """Restore the folder to its last committed round and check its files; return None if there is no round."""
-        done = committed(self.folder)
+        done = self._done = committed(self.folder)
         if not done:
             refuse_rounds_without(self.folder, layout.SERVER)
-        self._done, held = done, self._load_server(done) if done else {}
-        trained = self._read_trained(held, done) if done else None
-        chosen = self._cut_rounds(done)
+        packed, trained = self._load(layout.SERVER, done) if done else ({}, None)
+        chosen = self._cut_rounds()
         (self.folder / layout.FAILURE).unlink(missing_ok=True)
         self._trained, self._chosen_trained = trained, chosen
         self._clean_up()
-        if self._trained is None:
-            return None
-        return unpack(held, done, self._trained)
+        return None if trained is None else unpack(packed, done, trained)
 
     def start(self, provenance: Provenance) -> None:
         """Record the provenance of the following rounds."""
@@ -115,7 +102,7 @@ class RunWriter:
         """Remove client states that a finished run does not need, which a kill may have left."""
         run = read_run(self.folder)
         self._done, self._standing = len(run.rounds), Standing.after(run.info, run.rounds)
-        trained, chosen = self._read_trained(self._load_server(len(run.rounds)), len(run.rounds)), self._load_chosen()
+        (_, trained), chosen = self._load(layout.SERVER, self._done), self._load_chosen()
         self._trained, self._chosen_trained = trained, chosen
 
     def commit(self, point: Checkpoint, outcome: RoundOutcome) -> RoundRecord:
@@ -135,9 +122,9 @@ class RunWriter:
             self._chosen_trained = self._trained
         common: Tensors = {} if isinstance(point.message, ByClient) else point.message
         if round in snapshot_rounds(round) and {"classes", "prototypes"} <= common.keys():
-            shown = {name: common[name] for name in ("classes", "prototypes")}
             path = self.folder / layout.PROTOTYPES / f"{round}.safetensors"
-            tensors.save(path, shown, self._stamp("prototypes", round))
+            kept = {name: common[name] for name in ("classes", "prototypes")}
+            tensors.save(path, kept, self._stamp("prototypes", round))
         if figures:
             tensors.save(self.folder / layout.FIGURES, figures, self._stamp("figures", 1))  # 1 for figures of any round
 
@@ -161,8 +148,8 @@ class RunWriter:
 
     def fail(self, round: int, reason: str) -> None:
         """Record why a run stopped."""
-        failure = sealed({"round": round, "reason": reason}, pretty=True, owner=self.key)
-        replace(self.folder / layout.FAILURE, failure)
+        content = sealed({"round": round, "reason": reason}, pretty=True, owner=self.key)
+        replace(self.folder / layout.FAILURE, content)
 
     def _clean_up(self) -> None:
         """Remove temporary files, and states and prototypes that a resumed run does not need."""
@@ -203,21 +190,18 @@ class RunWriter:
         except ValueError as error:
             raise ValueError(f"Round {round} is not written, for it could not be read again: {error}") from error
 
-    def _cut_rounds(self, done: int) -> list[int] | None:
+    def _cut_rounds(self) -> list[int] | None:
         """Truncate uncommitted rounds; return the last trained rounds (M,) as of the best round."""
         metrics, timings = self.folder / layout.METRICS, self.folder / layout.TIMINGS
-        lines = read_lines(metrics)
         size, chosen, kept = 0, None, 0
-        if done:
+        if self._done:
             run = read_run(self.folder)
-            # Detect damage now, not after hours of training.
-            checked = [len(run.population), *(len(run.arrays(record)) for record in run.rounds)]
+            _ = run.population, [run.arrays(record) for record in run.rounds]  # detect damage before hours of training
             kept = len(run.rounds)
-            assert len(checked) == kept + 1
             self._standing = Standing.after(run.info, run.rounds)
             chosen = self._load_chosen()
-            size = max((record.arrays.start + record.arrays.size for record in run.rounds[-1:]), default=0)
-        cut(metrics, sum(map(len, lines[:kept])))
+            size = sum(record.arrays.start + record.arrays.size for record in run.rounds[-1:])
+        cut(metrics, sum(map(len, read_lines(metrics)[:kept])))
         cut(self.folder / layout.EVALUATIONS, size)
         times = read_lines(timings)
         last = max((place for place, line in enumerate(times, 1) if 1 <= _round_of(line) <= kept), default=0)
@@ -226,23 +210,19 @@ class RunWriter:
 
     def _load_chosen(self) -> list[int] | None:
         """Return the last trained rounds (M,) as of the best round; None if it is the last round."""
-        if self.chosen in (0, self._done):
-            return None
-        held = tensors.load(self.folder / layout.CHOSEN, self._stamp("server", self.chosen))
-        return self._read_trained(held, self.chosen, layout.CHOSEN)
+        return None if self.chosen in (0, self._done) else self._load(layout.CHOSEN, self.chosen)[1]
 
-    def _load_server(self, done: int) -> Tensors:
-        return tensors.load(self.folder / layout.SERVER, self._stamp("server", done))
-
-    def _read_trained(self, held: Tensors, done: int, name: str = layout.SERVER) -> list[int]:
+    def _load(self, name: str, round: int) -> tuple[Tensors, list[int]]:
+        """Read the server's file of a round, and the last trained rounds (M,) in it."""
+        packed = tensors.load(self.folder / name, self._stamp("server", round))
         clients = read_info(self.folder / layout.INFO).experiment.clients
-        return trained_rounds(held, clients, done, self.folder / name)
+        return packed, trained_rounds(packed, clients, round, self.folder / name)
 
     def _stamp(self, what: str, round: int) -> str:
         return stamp(self.key, what, round)
 
 
-def _tell_of_versions(before: dict[str, str], now: dict[str, str]) -> None:
+def _warn_of_versions(before: dict[str, str], now: dict[str, str]) -> None:
     """Warn if a run is resumed with other versions than it was started with."""
     other = [f"{name} {now.get(name)} (was {before.get(name)})" for name in now if now.get(name) != before.get(name)]
     if other:
@@ -281,12 +261,13 @@ class DeferredWriter(RunWriter):
 
     def resume(self) -> Checkpoint | None:
         """Restore the folder to its last committed round, and set `pending` if it is not evaluated yet."""
-        point = super().resume()
-        done = point.round if point else 0
-        if len(read_lines(self.folder / layout.METRICS)) == done:
-            self._forget_pending()  # of a recorded or an uncommitted round
-        else:
-            self.pending = self._read_pending(done)
+        point, path = super().resume(), self.folder / layout.PENDING
+        if len(read_lines(self.folder / layout.METRICS)) == self._done:
+            self.end()  # of a recorded or an uncommitted round
+            return point
+        self.pending = typed(PendingRound, unsealed(path.read_bytes(), path, pretty=True, owner=self.key), path)
+        if self.pending.round != self._done:
+            raise damaged(path, f"it is of round {self.pending.round}, and round {self._done} waits for its evaluation")
         return point
 
     def commit_trained(self, point: Checkpoint, trained: TrainedRound) -> None:
@@ -310,16 +291,6 @@ class DeferredWriter(RunWriter):
         return record
 
     def end(self) -> None:
-        """Remove the files that only an unfinished run has."""
-        self._forget_pending()
-
-    def _forget_pending(self) -> None:
+        """Remove the file that only an unfinished run has."""
         self.pending = None
         (self.folder / layout.PENDING).unlink(missing_ok=True)
-
-    def _read_pending(self, done: int) -> PendingRound:
-        path = self.folder / layout.PENDING
-        found = typed(PendingRound, unsealed(path.read_bytes(), path, pretty=True, owner=self.key), path)
-        if found.round != done:
-            raise damaged(path, f"it is of round {found.round}, and round {done} waits for its evaluation")
-        return found
