@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from protonorm.algorithms.parts.messages import class_vectors, make_schema
-from protonorm.algorithms.parts.prototypes import AveragedByClass, class_means, prototype_scores, targets
+from protonorm.algorithms.parts.prototypes import AveragedByClass, Prototypes, targets, train_prototypes
 from protonorm.core import Client, Contribution, Field, Schema, Server, Step, Sums, Task, optional
 from protonorm.core.model import SplitModel
 from protonorm.core.settings import dataclass
@@ -29,7 +29,7 @@ from protonorm.core.types import STRICT, NonNegative, Positive
 from protonorm.geometry.alignment import align, check_solvable
 from protonorm.geometry.losses import class_euclidean, prototype_loss
 from protonorm.geometry.sphere.energy import DEFAULT_SCHEDULE, Schedule
-from protonorm.tensors import Tensors, snapshot
+from protonorm.tensors import Tensors
 
 # γ from the paper's grid search; spiral's is from its figure, fashion's is ours (docs/algorithms/protonorm.md).
 GAMMA = {
@@ -55,7 +55,7 @@ PULL = 10.0  # weight of cos(z, ĉ) in the loss at a measured γ; derived in doc
 
 
 @dataclass(frozen=True, config=STRICT)
-class ProtoNorm(AveragedByClass):
+class ProtoNorm(Prototypes, AveragedByClass):
     """Training towards aligned and upscaled prototypes."""
 
     lam: NonNegative = 1.0  # λ, Eq. 4; the authors' code has 10
@@ -70,7 +70,6 @@ class ProtoNorm(AveragedByClass):
     measured: Literal["after", "before"] = "after"  # "before" training reproduces the authors' stale prototypes
     initial: Literal["none", "random"] = "none"  # prototypes before round 1
 
-    rules: ClassVar[tuple[str, ...]] = ("global", "local", "logits", "joint")
     headline: ClassVar[str] = "global"
 
     @model_validator(mode="after")
@@ -116,15 +115,11 @@ class ProtoNorm(AveragedByClass):
         prototypes, known = targets(message, client)  # (K, d), (K,)
         upscaled = self._upscaling_factor(message) * prototypes if self.upscaling else prototypes
         regulariser = prototype_loss if self.distance == "samples" else class_euclidean
-        before = class_means(client, model) if self.measured == "before" else None
 
-        def loss(x: Tensor, y: Tensor) -> Tensor:
-            z = model.features(x)
+        def loss(z: Tensor, y: Tensor) -> Tensor:
             return client.cross_entropy(model.head(z), y) + self.lam * regulariser(z, y, upscaled, known)
 
-        mean = client.fit(loss, model)
-        own = before or class_means(client, model)
-        return Step(snapshot("model", model) | own, own, {"loss": mean})
+        return train_prototypes(client, model, loss, self.measured)
 
     def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
         """Scatter a client's prototypes to all classes; a measured γ also needs their norms."""
@@ -176,5 +171,3 @@ class ProtoNorm(AveragedByClass):
                 "ProtoNorm has no gamma: give one, or let adapted(dataset, networks) take the paper's for the data set."
             )
         return self.gamma
-
-    scores = prototype_scores

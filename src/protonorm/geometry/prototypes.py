@@ -8,14 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from protonorm.geometry.points import (
-    distance_range,
-    nearest_distances,
-    pair_distances,
-    read_points,
-    to_float64,
-    unit,
-)
+from protonorm.geometry.points import distance_range, nearest_distances, pair_distances, read_points, to_float64, unit
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
 
