@@ -26,7 +26,7 @@ from protonorm.core import Client, Contribution, Field, Schema, Server, Step, Su
 from protonorm.core.model import SplitModel
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative, Positive
-from protonorm.geometry.alignment import align, check_solvable
+from protonorm.geometry.alignment import align, choose
 from protonorm.geometry.losses import class_euclidean, prototype_loss
 from protonorm.geometry.sphere.energy import DEFAULT_SCHEDULE, Schedule
 from protonorm.tensors import Tensors
@@ -94,7 +94,7 @@ class ProtoNorm(Prototypes, AveragedByClass):
     def check_network(self, model: SplitModel, task: Task) -> None:
         """Raise, before training starts, if the solver cannot align the prototypes."""
         if self.alignment not in ("none", "normalise"):
-            check_solvable(self.alignment, task.num_classes, task.feature_dim)
+            choose(self.alignment, task.num_classes, task.feature_dim)
 
     def schema(self, task: Task) -> Schema:
         """Return the schema: both sides send prototypes; the server from round 1, or of all classes from the start."""
