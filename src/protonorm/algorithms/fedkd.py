@@ -99,15 +99,8 @@ class FedKD(TwoNetworks, Additive):
     ) -> tuple[Tensor, Tensor]:
         """Compute CE + (KL + MSE)/S of mentor and student, S the sum of both cross-entropies.
 
-        Dividing by S weakens the distillation where both networks err.
-
-        Args:
-            z: Mentor features (B, d).
-            z_s: Projected student features (B, d).
-            o: Mentor logits (B, K).
-            o_s: Student logits (B, K).
-            y: Labels (B,).
-            entropy: Cross-entropy function.
+        z (B, d) and o (B, K) are the mentor's features and logits, z_s (B, d), projected, and o_s (B, K) the student's,
+        y (B,) the labels. Dividing by S weakens the distillation where both networks err.
         """
         ce, ce_s = entropy(o, y), entropy(o_s, y)
         total = self._teacher(ce + ce_s).clamp(min=self.floor)  # S

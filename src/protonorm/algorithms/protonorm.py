@@ -43,14 +43,6 @@ GAMMA = {
 GAMMA_ELSEWHERE = 100.0
 AUTO = "auto"
 SHORTEST = 1e-3  # lower bound of the prototypes' mean norm
-UNMEASURED = {
-    "lam=0": "nothing is pulled",
-    "upscaling=false": "γ is not used",
-    "distance=classes": "the pull of that distance does not depend on γ",
-    "alignment=none": "prototypes are not of unit length",
-    "initial=random": "features are pulled before they have been measured",
-    "measured=before": "the first prototypes are those of untrained networks",
-}
 PULL = 10.0  # weight of cos(z, ĉ) in the loss at a measured γ; derived in docs/algorithms/protonorm.md
 
 
@@ -74,17 +66,17 @@ class ProtoNorm(Prototypes, AveragedByClass):
 
     @model_validator(mode="after")
     def _refuse_what_cannot_be_measured(self) -> Self:
-        used = {
-            "lam=0": self.lam > 0,
-            "upscaling=false": self.upscaling,
-            "distance=classes": self.distance == "samples",
-            "alignment=none": self.alignment != "none",
-            "initial=random": self.initial == "none",
-            "measured=before": self.measured == "after",
+        conflicts = {
+            "lam=0": (self.lam == 0, "nothing is pulled"),
+            "upscaling=false": (not self.upscaling, "γ is not used"),
+            "distance=classes": (self.distance == "classes", "the pull of that distance does not depend on γ"),
+            "alignment=none": (self.alignment == "none", "prototypes are not of unit length"),
+            "initial=random": (self.initial == "random", "features are pulled before they have been measured"),
+            "measured=before": (self.measured == "before", "the first prototypes are those of untrained networks"),
         }
-        for setting, fits in used.items():
-            if self.gamma == AUTO and not fits:
-                raise ValueError(f"gamma=auto is refused with {setting}: {UNMEASURED[setting]}; give a number.")
+        for setting, (given, reason) in conflicts.items():
+            if self.gamma == AUTO and given:
+                raise ValueError(f"gamma=auto is refused with {setting}: {reason}; give a number.")
         return self
 
     def adapted(self, dataset: str, networks: Sequence[str]) -> Self:

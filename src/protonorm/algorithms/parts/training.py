@@ -71,19 +71,11 @@ class GeneratedPrototypes(Prototypes):
         return Step(snapshot("generator", prototype_generator(server, self.hidden)), {})
 
     def train_generator(
-        self,
-        server: Server,
-        state: Tensors,
-        clients: tuple[Tensor, Tensor],
-        loss: Callable[[Tensor, Tensor, Tensor], Tensor],
+        self, server: Server, state: Tensors, clients: tuple[Tensor, Tensor], loss: Callable[..., Tensor]
     ) -> Step:
-        """Train the generator on a loss of points (B, d), their labels (B,) and all ĉ (K, d); publish the ĉ.
+        """Train the generator on the clients' prototypes (N, d) and their classes (N,), and publish its own.
 
-        Args:
-            server: Sizes and settings.
-            state: State with the generator.
-            clients: The clients' prototypes (N, d) and their classes (N,).
-            loss: Loss of a batch of them and the generator's prototypes.
+        The loss is a function of a batch of them, points (B, d) and labels (B,), and the generator's ĉ (K, d).
         """
         generator, classes = prototype_generator(server, self.hidden), torch.arange(server.num_classes)
         restore("generator", generator, state)
