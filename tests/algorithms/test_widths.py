@@ -8,9 +8,8 @@ from torch import nn
 import protonorm as pn
 from protonorm.algorithms.fedrolex import FedRolex
 from protonorm.algorithms.fjord import FjORD
-from protonorm.algorithms.heterofl import HeteroFL
+from protonorm.algorithms.heterofl import HeteroFL, OwnClasses
 from protonorm.algorithms.parts.widths import (
-    OwnClasses,
     cut,
     measure,
     new_statistics,

@@ -19,20 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, log_softmax, normalize
 
-from protonorm.algorithms.parts.messages import EXAMPLES
-from protonorm.core import (
-    Additive,
-    Client,
-    Contribution,
-    Field,
-    Schema,
-    Server,
-    SplitModel,
-    Step,
-    Sums,
-    Task,
-    slots_like,
-)
+from protonorm.algorithms.parts.messages import EXAMPLES, Received, examples, second_network
+from protonorm.core import Additive, Client, Contribution, Server, SplitModel, Step, Sums, Task
+from protonorm.core.schema import Field, Schema, slots_like
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative, Positive, Seed
 from protonorm.geometry.alignment import equally_spread
@@ -43,7 +32,7 @@ WEIGHTS = torch.linspace(0, 1, 11, dtype=torch.float64)  # candidates for w, the
 
 
 @dataclass(frozen=True, config=STRICT)
-class Duet(Additive):
+class Duet(Received, Additive):
     """Own and shared networks trained towards the same directions, combined for prediction."""
 
     lam: NonNegative = 1.0  # λ, weight of the own network's distillation from the shared network
@@ -54,7 +43,6 @@ class Duet(Additive):
 
     auxiliary: ClassVar[bool] = True
     rules: ClassVar[tuple[str, ...]] = ("received", "logits", "shared", "joint")
-    headline: ClassVar[str] = "received"
 
     def schema(self, task: Task) -> Schema:
         """Return the schema: both sides send the shared features; the server adds w, clients the NLL for its choice."""
@@ -64,20 +52,14 @@ class Duet(Additive):
 
     def init_server(self, server: Server) -> Step:
         """Create a shared network for all clients, with equal weights of both networks."""
-        assert server.auxiliary is not None
-        first = floats(snapshot(SHARED, server.auxiliary.features)) | {"weight": torch.tensor(0.5)}
+        first = floats(snapshot(SHARED, second_network(server).features)) | {"weight": torch.tensor(0.5)}
         return Step(first, first)
 
     def init_client(self, client: Client) -> Tensors:
         """Create both networks, the common directions and the client's class shares."""
-        assert client.auxiliary is not None
         targets = equally_spread(client.num_classes, client.feature_dim, self.seed)
         known = {"targets": targets, "prior": self.log_shares(client), "weight": torch.tensor(0.5)}
-        return snapshot("model", client.model) | snapshot(SHARED, client.auxiliary.features) | known
-
-    def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
-        """Replace the shared network and w by those received."""
-        return state | message
+        return snapshot("model", client.model) | snapshot(SHARED, second_network(client).features) | known
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Compute the NLL of each w, then train both networks.
@@ -97,7 +79,7 @@ class Duet(Additive):
 
         mean = client.fit(loss, own, shared)
         trained = snapshot(SHARED, shared.get_submodule("features"))
-        said = floats(trained) | {"num_examples": torch.tensor(len(client.train)), "surprise": surprise}
+        said = floats(trained) | examples(client) | {"surprise": surprise}
         return Step(held | snapshot("model", client.model) | trained, said, {"loss": mean})
 
     def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
@@ -119,17 +101,16 @@ class Duet(Additive):
 
     def network(self, client: Client, state: Tensors) -> SplitModel:
         """Combine the loaded network's features with the shared network's in the state; directions are the head."""
-        if client.auxiliary is None:
-            raise ValueError("Duet predicts with two networks, but of the second one no more than its name is known.")
-        restore(SHARED, client.auxiliary.features, state)
-        both = Both(client.model.features, client.auxiliary.features, float(state["weight"]))
+        shared = second_network(client).features
+        restore(SHARED, shared, state)
+        both = Both(client.model.features, shared, float(state["weight"]))
         return SplitModel(both, self._directions(client, state))
 
     def second(self, client: Client, state: Tensors, message: Tensors) -> SplitModel:
         """Load the average shared network for prediction, with the directions as its head."""
-        assert client.auxiliary is not None
-        restore(SHARED, client.auxiliary.features, state | message)
-        return SplitModel(Unit(client.auxiliary.features), self._directions(client, state)).eval()
+        shared = second_network(client).features
+        restore(SHARED, shared, state | message)
+        return SplitModel(Unit(shared), self._directions(client, state)).eval()
 
     def log_shares(self, client: Client) -> Tensor:
         """Compute log π_i (K,), π_ij = (n_ij + a)/(n_i + K a); zeros unless `balanced`."""

@@ -14,14 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
-from protonorm.algorithms.parts.heads import (
-    SharedHead,
-    first_head,
-    linear,
-    said_head,
-)
+from protonorm.algorithms.parts.heads import SharedHead, first_head, linear, said_head
 from protonorm.algorithms.parts.messages import class_counts, head_slots, make_schema
-from protonorm.algorithms.parts.server_training import descend
+from protonorm.algorithms.parts.training import descend
 from protonorm.core import Additive, Client, Contribution, Field, Schema, Server, Step, Sums, Task, optional
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count, NonNegative, Positive

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from protonorm.algorithms.parts.heads import SharedHead, train_head
 from protonorm.algorithms.parts.messages import class_vectors, head_slots, make_schema
 from protonorm.algorithms.parts.prototypes import class_means, stack_prototypes
-from protonorm.algorithms.parts.server_training import shuffled
+from protonorm.algorithms.parts.training import fit_labels, shuffled
 from protonorm.core import Client, Schema, Server, Step, Task
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count
@@ -38,11 +37,7 @@ class FedGH(SharedHead):
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train features and received head with cross-entropy, then compute the local prototypes."""
         model = client.load(self.receive(client, state, message))
-
-        def loss(x: Tensor, y: Tensor) -> Tensor:
-            return client.cross_entropy(model(x), y)
-
-        mean = client.fit(loss, model)
+        mean = fit_labels(client, model)
         return Step(snapshot("model", model), class_means(client, model), {"loss": mean})
 
     def aggregate(self, server: Server, state: Tensors, replies: Iterable[Tensors]) -> Step:

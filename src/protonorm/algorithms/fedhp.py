@@ -77,9 +77,8 @@ class FedHP(AveragedByClass):
     def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
         """Weight a client's prototypes by its class shares, w_ij = n_ij/n_i, or equally."""
         counts = reply["counts"]
-        return by_class(
-            reply, server, weights=counts / counts.sum() if self.weighting == "shares" else torch.ones_like(counts)
-        )
+        shares = counts / counts.sum() if self.weighting == "shares" else torch.ones_like(counts)
+        return by_class(reply, server, weights=shares)
 
     def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
         """Score by the negative distances to the client's own prototypes."""

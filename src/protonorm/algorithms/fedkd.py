@@ -16,21 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from protonorm.core import (
-    Additive,
-    Client,
-    Contribution,
-    Field,
-    Schema,
-    Server,
-    Slot,
-    SplitModel,
-    Step,
-    Sums,
-    Task,
-    slots_like,
-)
+from protonorm.algorithms.parts.messages import TwoNetworks, second_network
+from protonorm.core import Additive, Client, Contribution, Server, SplitModel, Step, Sums, Task
 from protonorm.core.node import Loss
+from protonorm.core.schema import Field, Schema, Slot, slots_like
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Fraction, Positive
 from protonorm.geometry.factors import compress, decompress, largest_rank
@@ -39,7 +28,7 @@ from protonorm.tensors import Tensors, floats, integers, numbers, prefixed, rest
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedKD(Additive):
+class FedKD(TwoNetworks, Additive):
     """Mutual distillation between a client's own model and a shared, compressed student."""
 
     t_start: Fraction = 0.95  # T_start, the share of ‖w‖² that the factors keep initially …
@@ -50,8 +39,6 @@ class FedKD(Additive):
     floor: Positive = 1e-6  # lower bound of S: clients with a single class reach zero cross-entropy
     clip: Positive = 10.0  # bound of the gradient norm of each network and of the projection
 
-    auxiliary: ClassVar[bool] = True
-    rules: ClassVar[tuple[str, ...]] = ("logits", "shared", "joint")
     depends_on_rounds: ClassVar[bool] = True  # the kept energy rises from the first round to the last
 
     def schema(self, task: Task) -> Schema:
@@ -64,19 +51,16 @@ class FedKD(Additive):
 
     def init_server(self, server: Server) -> Step:
         """Create the initial student of all clients."""
-        assert server.auxiliary is not None
-        return self._publish(floats(snapshot("student", server.auxiliary)), server)
+        return self._publish(floats(snapshot("student", second_network(server))), server)
 
     def init_client(self, client: Client) -> Tensors:
         """Create the client's own model and projection, and the student's tensors that are not sent."""
-        assert client.auxiliary is not None
         own = snapshot("model", client.model) | snapshot("projection", _projection(client))
-        return own | integers(snapshot("student", client.auxiliary))
+        return own | integers(snapshot("student", second_network(client)))
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train mentor, student and projection on the sum of the losses, then compress the student."""
-        model, student, projection = client.load(state), client.auxiliary, _projection(client)
-        assert student is not None
+        model, student, projection = client.load(state), second_network(client), _projection(client)
         received = _unpack(student, state, message)
         restore("projection", projection, state)
 
@@ -104,31 +88,19 @@ class FedKD(Additive):
         student = {name: state[name] + mean if changed else mean for name, mean in sums.means.items()}
         return self._publish(student, server)
 
-    def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
-        """Score with the own model, and with the average student if that network is available."""
-        own = {"logits": client.model(x)}
-        return own if client.auxiliary is None else own | {"shared": self.second(client, state, message)(x)}
-
     def second(self, client: Client, state: Tensors, message: Tensors) -> SplitModel:
         """Load the average student for prediction."""
-        assert client.auxiliary is not None
-        _unpack(client.auxiliary, state, message)
-        return client.auxiliary.eval()
+        student = second_network(client)
+        _unpack(student, state, message)
+        return student.eval()
 
     def losses(
         self, z: Tensor, z_s: Tensor, o: Tensor, o_s: Tensor, y: Tensor, entropy: Loss = cross_entropy
     ) -> tuple[Tensor, Tensor]:
         """Compute CE + (KL + MSE)/S of mentor and student, S the sum of both cross-entropies.
 
-        Dividing by S weakens the distillation where both networks err.
-
-        Args:
-            z: Mentor features (B, d).
-            z_s: Projected student features (B, d).
-            o: Mentor logits (B, K).
-            o_s: Student logits (B, K).
-            y: Labels (B,).
-            entropy: Cross-entropy function.
+        z (B, d) and o (B, K) are the mentor's features and logits, z_s (B, d), projected, and o_s (B, K) the student's,
+        y (B,) the labels. Dividing by S weakens the distillation where both networks err.
         """
         ce, ce_s = entropy(o, y), entropy(o_s, y)
         total = self._teacher(ce + ce_s).clamp(min=self.floor)  # S

@@ -19,14 +19,9 @@ from annotated_types import Ge
 from pydantic import model_validator
 from torch import Tensor
 
-from protonorm.algorithms.parts.common_inputs import (
-    digest_of_public,
-    draw_positions,
-    noise,
-    read_public,
-    same_inputs,
-)
+from protonorm.algorithms.parts.common_inputs import digest_of_public, draw_positions, noise, read_public, same_inputs
 from protonorm.algorithms.parts.messages import Averaged, make_schema
+from protonorm.algorithms.parts.training import fit_labels
 from protonorm.core import Client, Field, Samples, Schema, Server, SplitModel, Step, Sums, Task, optional
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count, InputSpec, Positive, Seed
@@ -85,11 +80,7 @@ class FedMD(Averaged):
         model, public = client.load(state), self.inputs(client)
         if "logits" in message:
             self._digest(client, model, self._chosen(public, int(message["round"])), message["logits"])
-
-        def loss(x: Tensor, y: Tensor) -> Tensor:
-            return client.cross_entropy(model(x), y)
-
-        mean = client.fit(loss, model)
+        mean = fit_labels(client, model)
         said = {"logits": tell(client, model, self._chosen(public, client.round))}
         return Step(snapshot("model", model), said, {"loss": mean})
 

@@ -10,12 +10,12 @@ client message:  small.* as the server; num_examples () if weighted
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from protonorm.algorithms.parts.messages import EXAMPLES, Averaged
+from protonorm.algorithms.parts.messages import Averaged, Received, Weighting, examples, examples_slots, second_network
 from protonorm.core import Client, Schema, Server, SplitModel, Step, Task, slots_like
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Width
@@ -23,15 +23,14 @@ from protonorm.tensors import Tensors, floats, restore, snapshot
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedMRL(Averaged):
+class FedMRL(Received, Averaged):
     """Own network and small shared network trained on features that a projector fuses from both."""
 
     shared_dim: Width = 128  # d_s, features of the small network, and length of the nested representation; at most d
-    weighting: Literal["samples", "clients"] = "samples"  # of the small networks' average: by n_i, or equal
+    weighting: Weighting = "samples"  # of the small networks' average: by n_i, or equal
 
     auxiliary: ClassVar[bool] = True
     rules: ClassVar[tuple[str, ...]] = ("received", "logits", "coarse", "joint")
-    headline: ClassVar[str] = "received"
 
     def auxiliary_dim(self, feature_dim: int) -> int:
         """Return d_s."""
@@ -40,30 +39,23 @@ class FedMRL(Averaged):
     def schema(self, task: Task) -> Schema:
         """Return the schema: both sides send the small network; clients add their numbers of samples if weighted."""
         small = slots_like(floats(snapshot("small", task.template)))
-        return Schema(up=(*small, EXAMPLES) if self.weighting == "samples" else small, down=small)
+        return Schema(up=(*small, *examples_slots(self.weighting)), down=small)
 
     def init_server(self, server: Server) -> Step:
         """Create the initial small network of all clients."""
-        assert server.auxiliary is not None
-        small = floats(snapshot("small", server.auxiliary))
+        small = floats(snapshot("small", second_network(server)))
         return Step(small, small)
 
     def init_client(self, client: Client) -> Tensors:
         """Create the client's network, projector and small network."""
-        assert client.auxiliary is not None
-        own = snapshot("model", client.model) | snapshot("small", client.auxiliary)
+        own = snapshot("model", client.model) | snapshot("small", second_network(client))
         return own | snapshot("projector", self._projector(client))
-
-    def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
-        """Replace the small network by the received average."""
-        return state | message
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train all three with CE(g_i(h), y) + CE(g_g(h[:d_s]), y), h = P_i([f_g(x), f_i(x)])."""
         held = self.receive(client, state, message)
         client.load(held)
-        model, small = self.network(client, held), client.auxiliary
-        assert small is not None
+        model, small = self.network(client, held), second_network(client)
         coarse = Nested(small.head, self.auxiliary_dim(client.feature_dim))
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
@@ -74,8 +66,7 @@ class FedMRL(Averaged):
         trained = snapshot("small", small)
         kept = snapshot("model", client.model) | trained
         kept |= snapshot("projector", model.get_submodule("features.projector"))
-        counted = {"num_examples": torch.tensor(len(client.train))} if self.weighting == "samples" else {}
-        return Step(kept, floats(trained) | counted, {"loss": mean})
+        return Step(kept, floats(trained) | examples(client, self.weighting), {"loss": mean})
 
     def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
         """Score with the own head on the joint features, and with the small network's head on the first d_s."""
@@ -85,17 +76,14 @@ class FedMRL(Averaged):
 
     def heads(self, client: Client, state: Tensors) -> dict[str, nn.Module]:
         """Return the small network's head, loaded by `network`, on the first d_s joint features."""
-        assert client.auxiliary is not None
-        return {"coarse": Nested(client.auxiliary.head, self.auxiliary_dim(client.feature_dim)).eval()}
+        return {"coarse": Nested(second_network(client).head, self.auxiliary_dim(client.feature_dim)).eval()}
 
     def network(self, client: Client, state: Tensors) -> SplitModel:
         """Combine the loaded network's features with those of the small network in the state."""
-        if client.auxiliary is None:
-            raise ValueError("FedMRL predicts with two networks, but of the second one no more than its name is known.")
-        projector = self._projector(client)
-        restore("small", client.auxiliary, state)
+        small, projector = second_network(client), self._projector(client)
+        restore("small", small, state)
         restore("projector", projector, state)
-        return SplitModel(Joint(client.auxiliary.features, client.model.features, projector), client.model.head)
+        return SplitModel(Joint(small.features, client.model.features, projector), client.model.head)
 
     def _projector(self, client: Client) -> nn.Linear:
         """Create P_i (d_s + d -> d), randomly initialised."""

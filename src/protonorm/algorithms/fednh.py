@@ -19,21 +19,11 @@ from annotated_types import Ge, Le
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from protonorm.algorithms.parts.messages import Buffers, class_counts, class_vectors, make_schema, shared
+from protonorm.algorithms.parts.messages import Buffers, Received, class_counts, class_vectors, make_schema, shared
 from protonorm.algorithms.parts.prototypes import class_means
-from protonorm.core import (
-    Additive,
-    Client,
-    Contribution,
-    Field,
-    Schema,
-    Server,
-    SplitModel,
-    Step,
-    Sums,
-    Task,
-    slots_like,
-)
+from protonorm.algorithms.parts.training import fit_labels
+from protonorm.core import Additive, Client, Contribution, Server, SplitModel, Step, Sums, Task
+from protonorm.core.schema import Field, Schema, slots_like
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Fraction, Positive
 from protonorm.geometry.points import unit
@@ -45,7 +35,7 @@ SCALE_ELSEWHERE = 20.0  # … and for their ResNet-18
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedNH(Additive):
+class FedNH(Received, Additive):
     """Features trained towards class directions that the server maintains."""
 
     rho: Annotated[float, Ge(0), Le(1)] = 0.9  # ρ, share of W_j that is kept; 1 never moves W (FedUH)
@@ -57,8 +47,6 @@ class FedNH(Additive):
     buffers: Buffers = "averaged"  # batch norm statistics
 
     heterogeneous: ClassVar[bool] = False
-    rules: ClassVar[tuple[str, ...]] = ("received", "logits", "joint")
-    headline: ClassVar[str] = "received"
 
     def adapted(self, dataset: str, networks: Sequence[str]) -> Self:
         """Fill in the network's initial scale if it is not set."""
@@ -84,20 +72,12 @@ class FedNH(Additive):
         """Create the client's model and directions, used until the server's arrive."""
         return snapshot("model", client.model) | self._head(client.num_classes, client.feature_dim)
 
-    def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
-        """Replace features, scale and directions by those received."""
-        return state | message
-
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train features and scale with the cross-entropy of s·ê·Wᵀ, then compute the direction of each class."""
         held = self.receive(client, state, message)
         client.load(held)
         model = self.network(client, held)
-
-        def loss(x: Tensor, y: Tensor) -> Tensor:
-            return client.cross_entropy(model(x), y)
-
-        mean = client.fit(loss, model, clip=self.clip)
+        mean = fit_labels(client, model, self.clip)
         scale = {"scale": model.get_parameter("head.scale").detach().cpu()}
         own = class_means(client, model)  # means of unit features, so shorter than 1
         own |= {"prototypes": unit(own["prototypes"])}  # u_ij

@@ -12,26 +12,24 @@ client message:  classes (K_i,), prototypes (K_i, d)
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
-from protonorm.algorithms.parts.messages import class_vectors, make_schema
-from protonorm.algorithms.parts.prototypes import class_means, prototype_scores, stack_prototypes, targets
-from protonorm.algorithms.parts.server_training import descend, prototype_generator, shuffled
-from protonorm.core import Algorithm, Client, Schema, Server, Step, Task, optional
+from protonorm.algorithms.parts.prototypes import stack_prototypes, targets, train_prototypes
+from protonorm.algorithms.parts.training import GeneratedPrototypes
+from protonorm.core import Client, Server, Step
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count, NonNegative
 from protonorm.geometry.losses import cosines
-from protonorm.tensors import Tensors, restore, snapshot
+from protonorm.tensors import Tensors
 
 MIDDLE, SOFTNESS = 0.3, 0.5  # of the adaptive weights in the authors' code
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedORGP(Algorithm):
+class FedORGP(GeneratedPrototypes):
     """Training towards the directions of prototypes that the server keeps orthogonal."""
 
     lam: NonNegative = 10.0  # λ_c of the clients' loss
@@ -41,44 +39,25 @@ class FedORGP(Algorithm):
     adaptive: bool = False  # whether less orthogonal pairs weigh more, as in later versions of the authors' code
     hidden: Count | None = None  # units of the generator's hidden layer; None is d, as published, but at least 64
 
-    rules: ClassVar[tuple[str, ...]] = ("global", "local", "logits", "joint")
-
-    def schema(self, task: Task) -> Schema:
-        """Return the schema: clients send prototypes of their classes, the server from round 1 on of all classes."""
-        return make_schema(task, up=((class_vectors("K_i"),),), down=(optional(class_vectors("K")),))
-
-    def init_server(self, server: Server) -> Step:
-        """Create the generator; send nothing before it is trained."""
-        return Step(snapshot("generator", prototype_generator(server, self.hidden)), {})
-
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train with CE + λ_c·mean(1 − cos(z, ĉ_y)), then compute the local prototypes."""
         model = client.load(state)
         prototypes, known = targets(message, client)  # (K, d), (K,)
 
-        def loss(x: Tensor, y: Tensor) -> Tensor:
-            z = model.features(x)
+        def loss(z: Tensor, y: Tensor) -> Tensor:
             return client.cross_entropy(model.head(z), y) + self.lam * angle_loss(z, y, prototypes, known)
 
-        mean = client.fit(loss, model)
-        own = class_means(client, model)
-        return Step(snapshot("model", model) | own, own, {"loss": mean})
+        return train_prototypes(client, model, loss)
 
     def aggregate(self, server: Server, state: Tensors, replies: Iterable[Tensors]) -> Step:
         """Train the generator with λ_s·intra + γ·inter of the clients' prototypes; publish its unit vectors."""
-        generator, classes = prototype_generator(server, self.hidden), torch.arange(server.num_classes)
-        restore("generator", generator, state)
 
-        def loss(points: Tensor, y: Tensor) -> Tensor:
-            intra, inter = orthogonality(points, y, generator(classes), self.adaptive)
+        def loss(points: Tensor, y: Tensor, prototypes: Tensor) -> Tensor:
+            intra, inter = orthogonality(points, y, prototypes, self.adaptive)
             return self.server_lam * intra + self.gamma * inter
 
-        batches = shuffled(*stack_prototypes(replies, server), self.server_epochs, server.batch_size)
-        mean = descend(loss, batches, torch.optim.SGD(generator.parameters(), server.lr), server)
-        said = {"classes": classes, "prototypes": normalize(generator(classes).detach())}
-        return Step(snapshot("generator", generator), said, {"generator.loss": mean})
-
-    scores = prototype_scores
+        step = self.train_generator(server, state, stack_prototypes(replies, server), loss)
+        return step._replace(message=step.message | {"prototypes": normalize(step.message["prototypes"])})
 
 
 def angle_loss(z: Tensor, y: Tensor, prototypes: Tensor, known: Tensor) -> Tensor:

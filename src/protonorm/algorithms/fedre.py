@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from protonorm.algorithms.parts.heads import SharedHead, train_head
-from protonorm.algorithms.parts.messages import head_slots, make_schema
+from protonorm.algorithms.parts.messages import class_indices, head_slots, make_schema
 from protonorm.algorithms.parts.prototypes import class_means
-from protonorm.algorithms.parts.server_training import shuffled
+from protonorm.algorithms.parts.training import fit_labels, shuffled
 from protonorm.core import Client, Field, Schema, Server, Step, Task
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count
@@ -36,21 +36,13 @@ class FedRE(SharedHead):
 
     def schema(self, task: Task) -> Schema:
         """Return the schema: clients send a mixture with its classes and weights, the server a head."""
-        own = {
-            "classes": Field(("K_i",), torch.int64, least=0, below="K", distinct=True),
-            "weights": Field(("K_i",), share=True),
-            "mixture": Field(("d",)),
-        }
+        own = {"classes": class_indices("K_i"), "weights": Field(("K_i",), share=True), "mixture": Field(("d",))}
         return make_schema(task, up=((own,),), down=head_slots(task))
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train features and received head with cross-entropy, then mix the prototypes: e_i = Σ_j w_ij c_ij."""
         model = client.load(self.receive(client, state, message))
-
-        def loss(x: Tensor, y: Tensor) -> Tensor:
-            return client.cross_entropy(model(x), y)
-
-        mean = client.fit(loss, model)
+        mean = fit_labels(client, model)
         own = class_means(client, model)
         weights = draw_weights(len(own["classes"]))
         said = {"classes": own["classes"], "weights": weights, "mixture": weights @ own["prototypes"]}

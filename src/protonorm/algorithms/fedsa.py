@@ -19,23 +19,17 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from protonorm.algorithms.parts.messages import class_vectors, make_schema
-from protonorm.algorithms.parts.prototypes import (
-    AveragedByClass,
-    RunningMeans,
-    class_means,
-    means_by_class,
-    prototype_scores,
-)
+from protonorm.algorithms.parts.prototypes import AveragedByClass, Prototypes, means_by_class, train_prototypes
 from protonorm.core import Client, Field, Schema, Server, Step, Sums, Task, optional
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative
 from protonorm.geometry.losses import margin_loss
 from protonorm.geometry.prototypes import margins
-from protonorm.tensors import Tensors, snapshot
+from protonorm.tensors import Tensors
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedSA(AveragedByClass):
+class FedSA(Prototypes, AveragedByClass):
     """Features trained towards class anchors with a margin, and heads trained to classify the anchors."""
 
     lam: NonNegative = 1.0  # λ, weight of the squared error to the anchor; the authors' scripts have 10
@@ -44,7 +38,6 @@ class FedSA(AveragedByClass):
     decay: Annotated[float, Ge(0), Le(1)] = 0.9999  # share of an anchor that is kept; 1 never moves it
     measured: Literal["after", "during"] = "after"  # prototypes of the trained model, or running means during training
 
-    rules: ClassVar[tuple[str, ...]] = ("global", "local", "logits", "joint")
     headline: ClassVar[str] = "global"
 
     def schema(self, task: Task) -> Schema:
@@ -61,19 +54,13 @@ class FedSA(AveragedByClass):
         """Train with CE + λ·MSE(z, a_y) + contrast·margin loss + calibration·CE(g(a), all classes)."""
         model, anchors = client.load(state), message["anchors"].to(client.device)  # (K, d)
         classes, delta = torch.arange(len(anchors), device=client.device), margin(anchors, state.get("prototypes"))
-        running = RunningMeans(client, "prototypes", client.feature_dim)
 
-        def loss(x: Tensor, y: Tensor) -> Tensor:
-            z = model.features(x)
-            if self.measured == "during":
-                running.add(z.detach(), y)
+        def loss(z: Tensor, y: Tensor) -> Tensor:
             value = client.cross_entropy(model.head(z), y) + self.lam * mse_loss(z, anchors[y])
             value = value + self.contrast * margin_loss(z, y, anchors, delta)
             return value + self.calibration * client.cross_entropy(model.head(anchors), classes)
 
-        mean = client.fit(loss, model)
-        own = running.result() if self.measured == "during" else class_means(client, model)
-        return Step(snapshot("model", model) | own, own, {"loss": mean})
+        return train_prototypes(client, model, loss, self.measured)
 
     def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
         """Average per class, and move each anchor a_j whose class was received to decay·a_j + (1 − decay)·c_j."""
@@ -83,22 +70,19 @@ class FedSA(AveragedByClass):
         said = self.average(server, state, sums) | {"anchors": anchors}
         return Step(said, said)
 
-    scores = prototype_scores
-
 
 def draw_anchors(num_classes: int, feature_dim: int) -> Tensor:
     """Draw non-negative anchors (K, d): normal numbers through two layers with batch norm over the classes.
 
     A single class has no batch statistics and is not normalised.
     """
-    layers = [layer for _ in range(2) for layer in _layers(num_classes, feature_dim)]
+    layers: list[nn.Module] = []
+    for _ in range(2):
+        norm = nn.BatchNorm1d(feature_dim) if num_classes > 1 else nn.Identity()
+        layers += [nn.Linear(feature_dim, feature_dim), norm, nn.ReLU()]
     with torch.no_grad():
         anchors: Tensor = nn.Sequential(*layers)(torch.randn(num_classes, feature_dim))
     return anchors
-
-
-def _layers(num_classes: int, width: int) -> tuple[nn.Module, ...]:
-    return nn.Linear(width, width), nn.BatchNorm1d(width) if num_classes > 1 else nn.Identity(), nn.ReLU()
 
 
 def margin(anchors: Tensor, own: Tensor | None) -> float:

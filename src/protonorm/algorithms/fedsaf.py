@@ -10,29 +10,21 @@ client message:  classes (K_i,), prototypes (K_i, d)
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from protonorm.algorithms.parts.messages import class_vectors, make_schema
-from protonorm.algorithms.parts.prototypes import (
-    AveragedByClass,
-    RunningMeans,
-    by_class,
-    class_means,
-    prototype_scores,
-    targets,
-)
-from protonorm.core import Client, Contribution, Schema, Server, Step, Sums, Task, optional
+from protonorm.algorithms.parts.prototypes import AveragedByClass, Prototypes, by_class, targets, train_prototypes
+from protonorm.core import Client, Contribution, Server, Step, Sums
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Fraction, NonNegative
 from protonorm.geometry.losses import Comparison, batch_means, structural_loss, turned
-from protonorm.tensors import Tensors, snapshot
+from protonorm.tensors import Tensors
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedSAF(AveragedByClass):
+class FedSAF(Prototypes, AveragedByClass):
     """Training towards the structure of the average prototypes."""
 
     lam: NonNegative = 1.0  # λ, weight of the structure of a batch's class means
@@ -42,28 +34,16 @@ class FedSAF(AveragedByClass):
     beta: Fraction = 0.1  # β, … and the share of the new average then
     measured: Literal["after", "during"] = "after"  # prototypes of the trained model, or running means during training
 
-    rules: ClassVar[tuple[str, ...]] = ("global", "local", "logits", "joint")
-
-    def schema(self, task: Task) -> Schema:
-        """Return the schema: both sides send prototypes, the server from round 1 on."""
-        return make_schema(task, up=((class_vectors("K_i"),),), down=(optional(class_vectors("K'")),))
-
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train with CE + λ·L(class means, prototypes) + γ·L(samples, their prototypes), then compute prototypes."""
         model = client.load(state)
         prototypes, known = targets(message, client)  # (K, d), (K,)
-        running = RunningMeans(client, "prototypes", client.feature_dim)
 
-        def loss(x: Tensor, y: Tensor) -> Tensor:
-            z = model.features(x)
-            if self.measured == "during":
-                running.add(z.detach(), y)
+        def loss(z: Tensor, y: Tensor) -> Tensor:
             classes, samples = self.structure(z.float(), y, prototypes, known)
             return client.cross_entropy(model.head(z), y) + self.lam * classes + self.gamma * samples
 
-        mean = client.fit(loss, model)
-        own = running.result() if self.measured == "during" else class_means(client, model)
-        return Step(snapshot("model", model) | own, own, {"loss": mean})
+        return train_prototypes(client, model, loss, self.measured)
 
     def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
         """Scatter a client's prototypes to all classes, rotated to the last average if configured and available."""
@@ -87,8 +67,6 @@ class FedSAF(AveragedByClass):
             wanted = torch.where(known[y].unsqueeze(1), prototypes[y], z.detach())  # unknown: unchanged
             classes = structural_loss(means, prototypes, there & known, self.compared)
             return classes, structural_loss(z, wanted, torch.ones_like(known[y]), self.compared)
-
-    scores = prototype_scores
 
 
 def turned_to(state: Tensors, reply: Tensors, server: Server) -> Tensors:

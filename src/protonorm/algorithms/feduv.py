@@ -11,23 +11,23 @@ client message:  model.* as the server, num_examples ()
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from protonorm.algorithms.parts.messages import Averaged, Buffers, model_schema, shared
-from protonorm.core import Client, Schema, Server, Step, Task
+from protonorm.algorithms.parts.messages import AveragedModel, Buffers
+from protonorm.core import Client, Step
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative
-from protonorm.tensors import Tensors, snapshot
+from protonorm.tensors import Tensors
 
 SMALLEST = 1e-12  # lower bound of σ: features this close count as equal
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedUV(Averaged):
+class FedUV(AveragedModel):
     """Federated averaging with variance and uniformity regularisation."""
 
     mu: NonNegative = 2.5  # μ, weight of the classifier's variance L_V
@@ -35,24 +35,6 @@ class FedUV(Averaged):
     bandwidth: Literal["differentiated", "detached"] = "differentiated"  # whether gradients flow through σ of L_U
     features: Literal["raw", "unit"] = "raw"  # z of L_U: as in the code, or on the sphere as in the paper's text
     buffers: Buffers = "averaged"  # batch norm statistics
-
-    heterogeneous: ClassVar[bool] = False
-    rules: ClassVar[tuple[str, ...]] = ("received", "logits", "joint")
-    headline: ClassVar[str] = "received"
-
-    def schema(self, task: Task) -> Schema:
-        """Return the schema: both sides send the model; clients add their numbers of samples."""
-        return model_schema(task, self.buffers)
-
-    def init_server(self, server: Server) -> Step:
-        """Create the initial model of all clients."""
-        assert server.model is not None
-        model = shared("model", server.model, self.buffers)
-        return Step(model, model)
-
-    def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
-        """Replace the model by the received average."""
-        return state | message
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train the received model with CE + μ·L_V + λ·L_U."""
@@ -65,9 +47,7 @@ class FedUV(Averaged):
             l_v, l_u = variance_loss(logits.float().softmax(1)), uniformity_loss(points, self.bandwidth == "detached")
             return client.cross_entropy(logits, y) + self.mu * l_v + self.lam * l_u
 
-        mean = client.fit(loss, model)
-        said = shared("model", model, self.buffers) | {"num_examples": torch.tensor(len(client.train))}
-        return Step(snapshot("model", model), said, {"loss": mean})
+        return self.trained(client, model, client.fit(loss, model))
 
 
 def variance_loss(p: Tensor) -> Tensor:

@@ -11,16 +11,14 @@ client message:  model.* (parameters of its own width), num_examples ()
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from protonorm.algorithms.parts.messages import EXAMPLES
-from protonorm.algorithms.parts.widths import AveragedParts, cut, measure, parameters, width_schema, with_statistics
-from protonorm.core import Client, Schema, Server, SplitModel, Step, Task
+from protonorm.algorithms.parts.messages import EXAMPLES, examples
+from protonorm.algorithms.parts.widths import AveragedParts, cut, measure, parameters, width_schema
+from protonorm.core import Client, Schema, SplitModel, Step, Task
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count
 from protonorm.tensors import Tensors, snapshot
@@ -33,11 +31,6 @@ class FjORD(AveragedParts):
     steps: Count = 5  # widths to draw from: 1/5, 2/5, …, 1, up to the client's own
     distillation: bool = False  # whether the client's whole network is trained too, and teaches the narrower network
 
-    heterogeneous: ClassVar[bool] = False
-    widths: ClassVar[bool] = True
-    rules: ClassVar[tuple[str, ...]] = ("received", "logits", "joint")
-    headline: ClassVar[str] = "received"
-
     def schema(self, task: Task) -> Schema:
         """Return the schema: the server sends the whole model, clients their parts and numbers of samples."""
         return width_schema(task, EXAMPLES)
@@ -46,16 +39,6 @@ class FjORD(AveragedParts):
         """Raise if a network is not available at other widths."""
         if model.at_width is None:
             raise ValueError("FjORD trains a network at several widths, but one of the networks has only one.")
-
-    def init_server(self, server: Server) -> Step:
-        """Create the initial model of all clients."""
-        assert server.model is not None
-        model = parameters(server.model)
-        return Step(model, model)
-
-    def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
-        """Extract the client's part of the whole model; measure batch norm statistics if there are none yet."""
-        return with_statistics(client, state | cut(message, state))
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train with cross-entropy at a random width p per batch; with distillation CE(o, y) + CE(o_p, softmax o)."""
@@ -73,8 +56,7 @@ class FjORD(AveragedParts):
 
         mean = client.fit(loss, model)
         measure(client, model)  # statistics from training mix all widths
-        said = parameters(model) | {"num_examples": torch.tensor(len(client.train))}
-        return Step(snapshot("model", model), said, {"loss": mean})
+        return Step(snapshot("model", model), parameters(model) | examples(client), {"loss": mean})
 
     def masks(self, model: SplitModel) -> list[Tensors]:
         """Build, for each width up to the model's own, masks that are 1 where a network of that width has weights."""

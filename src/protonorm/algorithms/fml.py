@@ -10,13 +10,13 @@ client message:  meme.* as the server
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from annotated_types import Ge, Le
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from protonorm.algorithms.parts.messages import Averaged
+from protonorm.algorithms.parts.messages import Averaged, TwoNetworks, second_network
 from protonorm.core import Client, Schema, Server, SplitModel, Step, Task, slots_like
 from protonorm.core.node import Loss
 from protonorm.core.settings import dataclass
@@ -26,7 +26,7 @@ from protonorm.tensors import Tensors, floats, integers, restore, snapshot
 
 
 @dataclass(frozen=True, config=STRICT)
-class FML(Averaged):
+class FML(TwoNetworks, Averaged):
     """Mutual distillation between a client's own model and a shared meme."""
 
     alpha: Annotated[float, Ge(0), Le(1)] = 0.5  # α, the cross-entropy's share of the own model's loss
@@ -35,9 +35,6 @@ class FML(Averaged):
     detach: bool = False  # whether gradients of a student's loss stop at its teacher, as in the authors' code
     clip: Positive = 10.0  # bound of each network's gradient norm
 
-    auxiliary: ClassVar[bool] = True
-    rules: ClassVar[tuple[str, ...]] = ("logits", "shared", "joint")
-
     def schema(self, task: Task) -> Schema:
         """Return the schema: both sides send the meme."""
         meme = slots_like(floats(snapshot("meme", task.template)))
@@ -45,20 +42,16 @@ class FML(Averaged):
 
     def init_server(self, server: Server) -> Step:
         """Create the initial meme of all clients."""
-        assert server.auxiliary is not None
-        meme = floats(snapshot("meme", server.auxiliary))
+        meme = floats(snapshot("meme", second_network(server)))
         return Step(meme, meme)
 
     def init_client(self, client: Client) -> Tensors:
         """Create the client's model, and the meme's tensors that are not sent."""
-        assert client.auxiliary is not None
-        return snapshot("model", client.model) | integers(snapshot("meme", client.auxiliary))
+        return snapshot("model", client.model) | integers(snapshot("meme", second_network(client)))
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train both networks on the sum of their losses; the gradients equal those of two backward passes."""
-        model, meme = client.load(state), client.auxiliary
-        assert meme is not None
-        restore("meme", meme, state | message)
+        model, meme = client.load(state), self.second(client, state, message)
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
             own, shared = self.losses(model(x), meme(x), y, client.cross_entropy)
@@ -68,16 +61,11 @@ class FML(Averaged):
         trained = snapshot("meme", meme)
         return Step(snapshot("model", model) | integers(trained), floats(trained), {"loss": mean})
 
-    def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
-        """Score with the own model, and with the average meme if that network is available."""
-        own = {"logits": client.model(x)}
-        return own if client.auxiliary is None else own | {"shared": self.second(client, state, message)(x)}
-
     def second(self, client: Client, state: Tensors, message: Tensors) -> SplitModel:
-        """Load the average meme for prediction."""
-        assert client.auxiliary is not None
-        restore("meme", client.auxiliary, state | message)
-        return client.auxiliary.eval()
+        """Load the average meme."""
+        meme = second_network(client)
+        restore("meme", meme, state | message)
+        return meme.eval()
 
     def losses(self, o: Tensor, o_g: Tensor, y: Tensor, ce: Loss = cross_entropy) -> tuple[Tensor, Tensor]:
         """Compute α CE + (1 − α) KL(p_g‖p) of the own logits, β CE + (1 − β) KL(p‖p_g) of the meme's, both (B, K)."""

@@ -11,25 +11,14 @@ client message:  model.* (parameters of its own width), classes (K_i,); num_exam
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
-
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from protonorm.algorithms.parts.heads import check_one_layer
-from protonorm.algorithms.parts.messages import EXAMPLES
-from protonorm.algorithms.parts.widths import (
-    CLASSES,
-    AveragedParts,
-    OwnClasses,
-    cut,
-    new_statistics,
-    own_classes,
-    parameters,
-    width_schema,
-    with_statistics,
-)
-from protonorm.core import Client, Schema, Server, SplitModel, Step, Task
+from protonorm.algorithms.parts.messages import Weighting, class_indices, examples, examples_slots
+from protonorm.algorithms.parts.training import fit_labels
+from protonorm.algorithms.parts.widths import AveragedParts, cut, new_statistics, parameters, width_schema
+from protonorm.core import Client, Schema, SplitModel, Step, Task
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT
 from protonorm.tensors import Tensors, snapshot
@@ -40,34 +29,19 @@ class HeteroFL(AveragedParts):
     """Federated averaging of a model of which narrow clients train a part."""
 
     masked: bool = True  # whether a client masks the logits of classes that it lacks
-    weighting: Literal["clients", "samples"] = "clients"  # of the average: equal as published, or by n_i
-
-    heterogeneous: ClassVar[bool] = False
-    widths: ClassVar[bool] = True
-    rules: ClassVar[tuple[str, ...]] = ("received", "logits", "joint")
-    headline: ClassVar[str] = "received"
+    weighting: Weighting = "clients"  # of the average: equal as published, or by n_i
 
     def schema(self, task: Task) -> Schema:
         """Return the schema: the server sends the whole model, clients their parts and classes."""
-        return width_schema(task, CLASSES, *([EXAMPLES] if self.weighting == "samples" else []))
+        return width_schema(task, ({"classes": class_indices("K_i")},), *examples_slots(self.weighting))
 
     def check_network(self, model: SplitModel, task: Task) -> None:
         """Raise if the head has parameters other than those of a single linear layer."""
         check_one_layer(model, task)
 
-    def init_server(self, server: Server) -> Step:
-        """Create the initial model of all clients."""
-        assert server.model is not None
-        model = parameters(server.model)
-        return Step(model, model)
-
     def init_client(self, client: Client) -> Tensors:
         """Create a network of the client's own width, used until the server's arrives."""
         return snapshot("model", client.model) | {"classes": own_classes(client)}
-
-    def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
-        """Extract the client's part of the whole model; measure batch norm statistics if there are none yet."""
-        return with_statistics(client, state | cut(message, state))
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train the first channels of the whole model with cross-entropy."""
@@ -77,15 +51,10 @@ class HeteroFL(AveragedParts):
         """Train the client's part of the whole model with cross-entropy."""
         client.load(held)
         model = self.network(client, held)
-
-        def loss(x: Tensor, y: Tensor) -> Tensor:
-            return client.cross_entropy(model(x), y)
-
         with new_statistics(client.model):
-            mean = client.fit(loss, model)
-        said = parameters(client.model) | {"classes": own_classes(client)}
-        counted = {"num_examples": torch.tensor(len(client.train))} if self.weighting == "samples" else {}
-        return Step(held | snapshot("model", client.model), said | counted, {"loss": mean})
+            mean = fit_labels(client, model)
+        said = parameters(client.model) | {"classes": own_classes(client)} | examples(client, self.weighting)
+        return Step(held | snapshot("model", client.model), said, {"loss": mean})
 
     def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
         """Score with the client's part of the model."""
@@ -97,3 +66,24 @@ class HeteroFL(AveragedParts):
             return client.model
         head = OwnClasses(client.model.head, state["classes"], client.num_classes).to(client.device)
         return SplitModel(client.model.features, head)
+
+
+def own_classes(client: Client) -> Tensor:
+    """List the classes (K_i,) of which a client has samples."""
+    return client.train.class_counts(client.num_classes).nonzero().flatten()
+
+
+class OwnClasses(nn.Module):
+    """Head whose logits of classes that the client lacks are 0 in training and −∞ in prediction."""
+
+    absent: Tensor  # (K,)
+
+    def __init__(self, head: nn.Module, classes: Tensor, num_classes: int) -> None:
+        super().__init__()
+        self.head = head
+        self.register_buffer("absent", torch.ones(num_classes, dtype=torch.bool).index_fill(0, classes, False))
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Map features (B, d) to logits (B, K)."""
+        logits: Tensor = self.head(z)
+        return logits.masked_fill(self.absent, 0.0 if self.training else -torch.inf)

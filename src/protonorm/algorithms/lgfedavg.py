@@ -10,13 +10,9 @@ client message:  head.*; num_examples () if weighted
 
 from __future__ import annotations
 
-from typing import Literal
-
-import torch
-from torch import Tensor
-
 from protonorm.algorithms.parts.heads import SharedHead, check_one_layer, said_head
-from protonorm.algorithms.parts.messages import EXAMPLES, Averaged, head_slots, make_schema
+from protonorm.algorithms.parts.messages import Averaged, Weighting, examples, examples_slots, head_slots, make_schema
+from protonorm.algorithms.parts.training import fit_labels
 from protonorm.core import Client, Schema, SplitModel, Step, Task
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT
@@ -27,12 +23,12 @@ from protonorm.tensors import Tensors, snapshot
 class LGFedAvg(SharedHead, Averaged):
     """Federated averaging of the heads; features stay local."""
 
-    weighting: Literal["samples", "clients"] = "samples"  # by n_i, or equal as in the authors' code
+    weighting: Weighting = "samples"  # by n_i, or equal as in the authors' code
 
     def schema(self, task: Task) -> Schema:
         """Return the schema: both sides send a head; clients add their numbers of samples if weighted."""
         head = head_slots(task)
-        return make_schema(task, up=(*head, EXAMPLES) if self.weighting == "samples" else head, down=head)
+        return make_schema(task, up=(*head, *examples_slots(self.weighting)), down=head)
 
     def check_network(self, model: SplitModel, task: Task) -> None:
         """Raise if the head has parameters other than those of a single linear layer."""
@@ -41,13 +37,6 @@ class LGFedAvg(SharedHead, Averaged):
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train features and head together with cross-entropy."""
         model = client.load(self.receive(client, state, message))
-
-        def loss(x: Tensor, y: Tensor) -> Tensor:
-            return client.cross_entropy(model(x), y)
-
-        mean = client.fit(loss, model)
+        mean = fit_labels(client, model)
         trained = snapshot("model", model)
-        said = said_head(trained)
-        if self.weighting == "samples":
-            said["num_examples"] = torch.tensor(len(client.train))
-        return Step(trained, said, {"loss": mean})
+        return Step(trained, said_head(trained) | examples(client, self.weighting), {"loss": mean})

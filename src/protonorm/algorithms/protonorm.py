@@ -21,15 +21,15 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from protonorm.algorithms.parts.messages import class_vectors, make_schema
-from protonorm.algorithms.parts.prototypes import AveragedByClass, class_means, prototype_scores, targets
+from protonorm.algorithms.parts.prototypes import AveragedByClass, Prototypes, targets, train_prototypes
 from protonorm.core import Client, Contribution, Field, Schema, Server, Step, Sums, Task, optional
 from protonorm.core.model import SplitModel
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative, Positive
-from protonorm.geometry.alignment import align, check_solvable
+from protonorm.geometry.alignment import align, choose
 from protonorm.geometry.losses import class_euclidean, prototype_loss
 from protonorm.geometry.sphere.energy import DEFAULT_SCHEDULE, Schedule
-from protonorm.tensors import Tensors, snapshot
+from protonorm.tensors import Tensors
 
 # γ from the paper's grid search; spiral's is from its figure, fashion's is ours (docs/algorithms/protonorm.md).
 GAMMA = {
@@ -43,19 +43,11 @@ GAMMA = {
 GAMMA_ELSEWHERE = 100.0
 AUTO = "auto"
 SHORTEST = 1e-3  # lower bound of the prototypes' mean norm
-UNMEASURED = {
-    "lam=0": "nothing is pulled",
-    "upscaling=false": "γ is not used",
-    "distance=classes": "the pull of that distance does not depend on γ",
-    "alignment=none": "prototypes are not of unit length",
-    "initial=random": "features are pulled before they have been measured",
-    "measured=before": "the first prototypes are those of untrained networks",
-}
 PULL = 10.0  # weight of cos(z, ĉ) in the loss at a measured γ; derived in docs/algorithms/protonorm.md
 
 
 @dataclass(frozen=True, config=STRICT)
-class ProtoNorm(AveragedByClass):
+class ProtoNorm(Prototypes, AveragedByClass):
     """Training towards aligned and upscaled prototypes."""
 
     lam: NonNegative = 1.0  # λ, Eq. 4; the authors' code has 10
@@ -70,22 +62,21 @@ class ProtoNorm(AveragedByClass):
     measured: Literal["after", "before"] = "after"  # "before" training reproduces the authors' stale prototypes
     initial: Literal["none", "random"] = "none"  # prototypes before round 1
 
-    rules: ClassVar[tuple[str, ...]] = ("global", "local", "logits", "joint")
     headline: ClassVar[str] = "global"
 
     @model_validator(mode="after")
     def _refuse_what_cannot_be_measured(self) -> Self:
-        used = {
-            "lam=0": self.lam > 0,
-            "upscaling=false": self.upscaling,
-            "distance=classes": self.distance == "samples",
-            "alignment=none": self.alignment != "none",
-            "initial=random": self.initial == "none",
-            "measured=before": self.measured == "after",
+        conflicts = {
+            "lam=0": (self.lam == 0, "nothing is pulled"),
+            "upscaling=false": (not self.upscaling, "γ is not used"),
+            "distance=classes": (self.distance == "classes", "the pull of that distance does not depend on γ"),
+            "alignment=none": (self.alignment == "none", "prototypes are not of unit length"),
+            "initial=random": (self.initial == "random", "features are pulled before they have been measured"),
+            "measured=before": (self.measured == "before", "the first prototypes are those of untrained networks"),
         }
-        for setting, fits in used.items():
-            if self.gamma == AUTO and not fits:
-                raise ValueError(f"gamma=auto is refused with {setting}: {UNMEASURED[setting]}; give a number.")
+        for setting, (given, reason) in conflicts.items():
+            if self.gamma == AUTO and given:
+                raise ValueError(f"gamma=auto is refused with {setting}: {reason}; give a number.")
         return self
 
     def adapted(self, dataset: str, networks: Sequence[str]) -> Self:
@@ -95,7 +86,7 @@ class ProtoNorm(AveragedByClass):
     def check_network(self, model: SplitModel, task: Task) -> None:
         """Raise, before training starts, if the solver cannot align the prototypes."""
         if self.alignment not in ("none", "normalise"):
-            check_solvable(self.alignment, task.num_classes, task.feature_dim)
+            choose(self.alignment, task.num_classes, task.feature_dim)
 
     def schema(self, task: Task) -> Schema:
         """Return the schema: both sides send prototypes; the server from round 1, or of all classes from the start."""
@@ -116,15 +107,11 @@ class ProtoNorm(AveragedByClass):
         prototypes, known = targets(message, client)  # (K, d), (K,)
         upscaled = self._upscaling_factor(message) * prototypes if self.upscaling else prototypes
         regulariser = prototype_loss if self.distance == "samples" else class_euclidean
-        before = class_means(client, model) if self.measured == "before" else None
 
-        def loss(x: Tensor, y: Tensor) -> Tensor:
-            z = model.features(x)
+        def loss(z: Tensor, y: Tensor) -> Tensor:
             return client.cross_entropy(model.head(z), y) + self.lam * regulariser(z, y, upscaled, known)
 
-        mean = client.fit(loss, model)
-        own = before or class_means(client, model)
-        return Step(snapshot("model", model) | own, own, {"loss": mean})
+        return train_prototypes(client, model, loss, self.measured)
 
     def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
         """Scatter a client's prototypes to all classes; a measured γ also needs their norms."""
@@ -176,5 +163,3 @@ class ProtoNorm(AveragedByClass):
                 "ProtoNorm has no gamma: give one, or let adapted(dataset, networks) take the paper's for the data set."
             )
         return self.gamma
-
-    scores = prototype_scores

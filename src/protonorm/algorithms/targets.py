@@ -22,7 +22,7 @@ from torch import Tensor
 
 from protonorm.algorithms.parts.common_inputs import TARGETS, digest_of, read_targets
 from protonorm.algorithms.parts.heads import check_one_layer, first_head, said_head, take_head
-from protonorm.algorithms.parts.messages import EXAMPLES, Averaged, head_slots, make_schema
+from protonorm.algorithms.parts.messages import EXAMPLES, Averaged, examples, head_slots, make_schema
 from protonorm.algorithms.parts.prototypes import prototype_scores
 from protonorm.algorithms.protonorm import GAMMA, GAMMA_ELSEWHERE
 from protonorm.core import Client, Schema, Server, SplitModel, Step, Task
@@ -136,7 +136,7 @@ class FixedTargets(Averaged):
 
         mean = client.fit(loss, model)
         trained = snapshot("model", model)
-        said = said_head(trained) | {"num_examples": torch.tensor(len(client.train))} if self.head == "shared" else {}
+        said = said_head(trained) | examples(client) if self.head == "shared" else {}
         return Step(state | trained, said, {"loss": mean})
 
     def weight(self, client: Client) -> float:

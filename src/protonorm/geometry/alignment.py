@@ -19,32 +19,21 @@ from torch import Tensor
 
 from protonorm.geometry.points import (
     Array,
-    blocks,
     convert_back,
     distance_range,
-    make_cloud,
+    find_duplicates,
     nearest_distances,
     read_points,
     unit,
 )
 from protonorm.geometry.sphere.descent import Settings, descend, evaluate, step_limit
-from protonorm.geometry.sphere.energy import (
-    DEFAULT_SCHEDULE,
-    Schedule,
-    energy,
-    exp_or_inf,
-    exponent,
-    forces,
-    tangential,
-    updates,
-)
+from protonorm.geometry.sphere.energy import DEFAULT_SCHEDULE, Schedule, energy, exp_or_inf, forces, tangential, updates
 
 __all__ = ["METHODS", "Alignment", "Schedule", "align", "energy", "forces", "tangential"]
 
 METHODS = ("auto", "exact", "paper", "descent")
 RACE = 100  # steps after which only the lowest descent continues, or a quarter of the limit
 EQUAL = 1e-12  # relative difference below which two energies are equal
-SAME = 1e-12  # distance below which unit vectors are equal up to rounding
 FLAT = 1e-6  # relative extent of the points below which a direction is unused
 NUDGE = 1e-3  # distance by which points are perturbed
 
@@ -110,27 +99,34 @@ def align(
     if not isinstance(schedule, Schedule):
         raise ValueError(f"schedule must be a Schedule, not {type(schedule).__name__}.")
     points = unit(read_points(vectors, "vectors"))
-    settings = Settings(exponent(s), tolerance, step_limit(*points.shape) if limit is None else limit)
+    settings = Settings(s, tolerance, step_limit(*points.shape) if limit is None else limit)
     method = choose(method, *points.shape)
-    trajectory = run_method(points, method, schedule, settings, trace)
-    return describe(trajectory, method, s, vectors, trace)
+    end = run_method(points, method, schedule, settings, trace)
+    place = evaluate(end.points, s)
+    return Alignment(
+        prototypes=convert_back(end.points, vectors),
+        steps=end.steps,
+        energy=place.level if s == 0 else exp_or_inf(place.level),
+        min_distance=min(2.0, float(nearest_distances(end.points).min())),
+        method=method,
+        residual=place.residual,
+        distances=convert_back(torch.stack(end.rows), vectors) if trace else None,
+    )
 
 
 def choose(method: str, count: int, dimension: int) -> str:
-    """Check the method and resolve `auto`."""
+    """Check that a method can align K prototypes in d dimensions, and resolve `auto`."""
     if method not in METHODS:
         raise ValueError(f"Unknown method {method!r}; known: {', '.join(METHODS)}.")
     if dimension == 1 and count > 2:
         raise ValueError(f"Only two prototypes can be apart in one dimension, not {count}: d must be at least 2.")
-    if method == "auto":
-        return "exact" if has_closed_form(count, dimension) else "descent"
-    return method
-
-
-def check_solvable(method: str, count: int, dimension: int) -> None:
-    """Raise if a method cannot align K prototypes in d dimensions."""
-    if choose(method, count, dimension) == "exact":
-        require_closed_form(count, dimension)
+    known = count <= dimension + 1 or dimension == 2  # whether the optimum has a closed form
+    if method == "exact" and not known:
+        raise ValueError(
+            f"No closed form is known for {count} prototypes in {dimension} dimensions: method 'exact' needs "
+            f"K ≤ d + 1 or d = 2; use 'descent' (or 'auto', which chooses)."
+        )
+    return method if method != "auto" else "exact" if known else "descent"
 
 
 def run_method(points: Tensor, method: str, schedule: Schedule, settings: Settings, trace: bool) -> Trajectory:
@@ -167,7 +163,7 @@ def starts(
     """Yield descents from the prototypes, from perturbed ones if no force acts, and from Algorithm 1's result."""
     yield start, descend(use_all_dimensions(start.points), settings)
     if evaluate(start.points, settings.s).residual <= settings.tolerance:
-        yield start, descend(jitter(start.points), settings)
+        yield start, descend(unit(start.points + NUDGE * fixed_directions(start.points)), settings)
     with suppress(ValueError):  # if Algorithm 1 overflows, only this start is lost
         end = follow(start, updates(start.points, settings.s, schedule), trace)
         yield end, descend(use_all_dimensions(end.points), settings)
@@ -182,20 +178,6 @@ def follow(trajectory: Trajectory, path: Iterable[Tensor], trace: bool) -> Traje
     return Trajectory(points, steps, rows)
 
 
-def describe(end: Trajectory, method: str, s: float, like: Array, trace: bool) -> Alignment[Array]:
-    """Measure the final points of a trajectory."""
-    place = evaluate(end.points, s)
-    return Alignment(
-        prototypes=convert_back(end.points, like),
-        steps=end.steps,
-        energy=place.level if s == 0 else exp_or_inf(place.level),
-        min_distance=min(2.0, float(nearest_distances(end.points).min())),
-        method=method,
-        residual=place.residual,
-        distances=convert_back(torch.stack(end.rows), like) if trace else None,
-    )
-
-
 def equally_spread(num_classes: int, feature_dim: int, seed: int) -> Tensor:
     """Compute maximally spread unit vectors (K, d) from a random start: a regular simplex if K ≤ d + 1."""
     return _spread(num_classes, feature_dim, seed).clone()
@@ -208,25 +190,9 @@ def _spread(num_classes: int, feature_dim: int, seed: int) -> Tensor:
     return align(start).prototypes.float()
 
 
-def has_closed_form(count: int, dimension: int) -> bool:
-    """Return whether the optimal arrangement of K points in d dimensions is known in closed form."""
-    return count <= dimension + 1 or dimension == 2
-
-
-def require_closed_form(count: int, dimension: int) -> None:
-    """Raise if the optimal arrangement of K points in d dimensions is not known in closed form."""
-    if not has_closed_form(count, dimension):
-        raise ValueError(
-            f"No closed form is known for {count} prototypes in {dimension} dimensions: method 'exact' needs "
-            f"K ≤ d + 1 or d = 2; use 'descent' (or 'auto', which chooses)."
-        )
-
-
 def solve(points: Tensor) -> Tensor:
     """Find the optimum nearest to unit (or zero) points (K, d); it is the same for every exponent s."""
-    count, dimension = points.shape
-    require_closed_form(count, dimension)
-    return simplex(points) if count <= dimension + 1 else polygon(points)
+    return simplex(points) if len(points) <= points.shape[1] + 1 else polygon(points)
 
 
 def simplex(points: Tensor) -> Tensor:
@@ -268,18 +234,6 @@ def separate(points: Tensor) -> Tensor:
     return torch.where(find_duplicates(points).unsqueeze(1), moved, points)
 
 
-def find_duplicates(points: Tensor) -> Tensor:
-    """Mark the points (K,) that coincide with an earlier point."""
-    marks = torch.zeros(len(points), dtype=torch.bool, device=points.device)
-    cloud = make_cloud(points)
-    for block in blocks(cloud):
-        rows, columns = block.near[:, 0], block.near[:, 1]
-        apart = block.exclude(0.0)[rows, columns].sqrt_() * cloud.radius
-        equal = (apart <= SAME) & (columns < rows + block.start)
-        marks[rows[equal] + block.start] = True
-    return marks
-
-
 def use_all_dimensions(points: Tensor) -> Tensor:
     """Perturb unit points into the dimensions they leave unused, where the force would remain zero."""
     spread, axes = torch.linalg.eigh(points.T @ points)  # ascending squared extents
@@ -287,11 +241,6 @@ def use_all_dimensions(points: Tensor) -> Tensor:
     if points.shape[1] - unused.shape[1] >= min(len(points) - 1, points.shape[1]):
         return points
     return unit(points + NUDGE * fixed_directions(points) @ unused @ unused.T)
-
-
-def jitter(points: Tensor) -> Tensor:
-    """Perturb all unit points, away from a stationary point."""
-    return unit(points + NUDGE * fixed_directions(points))
 
 
 def fixed_directions(points: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from protonorm.tensors import all_finite
 Array = TypeVar("Array", Tensor, NDArray[Any])
 CLOSE = 1e-4  # squared distance below which a pair is close, relative to the radius of the cloud
 BLOCK = 1 << 22  # values in a block: 32 MB
+SAME = 1e-12  # distance below which unit vectors are equal up to rounding
 
 
 def read_points(array: Tensor | NDArray[Any], name: str = "prototypes") -> Tensor:
@@ -156,3 +157,14 @@ def nearest_distances(points: Tensor) -> Tensor:
         block.exclude(0.0).diagonal(block.start).fill_(math.inf)
         parts.append(block.squared.amin(dim=1).sqrt_())
     return torch.cat(parts).mul_(cloud.radius)
+
+
+def find_duplicates(points: Tensor) -> Tensor:
+    """Mark the unit points (K,) that coincide with an earlier point."""
+    marks, cloud = points.new_zeros(len(points), dtype=torch.bool), make_cloud(points)
+    for block in blocks(cloud):
+        rows, columns = block.near[:, 0], block.near[:, 1]
+        apart = block.exclude(0.0)[rows, columns].sqrt_() * cloud.radius
+        equal = (apart <= SAME) & (columns < rows + block.start)
+        marks[rows[equal] + block.start] = True
+    return marks

@@ -8,14 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from protonorm.geometry.points import (
-    distance_range,
-    nearest_distances,
-    pair_distances,
-    read_points,
-    to_float64,
-    unit,
-)
+from protonorm.geometry.points import distance_range, nearest_distances, pair_distances, read_points, to_float64, unit
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
 
@@ -30,10 +23,7 @@ def class_sums(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Tens
     rows = to_float64(features)
     index = labels.to(rows.device).long()
     sums = rows.new_zeros(num_classes, features.shape[1]).index_add_(0, index, rows)
-    counts = torch.zeros(num_classes, dtype=torch.int64, device=rows.device).index_add_(
-        0, index, torch.ones_like(index)
-    )
-    return sums, counts
+    return sums, index.new_zeros(num_classes).index_add_(0, index, torch.ones_like(index))
 
 
 def means_of(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,22 +61,17 @@ def vectors_by_class(
 
 
 def closeness(features: Tensor, classes: Tensor, prototypes: Tensor, num_classes: int) -> Tensor:
-    """Score every class (B, K): higher for nearer prototypes, −∞ for classes without a prototype."""
-    scores = _scores(features, prototypes)
-    laid = scores.new_full((len(features), num_classes), -torch.inf)
-    laid[:, classes] = scores
-    return laid
-
-
-def _scores(features: Tensor, prototypes: Tensor) -> Tensor:
-    """Compute ‖z‖² − ‖z − c‖² = 2 z·c − ‖c‖², (B, K'), in float64, without a (B, K', d) tensor."""
+    """Score every class (B, K) in float64: higher for nearer prototypes, −∞ for classes without a prototype."""
     if features.ndim != 2 or prototypes.ndim != 2 or features.shape[1] != prototypes.shape[1]:
         raise ValueError(
             f"Features (B, d) and prototypes (K', d) do not fit: their shapes are {tuple(features.shape)} "
             f"and {tuple(prototypes.shape)}."
         )
     points, centres = to_float64(features), to_float64(prototypes)
-    return 2 * points @ centres.T - centres.square().sum(dim=1)
+    scores = points.new_full((len(features), num_classes), -torch.inf)
+    # ‖z‖² − ‖z − c‖² = 2 z·c − ‖c‖², (B, K'), without a (B, K', d) tensor
+    scores[:, classes] = 2 * points @ centres.T - centres.square().sum(dim=1)
+    return scores
 
 
 def distances(prototypes: Tensor) -> Tensor:

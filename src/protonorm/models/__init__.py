@@ -26,36 +26,30 @@ class Family(NamedTuple):
         return {"networks": ", ".join(self.models), "d": str(self.feature_dim)}
 
 
-def _entry(target: str, summary: str, parameters: str, input: str = "pictures from 16×16") -> Entry:
-    return Entry(f"protonorm.models.{target}", summary, {"input": input, "parameters": parameters})
+PICTURES = "pictures from 16×16"
 
+# Module of the function of the same name, summary, number of parameters, and input.
+_MODELS = {
+    "plain": ("light", "convolutions one after the other", "118 k", PICTURES),
+    "residual": ("light", "convolutions with shortcuts that are added", "176 k", PICTURES),
+    "depthwise": ("light", "each channel by itself, then all channels of a point", "64 k", PICTURES),
+    "dense": ("light", "each layer reads what all before it found", "144 k", PICTURES),
+    "resnet8": ("paper_networks", "ResNet-8 of the paper", "1238 k", PICTURES),
+    "mobilenet_v2": ("paper_networks", "MobileNetV2 of the paper, from torchvision", "2229 k", PICTURES),
+    "shufflenet_v2": ("paper_networks", "ShuffleNetV2 ×1.0 of the paper, from torchvision", "1259 k", PICTURES),
+    "efficientnet_b0": ("paper_networks", "EfficientNet-B0 of the paper, from torchvision", "4013 k", PICTURES),
+    "resnet18": ("paper_networks", "ResNet-18 of the paper's homogeneous table, from torchvision", "11182 k", PICTURES),
+    "cnn4": ("paper_networks", "4-layer CNN of the paper's homogeneous table", "879 k", PICTURES),
+    "mlp": ("vectors", "five fully connected layers, of 16, 8, 4, d and K units", "0.2 k", "vectors"),
+    "mlp_small": ("vectors", "two hidden layers of 64 units", "13 k", "vectors"),
+    "mlp_wide": ("vectors", "one hidden layer of 512 units", "68 k", "vectors"),
+    "text_mean": ("vectors", "the mean of what stands for the tokens, and one hidden layer", "271 k", "tokens"),
+    "text_cnn": ("vectors", "convolutions over three and five tokens, and the largest of each", "294 k", "tokens"),
+}
 
 MODELS: dict[str, Entry] = {
-    "plain": _entry("light:plain", "convolutions one after the other", "118 k"),
-    "residual": _entry("light:residual", "convolutions with shortcuts that are added", "176 k"),
-    "depthwise": _entry("light:depthwise", "each channel by itself, then all channels of a point", "64 k"),
-    "dense": _entry("light:dense", "each layer reads what all before it found", "144 k"),
-    "resnet8": _entry("paper_networks:resnet8", "ResNet-8 of the paper", "1238 k"),
-    "mobilenet_v2": _entry("paper_networks:mobilenet_v2", "MobileNetV2 of the paper, from torchvision", "2229 k"),
-    "shufflenet_v2": _entry(
-        "paper_networks:shufflenet_v2", "ShuffleNetV2 ×1.0 of the paper, from torchvision", "1259 k"
-    ),
-    "efficientnet_b0": _entry(
-        "paper_networks:efficientnet_b0", "EfficientNet-B0 of the paper, from torchvision", "4013 k"
-    ),
-    "resnet18": _entry(
-        "paper_networks:resnet18", "ResNet-18 of the paper's homogeneous table, from torchvision", "11182 k"
-    ),
-    "cnn4": _entry("paper_networks:cnn4", "4-layer CNN of the paper's homogeneous table", "879 k"),
-    "mlp": _entry("vectors:mlp", "five fully connected layers, of 16, 8, 4, d and K units", "0.2 k", "vectors"),
-    "mlp_small": _entry("vectors:mlp_small", "two hidden layers of 64 units", "13 k", "vectors"),
-    "mlp_wide": _entry("vectors:mlp_wide", "one hidden layer of 512 units", "68 k", "vectors"),
-    "text_mean": _entry(
-        "vectors:text_mean", "the mean of what stands for the tokens, and one hidden layer", "271 k", "tokens"
-    ),
-    "text_cnn": _entry(
-        "vectors:text_cnn", "convolutions over three and five tokens, and the largest of each", "294 k", "tokens"
-    ),
+    name: Entry(f"protonorm.models.{module}:{name}", summary, {"input": input, "parameters": parameters})
+    for name, (module, summary, parameters, input) in _MODELS.items()
 }
 
 FAMILIES: dict[str, Family] = {

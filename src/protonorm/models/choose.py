@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor, nn
 
@@ -35,16 +35,11 @@ def chosen(value: Any, setting: str = "models") -> Choice:
     if isinstance(value, str) and value in FAMILIES:
         return value
     items = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
-    items = spelled_out(items) if isinstance(items, list | tuple) else items
-    if callable(items):
-        items = [items]
+    items = [items] if callable(items) else items
     if not isinstance(items, list | tuple) or not items:
         raise ValueError(f"{setting}={shown(value)} is refused: expected a family, a network, or a list of networks.")
-    return tuple(_known(item) for member in items for item in _members(member))
-
-
-def _members(item: Any) -> tuple[Any, ...]:
-    return FAMILIES[item].models if isinstance(item, str) and item in FAMILIES else (item,)
+    members = (networks(item) if isinstance(item, str) and item in FAMILIES else (item,) for item in spelled_out(items))
+    return tuple(_known(item) for member in members for item in member)
 
 
 def _library(name: str) -> LibraryNetwork | None:
@@ -69,10 +64,9 @@ def _known(item: Any) -> str | Network:
         return item
     if not callable(item) or not hasattr(item, "__qualname__"):  # callable objects have no name to record
         raise ValueError(f"{shown(item)} is neither a network's name nor a function (shape, d, K) that makes one.")
-    if said := wrong_arguments(item, ARGUMENTS):
-        raise ValueError(f"{said} A network is made for the shape of a sample, d and the number of classes.")
-    made: Network = item
-    return made
+    if wrong := wrong_arguments(item, ARGUMENTS):
+        raise ValueError(f"{wrong} A network is made for the shape of a sample, d and the number of classes.")
+    return cast(Network, item)
 
 
 def family_of(choice: Choice) -> Choice:
@@ -101,6 +95,7 @@ def network(
         make = find(MODELS, base, "network").load()
         model = make(shape, feature_dim, num_classes, *(() if width == 1 else (width,)))
     else:
+        base, width = "", 1.0
         model = _make_own(item, shape, feature_dim, num_classes)
     if not isinstance(model, nn.Module):
         raise ValueError(f"{named(item)} gives a {type(model).__name__}; expected a pn.SplitModel or any nn.Module.")
@@ -110,8 +105,8 @@ def network(
         return split(model, feature_dim, num_classes, shape=shape, layer=layer)
     if layer is not None:
         raise ValueError(f"The network {named(item)} comes cut into base and head; a layer cannot be named for it.")
-    if isinstance(item, str) and (kind := base_and_width(item))[0] in SCALABLE:
-        base, model.width = kind
+    if base in SCALABLE:
+        model.width = width
         model.at_width = lambda width: network(f"{base}@{width!r}", shape, feature_dim, num_classes)
     return model
 
@@ -168,7 +163,7 @@ class Recipe:
 
     def check(self, model: SplitModel, batch: Tensor) -> None:
         """Raise ValueError if the network does not map two samples to features (2, d) and logits (2, K)."""
-        wanted = [(2, self.feature_dim), (2, self.num_classes)]
+        wanted = (2, self.feature_dim), (2, self.num_classes)
         with explained(self.network, self.shape):
             z = model.features(batch)
             logits = model.head(z)
@@ -176,11 +171,10 @@ class Recipe:
             if not isinstance(given, Tensor):
                 kind = type(given).__name__
                 raise ValueError(f"The network {self.name} gives a {kind} as {part}; expected a tensor.")
-        found = [tuple(z.shape), tuple(logits.shape)]
-        if found != wanted:
+        if (z.shape, logits.shape) != wanted:
             raise ValueError(
-                f"The network {self.name} gives features {found[0]} and logits {found[1]} for two samples; "
-                f"expected {wanted[0]} and {wanted[1]}."
+                f"The network {self.name} gives features {tuple(z.shape)} and logits {tuple(logits.shape)} for two "
+                f"samples; expected {wanted[0]} and {wanted[1]}."
             )
 
 

@@ -14,18 +14,13 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, RGB, fo
 
 def vector_length(shape: tuple[int, ...], name: str) -> int:
     """Return the length D of a vector shape (D,); raise ValueError for other shapes."""
-    if len(shape) != 1:
-        raise ValueError(f"The network {name!r} takes vectors (D,), but the data set has samples of shape {shape}.")
+    _check(len(shape) == 1, name, "vectors (D,)", shape)
     return shape[0]
 
 
 def token_count(shape: tuple[int, ...], name: str) -> int:
     """Return the vocabulary size V of a token shape (L, V); raise ValueError for other shapes."""
-    if len(shape) != 2:
-        raise ValueError(
-            f"The network {name!r} takes tokens (L, V): texts of L tokens, of V different ones; "
-            f"but the data set has samples of shape {shape}."
-        )
+    _check(len(shape) == 2, name, "tokens (L, V), texts of L tokens of V different ones", shape)
     return shape[1]
 
 
@@ -38,12 +33,14 @@ def random_batch(count: int, shape: tuple[int, ...], generator: torch.Generator 
 
 def count_channels(shape: tuple[int, ...], name: str) -> int:
     """Return the channels of an image shape (C, H, W); raise ValueError for other shapes and small images."""
-    if len(shape) != 3 or min(shape[1:]) < SMALLEST:
-        raise ValueError(
-            f"The network {name!r} takes pictures (C, H, W) of at least {SMALLEST}×{SMALLEST} pixels, "
-            f"but the data set has samples of shape {shape}."
-        )
+    fits = len(shape) == 3 and min(shape[1:]) >= SMALLEST
+    _check(fits, name, f"pictures (C, H, W) of at least {SMALLEST}×{SMALLEST} pixels", shape)
     return shape[0]
+
+
+def _check(fits: bool, name: str, expected: str, shape: tuple[int, ...]) -> None:
+    if not fits:
+        raise ValueError(f"The network {name!r} takes {expected}, but the data set has samples of shape {shape}.")
 
 
 def set_channels(network: nn.Module, count: int) -> None:

@@ -9,7 +9,7 @@ from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from torch import nn
 
@@ -38,7 +38,7 @@ class LibraryNetwork(NamedTuple):
 
     def check(self) -> None:
         """Raise ValueError with similar names if the library does not have the network."""
-        known = BUILDERS[self.library].names()
+        known = NAMES[self.library]()
         if self.network not in known:
             near = difflib.get_close_matches(shortened(self.network).lower(), known, n=3, cutoff=0.5)
             hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it has {len(known)} others."
@@ -53,7 +53,7 @@ class LibraryNetwork(NamedTuple):
                 f"but the data set has samples of shape {shape}."
             )
         try:
-            network = BUILDERS[self.library].build(self.network, shape)
+            network = BUILDERS[self.library](self.network, shape)
         except Exception as error:
             raise ValueError(
                 f"{self.library}:{self.network} cannot be made for samples of shape {shape}: {first_line(error)}"
@@ -73,13 +73,6 @@ def timm() -> ModuleType:
         raise ValueError("Networks named timm:… need timm, which is not installed: pip install 'protonorm[timm]'.")
     torchvision()
     return import_module("timm")
-
-
-class Builder(NamedTuple):
-    """Network names and build function of a library."""
-
-    names: Callable[[], list[str]]
-    build: Callable[[str, tuple[int, ...]], nn.Module]
 
 
 @cache
@@ -111,17 +104,16 @@ def _timm_names() -> list[str]:
 
 def _timm_network(name: str, shape: tuple[int, ...]) -> nn.Module:
     channels, height, width = shape
-    create: Callable[..., nn.Module] = partial(
-        timm().create_model, name, pretrained=False, in_chans=channels, num_classes=CLASSES
-    )
+    create = partial(timm().create_model, name, pretrained=False, in_chans=channels, num_classes=CLASSES)
     # Transformers and similar networks need the image size, some as a single number; convolutional networks reject it.
     for size in ((height, width), height) if height == width else ((height, width),):
         with suppress(TypeError):
-            return create(img_size=size)
-    return create()
+            return cast(nn.Module, create(img_size=size))
+    return cast(nn.Module, create())
 
 
-BUILDERS: dict[str, Builder] = {
-    "torchvision": Builder(_torchvision_names, _torchvision_network),
-    "timm": Builder(_timm_names, _timm_network),
+NAMES: dict[str, Callable[[], list[str]]] = {"torchvision": _torchvision_names, "timm": _timm_names}
+BUILDERS: dict[str, Callable[[str, tuple[int, ...]], nn.Module]] = {
+    "torchvision": _torchvision_network,
+    "timm": _timm_network,
 }

@@ -126,9 +126,16 @@ def _separable(channels: int, out: int) -> nn.Sequential:
     return nn.Sequential(alone, Pointwise(channels, out), *_activation(out))
 
 
-def _split(layers: list[nn.Module], width: int, feature_dim: int, num_classes: int) -> SplitModel:
-    """Append the decision layer, and initialise all weights so that the variance of signals is preserved."""
+def _split(maps: list[nn.Module], width: int, feature_dim: int, num_classes: int) -> SplitModel:
     average = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.BatchNorm1d(width, momentum=MOMENTUM)]
+    return finish([*maps, *average], width, feature_dim, num_classes)
+
+
+def finish(layers: list[nn.Module], width: int, feature_dim: int, num_classes: int) -> SplitModel:
+    """Append features and head to layers that return (B, width).
+
+    Convolutions and both new layers are initialised so that the variance of signals is preserved.
+    """
     decision, head = nn.Linear(width, feature_dim), nn.Linear(feature_dim, num_classes)
     for layer in nn.Sequential(*layers).modules():
         if isinstance(layer, nn.Conv2d | Pointwise):
@@ -136,4 +143,4 @@ def _split(layers: list[nn.Module], width: int, feature_dim: int, num_classes: i
     for layer in (decision, head):
         nn.init.kaiming_normal_(layer.weight, nonlinearity="linear")
         nn.init.zeros_(layer.bias)
-    return SplitModel(nn.Sequential(*layers, *average, decision), head)
+    return SplitModel(nn.Sequential(*layers, decision), head)

@@ -37,11 +37,6 @@ class Window(NamedTuple):
         return cls(cast(Pair, layer.kernel_size), cast(Pair, layer.stride), cast(Pair, layer.padding))
 
     @property
-    def centre(self) -> Pair:
-        """Position of the middle tap."""
-        return self.kernel[0] // 2, self.kernel[1] // 2
-
-    @property
     def is_centred(self) -> bool:
         """Whether the middle tap is on the first point at the kernel's first position."""
         return all(size == 2 * around + 1 for size, around in zip(self.kernel, self.padding, strict=True))
@@ -50,10 +45,6 @@ class Window(NamedTuple):
         """Return the output size (H', W') for maps (H, W)."""
         height, width = ((points + 2 * p - k) // s + 1 for points, k, s, p in zip(size, *self, strict=True))
         return height, width
-
-    def is_inside(self, size: Pair) -> bool:
-        """Return whether maps (H, W) are at least as large as the kernel along an axis."""
-        return size[0] >= self.kernel[0] or size[1] >= self.kernel[1]
 
     def pairs(self, size: Pair) -> int:
         """Return the number of pairs of an output point and an input point."""
@@ -66,13 +57,10 @@ class Window(NamedTuple):
         padded = pad(input.permute(0, 2, 3, 1), (0, 0, beside, beside, above, above))  # (B, H + 2p, W + 2p', C)
         return padded.unfold(1, self.kernel[0], down).unfold(2, self.kernel[1], right).permute(0, 1, 2, 4, 5, 3)
 
-    def taps(self, size: Pair) -> Tensor:
-        """Return which tap, if any, connects each output point with each point of maps (H, W): 0 or 1 (P·Q, k·k')."""
-        return _taps(self, size)
-
 
 @cache
 def _taps(window: Window, size: Pair) -> Tensor:
+    """Return which tap, if any, connects each output point with each point of maps (H, W): 0 or 1 (P·Q, k·k')."""
     along = zip(window.out(size), size, *window, strict=True)
     rows, columns = (_taps_along(*axis) for axis in along)  # (H', H, k), (W', W, k')
     return torch.einsum("ahi,bwj->abhwij", rows, columns).reshape(window.pairs(size), -1)
@@ -104,10 +92,11 @@ class SmallMapConv2d(nn.Conv2d, ABC):
             return super().forward(input)
         window, size = Window.of(self), (input.shape[2], input.shape[3])
         if size == (1, 1) and window.is_centred:
-            return self._point(input, *window.centre)  # all other taps cover only padding
+            return self._point(input, *window.padding)  # the middle tap: all other taps cover only padding
         if not self._is_slow(window, size):
             return super().forward(input)
-        return _with_bias(_convolve(input, self.weight, window), self.bias)
+        maps: Tensor = Convolution.apply(input, self.weight, window)  # type: ignore[no-untyped-call]  # torch's own
+        return _with_bias(maps, self.bias)
 
     @abstractmethod
     def _point(self, input: Tensor, row: int, column: int) -> Tensor:
@@ -137,7 +126,8 @@ class DepthwiseConv2d(SmallMapConv2d):
         return _with_bias(input * self.weight[:, 0, row, column, None, None], self.bias)
 
     def _is_slow(self, window: Window, size: Pair) -> bool:
-        return not window.is_inside(size) and window.pairs(size) <= MOST_PAIRS
+        smaller = size[0] < window.kernel[0] and size[1] < window.kernel[1]
+        return smaller and window.pairs(size) <= MOST_PAIRS
 
 
 class Convolution(torch.autograd.Function):
@@ -166,10 +156,6 @@ class Convolution(torch.autograd.Function):
         return of_input, of_weight, None
 
 
-def _convolve(input: Tensor, weight: Tensor, window: Window) -> Tensor:
-    return cast(Tensor, Convolution.apply(input, weight, window))  # type: ignore[no-untyped-call]  # torch's own
-
-
 def _dense_gradient(input: Tensor, gradient: Tensor, window: Window) -> Tensor:
     """Multiply every input window by the gradient of its output point: (C', C, k, k')."""
     windows = window.windows(input)  # (B, H', W', k, k', C)
@@ -183,7 +169,7 @@ def _depthwise_gradient(input: Tensor, gradient: Tensor, window: Window) -> Tens
     points = input.permute(0, 2, 3, 1).flatten(1, 2)  # (B, Q, C)
     answers = gradient.permute(0, 2, 3, 1).flatten(1, 2)  # (B, P, C)
     products = (answers[:, :, None] * points[:, None]).sum(0)  # (P, Q, C)
-    taps = window.taps((input.shape[2], input.shape[3])).to(products)  # (P·Q, k·k')
+    taps = _taps(window, (input.shape[2], input.shape[3])).to(products)  # (P·Q, k·k')
     return (taps.T @ products.flatten(0, 1)).T.reshape(-1, 1, *window.kernel)
 
 
@@ -212,9 +198,9 @@ def lower(network: nn.Module) -> None:
 
 def _form(layer: nn.Module) -> type[nn.Conv2d] | None:
     """Return the faster class of a layer; None for subclasses, whose behaviour is unknown."""
-    if type(layer) is not nn.Conv2d:
+    if type(layer) is not nn.Conv2d or layer.padding_mode != "zeros":
         return None
-    if layer.padding_mode != "zeros" or isinstance(layer.padding, str) or layer.dilation != (1, 1):
+    if isinstance(layer.padding, str) or layer.dilation != (1, 1):
         return None
     if layer.groups == 1:
         unpadded_point = layer.kernel_size == (1, 1) and layer.padding == (0, 0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
@@ -73,36 +71,33 @@ def _side(pixels: int) -> int:
 
 def mobilenet_v2(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
     """Build MobileNetV2: 1280 features from 0 to 6; its dropout is in the base, before the reduction to d."""
-    network = _from_torchvision("mobilenet_v2", shape)
-    network.classifier[1] = nn.Identity()
-    return cut(network, "classifier.1", 1280, feature_dim, num_classes)
+    return _cut_at("mobilenet_v2", "classifier.1", 1280, shape, feature_dim, num_classes)
 
 
 def shufflenet_v2(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
     """Build ShuffleNetV2 ×1.0: 1024 non-negative features."""
-    network = _from_torchvision("shufflenet_v2_x1_0", shape)
-    network.fc = nn.Identity()
-    return cut(network, "fc", 1024, feature_dim, num_classes)
+    return _cut_at("shufflenet_v2_x1_0", "fc", 1024, shape, feature_dim, num_classes)
 
 
 def efficientnet_b0(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
     """Build EfficientNet-B0: 1280 features, at most slightly negative; its dropout is in the head."""
-    network = _from_torchvision("efficientnet_b0", shape)
-    network.classifier = nn.Identity()
-    model = cut(network, "classifier", 1280, feature_dim, num_classes)
+    model = _cut_at("efficientnet_b0", "classifier", 1280, shape, feature_dim, num_classes)
     model.head = nn.Sequential(nn.Dropout(DROPOUT), model.head)
     return model
 
 
 def resnet18(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
     """Build ResNet-18 with the stem for large images, as the authors did; 512 non-negative features."""
-    network = _from_torchvision("resnet18", shape)
-    network.fc = nn.Identity()
-    return cut(network, "fc", 512, feature_dim, num_classes)
+    return _cut_at("resnet18", "fc", 512, shape, feature_dim, num_classes)
 
 
-def _from_torchvision(name: str, shape: tuple[int, ...]) -> Any:
+def _cut_at(
+    name: str, layer: str, width: int, shape: tuple[int, ...], feature_dim: int, num_classes: int
+) -> SplitModel:
+    """Build a network of torchvision and cut it at a layer with L inputs."""
     count = count_channels(shape, name)
     network = getattr(torchvision().models, name)(weights=None)
     set_channels(network, count)
-    return network
+    owner, _, attribute = layer.rpartition(".")
+    setattr(network.get_submodule(owner), attribute, nn.Identity())
+    return cut(network, layer, width, feature_dim, num_classes)

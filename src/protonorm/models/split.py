@@ -5,8 +5,7 @@ Any number of features at the split is mapped to d without learned parameters.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeGuard
 
 import torch
@@ -37,19 +36,17 @@ class LayerRun(NamedTuple):
         return f"{self.name!r} ({inputs_of(self.layer)} → {outputs_of(self.layer)})"
 
 
-def find_decision(network: nn.Module, shape: tuple[int, ...], name: str | None = None) -> LayerRun:
+def find_decision(network: nn.Module, sample: tuple[int, ...], name: str | None = None) -> LayerRun:
     """Find a network's decision layer in a dry run; raise ValueError if there is none. The network is unchanged."""
-    runs, output = dry_run(network, shape)
-    found = _find_named(network, runs, name) if name is not None else _find_deciding(network, runs, output)
-    times = sum(run.layer is found.layer for run in runs)
+    runs, output = dry_run(network, sample)
+    run = _find_named(network, runs, name) if name is not None else _find_deciding(network, runs, output)
+    where, times = f"The layer {run} of {name_of(network)}", sum(other.layer is run.layer for other in runs)
     if times > 1:
-        raise ValueError(f"The layer {found} of {name_of(network)} runs {times} times; a decision layer runs once.")
-    if len(found.output) != SAMPLES or found.output.ndim < 2:
-        raise ValueError(
-            f"The layer {found} of {name_of(network)} gives {tuple(found.output.shape)} for {SAMPLES} samples; "
-            f"expected a tensor whose first axis is theirs."
-        )
-    return found
+        raise ValueError(f"{where} runs {times} times; a decision layer runs once.")
+    if len(run.output) != SAMPLES or run.output.ndim < 2:
+        shape = tuple(run.output.shape)
+        raise ValueError(f"{where} gives {shape} for {SAMPLES} samples; expected a tensor whose first axis is theirs.")
+    return run
 
 
 def dry_run(network: nn.Module, shape: tuple[int, ...]) -> tuple[list[LayerRun], Any]:
@@ -62,9 +59,10 @@ def dry_run(network: nn.Module, shape: tuple[int, ...]) -> tuple[list[LayerRun],
         return layer.register_forward_hook(lambda _, __, output: runs.append(LayerRun(name, layer, output)))
 
     hooks = [watch(name, layer) for name, layer in network.named_modules() if is_linear(layer)]
+    modes = {part: part.training for part in network.modules()}
     try:
-        with eval_mode(network), torch.no_grad():
-            return runs, network(batch)
+        with torch.no_grad():
+            return runs, network.eval()(batch)
     except Exception as error:
         raise ValueError(
             f"{name_of(network, 'The')} does not take samples of shape {shape}: {first_line(error)}"
@@ -72,6 +70,8 @@ def dry_run(network: nn.Module, shape: tuple[int, ...]) -> tuple[list[LayerRun],
     finally:
         for hook in hooks:
             hook.remove()
+        for part, training in modes.items():
+            part.training = training
 
 
 def _find_named(network: nn.Module, runs: list[LayerRun], name: str) -> LayerRun:
@@ -84,9 +84,8 @@ def _find_named(network: nn.Module, runs: list[LayerRun], name: str) -> LayerRun
             f"The layer {name!r} of {name_of(network)} is a {type(known[name]).__name__}; "
             f"expected a linear layer, such as {_suggest(runs)}."
         )
-    for run in runs:
-        if run.layer is known[name]:
-            return run
+    if run := next((run for run in runs if run.layer is known[name]), None):
+        return run
     raise ValueError(f"The layer {name!r} of {name_of(network)} does not run in a forward pass; {_suggest(runs)} does.")
 
 
@@ -152,18 +151,6 @@ def first_line(error: Exception) -> str:
     return ended((str(error) or type(error).__name__).splitlines()[0])
 
 
-@contextmanager
-def eval_mode(network: nn.Module) -> Iterator[None]:
-    """Switch a network to evaluation mode inside the context; restore the mode of each module afterwards."""
-    modes = {part: part.training for part in network.modules()}
-    network.eval()
-    try:
-        yield
-    finally:
-        for part, training in modes.items():
-            part.training = training
-
-
 def split(
     module: nn.Module,
     feature_dim: int,
@@ -197,16 +184,15 @@ def split(
     """
     if not isinstance(module, nn.Module):
         raise ValueError(f"{module!r} is not a network: expected an nn.Module.")
-    for name, size in {"feature_dim": (feature_dim,), "num_classes": (num_classes,), "shape": shape}.items():
-        if not size or not all(isinstance(number, int) and number > 0 for number in size):
-            raise ValueError(
-                f"{name}={size if name == 'shape' else size[0]} is refused: expected whole numbers from 1."
-            )
-    found = find_decision(module, tuple(shape), layer)
-    tap = Tap(found.layer)
-    base = Base(_replace(module, found.layer, tap), tap)
-    model = cut(base, found.name, inputs_of(found.layer), feature_dim, num_classes)
-    return model.to(found.output.device)
+    given: dict[str, Any] = {"feature_dim": feature_dim, "num_classes": num_classes, "shape": shape}
+    for name, value in given.items():
+        sizes = value if name == "shape" else (value,)
+        if not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
+            raise ValueError(f"{name}={value} is refused: expected whole numbers from 1.")
+    run = find_decision(module, tuple(shape), layer)
+    tap = Tap(run.layer)
+    base = Base(_replace(module, run.layer, tap), tap)
+    return cut(base, run.name, inputs_of(run.layer), feature_dim, num_classes).to(run.output.device)
 
 
 def cut(base: nn.Module, layer: str, width: int, feature_dim: int, num_classes: int) -> SplitModel:
@@ -310,22 +296,18 @@ def examine(
                 f"expected {(EXAMINED, feature_dim)}."
             )
         cuts = [part for part in model.features.modules() if isinstance(part, Cut)]
+        base, head = (sum(weight.numel() for weight in part.parameters()) for part in (model.features, model.head))
         return Facts(
             network=named(item),
             layer=cuts[0].layer if cuts else None,
             width=cuts[0].width if cuts else z.shape[1],
             feature_dim=z.shape[1],
-            base=parameters(model.features),
-            head=parameters(model.head),
+            base=base,
+            head=head,
             macs=macs(model.eval(), inputs[:1]),
             smallest=float(z.min()),
             negative=float((z < 0).double().mean()),
         )
-
-
-def parameters(module: nn.Module) -> int:
-    """Count the parameters of a module."""
-    return sum(weight.numel() for weight in module.parameters())
 
 
 def macs(model: SplitModel, sample: torch.Tensor) -> int:

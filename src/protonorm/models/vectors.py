@@ -6,14 +6,16 @@ Token 0 pads short texts and is ignored.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 
 from protonorm.core import SplitModel
 from protonorm.models import scaled
 from protonorm.models.inputs import token_count, vector_length
+from protonorm.models.light import MOMENTUM, finish
 
-MOMENTUM = 0.2  # of the running statistics, as in `light`: a client may have few batches per round
 EMBEDDED = 64  # embedding dimension of a token
 HIDDEN = 64  # units of the hidden layer
 MAPS = 48  # output channels of each convolution
@@ -25,13 +27,9 @@ def mlp(shape: tuple[int, ...], feature_dim: int, num_classes: int, width: float
 
     No ReLU follows the features, so that they may be negative and prototypes may lie around the origin.
     """
-    first, second, third = (scaled(units, width) for units in (16, 8, 4))
-    features = nn.Sequential(
-        *(nn.Linear(vector_length(shape, "mlp"), first), nn.ReLU()),
-        *(nn.Linear(first, second), nn.ReLU()),
-        *(nn.Linear(second, third), nn.ReLU()),
-        nn.Linear(third, feature_dim),
-    )
+    units = (vector_length(shape, "mlp"), *(scaled(units, width) for units in (16, 8, 4)))
+    hidden = [layer for widths in pairwise(units) for layer in (nn.Linear(*widths), nn.ReLU())]
+    features = nn.Sequential(*hidden, nn.Linear(units[-1], feature_dim))
     return SplitModel(features, nn.Linear(feature_dim, num_classes, bias=False))
 
 
@@ -46,34 +44,27 @@ def mlp_wide(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> Spli
 
 
 def perceptron(inputs: int, hidden: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
-    """Build hidden layers of given widths, features and head; the initialisation preserves the variance of signals."""
-    layers: list[nn.Module] = []
-    for width, following in zip((inputs, *hidden), hidden, strict=False):
-        layers += [nn.Linear(width, following), nn.BatchNorm1d(following, momentum=MOMENTUM), nn.ReLU()]
+    """Build hidden layers of given widths, features and head."""
+    layers = [layer for widths in pairwise((inputs, *hidden)) for layer in _hidden(*widths)]
     return finish(layers, hidden[-1], feature_dim, num_classes)
 
 
-def finish(layers: list[nn.Module], width: int, feature_dim: int, num_classes: int) -> SplitModel:
-    """Append features and head to layers that return (B, width)."""
-    decision, head = nn.Linear(width, feature_dim), nn.Linear(feature_dim, num_classes)
-    for layer in (decision, head):
-        nn.init.kaiming_normal_(layer.weight, nonlinearity="linear")
-        nn.init.zeros_(layer.bias)
-    return SplitModel(nn.Sequential(*layers, decision), head)
+def _hidden(width: int, units: int) -> list[nn.Module]:
+    return [nn.Linear(width, units), nn.BatchNorm1d(units, momentum=MOMENTUM), nn.ReLU()]
 
 
 def text_mean(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
     """Build the mean of token embeddings, then 64 → 64 → d, and d → K."""
     pooled = TokenMean(token_count(shape, "text_mean"))
-    hidden = [nn.Linear(EMBEDDED, HIDDEN), nn.BatchNorm1d(HIDDEN, momentum=MOMENTUM), nn.ReLU()]
-    return finish([pooled, _token_norm(EMBEDDED), *hidden], HIDDEN, feature_dim, num_classes)
+    layers = [pooled, nn.BatchNorm1d(EMBEDDED, momentum=MOMENTUM), *_hidden(EMBEDDED, HIDDEN)]
+    return finish(layers, HIDDEN, feature_dim, num_classes)
 
 
 def text_cnn(shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:
     """Build convolutions over 3 and 5 tokens with max pooling over the text, then 96 → d, and d → K."""
     pooled = TokenConvolution(token_count(shape, "text_cnn"))
     width = MAPS * len(WIDTHS)
-    return finish([pooled, _token_norm(width)], width, feature_dim, num_classes)
+    return finish([pooled, nn.BatchNorm1d(width, momentum=MOMENTUM)], width, feature_dim, num_classes)
 
 
 class TokenMean(nn.Module):
@@ -104,7 +95,3 @@ class TokenConvolution(nn.Module):
         there = (tokens != 0).unsqueeze(1)  # (B, 1, L)
         maps = torch.cat([convolution(vectors) for convolution in self.convolutions], dim=1).relu()  # (B, 96, L)
         return (maps * there).amax(2)
-
-
-def _token_norm(width: int) -> nn.BatchNorm1d:
-    return nn.BatchNorm1d(width, momentum=MOMENTUM)

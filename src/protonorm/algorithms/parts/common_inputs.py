@@ -94,7 +94,7 @@ def read_public(public: str, wanted: InputSpec, least: int, digest: str | None =
     """Map public inputs (P, …) from a .npy file or a data set; raise if they do not fit the networks' input."""
     source = "a .npy file" if is_file(public) else "a data set"
     told = f"expected {source} of at least {least} inputs of shape {wanted.shape} and type {wanted.type}"
-    found = read_array(public, PUBLIC, told, digest) if is_file(public) else _from_data_set(public, digest)
+    found = _load(public, told, digest)
     if found.shape[1:] != wanted.shape or str(found.dtype) != wanted.type or len(found) < least:
         raise ValueError(f"{public} cannot be used as {PUBLIC}: it holds {found.shape} of {found.dtype}; {told}.")
     if (
@@ -114,12 +114,7 @@ def read_public(public: str, wanted: InputSpec, least: int, digest: str | None =
 @lru_cache(maxsize=4)  # called in every round
 def _finite(public: str, digest: str) -> bool:
     del digest  # cache key: changed content is a different entry
-    found = (
-        read_array(public, PUBLIC, "expected a .npy file of inputs", None)
-        if is_file(public)
-        else _from_data_set(public, None)
-    )
-    return all_finite(view(found))
+    return all_finite(view(_load(public, "expected a .npy file of inputs", None)))
 
 
 def same_inputs(public: Tensor, own: Tensor) -> bool:
@@ -128,7 +123,9 @@ def same_inputs(public: Tensor, own: Tensor) -> bool:
     return alike and all(torch.equal(public[:rows], own[:rows].cpu()) for rows in (FEW, len(public)))
 
 
-def _from_data_set(public: str, digest: str | None) -> NDArray[Any]:
+def _load(public: str, wanted: str, digest: str | None) -> NDArray[Any]:
+    if is_file(public):
+        return read_array(public, PUBLIC, wanted, digest)
     if digest is not None and digest_of_public(public) != digest:
         raise ValueError(f"{public} is not the data set that the run began with: its content has changed.")
     inputs: NDArray[Any] = INPUTS.load()(public)

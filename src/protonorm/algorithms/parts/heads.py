@@ -6,26 +6,23 @@ A client's head may also have parameter-free layers that are the identity in eva
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import linear as linear_function
 
-from protonorm.algorithms.parts.server_training import descend
-from protonorm.core import Algorithm, Client, Server, SplitModel, Step, Task
+from protonorm.algorithms.parts.messages import Received
+from protonorm.algorithms.parts.training import descend
+from protonorm.core import Client, Server, SplitModel, Step, Task
 from protonorm.tensors import Tensors, floats, prefixed, snapshot, under
 
 SCALES = (0.01, 1.0, 100.0)  # scales of random features for which a head is compared with its linear layer
 TOLERANCE = 1e-3  # of that comparison, relative to the largest logit
 
 
-class SharedHead(Algorithm):
+class SharedHead(Received):
     """Method whose clients receive a head, a single linear layer, from the server."""
-
-    rules: ClassVar[tuple[str, ...]] = ("received", "logits", "joint")
-    headline: ClassVar[str] = "received"
 
     def check_network(self, model: SplitModel, task: Task) -> None:
         """Raise if the head is more than a single linear layer."""
@@ -42,10 +39,7 @@ class SharedHead(Algorithm):
 
 
 def train_head(
-    state: Tensors,
-    loss: Callable[[Tensor, Tensor], Tensor],
-    batches: Iterable[tuple[Tensor, Tensor]],
-    server: Server,
+    state: Tensors, loss: Callable[[Tensor, Tensor], Tensor], batches: Iterable[tuple[Tensor, Tensor]], server: Server
 ) -> Step:
     """Train the server's head by SGD on a loss of its logits (B, K) and the targets of a batch."""
     head = linear(under(state, "head"))

@@ -6,15 +6,18 @@ In states and messages these are `classes` (K',) and `prototypes` (K', d) of the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from protonorm.core import Additive, Algorithm, Client, Contribution, Server, SplitModel, Step, Sums
+from protonorm.algorithms.parts.messages import class_vectors, make_schema
+from protonorm.core import Additive, Algorithm, Client, Contribution, Server, SplitModel, Step, Sums, Task
+from protonorm.core.node import Loss
+from protonorm.core.schema import Schema, optional
 from protonorm.errors import Diverged
 from protonorm.geometry.prototypes import class_sums, closeness, means_of, vectors_by_class
-from protonorm.tensors import Tensors, all_finite
+from protonorm.tensors import Tensors, all_finite, snapshot
 
 
 class RunningMeans:
@@ -56,6 +59,27 @@ def mean_outputs(client: Client, network: nn.Module, name: str, width: int) -> T
     if not all_finite(found[name]):
         raise Diverged(f"The {name} of {client.label} are not finite after round {client.round}.")
     return found
+
+
+def train_prototypes(
+    client: Client, model: SplitModel, loss: Loss, measured: Literal["before", "during", "after"] = "after"
+) -> Step:
+    """Train with a loss of features z (B, d) and labels y (B,); remember and send the model's prototypes (Eq. 2).
+
+    They are those of the model before or after training, or running means during it.
+    """
+    before = class_means(client, model) if measured == "before" else None
+    running = RunningMeans(client, "prototypes", client.feature_dim)
+
+    def of_batch(x: Tensor, y: Tensor) -> Tensor:
+        z = model.features(x)
+        if measured == "during":
+            running.add(z.detach(), y)
+        return loss(z, y)
+
+    mean = client.fit(of_batch, model)
+    own = running.result() if measured == "during" else before or class_means(client, model)
+    return Step(snapshot("model", model) | own, own, {"loss": mean})
 
 
 def targets(message: Tensors, client: Client) -> tuple[Tensor, Tensor]:
@@ -145,3 +169,17 @@ def prototype_scores(
             classes, vectors = vectors_by_class(held, "prototypes", client.num_classes, client.feature_dim)
             scores[rule] = closeness(z, classes.to(z.device), vectors.to(z.device), client.num_classes)
     return scores | {"logits": client.model.head(z)}
+
+
+class Prototypes(Algorithm):
+    """Method whose clients send prototypes and are sent some from round 1 on, the nearest of which predicts."""
+
+    known: ClassVar[str] = "K'"  # number of classes of the server's prototypes: all K, or those received so far
+
+    rules: ClassVar[tuple[str, ...]] = ("global", "local", "logits", "joint")
+
+    def schema(self, task: Task) -> Schema:
+        """Return the schema: clients send prototypes of their classes, the server from round 1 on."""
+        return make_schema(task, up=((class_vectors("K_i"),),), down=(optional(class_vectors(self.known)),))
+
+    scores = prototype_scores

@@ -12,26 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from protonorm.core import (
-    Additive,
-    Client,
-    Contribution,
-    Field,
-    Schema,
-    Server,
-    Slot,
-    SplitModel,
-    Step,
-    Sums,
-    Task,
-    slots_like,
-)
+from protonorm.algorithms.parts.messages import Received, shared
+from protonorm.core import Additive, Client, Contribution, Server, SplitModel, Step, Sums, Task
 from protonorm.core.combine import over
+from protonorm.core.schema import Field, Schema, Slot, slots_like
 from protonorm.tensors import Tensors, snapshot
 
 HEAD = "model.head."
@@ -40,14 +30,6 @@ NARROWEST = 1e-6  # a width at which every layer has a single channel
 Place = tuple[Tensor, ...]  # rows, or rows and columns, of a tensor
 Pixels = Mapping[str, int]  # columns of a layer per channel of the previous layer, if not 1
 FIRST: Pixels = {}  # for the first channels: their columns are the first, independent of pixels
-
-
-def own_classes(client: Client) -> Tensor:
-    """List the classes (K_i,) of which a client has samples."""
-    return client.train.class_counts(client.num_classes).nonzero().flatten()
-
-
-CLASSES: Slot = ({"classes": Field(("K_i",), torch.int64, least=0, below="K", distinct=True)},)  # classes of a client
 
 
 @dataclass(frozen=True)
@@ -87,12 +69,6 @@ def width_schema(task: Task, *own: Slot) -> Schema:
     return WidthSchema((*part, *own), slots_like(whole), known, {"K_i": task.num_classes}, template=model)
 
 
-@lru_cache(maxsize=16)  # called for every reply
-def shapes_at(model: SplitModel, width: float) -> dict[str, tuple[int, ...]]:
-    """List the shapes of a network's parameters, prefixed `model.`, at another width; cached."""
-    return shapes(model, width)
-
-
 def shapes(model: SplitModel, width: float) -> dict[str, tuple[int, ...]]:
     """List the shapes of a network's parameters, prefixed `model.`, at another width, without drawing weights."""
     assert model.at_width is not None
@@ -101,10 +77,12 @@ def shapes(model: SplitModel, width: float) -> dict[str, tuple[int, ...]]:
     return {name: tuple(weight.shape) for name, weight in narrow.named_parameters("model", remove_duplicate=False)}
 
 
+shapes_at = lru_cache(maxsize=16)(shapes)  # of the widest network: needed for every reply
+
+
 def parameters(model: nn.Module) -> Tensors:
     """Copy a model's parameters, prefixed `model.`; batch norm statistics stay with the client."""
-    whole = snapshot("model", model)
-    return {name: whole[name] for name, _ in model.named_parameters(prefix="model", remove_duplicate=False)}
+    return shared("model", model, "local")
 
 
 def pixels(model: SplitModel) -> Pixels:
@@ -112,9 +90,8 @@ def pixels(model: SplitModel) -> Pixels:
 
     The counts are read from a network whose layers have a single channel each.
     """
-    if model.at_width is None:
-        return {}
-    return {name: shape[1] for name, shape in shapes(model, NARROWEST).items() if len(shape) > 1}
+    narrow = {} if model.at_width is None else shapes(model, NARROWEST)
+    return {name: shape[1] for name, shape in narrow.items() if len(shape) > 1}
 
 
 def cut(whole: Tensors, like: Mapping[str, Tensor], turn: int = 0, pixels: Pixels = FIRST) -> Tensors:
@@ -149,8 +126,21 @@ def window(size: int, part: int, pixels: int, turn: int) -> Tensor:
     return (kept.unsqueeze(1) * pixels + torch.arange(pixels)).flatten()
 
 
-class AveragedParts(Additive):
+class AveragedParts(Received, Additive):
     """Method whose server averages each parameter over the clients that have it, and a head's rows by class."""
+
+    heterogeneous: ClassVar[bool] = False
+    widths: ClassVar[bool] = True
+
+    def init_server(self, server: Server) -> Step:
+        """Create the initial model of all clients."""
+        assert server.model is not None
+        model = parameters(server.model)
+        return Step(model, model)
+
+    def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
+        """Extract the client's part of the whole model; measure batch norm statistics if there are none yet."""
+        return with_statistics(client, state | cut(message, state))
 
     def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
         """Scatter a client's part to the whole model, weighted by its number of samples, or by 1 without it.
@@ -185,34 +175,18 @@ class AveragedParts(Additive):
         return state, 0, FIRST
 
 
-class OwnClasses(nn.Module):
-    """Head whose logits of classes that the client lacks are 0 in training and −∞ in prediction."""
-
-    absent: Tensor  # (K,)
-
-    def __init__(self, head: nn.Module, classes: Tensor, num_classes: int) -> None:
-        super().__init__()
-        self.head = head
-        self.register_buffer("absent", torch.ones(num_classes, dtype=torch.bool).index_fill(0, classes, False))
-
-    def forward(self, z: Tensor) -> Tensor:
-        """Map features (B, d) to logits (B, K)."""
-        logits: Tensor = self.head(z)
-        return logits.masked_fill(self.absent, 0.0 if self.training else -torch.inf)
-
-
 @contextmanager
 def new_statistics(model: nn.Module) -> Iterator[None]:
     """Reset batch norm statistics and average those of all batches inside: the channels may have changed."""
-    layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
-    before, hooks = [layer.momentum for layer in layers], []
-    for layer in layers:
-        layer.reset_running_stats()
-        hooks.append(layer.register_forward_pre_hook(_plain_average()))
+    changed = []
+    for layer in model.modules():
+        if isinstance(layer, _BatchNorm):
+            layer.reset_running_stats()
+            changed.append((layer, layer.momentum, layer.register_forward_pre_hook(_plain_average())))
     try:
         yield
     finally:
-        for layer, momentum, hook in zip(layers, before, hooks, strict=True):
+        for layer, momentum, hook in changed:
             layer.momentum = momentum
             hook.remove()
 

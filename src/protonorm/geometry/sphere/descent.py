@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from protonorm.geometry.sphere.energy import force_field, project
+from protonorm.geometry.sphere.energy import exponent, force_field, project
 
 TRIALS = 40  # of a line search
 DECREASE, CURVATURE = 1e-4, 0.9  # of the Wolfe conditions
@@ -48,7 +48,8 @@ class Settings:
     limit: int = 500  # maximum number of steps
 
     def __post_init__(self) -> None:
-        """Raise for settings with which a descent would not terminate."""
+        """Raise for an invalid exponent, and for settings with which a descent would not terminate."""
+        exponent(self.s)
         if not (math.isfinite(self.tolerance) and self.tolerance > 0):
             raise ValueError(f"tolerance must be a finite number above 0, not {self.tolerance}.")
         if isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 1:

@@ -31,16 +31,13 @@ class ForceField(NamedTuple):
     force: Tensor  # (K, d) −∇E for s = 0, −∇ log E for s > 0
     touching: bool  # whether two points coincide: their energy is infinite, their mutual force set to zero
 
-    def energy(self, s: float) -> float:
-        """Convert the level to the energy."""
-        if self.touching:
-            return math.inf
-        return self.level if s == 0 else exp_or_inf(self.level)
-
 
 def energy(prototypes: Tensor | NDArray[Any], s: float = 0.0) -> float:
     """Compute the Riesz energy of all pairs: Σ log 1/dist for s = 0 (Eq. 10), Σ dist^−s for s > 0 (Eq. 8)."""
-    return force_field(read_points(prototypes), exponent(s)).energy(s)
+    field = force_field(read_points(prototypes), exponent(s))
+    if field.touching:
+        return math.inf
+    return field.level if s == 0 else exp_or_inf(field.level)
 
 
 def forces(prototypes: Array, s: float = 0.0) -> Array:
