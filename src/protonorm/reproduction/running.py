@@ -105,8 +105,11 @@ class Reproduction:
         """
         from protonorm.session.running import tidy  # slow to import
 
-        outcomes = self.outcomes()
-        waiting, estimate, write_from = self.pending(outcomes), _learned(outcomes), 0.0
+        outcomes, estimate, write_from = self.outcomes(), Estimate(), 0.0
+        waiting = self.pending(outcomes)
+        for one in {one.key: one for one in outcomes}.values():
+            if one.run:
+                estimate.learn(_work(one), sum(one.run.seconds.values()), len(one.run.seconds))
         for key in {one.key for one in outcomes if one.key and one.state == "finished"}:
             tidy(self.root / key)  # left by an interruption
         for number, (key, one) in enumerate(waiting.items(), 1):
@@ -212,15 +215,6 @@ class Estimate:
             return self._taken[kind] / self._guessed[kind]
         whole = sum(self._guessed.values())
         return sum(self._taken.values()) / whole if whole else 1.0
-
-
-def _learned(outcomes: Sequence[Outcome]) -> Estimate:
-    """Build the estimate from earlier runs."""
-    estimate = Estimate()
-    for one in {one.key: one for one in outcomes}.values():
-        if one.run:
-            estimate.learn(_work(one), sum(one.run.seconds.values()), len(one.run.seconds))
-    return estimate
 
 
 def _work(one: Outcome) -> Work:

@@ -43,11 +43,6 @@ class Standing(NamedTuple):
     run: Run | None = None  # limited to the requested rounds
     reason: str = ""  # why it failed or cannot be read
 
-    @property
-    def left(self) -> bool:
-        """Whether rounds are left to run; a diverged run would diverge again."""
-        return self.state in ("absent", "begun")
-
 
 def stand(experiment: Experiment, root: Path) -> Standing:
     """Read the state of a run; raise a ValueError if it is done with other names of classes or clients."""
@@ -100,7 +95,8 @@ class Sweep:
         return [
             Job(key, point.settings[seed], experiment.rounds - (len(here.run.rounds) if here.run else 0))
             for key, (point, seed, experiment) in self._longest().items()
-            if (here := stand(experiment, self.root)).left
+            if (here := stand(experiment, self.root)).state
+            in ("absent", "begun")  # others would fail again
         ]
 
     def run(

@@ -149,13 +149,11 @@ def client_scalars(run: Run, record: RoundRecord) -> dict[str, float]:
     if run.info.client_names is None or len(run.info.client_names) > MOST_CLIENTS:
         return {}
     headline = run.info.headline
-    shares = {
-        name: run.by_client(record, headline, part) for name, part, rules in _parts(record) if rules.get(headline)
-    }
     return {
         f"client/{run.client_name(id)}/{name}": float(share)
-        for name, clients in shares.items()
-        for id, share in enumerate(clients)
+        for name, part, rules in _parts(record)
+        if rules.get(headline)
+        for id, share in enumerate(run.by_client(record, headline, part))
         if share >= 0  # NaN if it was not evaluated
     }
 
