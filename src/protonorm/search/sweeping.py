@@ -95,8 +95,7 @@ class Sweep:
         return [
             Job(key, point.settings[seed], experiment.rounds - (len(here.run.rounds) if here.run else 0))
             for key, (point, seed, experiment) in self._longest().items()
-            if (here := stand(experiment, self.root)).state
-            in ("absent", "begun")  # others would fail again
+            if (here := stand(experiment, self.root)).state in ("absent", "begun")  # others would fail again
         ]
 
     def run(
