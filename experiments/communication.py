@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from protonorm.reproduction.cells import Cell
-from protonorm.reproduction.tables import Table, TableEntry
+from protonorm.reproduction.cells import Cell, Table, TableEntry
 
 from .setting import practical
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from protonorm.reproduction.tables import Table, TableEntry
+from protonorm.reproduction.cells import Table, TableEntry
 
 if TYPE_CHECKING:
     from protonorm.reproduction.findings import Findings

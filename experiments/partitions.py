@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from protonorm.reproduction.cells import Cell, Settings
+from protonorm.reproduction.cells import Cell
+from protonorm.reproduction.profiles import Settings
 
 from .setting import DATASETS, practical
 

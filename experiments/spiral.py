@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from protonorm.reproduction.tables import Table, TableEntry
+from protonorm.reproduction.cells import Table, TableEntry
 from protonorm.runs.layout import SERVER, exists
 
 from .toy import angles, client_star, server_star, toy_cell

@@ -1,6 +1,7 @@
 """Table 2: CIFAR-100 under other heterogeneity, other widths of the decision layer, and more clients."""
 
-from protonorm.reproduction.cells import Column, Settings, printed
+from protonorm.reproduction.cells import Column, printed
+from protonorm.reproduction.profiles import Settings
 
 from .setting import METHODS, cell, practical
 

@@ -14,9 +14,9 @@ from protonorm.cli.app import app
 from protonorm.cli.reproduce import WORDS, reproduction
 from protonorm.core.text import markdown_text
 from protonorm.reproduction.accuracy import check
+from protonorm.reproduction.cells import Table
 from protonorm.reproduction.findings import Findings, Value, values
-from protonorm.reproduction.tables import Table, markdown
-from protonorm.reproduction.writing import make_tables, remarks
+from protonorm.reproduction.writing import make_tables, markdown, remarks
 
 OPTIONS = ("names", "profile", "protocol", "only", "seeds", "rounds")
 GLANCE = ("column", "size", "method", "λ", "accuracy", "best test round", "printed", "difference", "verdict")

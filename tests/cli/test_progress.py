@@ -96,6 +96,15 @@ def test_without_a_terminal_a_line_comes_every_ten_seconds(told):
     assert told.text.splitlines() == ["Reading: 3/7, 0:16 left", "Reading: 6/7, 0:04 left"]
 
 
+def test_what_was_done_before_the_first_report_is_no_part_of_the_time_left(told):
+    """Four rounds are done when the first is heard of; two more take 12 seconds, so that the last four take 24."""
+    with showing_progress():
+        for done in (4, 5, 6):
+            report("2 runs, rounds", done, 10)
+            told.now += 6
+    assert told.text.splitlines() == ["2 runs, rounds: 6/10, 0:24 left"]
+
+
 def test_work_that_begins_again_is_told_of_anew(told):
     """The second time is as quick as the first, and its time left is not that of both together."""
     with showing_progress():
@@ -186,8 +195,14 @@ def test_the_start_is_no_part_of_the_time_left(told):
 
 def test_of_a_long_first_round_the_start_is_a_small_part(told):
     with RoundDisplay("mine", 3, "global") as display:
-        display(a_round(1, {})._replace(seconds={"round": 90.0}))
-    assert told.text.splitlines() == ["mine: 1/3, 3:00 left"]
+        display(a_round(1, {})._replace(seconds={"round": 900.0}))
+    assert told.text.splitlines() == ["mine: 1/3, 30:00 left"]
+
+
+def test_a_minute_may_be_the_start_of_workers_on_a_busy_machine(told):
+    with RoundDisplay("mine", 20, "global") as display:
+        display(a_round(1, {})._replace(seconds={"round": 75.0}))
+    assert told.text.splitlines() == ["mine: 1/20"]
 
 
 def test_the_rounds_of_a_quiet_run_are_not_told_of(told):

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from protonorm.cli.app import app
 from protonorm.cli.reproduce import judge, terminal_table
 from protonorm.reproduction.accuracy import accuracy_tables
+from protonorm.reproduction.cells import Table, TableEntry
 from protonorm.reproduction.profiles import PROFILES
 from protonorm.reproduction.running import Reproduction
-from protonorm.reproduction.tables import Table, TableEntry
 from protonorm.reproduction.writing import Written
 from protonorm.runs.run import read_run
 from protonorm.session import running
@@ -270,7 +270,7 @@ def test_a_file_where_a_folder_should_be_is_refused_first(mine, option):
             "def f():\n    return 1 / 0\n\nf()\n",
             "broken.py, line 2: it fails when it is imported: ZeroDivisionError: division by zero.",
         ),
-        ("TITLE = 3\nCOLUMNS = ()\n", "broken.py is refused: TITLE must be a text"),
+        ("TITLE = 3\nCOLUMNS = ()\n", "broken.py cannot be used: TITLE must be a text"),
     ],
 )
 def test_a_broken_file_is_refused_with_its_line(tmp_path, text, what):

@@ -10,11 +10,10 @@ from protonorm.config.experiment import Experiment
 from protonorm.config.kinds import bundled
 from protonorm.core import Client
 from protonorm.report import drawing, paper_figures
-from protonorm.reproduction.cells import Printed
+from protonorm.reproduction.cells import Printed, find_studies, select_cells, study_names
 from protonorm.reproduction.findings import Findings, expected_outcomes, read_outcomes
 from protonorm.reproduction.profiles import PROFILES, PROTOCOLS
 from protonorm.reproduction.running import Reproduction
-from protonorm.reproduction.study import find_studies, select_cells, study_names
 from protonorm.reproduction.writing import make_tables
 from protonorm.runs.archive import archive_runs
 from protonorm.session import running

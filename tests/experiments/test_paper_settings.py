@@ -17,8 +17,8 @@ from protonorm.config.components import registered_name
 from protonorm.config.experiment import Experiment
 from protonorm.config.kinds import bundled
 from protonorm.models.choose import networks
+from protonorm.reproduction.cells import find_studies
 from protonorm.reproduction.profiles import PROFILES, PROTOCOLS
-from protonorm.reproduction.study import find_studies
 
 # column | data set | split | α | classes a client | networks | d | clients | rounds | γ of ProtoNorm
 COLUMNS = {

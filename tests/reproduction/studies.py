@@ -7,11 +7,10 @@ import numpy as np
 
 from protonorm.config.experiment import Experiment
 from protonorm.core.types import InputSpec
-from protonorm.reproduction.cells import Cell, Column, Printed
+from protonorm.reproduction.cells import Cell, Column, Printed, Study, select_cells
 from protonorm.reproduction.findings import Findings, expected_outcomes, read_outcomes
 from protonorm.reproduction.profiles import PROFILES, PROTOCOLS
 from protonorm.reproduction.running import Reproduction
-from protonorm.reproduction.study import Study, select_cells
 from protonorm.runs.provenance import versions
 from protonorm.runs.run import Population
 from protonorm.runs.schema import FORMAT, Accuracy, ExperimentInfo, RunInfo, Traffic

@@ -6,9 +6,8 @@ import io
 import pytest
 
 from protonorm.cli.reproduce import terminal_table
-from protonorm.reproduction.cells import Cell
+from protonorm.reproduction.cells import Cell, find_studies
 from protonorm.reproduction.profiles import PROFILES, cut_in_short, cuts
-from protonorm.reproduction.study import find_studies
 from protonorm.reproduction.writing import make_tables, write
 from tests.reproduction.studies import TINY, fake_findings, small_study
 

@@ -8,9 +8,8 @@ import pytest
 
 from protonorm.core.text import latex_text
 from protonorm.reproduction.accuracy import accuracy_tables
-from protonorm.reproduction.cells import Cell
-from protonorm.reproduction.tables import Table, TableEntry, accuracy_csv, latex, markdown
-from protonorm.reproduction.writing import page, remarks, write
+from protonorm.reproduction.cells import Cell, Table, TableEntry
+from protonorm.reproduction.writing import accuracy_csv, latex, markdown, page, remarks, write
 from tests.reproduction.studies import TINY, Fake, fake_findings, small_study
 from tests.reproduction.test_accuracy import FULL, ONE, TWO
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from protonorm.reproduction.cells import Cell
-from protonorm.reproduction.study import select_cells
+from protonorm.reproduction.cells import Cell, select_cells
 from tests.reproduction.studies import small_study
 
 COLUMNS = ("A: CIFAR-10", "A: CIFAR-100", "B: CIFAR-100")

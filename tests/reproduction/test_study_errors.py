@@ -2,8 +2,7 @@
 
 import pytest
 
-from protonorm.reproduction.cells import Cell, Column, Printed
-from protonorm.reproduction.study import problems
+from protonorm.reproduction.cells import Cell, Column, Printed, problems
 
 GOOD = {
     "TITLE": "Mine",

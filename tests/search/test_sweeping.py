@@ -5,9 +5,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from protonorm.core.progress import listening
 from protonorm.runs.run import Run
 from protonorm.search import scores, sweeping
 from protonorm.search.scores import scores_of, winners
@@ -212,3 +214,26 @@ def alive(pid):
     except OSError:
         return False
     return re.search(r"\) (\w)", state)[1] not in "ZX"
+
+
+def test_the_start_of_workers_is_no_part_of_the_time_left():
+    """The first report comes with the first round: the time left is measured from then on."""
+    heard = []
+    with listening(lambda *told: heard.append(told)):
+        follow = sweeping._Follower([sweeping.Job("a", {}, 2)], print, 2)
+        follow(sweeping.News("a", warning="slow"))
+        follow(sweeping.News("a", 1))
+        follow(sweeping.News("a", ended=True))
+    assert heard == [("1 runs, 2 side by side, rounds", done, 2) for done in (1, 2)]
+
+
+def test_a_short_first_round_is_start_up_and_the_second_is_timed(monkeypatch):
+    def run(*_, watch, **__):
+        for seconds in (3.0, 0.5, 9.0):
+            watch(SimpleNamespace(seconds={"round": seconds}))
+
+    monkeypatch.setattr(scores, "run", run)
+    point = SimpleNamespace(experiments={0: None})
+    assert scores.timed_round(point) == 0.5
+    monkeypatch.setattr(scores, "LONG", 2.0)
+    assert scores.timed_round(point) == 3.0

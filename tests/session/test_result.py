@@ -199,9 +199,7 @@ def test_a_rule_or_measure_that_there_is_not_is_refused(tmp_path):
     found = pn.Result(None, made(tmp_path / "run"))
     with pytest.raises(ValueError, match=r"There is no rule 'globl' in this run; known: global, logits\."):
         found.accuracy("globl")
-    with pytest.raises(
-        ValueError, match=r"of='pooledd' is refused: expected pooled, mean, worst, .*, clients or classes"
-    ):
+    with pytest.raises(ValueError, match=r"of must be pooled, mean, worst, .*, clients or classes, got 'pooledd'"):
         found.accuracy(of="pooledd")
 
 
@@ -211,12 +209,20 @@ def test_what_is_not_there_is_refused_in_a_sentence(pair):
         result.clients[99]
     with pytest.raises(ValueError, match=r"^1.5 is not a client: expected its number or its name\.$"):
         result.clients[1.5]
-    with pytest.raises(ValueError, match=r"^checkpoint='first' is refused: expected chosen or last\.$"):
+    with pytest.raises(ValueError, match=r"^checkpoint must be chosen or last, got 'first'\.$"):
         result.trained("first")
     with pytest.raises(ValueError, match=r"^by=\['client'\] is refused: expected round, client, class, rule\.$"):
         result.frame(by=["client"])
-    with pytest.raises(ValueError, match=r"^of=\['pooled'\] is refused: expected pooled"):
+    with pytest.raises(ValueError, match=r"^of must be pooled, .*, got \['pooled'\]\.$"):
         result.accuracy(of=["pooled"])
+    with pytest.raises(ValueError, match=r"^alone must be a run or the result of one, got 'x'\.$"):
+        result.frame(by="client", alone="x")
+    with pytest.raises(ValueError, match=r"^There is no rule \['x'\] in this run; known: "):
+        result.summary(["x"])
+    with pytest.raises(ValueError, match=r"^5 is not a run: expected its folder or its name\.$"):
+        pn.load_run(5)
+    with pytest.raises(ValueError, match=r"^out must be the path of a folder, got 5\.$"):
+        pn.load_run("x", out=5)
     with pytest.raises(ValueError, match=r"^text is not a run: it has no experiment\.json\.$"):
         pn.read_run("text")
     with pytest.raises(ValueError, match=r"^5 is not a run: expected the path of its folder\.$"):

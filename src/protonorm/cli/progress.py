@@ -37,7 +37,7 @@ class Display:
             console=self._console,
         )
         self._tasks: dict[str, TaskID] = {}
-        self._begun: dict[str, float] = {}
+        self._begun: dict[str, tuple[float, int]] = {}  # time and progress of the first report
         self._said: dict[str, float] = {}
 
     def __enter__(self) -> Self:
@@ -50,9 +50,10 @@ class Display:
         """Show the progress of a task, once it has taken `LATE` seconds."""
         now = time.monotonic()
         what = visible(what)
-        begun = self._begun.setdefault(what, now)
+        begun, before = self._begun.setdefault(what, (now, done))
         if now - begun >= LATE:
-            self.show(what, done, whole, left=(now - begun) / done * (whole - done) if done and whole else None)
+            known = whole and done > before
+            self.show(what, done, whole, left=(now - begun) / (done - before) * (whole - done) if known else None)
         if whole and done >= whole:  # the same work may start again
             del self._begun[what]
             self._said.pop(what, None)
@@ -73,7 +74,7 @@ class Display:
                 self._leave()
             return
         clock = time.monotonic()
-        if now or clock - self._said.setdefault(what, self._begun.get(what, clock)) >= EVERY:
+        if now or clock - self._said.setdefault(what, self._begun.get(what, (clock, 0))[0]) >= EVERY:
             self._said[what] = clock
             parts = [f"{what}: {share}", note, f"{write_time(left)} left" if left is not None else ""]
             self.say(", ".join(filter(None, parts)))

@@ -17,9 +17,9 @@ from protonorm.cli.run import follow
 from protonorm.core.text import visible
 
 if TYPE_CHECKING:
+    from protonorm.reproduction.cells import Table, TableEntry
     from protonorm.reproduction.profiles import Profile
     from protonorm.reproduction.running import Reproduction
-    from protonorm.reproduction.tables import Table, TableEntry
     from protonorm.reproduction.writing import Written
 
 
@@ -111,9 +111,9 @@ def reproduction(
     rounds: int | None,
 ) -> Reproduction:
     """Build the reproduction from the command's options."""
+    from protonorm.reproduction.cells import find_studies, select_cells
     from protonorm.reproduction.profiles import find_profile, find_protocol
     from protonorm.reproduction.running import Reproduction
-    from protonorm.reproduction.study import find_studies, select_cells
     from protonorm.runs.layout import runs_root
 
     if to is not None and not to.strip():
@@ -213,9 +213,9 @@ def _entry(entry: TableEntry) -> Text:
 
 def listing(names: list[str]) -> RichTable:
     """Build the list of tables and figures, with their numbers of runs and estimated times on two cores."""
+    from protonorm.reproduction.cells import find_studies
     from protonorm.reproduction.profiles import PROFILES, PROTOCOLS
     from protonorm.reproduction.running import duration, total_seconds, work_left
-    from protonorm.reproduction.study import find_studies
 
     rows = []
     for study in find_studies(names):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+Found = TypeVar("Found")
 
 
 class Entry(NamedTuple):
@@ -30,7 +32,7 @@ def nearest(name: str, known: Iterable[str], compared: Callable[[str], str] = st
     return f"{hint}Known: {', '.join(names)}."
 
 
-def find(table: Mapping[str, Entry], name: str, kind: str) -> Entry:
+def find(table: Mapping[str, Found], name: str, kind: str) -> Found:
     """Return the entry of a name; raise ValueError with the closest known name if there is none."""
     if name not in table:
         raise ValueError(f"Unknown {kind} {name!r}; {nearest(name, table)}")

@@ -11,11 +11,9 @@ from typing import NamedTuple
 from protonorm.analysis.comparison import RULES
 from protonorm.analysis.contrasts import not_distinguishable
 from protonorm.analysis.tables import CHOSEN, FEW
-from protonorm.reproduction.cells import Place
+from protonorm.reproduction.cells import Place, Study, Table, TableEntry
 from protonorm.reproduction.findings import Findings, Value, cell_value, finished_runs, values
 from protonorm.reproduction.profiles import Profile
-from protonorm.reproduction.study import Study
-from protonorm.reproduction.tables import Table, TableEntry
 from protonorm.runs.run import Run
 
 OTHER_RULES = "In the same rounds, which are chosen under the headline rule."
@@ -35,29 +33,28 @@ def accuracy_tables(findings: Findings) -> list[Table]:
 
 
 def _main(findings: Findings) -> Table:
-    found = values(findings)
-    highest = leaders(findings, found)
+    study, numbers = findings.study, values(findings)
+    highest = leaders(findings, numbers)
     bold = {leader.place for leader in highest if not leader.alike}
     rows = [
-        (row, [_entry(findings, found, place, bold=place in bold) for place in _places(findings, row)])
+        (row, [_entry(findings, numbers.get(place, Value()), place, place in bold) for place in _places(findings, row)])
         for row in findings.rows
     ]
-    told = [f"Test accuracy in per cent, pooled over clients, {_how_chosen(findings)}.", _judged_by(findings)]
-    told += [_about_seeds(findings), _about_best(findings), about_bold(findings, highest)]
-    if findings.profile.is_result and findings.study.paper:
-        told.append("Below: the printed number, with the ± that is printed, and ours minus printed.")
-        told += [] if findings.protocol.is_optimistic else [AUTHORS_BEST]
-    return _table(findings, findings.study.title, findings.study.corner, rows, told)
+    sentences = [f"Test accuracy in per cent, pooled over clients, {_how_chosen(findings)}.", _judged_by(findings)]
+    sentences += [_about_seeds(findings), about_bold(findings, highest)]
+    if findings.profile.is_result and study.paper:
+        sentences.append("Below: the printed number, with the ± that is printed, and ours minus printed.")
+        sentences += [] if findings.protocol.is_optimistic else [AUTHORS_BEST]
+    return _table(findings, study.title, study.corner, rows, sentences)
 
 
-def _entry(findings: Findings, found: Mapping[Place, Value], place: Place, *, bold: bool) -> TableEntry:
-    ours, printed = found.get(place, Value()), findings.study.paper.get(place)
-    if not findings.profile.is_result or printed is None:
-        return TableEntry(ours.text, "", bold, ours.best)
-    difference = ""
-    if ours.mean is not None and printed.mean is not None:
-        difference = f" ({ours.mean - printed.mean:+.2f})".replace("-", "−")
-    return TableEntry(ours.text, f"{printed}{difference}", bold, ours.best)
+def _entry(findings: Findings, ours: Value, place: Place, bold: bool) -> TableEntry:
+    below, printed = "", findings.study.paper.get(place)
+    if findings.profile.is_result and printed is not None:
+        below = str(printed)
+        if ours.mean is not None and printed.mean is not None:
+            below += f" ({ours.mean - printed.mean:+.2f})".replace("-", "−")
+    return TableEntry(ours.text, below, bold, ours.best)
 
 
 def _others(findings: Findings) -> Table:
@@ -65,21 +62,26 @@ def _others(findings: Findings) -> Table:
     pairs = [(row, rule) for row in (*findings.rows, *study.beside) for rule in _rules(findings, row)]
     rows = []
     for row, rule in pairs:
-        found = [cell_value(findings.at(*place), findings.protocol, rule) for place in _places(findings, row)]
-        entries = [TableEntry(ours.text, best=ours.best) for ours in found]
+        numbers = [cell_value(findings.at(*place), findings.protocol, rule) for place in _places(findings, row)]
+        entries = [TableEntry(ours.text, best=ours.best) for ours in numbers]
         rows.append((row if row in study.beside else f"{row}, {rule}", entries))
     title = "The same runs under other rules" + (f", and {', '.join(study.beside)}" if study.beside else "")
     rules = f"Rules: {'; '.join(map(_meaning, dict.fromkeys(rule for _, rule in pairs)))}."
     alone = "Local: every client trains alone." if "Local" in study.beside else ""
-    told = [OTHER_RULES, rules, alone, _about_seeds(findings), _about_best(findings)]
-    return _table(findings, title, f"{study.corner}, rule", rows, told)
+    return _table(findings, title, f"{study.corner}, rule", rows, [OTHER_RULES, rules, alone, _about_seeds(findings)])
 
 
 def _table(
-    findings: Findings, title: str, corner: str, rows: Sequence[tuple[str, Sequence[TableEntry]]], told: Sequence[str]
+    findings: Findings,
+    title: str,
+    corner: str,
+    rows: Sequence[tuple[str, Sequence[TableEntry]]],
+    sentences: Sequence[str],
 ) -> Table:
-    names, protocol = [column.name for column in findings.columns], f"Protocol {findings.protocol.name}."
-    return Table(title, corner, names, rows, findings.groups, " ".join(filter(None, [protocol, *told])))
+    groups = [column.group for column in findings.columns]
+    explanation = " ".join(filter(None, [f"Protocol {findings.protocol.name}.", *sentences]))
+    names = [column.name for column in findings.columns]
+    return Table(title, corner, names, rows, groups if any(groups) else [], explanation)
 
 
 def _rules(findings: Findings, row: str) -> list[str]:
@@ -87,9 +89,7 @@ def _rules(findings: Findings, row: str) -> list[str]:
     info = next((one.run.info for one in findings.outcomes if one.cell.row == row and one.run), None)
     if info is None:
         return []
-    if row in findings.study.beside:
-        return [info.headline]
-    return [rule for rule in info.rules if rule != info.headline]
+    return [rule for rule in info.rules if (rule == info.headline) == (row in findings.study.beside)]
 
 
 def _places(findings: Findings, row: str) -> list[Place]:
@@ -102,36 +102,31 @@ def _meaning(rule: str) -> str:
 
 def _how_chosen(findings: Findings) -> str:
     """Describe the round of the accuracies; cells whose round was chosen otherwise than by the protocol are named."""
-    others: dict[str, list[str]] = {}
+    usual, others = findings.protocol.by, dict[str, list[str]]()
     for one in finished_runs(findings.outcomes):
-        by = one.run.chosen.by if one.run and one.run.chosen else findings.protocol.by
-        if by != findings.protocol.by:
-            others.setdefault(by, []).append(f"{one.where} (seed {one.seed})")
-    told = [f"but of {'; '.join(cells)} {CHOSEN[by]}" for by, cells in others.items()]
-    return ", ".join([CHOSEN[findings.protocol.by], *told])
+        if one.run and one.run.chosen and one.run.chosen.by != usual:
+            others.setdefault(one.run.chosen.by, []).append(f"{one.where} (seed {one.seed})")
+    return ", ".join([CHOSEN[usual], *(f"but of {'; '.join(cells)} {CHOSEN[by]}" for by, cells in others.items())])
 
 
 def _judged_by(findings: Findings) -> str:
     """Describe the rule of each row; in a column with several rules, a lead may come from the rule."""
     rows: dict[str, dict[str, None]] = {}
     for one in findings.outcomes:
-        judged = rows.setdefault(one.experiment.algorithm.headline, {})
-        judged |= {one.cell.row: None} if one.cell.row in findings.rows else {}
-    told = [f"Judged by {_meaning(rule)}: {'; '.join(judged)}." for rule, judged in rows.items() if judged]
-    mixed = ["So numbers of one column may be of different rules."] if len(told) > 1 else []
-    return " ".join([*told, *mixed])
+        if one.cell.row in findings.rows:
+            rows.setdefault(one.experiment.algorithm.headline, {})[one.cell.row] = None
+    sentences = [f"Judged by {_meaning(rule)}: {'; '.join(judged)}." for rule, judged in rows.items()]
+    mixed = ["So numbers of one column may be of different rules."] if len(sentences) > 1 else []
+    return " ".join([*sentences, *mixed])
 
 
 def _about_seeds(findings: Findings) -> str:
-    """Describe the number of seeds, and the meaning of ±."""
-    seeds = sorted({outcome.seed for outcome in findings.outcomes})
-    if len(seeds) < 2:
-        return f"One seed ({', '.join(map(str, seeds))}): there is no ±." if seeds else ""
-    return f"Mean over {len(seeds)} seeds ({', '.join(map(str, seeds))}); ± is {findings.protocol.spread_is} over them."
-
-
-def _about_best(findings: Findings) -> str:
-    return "" if findings.protocol.is_optimistic else BEST
+    """Describe the number of seeds, the meaning of ±, and that of best*."""
+    seeds, count = ", ".join(map(str, findings.seeds)), len(findings.seeds)
+    about = f"Mean over {count} seeds ({seeds}); ± is {findings.protocol.spread_is} over them."
+    if count < 2:
+        about = f"One seed ({seeds}): there is no ±." if seeds else ""
+    return " ".join(filter(None, [about, "" if findings.protocol.is_optimistic else BEST]))
 
 
 class Leader(NamedTuple):
@@ -143,32 +138,32 @@ class Leader(NamedTuple):
     alike: Mapping[str, str]  # rivals that it is not distinguishable from, with reasons
 
 
-def leaders(findings: Findings, found: Mapping[Place, Value]) -> list[Leader]:
+def leaders(findings: Findings, numbers: Mapping[Place, Value]) -> list[Leader]:
     """Find the highest of our numbers along each column, or along each row, where there are several."""
     axis = 1 if findings.study.best == "column" else 0
     lines: dict[str, dict[Place, float]] = {}
-    for place, ours in found.items():
+    for place, ours in numbers.items():
         if ours.mean is not None and place[0] in findings.study.rows:
             lines.setdefault(place[axis], {})[place] = ours.mean
     highest = []
-    for line, numbers in lines.items():
-        if len(numbers) > 1:
-            top = max(numbers, key=lambda place: numbers[place])
-            groups = {place[1 - axis]: findings.finished(*place) for place in numbers}
+    for line, means in lines.items():
+        if len(means) > 1:
+            top = max(means, key=means.__getitem__)
+            groups = {place[1 - axis]: findings.finished(*place) for place in means}
             highest.append(Leader(line, top[1 - axis], top, not_distinguishable(top[1 - axis], groups)))
     return highest
 
 
-def about_bold(findings: Findings, found: Sequence[Leader]) -> str:
+def about_bold(findings: Findings, highest: Sequence[Leader]) -> str:
     """Explain bold numbers, and which of the highest are not bold and why; empty if no numbers are compared."""
-    if not found:
+    if not highest:
         return ""
-    reasons = {why for leader in found for why in leader.alike.values()}
-    if reasons == {"one seed has no interval"} and all(leader.alike for leader in found):
+    reasons = {why for leader in highest for why in leader.alike.values()}
+    if reasons == {"one seed has no interval"} and all(leader.alike for leader in highest):
         return ONE_SEED
-    told = [f"{one.line}: {one.name}, not distinguishable from {_listed(one.alike)}" for one in found if one.alike]
-    few = FEW_SEEDS if len({outcome.seed for outcome in findings.outcomes}) < FEW else ""
-    not_bold = f" The highest, but not bold: {'; '.join(told)}." if told else ""
+    alike = [f"{one.line}: {one.name}, not distinguishable from {_listed(one.alike)}" for one in highest if one.alike]
+    few = FEW_SEEDS if len(findings.seeds) < FEW else ""
+    not_bold = f" The highest, but not bold: {'; '.join(alike)}." if alike else ""
     return f"{BOLD.format(line=findings.study.best)}{few}{not_bold}"
 
 
@@ -203,37 +198,37 @@ def leads_somebody(study: Study, profile: Profile) -> bool:
 
 def check(findings: Findings) -> list[Verdict]:
     """Check all finished cells of a study for which its file states a tolerance for the profile."""
-    found = values(findings) if findings.study.columns else {}
-    return [*_near(findings, found), *_leading(findings, found)]
+    numbers = values(findings) if findings.study.columns else {}
+    return [*_near(findings, numbers), *_leading(findings, numbers)]
 
 
-def _near(findings: Findings, found: Mapping[Place, Value]) -> Iterator[Verdict]:
-    """Check that numbers are near the printed numbers; '-' promises nothing."""
+def _near(findings: Findings, numbers: Mapping[Place, Value]) -> Iterator[Verdict]:
+    """Check that numbers are near the printed numbers; '-' promises nothing.
+
+    Outside the tolerance it is undecided if the interval over seeds overlaps the tolerance.
+    """
     tolerance = findings.study.tolerance.get(findings.profile.name)
-    for place, ours in found.items():
+    for place, ours in numbers.items():
         printed = findings.study.paper.get(place)
         if tolerance is None or printed is None or printed.mean is None:
             continue
         where = f"{findings.study.name}, {place[0]}, {place[1]}"
-        if ours.mean is not None:
-            best = f", best* {ours.best}" if ours.best else ""
-            told = f"{where}: {ours.text}{best}, printed {printed}, tolerance {tolerance:g}"
-            yield _distance(ours.mean, ours, printed.mean, tolerance, told)
-        elif ours.text == "-":
-            yield Verdict(False, f"{where}: {ours.note}, printed {printed}.")
+        if ours.mean is None:
+            if ours.note:
+                yield Verdict(False, f"{where}: {ours.note}, printed {printed}.")
+            continue
+        best = f", best* {ours.best}" if ours.best else ""
+        about = f"{where}: {ours.text}{best}, printed {printed}, tolerance {tolerance:g}"
+        low, high = ours.interval or (ours.mean, ours.mean)
+        if abs(ours.mean - printed.mean) <= tolerance:
+            yield Verdict(True, f"{about}.")
+        elif ours.interval and low <= printed.mean + tolerance and high >= printed.mean - tolerance:
+            yield Verdict(None, f"{about}; its 95 % interval, {low:.2f} to {high:.2f}, reaches into it.")
+        else:
+            yield Verdict(False, f"{about}." if ours.interval else f"{about}; one seed has no interval.")
 
 
-def _distance(mean: float, ours: Value, printed: float, tolerance: float, told: str) -> Verdict:
-    """Judge the distance; outside the tolerance it is undecided if the interval over seeds overlaps the tolerance."""
-    if abs(mean - printed) <= tolerance:
-        return Verdict(True, f"{told}.")
-    if ours.interval and ours.interval.low <= printed + tolerance and ours.interval.high >= printed - tolerance:
-        low, high = ours.interval
-        return Verdict(None, f"{told}; its 95 % interval, {low:.2f} to {high:.2f}, reaches into it.")
-    return Verdict(False, f"{told}." if ours.interval else f"{told}; one seed has no interval.")
-
-
-def _leading(findings: Findings, found: Mapping[Place, Value]) -> Iterator[Verdict]:
+def _leading(findings: Findings, numbers: Mapping[Place, Value]) -> Iterator[Verdict]:
     """Check that the row that should lead, printed or not, is not far behind any row of the table."""
     study = findings.study
     leads, slack = study.leads, study.slack.get(findings.profile.name)
@@ -241,24 +236,24 @@ def _leading(findings: Findings, found: Mapping[Place, Value]) -> Iterator[Verdi
         return
     for column in study.columns:
         places = {row: (row, column.place) for row in (*study.rows, leads)}
-        means = {row: mean for row, place in places.items() if (mean := found.get(place, Value()).mean) is not None}
+        means = {row: mean for row, place in places.items() if (mean := numbers.get(place, Value()).mean) is not None}
         if leads in means and len(means) > 1:
-            best = max(means, key=lambda row: means[row])
+            best = max(means, key=means.__getitem__)
             behind = f"{means[best] - means[leads]:.2f} points behind the best ({best})"
-            told = f"{study.name}, {column.place}: {leads} is {'the highest' if best == leads else behind}"
-            yield _lead({row: findings.finished(*places[row]) for row in means}, leads, slack, told)
+            about = f"{study.name}, {column.place}: {leads} is {'the highest' if best == leads else behind}"
+            yield _lead({row: findings.finished(*places[row]) for row in means}, leads, slack, about)
 
 
-def _lead(groups: Mapping[str, list[Run]], leads: str, slack: float, told: str) -> Verdict:
+def _lead(groups: Mapping[str, list[Run]], leads: str, slack: float, about: str) -> Verdict:
     """Judge whether a row is behind another by more than the slack, in points, beyond noise."""
     margin, own = slack / 100, groups[leads]
     others = [row for row in groups if row != leads]
     ahead = [row for row in others if not not_distinguishable(row, {row: groups[row], leads: own}, margin)]
     if ahead:
-        return Verdict(False, f"{told}, and more than the {slack:g} allowed behind {', '.join(ahead)}.", leads=True)
+        return Verdict(False, f"{about}, and more than the {slack:g} allowed behind {', '.join(ahead)}.", leads=True)
     # better than a negative margin: not further behind than the slack
     if unclear := not_distinguishable(leads, groups, -margin):
         reasons = "; ".join(f"{row}: {why}" for row, why in unclear.items())
-        open_yet = f"{told}; whether it may be more than the {slack:g} allowed behind is open ({reasons})."
-        return Verdict(None, open_yet, leads=True)
-    return Verdict(True, f"{told}, and at most the {slack:g} allowed behind anybody.", leads=True)
+        undecided = f"{about}; whether it may be more than the {slack:g} allowed behind is open ({reasons})."
+        return Verdict(None, undecided, leads=True)
+    return Verdict(True, f"{about}, and at most the {slack:g} allowed behind anybody.", leads=True)

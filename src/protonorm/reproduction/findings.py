@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from protonorm.analysis.comparison import Reported, reported
 from protonorm.analysis.statistics import Interval, mean_interval
 from protonorm.config.components import describe
-from protonorm.reproduction.cells import TITLES, Cell, Column, Place
-from protonorm.reproduction.profiles import Profile, Protocol
-from protonorm.reproduction.study import Study
+from protonorm.reproduction.cells import Cell, Column, Place, Study
+from protonorm.reproduction.profiles import TITLES, Profile, Protocol
 from protonorm.runs.layout import INFO, exists, find_runs
 from protonorm.runs.run import UNREADABLE, Run, read_whole, unread_reason
 from protonorm.runs.schema import read_info
@@ -60,14 +59,14 @@ class Outcome:
     @property
     def state(self) -> State:
         """State of the cell."""
+        run, rounds = self.run, len(self.run.rounds) if self.run else 0
         if self.damaged:
             return "damaged"
-        if self.run and (len(self.run.rounds) >= self.experiment.rounds or self.run.stopped_early):
+        if run and (rounds >= self.experiment.rounds or run.stopped_early):
             return "finished"
-        if self.run and self.run.failure:
+        if run and run.failure:
             return "diverged"
-        begun = bool(self.run and self.run.rounds)
-        if begun and (self.missing or not self.refused):  # without the data here, the record comes from another machine
+        if rounds and (self.missing or not self.refused):  # without the data, the record comes from another machine
             return "begun"
         return "missing" if self.missing else "refused" if self.refused else "absent"
 
@@ -83,27 +82,26 @@ class Findings:
     command: str = ""
 
     @property
-    def columns(self) -> list[Column]:
-        """Requested columns."""
-        asked = {outcome.cell.column for outcome in self.outcomes}
-        return [column for column in self.study.columns if column.place in asked]
+    def places(self) -> list[Place]:
+        """Requested cells, each once, for any number of seeds."""
+        return list(dict.fromkeys(outcome.cell.place for outcome in self.outcomes))
 
     @property
-    def groups(self) -> list[str]:
-        """Headings above the requested columns; empty if there are none."""
-        found = [column.group for column in self.columns]
-        return found if any(found) else []
+    def columns(self) -> list[Column]:
+        """Requested columns."""
+        requested = {column for _, column in self.places}
+        return [column for column in self.study.columns if column.place in requested]
 
     @property
     def rows(self) -> list[str]:
         """Requested printed rows."""
-        asked = {outcome.cell.row for outcome in self.outcomes}
-        return [row for row in self.study.rows if row in asked]
+        requested = {row for row, _ in self.places}
+        return [row for row in self.study.rows if row in requested]
 
     @property
-    def places(self) -> list[Place]:
-        """Requested cells, each once, for any number of seeds."""
-        return list(dict.fromkeys(outcome.cell.place for outcome in self.outcomes))
+    def seeds(self) -> list[int]:
+        """Requested seeds, sorted."""
+        return sorted({outcome.seed for outcome in self.outcomes})
 
     def at(self, row: str, column: str) -> list[Outcome]:
         """List the outcomes of one cell, one per seed."""
@@ -207,33 +205,37 @@ class Value(NamedTuple):
 
     mean: float | None = None
     text: str = ""
-    note: str = ""  # further information for the reader
+    note: str = ""  # where it diverged
     interval: Interval | None = None  # of the mean, over seeds; None for one seed
     best: str = ""  # mean of the best test rounds, which is optimistic; empty where these are reported anyway
 
 
-def values(findings: Findings, rule: str | None = None) -> dict[Place, Value]:
+def values(findings: Findings) -> dict[Place, Value]:
     """Compute the value of every cell."""
-    return {place: cell_value(findings.at(*place), findings.protocol, rule) for place in findings.places}
+    return {place: cell_value(findings.at(*place), findings.protocol) for place in findings.places}
 
 
 def cell_value(outcomes: Sequence[Outcome], protocol: Protocol, rule: str | None = None) -> Value:
     """Compute the value of a cell over seeds under a rule (the headline by default), in the reported rounds."""
     for outcome in outcomes:
         if outcome.state == "damaged":
-            return Value(text="damaged", note=outcome.damaged)
+            return Value(text="damaged")
         if outcome.state == "diverged" and outcome.run and outcome.run.failure:
             return Value(text="-", note=f"diverged in round {outcome.run.failure.round} with seed {outcome.seed}")
-    done = finished_runs(outcomes)
-    found = [one.reported.get(rule or one.run.info.headline) for one in done if one.run]
+    found = [one.reported.get(rule or one.run.info.headline) for one in finished_runs(outcomes) if one.run]
     pairs = [(100 * one.chosen.pooled, 100 * one.beside.best.pooled) for one in found if one and one.chosen]
-    if not pairs:
-        return Value(text="none", note="no accuracy under this rule") if done else _absent(outcomes)
+    if not outcomes:
+        return Value()
+    if not pairs:  # the most informative reason over all seeds; "none": no accuracy under this rule
+        states = {outcome.state: outcome.progress for outcome in reversed(outcomes)}
+        texts = {"finished": "none", "missing": "no data", "refused": "not run", "begun": states.get("begun", "")}
+        return Value(text=next((text for state, text in texts.items() if state in states), "not run yet"))
     numbers, bests = zip(*pairs, strict=True)
-    note, spread = share_of_seeds(len(numbers), len(outcomes)), protocol.spread(numbers)
-    text = f"{fmean(numbers):.2f}" + ("" if spread is None else f" ± {spread:.2f}") + (f" ({note})" if note else "")
+    spread = protocol.spread(numbers)
+    note = f" ({share})" if (share := share_of_seeds(len(numbers), len(outcomes))) else ""
+    text = f"{fmean(numbers):.2f}" + ("" if spread is None else f" ± {spread:.2f}") + note
     best = "" if protocol.is_optimistic else f"{fmean(bests):.2f}"
-    return Value(fmean(numbers), text, note, mean_interval(numbers), best)
+    return Value(fmean(numbers), text, "", mean_interval(numbers), best)
 
 
 def finished_runs(outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -244,15 +246,3 @@ def finished_runs(outcomes: Sequence[Outcome]) -> list[Outcome]:
 def share_of_seeds(found: int, asked: int) -> str:
     """Describe how many of the requested seeds a number uses; empty if all."""
     return "" if found == asked else f"{found} of {asked} seeds"
-
-
-def _absent(outcomes: Sequence[Outcome]) -> Value:
-    """Return why there is no number: the most informative reason over all seeds."""
-    states = {outcome.state: outcome for outcome in reversed(outcomes)}
-    if missing := states.get("missing"):
-        return Value(text="no data", note=missing.missing)
-    if refused := states.get("refused"):
-        return Value(text="not run", note=refused.refused)
-    if begun := states.get("begun"):
-        return Value(text=begun.progress, note="begun, not finished")
-    return Value(text="not run yet", note="not run yet") if outcomes else Value()

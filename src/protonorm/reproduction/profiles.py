@@ -8,20 +8,20 @@ from statistics import stdev
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from protonorm.analysis.statistics import mean_interval
-from protonorm.core.registry import nearest
-from protonorm.core.text import listed
-from protonorm.reproduction.cells import TITLES, Settings
+from protonorm.core.registry import find
+from protonorm.core.text import counted, listed
 
 if TYPE_CHECKING:
     from protonorm.reproduction.findings import Findings
 
-CPU_SAMPLES = {"cifar10": 30_000, "cifar100": 30_000, "tinyimagenet": 10_000}  # of 60,000 pictures and more
-PUBLISHED = (*CPU_SAMPLES, "flowers102")
+Settings = Mapping[str, Any]
 
+TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "flowers102": "Flowers-102", "tinyimagenet": "Tiny ImageNet"}
+CPU_SAMPLES = {"cifar10": 30_000, "cifar100": 30_000, "tinyimagenet": 10_000}  # of 60,000 pictures and more
 USUAL_ROUNDS = 20  # default of an experiment
 CPU_ROUNDS, CPU_WIDTH = 100, 512
 CPU_MODELS = {"paper": "light", "resnet18": "residual"}
-SMOKE_SAMPLES, SMOKE_ROUNDS, SMOKE_POINTS, SMOKE_CLASSES = 600, 2, 60, 2
+SMOKE_SAMPLES, SMOKE_ROUNDS = 600, 2
 SMOKE_CLIENTS = {20: 10, 50: 12, 100: 15}
 SMOKE_WIDTHS = {512: 128, 1024: 256}
 SMOKE_MODELS = {"paper": "light", "cnn": "plain", "resnet18": "residual"}
@@ -56,13 +56,12 @@ class Profile:
 
 def for_two_cores(settings: Settings) -> dict[str, Any]:
     """Reduce pictures and rounds, and use small networks with the paper's width; the toy data stay as they are."""
-    smaller, rounds = dict(settings), settings.get("rounds", USUAL_ROUNDS)
+    smaller, rounds, dataset = dict(settings), settings.get("rounds", USUAL_ROUNDS), named(settings.get("dataset"))
     if rounds == 0:
         return smaller  # samples are assigned, and nothing is trained
-    name = _dataset(settings)["name"]
-    if name in CPU_SAMPLES:
-        smaller["dataset"] = _dataset(settings) | {"samples": CPU_SAMPLES[name]}
-    if name in PUBLISHED:
+    if dataset["name"] in CPU_SAMPLES:
+        smaller["dataset"] = dataset | {"samples": CPU_SAMPLES[dataset["name"]]}
+    if dataset["name"] in TITLES:
         smaller["rounds"] = min(rounds, CPU_ROUNDS)
     if isinstance(models := settings.get("models"), str) and models in CPU_MODELS:
         smaller |= {"models": CPU_MODELS[models], "feature_dim": settings.get("feature_dim", CPU_WIDTH)}
@@ -71,8 +70,8 @@ def for_two_cores(settings: Settings) -> dict[str, Any]:
 
 def for_seconds(settings: Settings) -> dict[str, Any]:
     """Use the pictures inside the package and two rounds, which only shows that everything works."""
-    smaller, dataset = dict(settings), _dataset(settings)
-    if dataset["name"] in PUBLISHED:
+    smaller, dataset, partition = dict(settings), named(settings.get("dataset")), settings.get("partition")
+    if dataset["name"] in TITLES:
         smaller |= {
             "dataset": {"name": "fashion", "samples": SMOKE_SAMPLES},
             "clients": SMOKE_CLIENTS.get(settings.get("clients", 20), 10),
@@ -81,19 +80,18 @@ def for_seconds(settings: Settings) -> dict[str, Any]:
             "feature_dim": SMOKE_WIDTHS.get(settings.get("feature_dim", 512), 64),
             "batch_size": 16,
         }
-        if isinstance(partition := settings.get("partition"), Mapping) and "classes_per_client" in partition:
-            smaller["partition"] = {**partition, "classes_per_client": SMOKE_CLASSES}
+        if isinstance(partition, Mapping) and "classes_per_client" in partition:
+            smaller["partition"] = {**partition, "classes_per_client": 2}
     elif dataset["name"] == "spiral":
-        smaller |= {"dataset": dataset | {"points": SMOKE_POINTS}, "rounds": 4}
+        smaller |= {"dataset": dataset | {"points": 60}, "rounds": 4}
     return smaller
 
 
-def _dataset(settings: Settings) -> dict[str, Any]:
-    """Return the data set as a dict with its name, which is empty for a user-defined object."""
-    given = settings.get("dataset", "fashion")
-    if isinstance(given, Mapping):
-        return {"name": "fashion", **given}
-    return {"name": given if isinstance(given, str) else ""}
+def named(component: Any, usual: str = "fashion") -> dict[str, Any]:
+    """Return a component as a dict with its name, `usual` if not given, and empty for a user-defined object."""
+    if component is None or isinstance(component, Mapping):
+        return {"name": usual, **(component or {})}
+    return {"name": component if isinstance(component, str) else ""}
 
 
 PAPER = Profile(
@@ -109,13 +107,6 @@ SMOKE = Profile(
     is_result=False,
 )
 PROFILES = {profile.name: profile for profile in (PAPER, CPU, SMOKE)}
-
-
-def find_profile(name: str) -> Profile:
-    """Return a profile by name; raise a ValueError with the nearest valid name if it is unknown."""
-    if name not in PROFILES:
-        raise ValueError(f"Unknown profile {name!r}; {nearest(name, PROFILES)}")
-    return PROFILES[name]
 
 
 @dataclass(frozen=True)
@@ -163,14 +154,16 @@ PROTOCOLS = {
 }
 
 
+def find_profile(name: str) -> Profile:
+    """Return a profile by name; raise a ValueError with the nearest valid name if it is unknown."""
+    return find(PROFILES, name, "profile")
+
+
 def find_protocol(name: str) -> Protocol:
     """Return a protocol by name; raise a ValueError with the nearest valid name if it is unknown."""
-    if name not in PROTOCOLS:
-        raise ValueError(f"Unknown protocol {name!r}; {nearest(name, PROTOCOLS)}")
-    return PROTOCOLS[name]
+    return find(PROTOCOLS, name, "protocol")
 
 
-PAPER_SEEDS = 3
 COMPARE = "So compare methods with each other inside a column. The printed numbers stand beside for orientation."
 NO_RESULT = "Nothing here is a result."
 
@@ -182,6 +175,10 @@ class Cut(NamedTuple):
     sentence: str  # for a page
 
 
+SMOKE_PICTURES = Cut(
+    f"{SMOKE_SAMPLES} pictures of fashion in place of every data set, fewer clients and classes",
+    f"SMOKE: {SMOKE_SAMPLES} pictures of `fashion` in place of every data set, fewer clients and classes.",
+)
 NETWORKS = {  # by the networks that are run
     "light": Cut(
         "networks of the family light instead of the paper's",
@@ -194,17 +191,14 @@ NETWORKS = {  # by the networks that are run
 
 def cuts(findings: Findings) -> list[str]:
     """Describe what was reduced in a study, and why; empty if all is as printed."""
-    found = [cut.sentence for cut in _cuts(findings)]
+    sentences = [cut.sentence for cut in _cuts(findings)]
     if not findings.profile.is_result:
-        return [*found, NO_RESULT] if found else []
-    seeds = {outcome.seed for outcome in findings.outcomes}
-    if findings.study.paper:
-        compare = [COMPARE] if found else []
-        if 0 < len(seeds) < PAPER_SEEDS:
-            count = "One seed" if len(seeds) == 1 else "Two seeds"
-            found.append(f"{count} instead of three; `--seeds 0,1,2` adds the others.")
-        found += compare
-    return found
+        return [*sentences, NO_RESULT] if sentences else []
+    if not findings.study.paper:
+        return sentences
+    count = {1: ["One seed"], 2: ["Two seeds"]}.get(len({outcome.seed for outcome in findings.outcomes}), [])
+    seeds = [f"{few} instead of three; `--seeds 0,1,2` adds the others." for few in count]
+    return [*sentences, *seeds, *([COMPARE] if sentences else [])]
 
 
 def cut_in_short(findings: Findings) -> str:
@@ -218,11 +212,11 @@ def _cuts(findings: Findings) -> list[Cut]:
     datasets = [run["dataset"] for printed, run in both if run.get("dataset") != printed.get("dataset")]
     models = dict.fromkeys(run["models"] for printed, run in both if run.get("models") != printed.get("models"))
     rounds = dict.fromkeys((run.get("rounds", USUAL_ROUNDS), one.get("rounds", USUAL_ROUNDS)) for one, run in both)
-    shorter = [f"{run} {'round' if run == 1 else 'rounds'} instead of {one}" for run, one in rounds if run != one]
-    found, names = [], {dataset["name"] for dataset in datasets}
+    shorter = listed([f"{counted(run, 'round')} instead of {one}" for run, one in rounds if run != one])
+    reductions, names = [], {dataset["name"] for dataset in datasets}
     if findings.profile.is_result and datasets:
         sizes = dict.fromkeys((TITLES.get(one["name"], one["name"]), f"{one['samples']:,}") for one in datasets)
-        found += [
+        reductions += [
             Cut(
                 listed([f"{size} pictures of {name}" for name, size in sizes]),
                 f"Of {listed([f'{name} {size}' for name, size in sizes])} pictures are used, of each class its share, "
@@ -231,10 +225,9 @@ def _cuts(findings: Findings) -> list[Cut]:
             )
         ]
     elif "fashion" in names:
-        told = f"{SMOKE_SAMPLES} pictures of `fashion` in place of every data set, fewer clients and classes"
-        found += [Cut(told.replace("`", ""), f"SMOKE: {told}.")]
+        reductions += [SMOKE_PICTURES]
     if not findings.profile.is_result and "spiral" in names:
-        found += [Cut("a few points of the spiral", "SMOKE: a few points of the spiral.")]
+        reductions += [Cut("a few points of the spiral", "SMOKE: a few points of the spiral.")]
     if shorter:
-        found += [Cut(listed(shorter), f"{listed(shorter)}, because of the time that they take.")]
-    return found + [NETWORKS[name] for name in models if findings.profile.is_result]
+        reductions += [Cut(shorter, f"{shorter}, because of the time that they take.")]
+    return reductions + [NETWORKS[name] for name in models if findings.profile.is_result]

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from protonorm.data import DATASETS
 from protonorm.errors import Diverged, Failed
 from protonorm.files import make_folder
-from protonorm.reproduction.cells import Settings
+from protonorm.reproduction.cells import Study
 from protonorm.reproduction.findings import Findings, Outcome, expected_outcomes, read_outcomes
-from protonorm.reproduction.profiles import USUAL_ROUNDS, Profile, Protocol
-from protonorm.reproduction.study import Study
+from protonorm.reproduction.profiles import USUAL_ROUNDS, Profile, Protocol, Settings, named
 from protonorm.reproduction.writing import Written, refuse_foreign_files, write
 
 if TYPE_CHECKING:
@@ -77,13 +77,12 @@ class Reproduction:
 
         Cells that differ in the number of rounds may share a run; it is listed with the largest number.
         """
-        found: dict[str, Outcome] = {}
+        runs: dict[str, Outcome] = {}
         known = self.outcomes() if outcomes is None else outcomes
         for one in sorted(known, key=lambda one: self.seeds.index(one.seed)):
             if one.key and not one.missing and one.state in ("absent", "begun"):
-                longest = found.setdefault(one.key, one)
-                found[one.key] = one if one.experiment.rounds > longest.experiment.rounds else longest
-        return found
+                runs[one.key] = max(runs.get(one.key, one), one, key=lambda one: one.experiment.rounds)
+        return runs
 
     def write(self, key: str | None = None) -> list[Written]:
         """Write all studies, or those that include the run `key`."""
@@ -106,8 +105,11 @@ class Reproduction:
         """
         from protonorm.session.running import tidy  # slow to import
 
-        outcomes = self.outcomes()
-        waiting, estimate, write_from = self.pending(outcomes), _learned(outcomes), 0.0
+        outcomes, estimate, write_from = self.outcomes(), Estimate(), 0.0
+        waiting = self.pending(outcomes)
+        for one in {one.key: one for one in outcomes}.values():
+            if one.run:
+                estimate.learn(_work(one), sum(one.run.seconds.values()), len(one.run.seconds))
         for key in {one.key for one in outcomes if one.key and one.state == "finished"}:
             tidy(self.root / key)  # left by an interruption
         for number, (key, one) in enumerate(waiting.items(), 1):
@@ -121,7 +123,10 @@ class Reproduction:
                 self._refused[key] = str(error)
                 tell(f"Skipped: {error}")
             except BaseException:  # interrupted: write the results so far
-                self._write_last(tell)
+                try:
+                    self.write()
+                except (OSError, ValueError) as error:
+                    tell(f"What is there could not be written: {error}")
                 raise
             if (start := time.monotonic()) >= write_from:
                 self.write(key)
@@ -144,13 +149,6 @@ class Reproduction:
 
             several = None if chosen == "serial" else workers
             run(one.experiment, out=self.root, engine=chosen, workers=several, watch=watch)
-
-    def _write_last(self, tell: Tell) -> None:
-        """Write the outputs while another error propagates; errors here are only reported."""
-        try:
-            self.write()
-        except (OSError, ValueError) as error:
-            tell(f"What is there could not be written: {error}")
 
 
 def _check_writable(folder: Path) -> None:
@@ -175,30 +173,21 @@ class Work(NamedTuple):
 
 def work_left(settings: Settings, done: int = 0) -> Work:
     """Return the remaining work of a run."""
-    kind = f"{_named(settings.get('dataset', 'fashion'))['name']} {settings.get('models')}"
+    kind = f"{named(settings.get('dataset'))['name']} {settings.get('models')}"
     return Work(kind, settings.get("rounds", USUAL_ROUNDS) - done, seconds_a_round(settings))
 
 
 def seconds_a_round(settings: Settings) -> float:
     """Estimate the seconds of a round on two cores."""
-    dataset = _named(settings.get("dataset", "fashion"))
+    dataset = named(settings.get("dataset"))
     details = DATASETS[dataset["name"]].details if dataset["name"] in DATASETS else {}
     samples = dataset.get("samples") or 6 * dataset.get("points", 0) or int(details.get("samples", 6000))
     size = [int(part) for part in details.get("size", "32×32×3").split("×")]
-    if len(size) == 1:
-        cost = COST_OF_POINTS
-    else:
-        given = settings.get("models") or details.get("models", "light")
-        cost = COST.get(given if isinstance(given, str) else str(given[0]), 0.001) * size[0] * size[1] / 32**2
-    twice = 1.8 if _named(settings.get("algorithm", "protonorm"))["name"] in TWO_NETWORKS else 1.0
+    models = settings.get("models") or details.get("models", "light")
+    cost = COST.get(models if isinstance(models, str) else str(models[0]), 0.001)
+    cost = COST_OF_POINTS if len(size) == 1 else cost * size[0] * size[1] / 32**2
+    twice = 1.8 if named(settings.get("algorithm"), "protonorm")["name"] in TWO_NETWORKS else 1.0
     return float(0.75 * samples * cost * twice + 0.4)
-
-
-def _named(value: Any) -> dict[str, Any]:
-    """Return a component as a dict with its name, which is empty for a user-defined object."""
-    if isinstance(value, Mapping):
-        return {"name": "", **value}
-    return {"name": value if isinstance(value, str) else ""}
 
 
 def total_seconds(works: Iterable[Work]) -> float:
@@ -210,13 +199,12 @@ class Estimate:
     """Estimator that corrects guesses by the measured seconds of rounds."""
 
     def __init__(self) -> None:
-        self._guessed: dict[str, float] = {}
-        self._taken: dict[str, float] = {}
+        self._guessed, self._taken = defaultdict[str, float](float), defaultdict[str, float](float)  # seconds by kind
 
     def learn(self, work: Work, taken: float, rounds: int = 1) -> None:
         """Add measured rounds."""
-        self._guessed[work.kind] = self._guessed.get(work.kind, 0.0) + rounds * work.guess
-        self._taken[work.kind] = self._taken.get(work.kind, 0.0) + taken
+        self._guessed[work.kind] += rounds * work.guess
+        self._taken[work.kind] += taken
 
     def left(self, works: Sequence[Work]) -> float:
         """Return the seconds left; kinds that have not run yet use the correction of all others together."""
@@ -227,15 +215,6 @@ class Estimate:
             return self._taken[kind] / self._guessed[kind]
         whole = sum(self._guessed.values())
         return sum(self._taken.values()) / whole if whole else 1.0
-
-
-def _learned(outcomes: Sequence[Outcome]) -> Estimate:
-    """Build the estimate from earlier runs."""
-    estimate = Estimate()
-    for one in {one.key: one for one in outcomes}.values():
-        if one.run:
-            estimate.learn(_work(one), sum(one.run.seconds.values()), len(one.run.seconds))
-    return estimate
 
 
 def _work(one: Outcome) -> Work:

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from protonorm import __version__
-from protonorm.core.text import markdown_code, markdown_text, visible
+from protonorm.analysis.comparison import Reported
+from protonorm.core.text import (
+    csv_lines,
+    latex_comment,
+    latex_label,
+    latex_text,
+    markdown_code,
+    markdown_text,
+    visible,
+)
 from protonorm.core.types import shown
 from protonorm.files import make_folder, replace
 from protonorm.reproduction.accuracy import accuracy_tables
-from protonorm.reproduction.findings import Findings, Outcome
+from protonorm.reproduction.cells import Study, Table, TableEntry, few
+from protonorm.reproduction.findings import Findings, Outcome, finished_runs, share_of_seeds
 from protonorm.reproduction.profiles import cut_in_short, cuts
-from protonorm.reproduction.study import Study
-from protonorm.reproduction.tables import Table, accuracy_csv, latex, markdown, table_csv
 from protonorm.runs.run import UNREADABLE
 
 if TYPE_CHECKING:
@@ -31,6 +40,11 @@ MARKS = {  # parts of the provenance that identify files written by this module
 }
 HEAD = 2**16  # bytes that are searched for them
 MOST = 6  # maximum cells named for one reason
+CSV_COLUMNS = (
+    "row", "column", "seed", "seeds", "state", "rule", "headline", "accuracy", "round", "chosen_by", "clients", "worst",
+    "best", "best_round", "last", "own_best", "paper", "paper_std", "key", "note",
+)  # fmt: skip
+ORIGIN = ("cut", "protocol", "profile", "version", "command")  # last columns of every line
 
 Made = TypeVar("Made")
 
@@ -67,7 +81,7 @@ def write(findings: Findings, folder: Path) -> Written:
     notes = [*remarks(findings), *failures]
     pages = {"md": page(findings, tables, [path for path in pictures if path.suffix == ".png"], notes)}
     if tables:
-        pages["tex"] = "\n".join(_latex(findings, tables, notes))
+        pages["tex"] = _latex(findings, tables, notes)
     if study.columns or tables:
         pages["csv"] = accuracy_csv(findings) if study.columns else table_csv(findings, tables)
     texts = {folder / f"{study.name}.{ending}": text for ending, text in pages.items()}
@@ -82,9 +96,7 @@ def refuse_foreign_files(study: Study, folder: Path) -> None:
 
     for path in (folder / f"{study.name}{ending}" for ending in MARKS):
         if os.path.lexists(path) and not _is_ours(path):
-            raise ValueError(
-                f"{path} exists and was not written by protonorm; it is left as it is. Give another folder."
-            )
+            raise ValueError(f"{path} was not written by protonorm; it is left as it is. Give another folder.")
     figures = [study.name] if study.draw else []
     figures += [f"{_curves_name(study)}{study.ending}"] if study.columns else []
     refuse_foreign(folder / f"{name}{ending}" for name in figures for ending in (".png", ".pdf"))
@@ -92,10 +104,7 @@ def refuse_foreign_files(study: Study, folder: Path) -> None:
 
 def _is_ours(path: Path) -> bool:
     """Return whether a file states its provenance as our files do."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        head = file.read(HEAD)
+    head = path.read_bytes()[:HEAD] if path.is_file() else b""
     return all(mark in head for mark in MARKS[path.suffix])
 
 
@@ -137,7 +146,7 @@ def _figures(findings: Findings) -> Mapping[str, Figure]:
     figures: Mapping[str, Figure] = findings.study.draw(findings) if findings.study.draw else {}
     for name in figures:
         if not name or name != Path(name).name:
-            raise ValueError(f"{shown(name)} is refused as the name of a figure: expected a name without slashes.")
+            raise ValueError(f"The name of a figure must be a text without slashes, got {shown(name)}.")
     return figures
 
 
@@ -149,16 +158,18 @@ def _save(findings: Findings, figures: Mapping[str, Figure], folder: Path) -> li
 
     study, keys = findings.study, ", ".join(one.key for one in findings.outcomes if one.key and one.run)
     cut = f" Cut: {short}." if (short := cut_in_short(findings)) else ""
-    told = f"{origin(findings).replace('`', '')}{cut} Runs: {keys}"
-    paths = {folder / f"{name}{study.ending}": figure for name, figure in figures.items()}
-    stamp = findings.profile.stamp
-    return [path for base, figure in paths.items() for path in save(figure, base, study.title, told, stamp=stamp)]
+    about, stamp = f"{origin(findings).replace('`', '')}{cut} Runs: {keys}", findings.profile.stamp
+    return [
+        path
+        for name, figure in figures.items()
+        for path in save(figure, folder / f"{name}{study.ending}", study.title, about, stamp=stamp)
+    ]
 
 
 def page(findings: Findings, tables: Sequence[Table], pictures: Sequence[Path], notes: Sequence[str]) -> str:
     """Render a study as one page of Markdown."""
     parts = [f"## {_stamp(findings)}{markdown_text(findings.study.title)}", "", origin(findings), ""]
-    parts += [f"- {told}" for told in (*_about_protocol(findings), *cuts(findings))] + [""]
+    parts += [f"- {sentence}" for sentence in (*_about_protocol(findings), *cuts(findings))] + [""]
     parts += [markdown(table) for table in tables]
     parts += [f"![{markdown_text(path.stem)}]({quote(os.fsencode(path.name))})\n" for path in pictures]
     if notes:
@@ -173,15 +184,134 @@ def page(findings: Findings, tables: Sequence[Table], pictures: Sequence[Path], 
     return "\n".join(parts)
 
 
-def _latex(findings: Findings, tables: Sequence[Table], notes: Sequence[str]) -> list[str]:
+def markdown(table: Table) -> str:
+    """Render a table as Markdown; further lines of an entry are below its number."""
+
+    def entry(one: TableEntry) -> str:
+        text = f"**{markdown_text(one.text)}**" if one.bold else markdown_text(one.text)
+        return "<br>".join([text, *map(markdown_text, one.lines)])
+
+    headings = [f"{group}: {name}" if group else name for group, name in table.titled_columns]
+    lines = [
+        [markdown_text(table.corner), *map(markdown_text, headings)],
+        ["---", *("---:" for _ in headings)],
+        *([markdown_text(row), *map(entry, entries)] for row, entries in table.rows),
+    ]
+    body = [f"| {' | '.join(line)} |" for line in lines]
+    return "\n".join([f"### {markdown_text(table.title)}", "", *body, "", markdown_text(table.explanation), ""])
+
+
+def _latex(findings: Findings, tables: Sequence[Table], notes: Sequence[str]) -> str:
     runs = dict.fromkeys(f"run {one.key}" for one in findings.outcomes if one.run)
     comments = [origin(findings).replace("`", ""), *_about_protocol(findings), *cuts(findings), *notes, *runs]
-    lines = []
-    for number, table in enumerate(tables):
-        label = findings.study.name + (f"_{number}" if number else "")
-        titled = table._replace(title=_stamp(findings) + table.title)
-        lines.append(latex(titled, label, comments if not number else ()))
-    return lines
+    return "\n".join(
+        latex(
+            table._replace(title=_stamp(findings) + table.title),
+            findings.study.name + (f"_{number}" if number else ""),
+            () if number else comments,
+        )
+        for number, table in enumerate(tables)
+    )
+
+
+def latex(table: Table, label: str, comments: Sequence[str]) -> str:
+    """Render a table as a LaTeX environment; it needs booktabs, and LaTeX of 2018 or later for UTF-8."""
+    lines = [
+        *map(latex_comment, comments),
+        "% needs \\usepackage{booktabs}",
+        "\\begin{table*}[t]",
+        "  \\centering\\small",
+        f"  \\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
+        "    \\toprule",
+        *(_latex_headings(table.groups) if table.groups else ()),
+        _latex_row(map(latex_text, [table.corner, *table.columns])),
+        "    \\midrule",
+        *(line for row, entries in table.rows for line in _latex_lines(row, entries)),
+        "    \\bottomrule",
+        "  \\end{tabular}",
+        f"  \\caption{{{latex_text(table.title)}. {latex_text(table.explanation)}}}",
+        f"  {latex_label(label)}",
+        "\\end{table*}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _latex_headings(groups: Sequence[str]) -> list[str]:
+    """Render the shared headings above the columns, with a rule below each."""
+    above, rules, first = [""], [], 2
+    for name, same in groupby(groups):
+        count = len(list(same))
+        above.append(f"\\multicolumn{{{count}}}{{c}}{{{latex_text(name)}}}")
+        rules.append(f"\\cmidrule(lr){{{first}-{first + count - 1}}}")
+        first += count
+    return [_latex_row(above), "    " + " ".join(rules)]
+
+
+def _latex_lines(row: str, entries: Sequence[TableEntry]) -> list[str]:
+    ours = [f"\\textbf{{{latex_text(one.text)}}}" if one.bold else latex_text(one.text) for one in entries]
+    lines = [_latex_row([latex_text(row), *ours])]
+    for label, texts in (("best*", [one.best for one in entries]), ("printed", [one.below for one in entries])):
+        if any(texts):
+            small = [f"{{\\scriptsize {latex_text(text)}}}" if text else "" for text in texts]
+            lines.append(_latex_row([f"{{\\scriptsize \\quad {latex_text(label)}}}", *small]))
+    return lines if len(lines) == 1 else [*lines[:-1], lines[-1] + "[2pt]"]
+
+
+def _latex_row(parts: Iterable[str]) -> str:
+    return f"    {' & '.join(parts)} \\\\"
+
+
+def accuracy_csv(findings: Findings) -> str:
+    """Render every cell as CSV, also cells without a number: accuracies in per cent, a line for each seed and rule.
+
+    `accuracy`, `clients` and `worst` are those of the reported `round`; `best` and `own_best` are optimistic; `seeds`
+    counts the finished seeds of the cell. An unfinished run has a line without numbers.
+    """
+    lines = [line for outcome in findings.outcomes for line in _csv_lines(findings, outcome)]
+    return _csv(findings, CSV_COLUMNS, [[line.get(name, "") for name in CSV_COLUMNS] for line in lines])
+
+
+def table_csv(findings: Findings, tables: Sequence[Table]) -> str:
+    """Render the entries of other tables as CSV, as they are shown."""
+    titles = (tables[0].corner, *tables[0].columns)
+    return _csv(findings, titles, [[row, *(one.text for one in line)] for table in tables for row, line in table.rows])
+
+
+def _csv(findings: Findings, titles: Sequence[str], lines: Sequence[Sequence[Any]]) -> str:
+    profile = findings.profile.stamp or findings.profile.name
+    origin = [cut_in_short(findings), findings.protocol.name, profile, __version__, findings.command]
+    return csv_lines([[*titles, *ORIGIN], *([*line, *origin] for line in lines)])
+
+
+def _csv_lines(findings: Findings, outcome: Outcome) -> list[dict[str, Any]]:
+    seeds, run = findings.at(*outcome.cell.place), outcome.run
+    finished = len(finished_runs(seeds))
+    note = outcome.progress if outcome.state == "begun" else outcome.reason
+    if outcome.state == "diverged" and run and run.failure:
+        note = f"round {run.failure.round}"
+    elif outcome.state == "finished":
+        note = share_of_seeds(finished, len(seeds))
+    common = {"row": outcome.cell.row, "column": outcome.cell.column, "seed": outcome.seed, "seeds": finished}
+    common |= {"state": outcome.state, "key": outcome.key or "", "note": note}
+    if findings.profile.is_result and (printed := findings.study.paper.get(outcome.cell.place)):
+        common |= {"paper": "-" if printed.mean is None else printed.mean, "paper_std": printed.std or ""}
+    if run is None or outcome.state != "finished":
+        return [common]
+    return [
+        common | _csv_numbers(numbers) | {"rule": rule, "headline": rule == run.info.headline}
+        for rule, numbers in outcome.reported.items()
+    ]
+
+
+def _csv_numbers(numbers: Reported | None) -> dict[str, Any]:
+    if numbers is None:
+        return {}
+    _, choice, chosen, beside = numbers
+    shares = {"accuracy": chosen.pooled, "clients": chosen.mean, "worst": chosen.worst} if chosen else {}
+    shares |= {"best": beside.best.pooled, "last": beside.last.pooled, "own_best": beside.own_best}
+    rounds = {"round": choice.record.round, "chosen_by": choice.by} if choice else {}
+    return {name: f"{100 * share:.4f}" for name, share in shares.items()} | rounds | {"best_round": beside.best.round}
 
 
 def _stamp(findings: Findings) -> str:
@@ -215,15 +345,10 @@ def remarks(findings: Findings) -> list[str]:
             cells.setdefault(" ".join(one.reason.split()), []).append(one.where)
         elif one.state != "finished":
             cells.setdefault(_standing(one), []).append(f"{one.where} (seed {one.seed})")
-    return [f"{reason.rstrip('.')}: {_listed(list(dict.fromkeys(found)))}." for reason, found in cells.items()]
+    return [f"{reason.rstrip('.')}: {few(places, MOST, 'others')}." for reason, places in cells.items()]
 
 
 def _standing(one: Outcome) -> str:
     if one.state == "diverged" and one.run and one.run.failure:
         return f"Diverged in round {one.run.failure.round}"
     return f"Begun: {one.progress}" if one.state == "begun" else "Not run yet"
-
-
-def _listed(cells: list[str]) -> str:
-    more = f"; and {len(cells) - MOST} others" if len(cells) > MOST + 1 else ""
-    return "; ".join(cells[:MOST] if more else cells) + more

@@ -300,9 +300,11 @@ def locked(folder: Path, still: str, *, temporary: bool = False) -> Iterator[Non
         lock.release()
 
 
-def runs_root(out: Path | None = None) -> Path:
+def runs_root(out: str | Path | None = None) -> Path:
     """Return the root folder of runs: `out`, PROTONORM_RUNS, or ./runs."""
-    return out or Path(os.environ.get("PROTONORM_RUNS") or "runs")
+    if not isinstance(out, str | Path | None):
+        raise ValueError(f"out must be the path of a folder, got {out!r:.80}.")
+    return Path(out or os.environ.get("PROTONORM_RUNS") or "runs")
 
 
 def find_runs(root: Path) -> list[Path]:

@@ -120,13 +120,12 @@ def split_values(text: str, separator: str = ",") -> list[str]:
 
 def _flat(content: Mapping[str, Any]) -> Entries:
     """Flatten the settings of a YAML file: a list holds values, a list inside it is one value, a map is nested."""
-    entries = Entries()
+    pairs: list[tuple[str, Any]] = []
     for name, value in content.items():
-        inner: Mapping[Any, Any] = {name: value}
-        if name in NESTED and isinstance(value, Mapping):
-            inner = {name if field == "name" else f"{name}.{field}": values for field, values in value.items()}
-        entries |= {str(key): values if isinstance(values, list) else [values] for key, values in inner.items()}
-    return entries
+        nested = name in NESTED and isinstance(value, Mapping)
+        inner = value.items() if nested else [("name", value)]
+        pairs += [(str(name) if field == "name" else f"{name}.{field}", values) for field, values in inner]
+    return {name: values if isinstance(values, list) else [values] for name, values in pairs}
 
 
 def settings_of(method: str, given: Mapping[str, Any], seed: Any) -> Settings:
@@ -140,14 +139,13 @@ def settings_of(method: str, given: Mapping[str, Any], seed: Any) -> Settings:
 def refuse_blind(experiment: Experiment) -> Experiment:
     """Return the experiment; raise a ValueError if it has no validation accuracy to select by."""
     if not experiment.validation:
-        raise ValueError("validation=0 is refused: settings are chosen by validation accuracy, never by the test part.")
+        raise ValueError("validation must be above 0: settings are chosen by validation accuracy, never by test.")
     if experiment.evaluate != "all" and experiment.evaluate_all_every is None:
         raise ValueError(
-            "evaluate=cohort is refused: settings are chosen by rounds in which everybody is evaluated; "
-            "evaluate_all_every=… says how often that is."
+            "evaluate=cohort needs evaluate_all_every=…: all clients must be evaluated to choose settings."
         )
     if not experiment.rounds:
-        raise ValueError("rounds=0 is refused: there is nothing to choose by.")
+        raise ValueError("rounds must be above 0: there is nothing to choose by.")
     return experiment
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 PANELS = 24  # maximum number of panels of a map
 COLUMNS = 4  # panels per row
+LONG = 10.0  # seconds; in longer first rounds the start-up time is negligible
 TEXTS = 12  # maximum number of values of a setting for which cells are annotated
 
 
@@ -41,12 +43,12 @@ class Score:
     @property
     def values(self) -> dict[int, float]:
         """Mean validation accuracy of the clients in the chosen round, by finished seed."""
-        found: dict[int, float] = {}
-        for seed, (state, record, _) in self.standings.items():
-            if state == "done" and record and record.chosen and record.chosen.by == "validation":
-                accuracy = record.chosen.record.validation[record.info.headline]
-                found |= {seed: accuracy.mean} if accuracy else {}
-        return found
+        return {
+            seed: accuracy.mean
+            for seed, (state, run, _) in self.standings.items()
+            if state == "done" and run and run.chosen and run.chosen.by == "validation"
+            if (accuracy := run.chosen.record.validation[run.info.headline])
+        }
 
     @property
     def eligible(self) -> bool:
@@ -62,8 +64,8 @@ class Score:
     def test(self) -> Cell | None:
         """Mean pooled test accuracy over seeds, in the rounds chosen by validation."""
         runs = [standing.run for standing in self.standings.values() if standing.run]
-        found = [one.chosen.record.rules.get(one.info.headline) for one in runs if one.chosen]
-        return _mean([accuracy.pooled for accuracy in found if accuracy])
+        accuracies = [one.chosen.record.rules.get(one.info.headline) for one in runs if one.chosen]
+        return _mean([accuracy.pooled for accuracy in accuracies if accuracy])
 
     @property
     def rounds(self) -> list[int]:
@@ -84,26 +86,26 @@ def _mean(values: Sequence[float]) -> Cell | None:
 
 def scores_of(sweep: Sweep) -> list[Score]:
     """Read the scores of all points, grouped by problem and sorted best first."""
-    found = [
+    scores = [
         Score(point, {seed: stand(experiment, sweep.root) for seed, experiment in point.experiments.items()})
         for point in sweep.grid.points
     ]
-    problems = list(dict.fromkeys(score.point.problem for score in found))
+    problems = list(dict.fromkeys(score.point.problem for score in scores))
 
     def rank(score: Score) -> tuple[int, bool, float]:
         accuracy = score.validation.mean if score.validation else 0.0
         return problems.index(score.point.problem), not score.eligible, -accuracy
 
-    return sorted(found, key=rank)
+    return sorted(scores, key=rank)
 
 
 def winners(scores: Sequence[Score]) -> list[Score]:
     """Select the best settings of each method on each problem; the first of ties."""
-    found: dict[Any, Score] = {}
+    best: dict[tuple[object, str], Score] = {}
     for score in scores:
         if score.eligible:
-            found.setdefault((score.point.problem, score.point.method), score)
-    return list(found.values())
+            best.setdefault((score.point.problem, score.point.method), score)
+    return list(best.values())
 
 
 class Estimate(NamedTuple):
@@ -124,13 +126,12 @@ def estimate(sweep: Sweep, jobs: Sequence[Job], count: int, processes: int) -> E
     """
     waiting, standings = {job.key: job.rounds for job in jobs}, sweep.standings()
     recorded: dict[str, list[float]] = {}  # by method: seconds of rounds
-    left: dict[str, int] = {}  # by method: rounds
-    points: dict[str, Point] = {}  # by method: an example
+    left, points = Counter[str](), dict[str, Point]()  # by method: rounds, and an example
     for point, _, experiment in sweep.grid.runs():
         if (record := standings[experiment.key].run) and record.seconds:
             recorded.setdefault(point.method, []).extend(record.seconds.values())
         if rounds := waiting.pop(experiment.key, 0):
-            left[point.method] = left.get(point.method, 0) + rounds
+            left[point.method] += rounds
             points.setdefault(point.method, point)
     unknown = [method for method in left if method not in recorded]
     takes = {method: median(seconds) / count for method, seconds in recorded.items()}
@@ -141,16 +142,20 @@ def estimate(sweep: Sweep, jobs: Sequence[Job], count: int, processes: int) -> E
 
 
 def timed_round(point: Point) -> float:
-    """Return the seconds of one round of a point, run serially in a temporary folder."""
+    """Return the seconds of one round of a point, run serially in a temporary folder.
+
+    A short first round is mostly start-up, so that the second one is measured.
+    """
     taken: list[float] = []
 
     def stop(round: Round) -> None:
         taken.append(round.seconds["round"])
-        raise _Enough
+        if len(taken) > 1 or taken[0] >= LONG:
+            raise _Enough
 
     with tempfile.TemporaryDirectory() as folder, suppress(_Enough):
         run(next(iter(point.experiments.values())), out=Path(folder), engine="serial", watch=stop)
-    return taken[0]
+    return taken[-1]
 
 
 def sweep_map(scores: Sequence[Score], swept: Sequence[str]) -> Figure:
@@ -169,7 +174,7 @@ def sweep_map(scores: Sequence[Score], swept: Sequence[str]) -> Figure:
         others = [f"{name.split('.')[-1]}={chosen[name]}" for name in swept[2:] if name in chosen]
         panels.setdefault(", ".join([score.point.method, *others]), []).append(score)
     shown = dict(list(panels.items())[:PANELS])
-    known = [value for some in shown.values() for score in some if not math.isnan(value := _per_cent(score))]
+    known = [value for panel in shown.values() for score in panel if not math.isnan(value := _per_cent(score))]
     limits = (min(known), max(known)) if known else (0.0, 100.0)
     columns = min(COLUMNS, len(shown))
     rows = math.ceil(len(shown) / columns)
@@ -177,7 +182,7 @@ def sweep_map(scores: Sequence[Score], swept: Sequence[str]) -> Figure:
         figure = Figure(figsize=(1.2 + 3.0 * columns, 0.6 + 2.4 * rows), layout="constrained")
         places = figure.subplots(rows, columns, squeeze=False).ravel()
         drawn = zip(places, shown.items(), strict=False)
-        images = [_draw(axes, title, some, swept[:2], limits) for axes, (title, some) in drawn]
+        images = [_draw(axes, title, panel, swept[:2], limits) for axes, (title, panel) in drawn]
         for axes in places[len(shown) :]:
             axes.set_axis_off()
         figure.colorbar(images[0], ax=list(places), label="validation accuracy, clients' mean (%)")
@@ -192,15 +197,15 @@ def _draw(
     """Draw one panel: the second setting on the x axis, the first on the y axis, or a single setting on x."""
     from protonorm.report.drawing import label_text  # slow to import
 
-    held = [name for name in reversed(names) if any(name in score.point.chosen for score in scores)]
-    across, upwards = [*held, "", ""][:2]
+    present = [name for name in reversed(names) if any(name in score.point.chosen for score in scores)]
+    across, upwards = [*present, "", ""][:2]
     columns, rows = _values(scores, across), _values(scores, upwards)
     field = np.full((len(rows), len(columns)), np.nan)
     for score in scores:
         field[rows.index(_value(score, upwards)), columns.index(_value(score, across))] = _per_cent(score)
     image = axes.imshow(field, aspect="auto", cmap="viridis", origin="lower", vmin=limits[0], vmax=limits[1])
-    axes.set_xticks(range(len(columns)), [label_text(text) for text in columns])
-    axes.set_yticks(range(len(rows)), [label_text(text) for text in rows])
+    axes.set_xticks(range(len(columns)), map(label_text, columns))
+    axes.set_yticks(range(len(rows)), map(label_text, rows))
     axes.set_xlabel(label_text(across))
     axes.set_ylabel(label_text(upwards))
     axes.set_title(label_text(title, 40), fontsize=9)

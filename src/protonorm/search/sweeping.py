@@ -12,6 +12,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
@@ -24,6 +25,7 @@ from protonorm.engines.choice import cores
 from protonorm.engines.processes import Pool
 from protonorm.engines.worker import Frames, obey_parent
 from protonorm.errors import Failed
+from protonorm.federation.rounds import Round
 from protonorm.files import damaged
 from protonorm.runs.layout import INFO, exists
 from protonorm.runs.run import UNFIT, UNREADABLE, Run, read_run, unread_reason
@@ -40,11 +42,6 @@ class Standing(NamedTuple):
     state: State
     run: Run | None = None  # limited to the requested rounds
     reason: str = ""  # why it failed or cannot be read
-
-    @property
-    def left(self) -> bool:
-        """Whether rounds are left to run; a diverged run would diverge again."""
-        return self.state in ("absent", "begun")
 
 
 def stand(experiment: Experiment, root: Path) -> Standing:
@@ -95,11 +92,10 @@ class Sweep:
 
     def jobs(self) -> list[Job]:
         """List the unfinished runs without duplicates."""
-        standings = self.standings()
         return [
             Job(key, point.settings[seed], experiment.rounds - (len(here.run.rounds) if here.run else 0))
             for key, (point, seed, experiment) in self._longest().items()
-            if (here := standings[key]).left
+            if (here := stand(experiment, self.root)).state in ("absent", "begun")  # others would fail again
         ]
 
     def run(
@@ -124,33 +120,29 @@ class Sweep:
             for news in Crew(jobs, self.root, count, no_own_code=no_own_code).news():
                 follow(news)
             return
+        start = partial(attempt, out=self.root, engine=engine, workers=workers)
         for job in jobs:
-            problem = attempt(
-                job.settings,
-                self.root,
-                engine=engine,
-                workers=workers,
-                watch=lambda round, key=job.key: follow(News(key, round.number)),
-            )
+            problem = start(job.settings, watch=lambda round, key=job.key: follow(News(key, round.number)))
             follow(News(job.key, ended=True, problem=problem))
 
     def _longest(self) -> dict[str, tuple[Point, int, Experiment]]:
         """Map each key to its run with the most rounds."""
         longest: dict[str, tuple[Point, int, Experiment]] = {}
-        for point, seed, experiment in self.grid.runs():
-            if experiment.key not in longest or longest[experiment.key][2].rounds < experiment.rounds:
-                longest[experiment.key] = point, seed, experiment
+        for one in self.grid.runs():
+            longest[one[2].key] = max(longest.get(one[2].key, one), one, key=lambda other: other[2].rounds)
         return longest
 
 
 class _Follower:
-    """Progress display of all runs, which also reports warnings and failures."""
+    """Progress display of all runs, which also reports warnings and failures.
+
+    Nothing is reported before the first round: the start of workers is no part of the estimated time left.
+    """
 
     def __init__(self, jobs: Sequence[Job], tell: Tell, count: int) -> None:
         self._left = {job.key: job.rounds for job in jobs}
         self._total, self._tell = sum(self._left.values()), tell
         self._title = f"{len(jobs)} runs{f', {count} side by side' if count > 1 else ''}, rounds"
-        report(self._title, 0, self._total)
 
     def __call__(self, news: News) -> None:
         """Process an event of a run."""
@@ -160,7 +152,8 @@ class _Follower:
             self._left[news.key] -= 1
         if news.ended:
             del self._left[news.key]  # it finished, ended early, or failed
-        report(self._title, self._total - sum(self._left.values()), self._total)
+        if done := self._total - sum(self._left.values()):
+            report(self._title, done, self._total)
 
 
 def how_many(
@@ -219,10 +212,10 @@ class Crew:
             self._pool.close(gently=False)
 
 
-def attempt(settings: dict[str, Any], out: Path, **options: Any) -> str:
+def attempt(settings: dict[str, Any], **options: Any) -> str:
     """Run an experiment; return the reason of a failure, or an empty string."""
     try:
-        run(Experiment.of(settings), out=out, **options)
+        run(Experiment.of(settings), **options)
     except BrokenPipeError:
         raise  # the parent has exited
     except (Failed, ValueError, OSError) as error:  # their messages are meant for users
@@ -238,6 +231,9 @@ def serve(frames: Frames, answers: IO[bytes]) -> None:
     def warn(message: Warning | str, *_: Any, **__: Any) -> None:
         write_frame(answers, {"warning": str(message)})
 
+    def watch(round: Round) -> None:
+        write_frame(answers, {"round": round.number})
+
     request, _ = frames.get()
     sys.path[:], sys.argv[:] = request["path"], request["argv"]  # the parent's, for provenance
     write_frame(answers, {"ready": True})
@@ -245,12 +241,7 @@ def serve(frames: Frames, answers: IO[bytes]) -> None:
         warnings.showwarning = warn
         while True:
             job, _ = frames.get()
-            problem = attempt(
-                job["settings"],
-                Path(request["out"]),
-                engine="serial",
-                watch=lambda round: write_frame(answers, {"round": round.number}),
-            )
+            problem = attempt(job["settings"], out=Path(request["out"]), engine="serial", watch=watch)
             write_frame(answers, {"ended": problem})
 
 

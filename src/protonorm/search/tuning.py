@@ -99,18 +99,17 @@ class Search:
         rounds = self.space.experiment(self.space.first, tested=False).rounds
         with open_study(self.folder, self.space, rounds) as study:
             while True:
-                found = trials_of(study)
-                ended = [trial for trial in found if trial.state != CUT]
+                ended = [trial for trial in trials_of(study) if trial.state != CUT]
                 left = None if budget is None else budget - used_rounds(ended)
                 report("trials", len(ended), trials)
                 if len(ended) >= trials or (left is not None and left <= 0):
-                    return found
+                    return trials_of(study)
                 self._try(study, left, ended)
-                found = trials_of(study)
+                *_, last = trials_of(study)
                 if tell:
-                    tell(found[-1])
-                if found[-1].state == CUT:
-                    return found
+                    tell(last)
+                if last.state == CUT:
+                    return trials_of(study)
 
     def fresh_seeds(self, count: int = FRESH) -> range:
         """Return seeds that the search has not used."""
@@ -135,8 +134,7 @@ class Search:
         if left is not None:
             left += max((other.rounds for other in ended if other.key == experiment.key), default=0)
         follow = _Follower(trial, experiment.algorithm.headline, experiment.rounds, left)
-        state: str | None = None  # None: completed
-        value, attributes = None, {"values": values, "key": experiment.key}
+        state, value, attributes = "COMPLETE", None, {"values": values, "key": experiment.key}
         try:
             self._run(experiment, follow)
             value = follow.best
@@ -149,22 +147,22 @@ class Search:
         for name, attribute in (attributes | {"best": follow.best, "rounds": follow.rounds}).items():
             trial.set_user_attr(name, attribute)
         if state != "RUNNING":
-            study.tell(trial, value, import_optuna().trial.TrialState[state] if state else None)
+            study.tell(trial, value, import_optuna().trial.TrialState[state])
 
     def _run(self, experiment: Experiment, follow: _Follower) -> None:
         """Replay the recorded rounds of a run, then run the remaining ones."""
-        before = stand(experiment, self.folder)
-        for record in before.run.rounds if before.run else ():
+        state, recorded, reason = stand(experiment, self.folder)
+        for record in recorded.rounds if recorded else ():
             follow(record)
-        if before.left:
-            out, engine, workers = self.folder, self.engine, self.workers
-            run(experiment, out=out, engine=engine, workers=workers, watch=lambda round: follow(round.record))
-        elif before.state == "damaged":
-            raise ValueError(before.reason)
-        elif before.state == "diverged":
-            raise Diverged(before.reason)
-        else:
+        if state == "damaged":
+            raise ValueError(reason)
+        if state == "diverged":
+            raise Diverged(reason)
+        if state == "done":
             tidy(self.folder / experiment.key)  # the search may have been killed after the last round
+            return
+        out, engine, workers = self.folder, self.engine, self.workers
+        run(experiment, out=out, engine=engine, workers=workers, watch=lambda round: follow(round.record))
 
 
 class _Follower:
@@ -194,23 +192,19 @@ class _Follower:
 
 def trials_of(study: optuna.Study) -> list[Trial]:
     """List the trials that have ended, or were cut by the budget of rounds."""
-    found = []
-    states = {"COMPLETE": "complete", "RUNNING": CUT}
+    trials, states = [], {"COMPLETE": "complete", "RUNNING": CUT}
     for trial in study.get_trials(deepcopy=False):
         attrs = trial.user_attrs
         if "rounds" in attrs:  # missing if interrupted
             state = "diverged" if "diverged" in attrs else states.get(trial.state.name, "stopped")
             best = None if state == "diverged" else attrs["best"]
-            found.append(Trial(trial.number, attrs["values"], attrs["key"], attrs["rounds"], best, state))
-    return found
+            trials.append(Trial(trial.number, attrs["values"], attrs["key"], attrs["rounds"], best, state))
+    return trials
 
 
 def used_rounds(trials: list[Trial]) -> int:
     """Return the number of rounds that trials have used; trials with equal settings share a run."""
-    runs: dict[str, int] = {}
-    for trial in trials:
-        runs[trial.key] = max(runs.get(trial.key, 0), trial.rounds)
-    return sum(runs.values())
+    return sum({trial.key: trial.rounds for trial in sorted(trials, key=lambda trial: trial.rounds)}.values())
 
 
 def best_trial(trials: list[Trial]) -> Trial | None:
@@ -252,10 +246,10 @@ def _spread(study: optuna.Study, space: Space) -> None:
     known = len(study.get_trials(deepcopy=False))
     shares = evenly(max(FIRST, known), len(space.dimensions), space.seed)[known:]
     for row in shares.tolist():
-        values = {name: one.at(share) for (name, one), share in zip(space.dimensions.items(), row, strict=True)}
-        for name, one in space.dimensions.items():
-            if not isinstance(one, Range):  # Optuna stores the index of a choice
-                values[name] = one.values.index(values[name])
+        values = {}
+        for (name, dimension), share in zip(space.dimensions.items(), row, strict=True):
+            value = dimension.at(share)  # of a choice, Optuna stores the index
+            values[name] = value if isinstance(dimension, Range) else dimension.values.index(value)
         study.enqueue_trial(values)
 
 
@@ -282,12 +276,12 @@ def next_trial(study: optuna.Study, space: Space) -> optuna.Trial:
 
 def values_of(trial: optuna.Trial, space: Space) -> dict[str, Any]:
     """Return the trial's suggested value of each searched setting."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, dimension in space.dimensions.items():
         if not isinstance(dimension, Range):
-            found[name] = dimension.values[trial.suggest_categorical(name, list(range(len(dimension.values))))]
+            values[name] = dimension.values[trial.suggest_categorical(name, list(range(len(dimension.values))))]
         elif dimension.whole:
-            found[name] = trial.suggest_int(name, int(dimension.low), int(dimension.high), log=dimension.log)
+            values[name] = trial.suggest_int(name, int(dimension.low), int(dimension.high), log=dimension.log)
         else:
-            found[name] = dimension.fitted(trial.suggest_float(name, dimension.low, dimension.high, log=dimension.log))
-    return found
+            values[name] = dimension.fitted(trial.suggest_float(name, dimension.low, dimension.high, log=dimension.log))
+    return values

@@ -69,11 +69,13 @@ def _load(source: Any) -> Dataset:
 
 def policy_of(experiment: Experiment, client_names: tuple[str, ...] | None = None) -> Policy:
     """Return the policy of an experiment: cohort, evaluation schedule, quorum, retries and deadline."""
+    parts = ["validation"] if experiment.validation > 0 else []  # parts that are not named are never read
+    parts += ["test"] if experiment.tested else []
     return Policy(
         clients=experiment.clients,
         cohort_size=experiment.cohort_size,
         evaluate=experiment.evaluate or "all",
-        parts=evaluated_parts(experiment),
+        parts=tuple(parts),
         solo=experiment.control == "solo",
         evaluate_every=experiment.evaluate_every,
         evaluate_all_every=experiment.evaluate_all_every,
@@ -84,24 +86,16 @@ def policy_of(experiment: Experiment, client_names: tuple[str, ...] | None = Non
     )
 
 
-def evaluated_parts(experiment: Experiment) -> tuple[str, ...]:
-    """Return the evaluated parts of the clients' samples; parts that are not named are never read."""
-    parts = {"validation": experiment.validation > 0, "test": experiment.tested}
-    return tuple(part for part, wanted in parts.items() if wanted)
-
-
 def _recipe(experiment: Experiment, data: Dataset, item: str | Network, width: int | None = None) -> Recipe:
-    width = _feature_dim(experiment) if width is None else width
+    width = width or _feature_dim(experiment)
     return Recipe(item, data.shape, width, data.num_classes, experiment.lowered, experiment.device)
 
 
 def _shared(experiment: Experiment, data: Dataset) -> Recipe | None:
-    if experiment.algorithm.auxiliary:
-        width = experiment.algorithm.auxiliary_dim(_feature_dim(experiment))
-        return _recipe(experiment, data, experiment.auxiliary, width)
-    if not experiment.algorithm.needs_shared_network:
-        return None
-    return _recipe(experiment, data, widest(networks(experiment.models)))
+    algorithm = experiment.algorithm
+    if algorithm.auxiliary:
+        return _recipe(experiment, data, experiment.auxiliary, algorithm.auxiliary_dim(_feature_dim(experiment)))
+    return _recipe(experiment, data, widest(networks(experiment.models))) if algorithm.needs_shared_network else None
 
 
 def _has_bias(recipe: Recipe) -> bool:

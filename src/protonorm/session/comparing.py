@@ -98,7 +98,7 @@ class Plan:
         cls, methods: Sequence[Any], settings: Mapping[str, Any], *, solo: bool = False, out: str | Path | None = None
     ) -> Plan:
         """Parse the methods and settings; raise an error, before any run starts, if they cannot be compared."""
-        plan = cls(methods, settings, solo, runs_root(Path(out) if out else None))
+        plan = cls(methods, settings, solo, runs_root(out))
         assert plan.asked
         return plan
 
@@ -117,10 +117,10 @@ class Plan:
     @cached_property
     def known(self) -> dict[str, list[Asked]]:
         """Runs that the same arguments resolved to when all were finished; empty if not cached."""
-        noted = recall(self.root, mark) if (mark := self._mark()) else {}
+        cached = recall(self.root, mark) if (mark := self._mark()) else {}
         with suppress(OSError):  # a data file no longer exists
-            if noted and all(file_version(path) == version for path, version in noted["data"].items()):
-                return {method: [Asked(*one) for one in some] for method, some in noted["asked"].items()}
+            if cached and all(file_version(path) == version for path, version in cached["data"].items()):
+                return {method: [Asked(*one) for one in asked] for method, asked in cached["asked"].items()}
         return {}
 
     @cached_property
@@ -171,43 +171,34 @@ class Plan:
 
     def _finished(self) -> dict[str, list[Run | Unread]] | None:
         """Read the cached runs, each once; return None if a run is missing or unfinished."""
-        found: dict[str, list[Run | Unread]] = {}
-        for method, some in self.known.items():
-            found[method] = []
-            for key, rounds in some:
-                try:
-                    run = read_whole(self.root / key, rounds)
-                except UNREADABLE:
-                    return None
-                if run.info.key != key or not run.finished:
-                    return None
-                found[method].append(run)
-        return found
+        runs: dict[str, list[Run | Unread]] = {method: [] for method in self.known}
+        for method, (key, rounds) in ((method, one) for method, asked in self.known.items() for one in asked):
+            run = _readable(self.root / key, rounds)
+            if run is None or run.info.key != key or not run.finished:
+                return None
+            runs[method].append(run)
+        return runs
 
     def _mark(self) -> str | None:
         """Return the cache key of these arguments; None for objects, user code and files, whose content also matters.
 
         The key changes with the package's files, the current folder and the data folder.
         """
-        try:
+        with suppress(TypeError, ValueError):
             given = json.dumps([self.methods, self.settings, self.solo], sort_keys=True)
-        except (TypeError, ValueError):
-            return None
-        if FILE.search(given):
-            return None
-        here = (os.getcwd(), os.environ.get("PROTONORM_DATA", ""))
-        return digest("words", given, *here, code_version())
+            if not FILE.search(given):
+                return digest("words", given, os.getcwd(), os.environ.get("PROTONORM_DATA", ""), code_version())
+        return None
 
     def _remember(self) -> None:
         """Cache the runs of these arguments, if the arguments, the package and data files alone determine them."""
         mark = self._mark()
-        every = [one for some in self.experiments.values() for one in some]
+        every = [one for experiments in self.experiments.values() for one in experiments]
         paths = {str(Path(path).absolute()) for one in every if (path := getattr(one.dataset, "path", None))}
         if mark is None or self.compared.tracker or any(one.device != "cpu" for one in every):
             return
-        if not all(map(os.path.isfile, paths)):
-            return  # a folder's modification time does not reveal changes of its content
-        note(self.root, mark, {"asked": self.asked, "data": {path: file_version(path) for path in paths}})
+        if all(map(os.path.isfile, paths)):  # a folder's modification time does not reveal changes of its content
+            note(self.root, mark, {"asked": self.asked, "data": {path: file_version(path) for path in paths}})
 
 
 def run_or_tell(
@@ -227,7 +218,7 @@ def run_or_tell(
         tell(str(error))
         return Unread(rule, str(error))
     except OSError:
-        if not begun or _is_readable(folder):  # the cause is the disk or another process, not the record
+        if not begun or _readable(folder):  # the cause is the disk or another process, not the record
             raise
     try:
         return read_whole(folder, experiment.rounds, known)
@@ -236,12 +227,10 @@ def run_or_tell(
         return Unread(rule, unread_reason(error, folder))
 
 
-def _is_readable(folder: Path) -> bool:
-    try:
-        read_whole(folder)
-    except UNREADABLE:
-        return False
-    return True
+def _readable(folder: Path, rounds: int | None = None) -> Run | None:
+    with suppress(*UNREADABLE):
+        return read_whole(folder, rounds)
+    return None
 
 
 def _warn(sentence: str) -> None:

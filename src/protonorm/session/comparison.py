@@ -9,13 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from protonorm.analysis.breakdown import check_rule, headline, matching_local, plain_run, rows_by
 from protonorm.analysis.comparison import COLUMNS, Row, Unread, rows, whole
 from protonorm.analysis.contrasts import is_local, points
 from protonorm.analysis.tables import csv_text, latex_table, markdown_table, printed_table
 from protonorm.core.text import html_table
+from protonorm.core.types import shown
 from protonorm.files import make_folder, replace, sealed, unsealed
 from protonorm.runs.layout import RECORDS, is_packed
 from protonorm.runs.run import Run
@@ -29,9 +30,7 @@ if TYPE_CHECKING:
 
 By = Literal["method", "round", "client", "class", "rule"]
 
-NUMBERS = ("mean", "std", "low", "high")  # statistics of a cell over seeds
 CURVES, MAP, REPORT = "accuracy.png", "partition.png", "report.html"
-KNOWN = "known"  # cache folder, beside the folders of comparisons
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,13 +60,10 @@ class Comparison:
         """Results of the readable runs, by method."""
         from protonorm.session.result import Result
 
+        pairs = {method: zip(self.experiments[method], runs, strict=True) for method, runs in self.found.items()}
         return {
-            method: [
-                Result(experiment, run)
-                for experiment, run in zip(self.experiments[method], some, strict=True)
-                if isinstance(run, Run)
-            ]
-            for method, some in self.found.items()
+            method: [Result(experiment, run) for experiment, run in some if isinstance(run, Run)]
+            for method, some in pairs.items()
         }
 
     def frame(self, by: By = "method", rule: str | None = None) -> pandas.DataFrame:
@@ -85,6 +81,8 @@ class Comparison:
         """
         from protonorm.data.own.tables import import_pandas
 
+        if not isinstance(by, str) or by not in get_args(By):
+            raise ValueError(f"by must be {', '.join(get_args(By))}, got {shown(by)}.")
         made = self._method_rows() if by == "method" else self._run_rows(by, rule)
         frame: pandas.DataFrame = import_pandas().DataFrame(made)
         return frame
@@ -142,13 +140,17 @@ class Comparison:
 
     def __repr__(self) -> str:
         """Return the title and one line per method: its accuracy under its headline rule."""
-        lines = [f"  {row.method}: {_number(row)}" for row in self.rows if row.headline]
+        heads = [(row, f" ({row.note})" if row.note else "") for row in self.rows if row.headline]
+        lines = [f"  {row.method}: {row.cells.get('accuracy') or '–'}{note}" for row, note in heads]
         return "\n".join([f"Comparison({self.title}, accuracy in per cent)", *lines])
 
     def _repr_html_(self) -> str:
         """Return the table as HTML, for notebooks."""
         head = ["method", "rule", *(title for title, _ in COLUMNS.values()), "gain on local"]
-        body = [[row.method, row.rule, *(_shown(row, name) for name in COLUMNS), _gain(row)] for row in self.rows]
+        body = [
+            [row.method, row.rule, *(str(row.cells.get(name) or "–") for name in COLUMNS), _gain(row)]
+            for row in self.rows
+        ]
         several = {len(some) for some in self.found.values()} != {1}
         seeds = "mean ± half the 95 % interval over seeds" if several else "one seed"
         note = f"Test accuracy in per cent; {seeds}. Columns with * are chosen by the test part: optimistic."
@@ -165,7 +167,9 @@ class Comparison:
             line: dict[str, Any] = {"method": row.method, "rule": row.rule, "headline": row.headline}
             line["seeds"] = len(row.seeds)
             for name in COLUMNS:
-                line |= dict(zip((name, *(f"{name}_{end}" for end in NUMBERS[1:])), _numbers(row, name), strict=True))
+                cell = row.cells.get(name)
+                numbers = (cell.mean, cell.std, *(cell.interval or (None, None))) if cell else (None,) * 4
+                line |= dict(zip((name, f"{name}_std", f"{name}_low", f"{name}_high"), numbers, strict=True))
             line["gain"] = row.local.transfer.mean if row.local and row.local.transfer else None
             made.append(line | {"note": row.note})
         return made
@@ -195,7 +199,7 @@ def refuse_to_overwrite(folder: Path) -> None:
 
 def note(root: Path, mark: str, value: dict[str, Any]) -> None:
     """Write a cache entry, if the folder of all runs is writable."""
-    place = root / "comparisons" / KNOWN / f"{mark[:20]}.json"
+    place = _entry(root, mark)
     with suppress(OSError):
         make_folder(place.parent)
         replace(place, sealed(value, owner=mark))
@@ -203,11 +207,14 @@ def note(root: Path, mark: str, value: dict[str, Any]) -> None:
 
 def recall(root: Path, mark: str) -> dict[str, Any]:
     """Read a cache entry; return an empty dict if it is missing or damaged."""
-    place = root / "comparisons" / KNOWN / f"{mark[:20]}.json"
-    try:
+    place = _entry(root, mark)
+    with suppress(OSError, ValueError):
         return unsealed(place.read_bytes(), place, owner=mark)
-    except (OSError, ValueError):
-        return {}
+    return {}
+
+
+def _entry(root: Path, mark: str) -> Path:
+    return root / "comparisons" / "known" / f"{mark[:20]}.json"
 
 
 def code_version() -> str:
@@ -227,8 +234,8 @@ def _record_versions(runs: Mapping[str, Sequence[Run]]) -> Iterator[str]:
 
 def file_version(path: str | Path) -> list[int]:
     """Return a file's size and modification time."""
-    found = os.stat(path)
-    return [found.st_size, found.st_mtime_ns]
+    status = os.stat(path)
+    return [status.st_size, status.st_mtime_ns]
 
 
 def _content(path: Path) -> str:
@@ -238,21 +245,6 @@ def _content(path: Path) -> str:
 def digest(*texts: str) -> str:
     """Return the SHA-256 of texts."""
     return hashlib.sha256("\n".join(texts).encode(errors="backslashreplace")).hexdigest()
-
-
-def _numbers(row: Row, column: str) -> tuple[float | None, ...]:
-    cell = row.cells.get(column)
-    if cell is None:
-        return (None,) * len(NUMBERS)
-    return (cell.mean, cell.std, *(cell.interval or (None, None)))
-
-
-def _shown(row: Row, column: str) -> str:
-    return str(row.cells.get(column) or "–")
-
-
-def _number(row: Row) -> str:
-    return f"{_shown(row, 'accuracy')}{f' ({row.note})' if row.note else ''}"
 
 
 def _gain(row: Row) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import fmean
@@ -22,14 +21,13 @@ Watch = Callable[["Round"], None]  # called with every committed round
 EVERY = 0.2  # minimum seconds between two updates inside a round
 LATE = 2.0  # seconds of work before progress is shown
 RECENT = 100  # rounds that the estimate of the time left uses
-LONG = 60.0  # seconds; in longer first rounds the start-up time is negligible
+LONG = 600.0  # seconds; in longer first rounds the start-up time is negligible, even on a busy machine
 
 
 def in_notebook() -> bool:
     """Return whether this process runs a notebook."""
     interactive = sys.modules.get("IPython")
-    shell = interactive.get_ipython() if interactive else None
-    return hasattr(shell, "kernel")
+    return interactive is not None and hasattr(interactive.get_ipython(), "kernel")
 
 
 @contextmanager
@@ -39,7 +37,7 @@ def progress_line(experiment: Experiment | None, watch: Watch | None, wanted: bo
     Without an experiment, the line shows long work before the first run, such as loading data.
     """
     if not (in_notebook() if wanted is None else wanted):
-        yield watch or _ignore
+        yield watch or (lambda _: None)
         return
     line = ProgressLine("", 0, "")
     if experiment:  # the key would need the data, which are not loaded yet
@@ -67,22 +65,15 @@ class TimeLeft:
 
     def __init__(self, rounds: int) -> None:
         self._rounds = rounds
-        self._first: float | None = None
-        self._later: deque[float] = deque(maxlen=RECENT)
+        self._taken: list[float] = []  # seconds of each round
 
     def after(self, round: Round) -> float | None:
         """Add a round and return the estimated seconds left; None if unknown."""
-        seconds = round.seconds["round"]
-        if self._first is None:
-            self._first = seconds
-        else:
-            self._later.append(seconds)
-        left = self._rounds - round.number
-        if not left:
-            return 0.0
-        if not self._later:
-            return self._first * left if self._first >= LONG else None
-        return fmean(self._later) * left
+        self._taken.append(round.seconds["round"])
+        left, later = self._rounds - round.number, self._taken[1:][-RECENT:]
+        if left and not later:
+            return self._taken[0] * left if self._taken[0] >= LONG else None
+        return fmean(later) * left if left else 0.0
 
 
 class ProgressLine:
@@ -106,9 +97,9 @@ class ProgressLine:
     def show_round(self, round: Round) -> None:
         """Show a committed round."""
         left = self._left.after(round)
-        found = round.record.rules.get(self._headline)
+        accuracy = round.record.rules.get(self._headline)
         parts = [f"{self._title}: round {round.number} of {self._rounds}"]
-        parts += [f"{self._headline} {100 * found.pooled:.2f} %"] if found else []
+        parts += [f"{self._headline} {100 * accuracy.pooled:.2f} %"] if accuracy else []
         parts += [f"{left:.0f} s left"] if left else []
         self._write(", ".join(parts))
 
@@ -124,7 +115,3 @@ class ProgressLine:
         sys.stdout.write("\r" + line.ljust(self._width))
         sys.stdout.flush()
         self._written, self._width = self._clock(), len(line)
-
-
-def _ignore(_: Round) -> None:
-    """Ignore a round."""

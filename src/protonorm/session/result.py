@@ -20,7 +20,7 @@ from protonorm.data.partitions import Given
 from protonorm.models.choose import networks
 from protonorm.runs.layout import find_run, runs_root
 from protonorm.runs.run import Run, Summary, read_run
-from protonorm.runs.schema import Component, RoundRecord
+from protonorm.runs.schema import RoundRecord
 from protonorm.session.build import build
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Result:
         """
         rule = check_rule(self.run, rule)
         if not isinstance(of, str) or of not in (*ACCURACIES, "clients", "classes"):
-            raise ValueError(f"of={shown(of)} is refused: expected {', '.join(ACCURACIES)}, clients or classes.")
+            raise ValueError(f"of must be {', '.join(ACCURACIES)}, clients or classes, got {shown(of)}.")
         if of in ("clients", "classes"):
             find = self.run.by_client if of == "clients" else self.run.by_class
             width = len(self.client_names if of == "clients" else self.classes)
@@ -97,7 +97,7 @@ class Result:
 
         The best rounds are selected by test accuracy, which is optimistic; report `run.chosen` instead.
         """
-        return self.run.summary(rule)
+        return self.run.summary(check_rule(self.run, rule))
 
     def frame(
         self, by: By = "round", *, rule: str | None = None, alone: Result | Run | None = None
@@ -114,11 +114,13 @@ class Result:
         Returns:
             A frame with one row per unit.
         """
+        if not isinstance(alone, Result | Run | None):
+            raise ValueError(f"alone must be a run or the result of one, got {shown(alone)}.")
         rows = rows_by(self.run, by, rule, alone.run if isinstance(alone, Result) else alone)
         from protonorm.data.own.tables import import_pandas  # optional dependency
 
-        found: pandas.DataFrame = import_pandas().DataFrame(rows)
-        return found
+        frame: pandas.DataFrame = import_pandas().DataFrame(rows)
+        return frame
 
     @property
     def clients(self) -> TrainedClients:
@@ -128,7 +130,7 @@ class Result:
     def trained(self, checkpoint: Literal["chosen", "last"] = "chosen") -> TrainedClients:
         """Return the trained clients in the chosen or the last round."""
         if not isinstance(checkpoint, str) or checkpoint not in ("chosen", "last"):
-            raise ValueError(f"checkpoint={shown(checkpoint)} is refused: expected chosen or last.")
+            raise ValueError(f"checkpoint must be chosen or last, got {shown(checkpoint)}.")
         return TrainedClients(self, checkpoint)
 
     def confusion(self, client: int | str | None = None, rule: str | None = None) -> NDArray[np.int64]:
@@ -146,22 +148,18 @@ class Result:
         Raises:
             ValueError: If the data have changed since the run.
         """
-        rule = check_rule(self.run, rule)
-        if client is None:
-            found = [self.confusion(id, rule) for id in range(len(self.client_names)) if self._is_tested(id)]
-            return np.sum(found, axis=0) if found else np.zeros((len(self.classes),) * 2, np.int64)
-        id, size = self.run.find_client(client), len(self.classes)
-        if not self._is_tested(id):
-            return np.zeros((size, size), np.int64)
-        data, part = self.population.dataset, self.population.parts[id].test
-        labels = data.labels[part]
-        if not np.array_equal(np.bincount(labels, minlength=size), self.run.population.test[id]):
-            raise ValueError("The data are no longer those of the run: its clients test on other samples.")
-        predicted = self.clients[id].predict(data.inputs[part], rule)
-        return np.bincount(labels * size + predicted, minlength=size * size).reshape(size, size)
-
-    def _is_tested(self, id: int) -> bool:
-        return bool(self.run.population.test[id].any())
+        rule, size = check_rule(self.run, rule), len(self.classes)
+        counts = np.zeros((size, size), np.int64)
+        for id in range(len(self.client_names)) if client is None else [self.run.find_client(client)]:
+            if not self.run.population.test[id].any():
+                continue
+            data, part = self.population.dataset, self.population.parts[id].test
+            labels = data.labels[part]
+            if not np.array_equal(np.bincount(labels, minlength=size), self.run.population.test[id]):
+                raise ValueError("The data are no longer those of the run: its clients test on other samples.")
+            predicted = self.clients[id].predict(data.inputs[part], rule)
+            counts += np.bincount(labels * size + predicted, minlength=size * size).reshape(size, size)
+        return counts
 
     @cached_property
     def population(self) -> SimulatedPopulation:
@@ -170,26 +168,21 @@ class Result:
 
     def __repr__(self) -> str:
         """Return one line: method, data, seed, progress and accuracy."""
-        return f"Result({self._told()}; {truncate_start(str(self.run.folder))})"
+        return f"Result({self._about()}; {truncate_start(str(self.run.folder))})"
 
     def _repr_html_(self) -> str:
         """Return the table of clients as HTML, for notebooks."""
         head = ["client", "network", "train", "test", "classes", "accuracy"]
-        rows = [
-            [one["client"], one["network"], one["train"], one["test"], one["classes"], percent(one["accuracy"])]
-            for one in client_rows(self.run)
-        ]
-        return html_table(self._told(), head, rows, f"Accuracy in per cent, rule {self.run.info.headline}.")
+        rows = [[*(one[name] for name in head[:-1]), percent(one["accuracy"])] for one in client_rows(self.run)]
+        return html_table(self._about(), head, rows, f"Accuracy in per cent, rule {self.run.info.headline}.")
 
-    def _told(self) -> str:
+    def _about(self) -> str:
         run, settings = self.run, self.run.info.experiment
         record = run.chosen.record if run.chosen else None
+        accuracy = record.rules.get(run.info.headline) if record else None
+        number = f", accuracy {percent(accuracy.pooled)} % in round {record.round}" if record and accuracy else ""
         method, data = shortened(about(run, record)["method"], 30), shortened(settings.dataset.name, 30)
-        of = f"{method} on {data}, seed {settings.seed}"
-        done = f"{len(run.rounds)} of {settings.rounds} rounds"
-        found = record.rules.get(run.info.headline) if record else None
-        number = f", accuracy {percent(found.pooled)} % in round {record.round}" if record and found else ""
-        return f"{of}: {done}{number}"
+        return f"{method} on {data}, seed {settings.seed}: {len(run.rounds)} of {settings.rounds} rounds{number}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -269,11 +262,10 @@ def load_run(run: str | Path, *, out: str | Path | None = None, **settings: Any)
     Raises:
         ValueError: If no run or several runs match the name, or the settings do not match the record.
     """
-    found = read_run(find_run(runs_root(Path(out) if out else None), str(Path(run).expanduser())))
-    return Result(experiment_of(found, settings) if settings else None, found)
-
-
-MISSING = "pn.load_run(…, {name}=…) takes it, or pn.run the experiment itself."
+    if not isinstance(run, str | Path):
+        raise ValueError(f"{shown(run)} is not a run: expected its folder or its name.")
+    record = read_run(find_run(runs_root(out), str(Path(run).expanduser())))
+    return Result(experiment_of(record, settings) if settings else None, record)
 
 
 def experiment_of(run: Run, given: Mapping[str, Any] | None = None) -> Experiment:
@@ -294,9 +286,10 @@ def experiment_of(run: Run, given: Mapping[str, Any] | None = None) -> Experimen
             raise _not_held(run, name, own)
     experiment = Experiment.of(settings | given)
     if experiment.key != run.info.key:
-        told = f"with {', '.join(sorted(given))} as given" if given else "with the data and the version that are here"
+        what = f"{', '.join(sorted(given))} as given" if given else "the data and the version that are here"
         raise ValueError(
-            f"The record of {run.info.key} {told} is another experiment, {experiment.key}: data or code have changed."
+            f"The record of {run.info.key} with {what} is another experiment, {experiment.key}: data or code have "
+            "changed."
         )
     return experiment
 
@@ -314,31 +307,26 @@ def _own_network(choice: Any) -> str:
 
 def _dataset(run: Run) -> dict[str, Any]:
     """Return the data set of a run with its settings; the experiment's key verifies its content."""
-    found = run.info.experiment.dataset
-    if found.name not in DATASETS or "path" in (known := _fields(found)):
-        raise _not_held(run, "dataset", found.name)
-    left_out = (
-        {"samples"} if "sha256" in found.settings and "of" not in found.settings else set()
-    )  # all samples were used
-    kept = {name: value for name, value in found.settings.items() if name in known and name not in left_out}
-    return {"name": found.name, **kept}
+    name, settings = run.info.experiment.dataset.name, run.info.experiment.dataset.settings
+    known = {field.name for field in fields(DATASETS[name].load())} if name in DATASETS else {"path"}
+    if "path" in known:
+        raise _not_held(run, "dataset", name)
+    if "sha256" in settings and "of" not in settings:
+        known.discard("samples")  # all samples were used
+    return {"name": name, **{key: value for key, value in settings.items() if key in known}}
 
 
 def _partition(run: Run) -> Any:
-    found = run.info.experiment.partition
-    if found.name == "given" and found.settings.keys() == {"seed"}:
-        return Given(**found.settings)
-    if found.name not in PARTITIONS:
-        raise _not_held(run, "partition", found.name)
-    return found.model_dump()
-
-
-def _fields(dataset: Component) -> set[str]:
-    return {field.name for field in fields(DATASETS[dataset.name].load())}
+    partition = run.info.experiment.partition
+    if partition.name == "given" and partition.settings.keys() == {"seed"}:
+        return Given(**partition.settings)
+    if partition.name not in PARTITIONS:
+        raise _not_held(run, "partition", partition.name)
+    return partition.model_dump()
 
 
 def _not_held(run: Run, name: str, value: str) -> ValueError:
     return ValueError(
         f"The {name} {value} of {run.info.key} is the user's own: its record holds no more than the name. "
-        f"{MISSING.format(name=name)}"
+        f"pn.load_run(…, {name}=…) takes it, or pn.run the experiment itself."
     )

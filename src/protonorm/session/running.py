@@ -80,7 +80,7 @@ def run(
     wanted = check_engine(engine, workers)
     follower = choose(tracker)
     with progress_line(experiment, watch, progress) as told:
-        folder = runs_root(Path(out) if out else None) / experiment.key
+        folder = runs_root(out) / experiment.key
         refuse_renamed(experiment, folder)
         record = finished_run(folder, experiment.rounds)
         if record is None:

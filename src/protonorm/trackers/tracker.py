@@ -56,18 +56,18 @@ class FunctionTracker:
         """Pass the round to the function."""
         self.listener(round)
 
-    def end(self, run: Run) -> None:
-        """Do nothing."""
+    end = begin
 
 
 def choose(value: Any) -> Tracker | None:
     """Create a tracker from a name, a user's file.py:Name, an object or a function; return None for None."""
     if isinstance(value, str):
         name_missing(value, "tracker")
-        found = load_own(value, "tracker") if ".py:" in value else find(TRACKERS, shortened(value), "tracker").load()
-        if isinstance(found, type) and (said := wrong_arguments(found, ())):
-            raise ValueError(f"{said} A tracker is made without settings.")
-        value = found() if isinstance(found, type) else found
+        value = load_own(value, "tracker") if ".py:" in value else find(TRACKERS, shortened(value), "tracker").load()
+        if isinstance(value, type):
+            if problem := wrong_arguments(value, ()):
+                raise ValueError(f"{problem} A tracker is made without settings.")
+            value = value()
     if value is None or (isinstance(value, Tracker) and not isinstance(value, type)):
         return value
     if callable(value) and not isinstance(value, type) and not hasattr(value, "begin") and not hasattr(value, "end"):
@@ -109,23 +109,21 @@ def scalars(round: Round) -> dict[str, float]:
     Names beginning with accuracy refer to the test parts, those with validation to the validation parts.
     """
     record = round.record
-    found: dict[str, float] = {}
+    named: dict[str, float | None] = {}
     for name, _, rules in _parts(record):
         for rule, value in rules.items():
-            found |= _named(f"{name}/{rule}", value) if value else {}
-    if record.loss is not None:
-        found["loss/train"] = record.loss
-    found |= {f"clients/{name}": value for name, value in record.metrics.items() if name != "loss"}
-    if record.unseen is not None:
-        found["samples/unseen"] = record.unseen
+            named |= _named(f"{name}/{rule}", value) if value else {}
+    named["loss/train"] = record.loss
+    named |= {f"clients/{name}": value for name, value in record.metrics.items() if name != "loss"}
+    named["samples/unseen"] = record.unseen
     for unit, sent in (("bytes", record.bytes), ("floats", record.floats)):
-        found |= {f"{unit}/up": sent.up, f"{unit}/down": sent.down}
-    found |= {f"seconds/{name}": value for name, value in round.seconds.items()}
-    if record.lost:
-        found["clients/lost"] = len(record.lost)
-    if record.prototypes:
-        found |= {f"prototypes/distance/{name}": value for name, value in record.prototypes.model_dump().items()}
-    return found | {f"server/{name}": value for name, value in record.server.items()}
+        named |= {f"{unit}/up": sent.up, f"{unit}/down": sent.down}
+    named |= {f"seconds/{name}": value for name, value in round.seconds.items()}
+    named["clients/lost"] = len(record.lost) or None
+    distances = record.prototypes.model_dump() if record.prototypes else {}
+    named |= {f"prototypes/distance/{name}": value for name, value in distances.items()}
+    named |= {f"server/{name}": value for name, value in record.server.items()}
+    return {name: value for name, value in named.items() if value is not None}
 
 
 def distributions(run: Run, record: RoundRecord) -> dict[str, Numbers]:
@@ -134,13 +132,13 @@ def distributions(run: Run, record: RoundRecord) -> dict[str, Numbers]:
     Clients and classes without samples, and clients that were not evaluated, are omitted.
     """
     arrays = run.arrays(record)
-    found: dict[str, Numbers] = {}
+    shares: dict[str, Numbers] = {}
     for name, part, rules in _parts(record):
         for rule, unit in ((rule, unit) for rule, value in rules.items() if value for unit in ("clients", "classes")):
             support, correct = (arrays.get(f"{part}.{kind}") for kind in (f"support.{unit}", f"correct.{unit}.{rule}"))
             if support is not None and correct is not None:
-                found[f"{name}/{rule}/{unit}"] = correct[support > 0] / support[support > 0]
-    return found | ({"prototypes/margins": arrays["margins"]} if "margins" in arrays else {})
+                shares[f"{name}/{rule}/{unit}"] = correct[support > 0] / support[support > 0]
+    return shares | ({"prototypes/margins": arrays["margins"]} if "margins" in arrays else {})
 
 
 def client_scalars(run: Run, record: RoundRecord) -> dict[str, float]:
@@ -150,13 +148,14 @@ def client_scalars(run: Run, record: RoundRecord) -> dict[str, float]:
     """
     if run.info.client_names is None or len(run.info.client_names) > MOST_CLIENTS:
         return {}
-    found: dict[str, float] = {}
-    for name, part, rules in _parts(record):
-        if rules.get(run.info.headline):
-            shares = run.by_client(record, run.info.headline, part)
-            ids = np.flatnonzero(shares >= 0).tolist()
-            found |= {f"client/{run.client_name(id)}/{name}": float(shares[id]) for id in ids}
-    return found
+    headline = run.info.headline
+    return {
+        f"client/{run.client_name(id)}/{name}": float(share)
+        for name, part, rules in _parts(record)
+        if rules.get(headline)
+        for id, share in enumerate(run.by_client(record, headline, part))
+        if share >= 0  # NaN if it was not evaluated
+    }
 
 
 def margin_scalars(lists: Mapping[str, Numbers]) -> dict[str, float]:
@@ -178,9 +177,9 @@ def outcome(run: Run) -> dict[str, float]:
     reported = choice.record.rules.get(run.info.headline) if choice else None
     if beside is None or choice is None or reported is None:
         return {}
-    found = _named("accuracy/reported", reported) | {"accuracy/reported/round": float(choice.record.round)}
-    found |= {f"accuracy/best/{name}": getattr(beside.best, name) for name in ("pooled", "mean", "worst")}
-    return found | {"accuracy/best/own": beside.own_best, "accuracy/last/pooled": beside.last.pooled}
+    named = _named("accuracy/reported", reported) | {"accuracy/reported/round": float(choice.record.round)}
+    named |= {f"accuracy/best/{name}": getattr(beside.best, name) for name in ("pooled", "mean", "worst")}
+    return named | {"accuracy/best/own": beside.own_best, "accuracy/last/pooled": beside.last.pooled}
 
 
 def reported_text(run: Run) -> str:
