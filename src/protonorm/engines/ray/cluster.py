@@ -23,7 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from protonorm.core.own_failures import in_few
+from protonorm.core.own_failures import truncate
 from protonorm.engines.choice import cores
 from protonorm.engines.handover import how_it_ended
 from protonorm.errors import Failed
@@ -120,7 +120,7 @@ def describe() -> str:
     if _local:
         return f"A cluster of {_local[0].cpus} cores was started on this machine, for {ADDRESS} names no other one."
     address = load_ray().get_runtime_context().gcs_address
-    return f"Connected to the cluster at {in_few(address)}."
+    return f"Connected to the cluster at {truncate(address)}."
 
 
 def nodes(ray: Any) -> list[Node]:
@@ -208,13 +208,13 @@ def _join(ray: Any, address: str) -> None:
         if port.isdecimal():
             socket.create_connection((host.strip("[]"), int(port)), REACH).close()
     except (OSError, OverflowError) as error:
-        raise Failed(f"Nothing answers at {in_few(address)}, which {ADDRESS} names: {error}.") from error
+        raise Failed(f"Nothing answers at {truncate(address)}, which {ADDRESS} names: {error}.") from error
     try:
         ray.init(address=address, **_options())
     except Exception as error:
         ray.shutdown()
         raise Failed(
-            f"The Ray cluster at {in_few(address)} cannot be used: {reason(error)}. "
+            f"The Ray cluster at {truncate(address)} cannot be used: {reason(error)}. "
             f"Is it a cluster of the same versions of Ray and Python, and {TOKEN} or ~/.ray/auth_token its token?"
         ) from error
 
@@ -258,7 +258,7 @@ def _refuse(address: str) -> None:
         raise ValueError("The engine ray needs Linux or macOS; on this machine there is --engine processes.")
     if address.startswith("ray://"):
         raise ValueError(
-            f"{ADDRESS}={in_few(address)} is refused: start the command on a machine of the cluster, "
+            f"{ADDRESS}={truncate(address)} is refused: start the command on a machine of the cluster, "
             f"with {ADDRESS}=HOST:PORT of its head."
         )
 
@@ -269,7 +269,7 @@ def reason(error: BaseException) -> str:
     lines = [line for line in lines if line and "in its creation task" not in line]
     telling = (line for mark in ("No module named", "because") for line in reversed(lines) if mark in line)
     told = next(telling, lines[-1] if lines else "")
-    return in_few(told.rstrip(".") or type(error).__name__)
+    return truncate(told.rstrip(".") or type(error).__name__)
 
 
 @contextmanager
