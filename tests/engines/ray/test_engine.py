@@ -21,7 +21,7 @@ from protonorm.engines import balance
 from protonorm.engines.ray import engine as module
 from protonorm.engines.ray.cluster import connect
 from protonorm.engines.ray.engine import Ray
-from protonorm.engines.serial import Serial
+from protonorm.engines.serial import Deadline, Serial
 from protonorm.errors import Failed
 from protonorm.runs.states import FolderStore
 from protonorm.session.build import build
@@ -237,7 +237,9 @@ def test_who_is_late_is_lost_and_may_come_back(engine, serial):
 
 def test_orders_that_are_late_are_not_given(engine, monkeypatch):
     """What nobody waits for any more would only keep the next call waiting."""
-    call = module.Call({"verb": "train"}, {}, lambda *_: None, 5.0, time.monotonic() - 1)
+    limit = Deadline(5.0)
+    limit.end = time.monotonic() - 1
+    call = module.Call({"verb": "train"}, {}, lambda *_: None, limit)
     engine.orders.give(call, Order(0, 1, 0))
     assert not engine.orders.owed
     assert engine.orders.hear(call) == {0: Lost(0, "it had not replied after 5 seconds")}
