@@ -54,12 +54,11 @@ def obstacle(task: Task, population: SimulatedPopulation) -> str | None:
     """Return why a simulation cannot leave this process, or None if it can."""
     recipes = [*population.networks, *([task.shared_network] if isinstance(task.shared_network, Recipe) else [])]
     own: list[Any] = [recipe.network for recipe in recipes if not isinstance(recipe.network, str)]
-    algorithm = task.algorithm
-    if registered_name("algorithm", algorithm) is None:
-        own.append(type(algorithm))
-        if not is_dataclass(algorithm) or not _is_plain(asdict(algorithm)):
-            return f"{type(algorithm).__name__} is not a dataclass with plain fields"
-    return next((reason for thing in own if (reason := own_code.obstacle(thing))), None)
+    if registered_name("algorithm", task.algorithm) is None:
+        own.append(type(task.algorithm))
+        if not is_dataclass(task.algorithm) or not _is_plain(asdict(task.algorithm)):
+            return f"{type(task.algorithm).__name__} is not a dataclass with plain fields"
+    return next(filter(None, map(own_code.obstacle, own)), None)
 
 
 def hand_over(task: Task, population: SimulatedPopulation, folder: Path) -> dict[str, Any]:
@@ -103,8 +102,9 @@ def rebuild(
     about, shared = told["dataset"], told["shared_network"]
     classes, vocabulary = tuple(about["classes"]), about["vocabulary"]
     dataset = Dataset(about["name"], arrays["inputs"], arrays["labels"], classes, vocabulary=vocabulary)
+    own = told["algorithm"].get("own")
     task = Task(
-        algorithm=_make_algorithm(told["algorithm"], resolve),
+        algorithm=resolve(own)(**told["algorithm"]["fields"]) if own else build("algorithm", told["algorithm"]),
         input=InputSpec(**told["input"]) if told["input"] else None,
         shared_network=_make_recipe(shared, resolve) if shared else None,
         **told["task"] | {"classes": tuple(told["task"]["classes"])},
@@ -145,12 +145,6 @@ def _tell_algorithm(algorithm: Algorithm, refer: Refer) -> dict[str, Any]:
         return describe("algorithm", algorithm)
     assert is_dataclass(algorithm)  # checked by `obstacle`
     return {"own": refer(type(algorithm)), "fields": asdict(algorithm)}
-
-
-def _make_algorithm(told: dict[str, Any], resolve: Resolve) -> Algorithm:
-    made = resolve(told["own"])(**told["fields"]) if "own" in told else build("algorithm", told)
-    assert isinstance(made, Algorithm)
-    return made
 
 
 def _tell_recipe(recipe: Recipe, refer: Refer) -> dict[str, Any]:

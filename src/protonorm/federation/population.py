@@ -35,10 +35,23 @@ def make_client(
     name: str = "",
 ) -> Client:
     """Create the Client object of a round."""
-    sizes = {"num_classes": task.num_classes, "feature_dim": task.feature_dim}
-    sizes |= {"epochs": own(training.epochs, id), "batch_size": own(training.batch_size, id)}
-    lr = training.lr_in(round, task.rounds, id)
-    return Client(id, round, task.rounds, *networks, *samples, **sizes, lr=lr, training=training, name=name)
+    train, validation, test = samples
+    return Client(
+        id,
+        round,
+        task.rounds,
+        *networks,
+        train,
+        validation,
+        test,
+        num_classes=task.num_classes,
+        feature_dim=task.feature_dim,
+        lr=training.lr_in(round, task.rounds, id),
+        epochs=own(training.epochs, id),
+        batch_size=own(training.batch_size, id),
+        training=training,
+        name=name,
+    )
 
 
 class SimulatedPopulation:

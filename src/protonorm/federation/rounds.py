@@ -145,8 +145,8 @@ def _conclude(
         whole, reasons = count + len(replies.lost), _reasons(replies.lost, policy)
         raise TooFewReplies(f"{count} of {whole} clients replied, {needed} must ({reasons}).")
     step = servers.conclude()
-    solo = step.message if isinstance(step.message, ByClient) else None
-    for message in [step.message] if solo is None else [solo[id] for id in replies.ids]:
+    messages = step.message
+    for message in [messages[id] for id in replies.ids] if isinstance(messages, ByClient) else [messages]:
         check_message(task, message, point.round + 1)
     return replies, step
 
