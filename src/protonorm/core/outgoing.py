@@ -79,7 +79,7 @@ def make_outgoing(value: Any) -> Outgoing:
         return value
     settings = dict(value) if isinstance(value, Mapping) else {"name": value}
     if not isinstance(name := settings.pop("name", None), str):
-        raise ValueError(f"protect={shown(value)} is refused: expected one of {', '.join(OUTGOING)}.")
+        raise ValueError(f"protect must be one of {', '.join(OUTGOING)}, got {shown(value)}.")
     step: Outgoing = validated(find(OUTGOING, name, "protection").load(), settings, f"protect {name}", "protect.")
     return step
 

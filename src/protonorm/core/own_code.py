@@ -53,7 +53,7 @@ def refuse_own_code(path: Path) -> None:
     """Raise ValueError for a user file if user code is forbidden."""
     if _forbidden.get() or os.environ.get(VARIABLE, "") not in ("", "0"):
         raise ValueError(
-            f"{truncate(str(path))} is refused: importing it would execute it, "
+            f"{truncate(str(path))} must not be imported: importing it would execute it, "
             f"and --no-own-code or {VARIABLE} forbids that."
         )
 

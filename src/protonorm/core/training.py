@@ -40,10 +40,8 @@ class LrSchedule:
         for field, users in USED_BY.items():
             value, usual = getattr(self, field), type(self).__dataclass_fields__[field].default
             if self.name not in users and value != usual:
-                others = " and ".join(users)
-                raise ValueError(
-                    f"lr_schedule.{field}={value:g} is refused: {self.name} does not use it; it is for {others}."
-                )
+                use = f"{self.name} does not use it, only {' and '.join(users)}"
+                raise ValueError(f"lr_schedule.{field} must be left out, got {value:g}: {use}.")
         return self
 
     @property

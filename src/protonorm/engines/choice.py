@@ -68,12 +68,12 @@ def read_engine(word: str) -> EngineChoice:
     if not colon:
         return EngineChoice(name, {})
     if name != "ray":
-        raise ValueError(f"{shown(word)} is refused: the engine {name} has no settings.")
+        raise ValueError(f"The engine {name} has no settings, got {shown(word)}.")
     given: dict[str, Any] = {}
     for field in text.split(","):
         key, equals, value = field.partition("=")
         if not equals:
-            raise ValueError(f"{shown(field)} in {shown(word)} is refused: expected field=value.")
+            raise ValueError(f"The engine's settings must be field=value, got {shown(field)} in {shown(word)}.")
         given[key.strip()] = parse_value(key, value)
     settings = validated(ActorSettings, given, f"The engine {name}", f"{name}:")
     return EngineChoice(name, {key: getattr(settings, key) for key in given})
@@ -89,14 +89,14 @@ class ActorSettings:
     def __post_init__(self) -> None:
         """Raise a ValueError for fractional GPUs above 1, and for actors without resources, which have no limit."""
         if self.num_gpus > 1 and not self.num_gpus.is_integer():
-            raise ValueError(f"num_gpus={self.num_gpus:g} is refused: above 1 expected a whole number of GPUs.")
+            raise ValueError(f"num_gpus above 1 must be a whole number, got {self.num_gpus:g}.")
         if not self.num_cpus and not self.num_gpus:
-            raise ValueError("num_cpus=0 is refused where num_gpus is 0 too: expected some of either.")
+            raise ValueError("num_cpus and num_gpus must not both be 0.")
 
     def check_device(self, device: str) -> None:
         """Raise a ValueError if the device is a GPU but actors have none."""
         if device.startswith("cuda") and not self.num_gpus:
-            raise ValueError(f"device={device} is refused on Ray where actors have no GPU: --engine ray:num_gpus=1.")
+            raise ValueError(f"device must be cpu where actors have no GPU, got {device}; or: --engine ray:num_gpus=1.")
 
     def fit(self, cpus: float, gpus: float) -> int:
         """Return the number of actors that fit into the given resources."""

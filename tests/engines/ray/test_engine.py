@@ -319,7 +319,8 @@ def test_own_code_does_not_travel_where_it_is_forbidden(tmp_path):
     path = tmp_path / "own_noisy.py"
     path.write_text(OWN)
     experiment = spiral(algorithm=f"{path}:Noisy")
-    with without_own_code(), pytest.raises(ValueError, match="own_noisy.py is refused: importing it would execute it"):
+    wanted = "own_noisy.py must not be imported: importing it would execute it"
+    with without_own_code(), pytest.raises(ValueError, match=wanted):
         run(experiment, tmp_path, engine="ray", workers=2)
 
 

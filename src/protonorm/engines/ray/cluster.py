@@ -77,11 +77,11 @@ def connect(cpus: float) -> Any:
         raise ValueError("The engine ray needs Linux or macOS; on this machine there is --engine processes.")
     if address.startswith("ray://"):
         raise ValueError(
-            f"{ADDRESS}={truncate(address)} is refused: start the command on a machine of the cluster, "
-            f"with {ADDRESS}=HOST:PORT of its head."
+            f"{ADDRESS} must be HOST:PORT of the cluster's head, got {truncate(address)}; "
+            "start the command on a machine of the cluster."
         )
     if _secret and not alone:
-        raise ValueError(f"{ADDRESS} is refused in a process that has had a cluster of its own: start another process.")
+        raise ValueError(f"{ADDRESS} must not be set in a process that has had a cluster of its own; start another.")
     if _local and _local[0].cpus < cpus:
         disconnect()
     if alone and "ray" not in sys.modules and not {MODE, TOKEN} & os.environ.keys():
