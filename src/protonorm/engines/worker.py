@@ -30,11 +30,6 @@ if TYPE_CHECKING:
 Frames = queue.SimpleQueue[tuple[dict[str, Any], Tensors]]
 
 
-def main() -> None:
-    """Run clients until the parent closes the pipe."""
-    obey_parent(serve)
-
-
 def obey_parent(serve: Callable[[Frames, IO[bytes]], None]) -> None:
     """Run `serve` on frames from the parent via stdin and stdout, and exit as soon as the parent closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
@@ -170,4 +165,4 @@ class Player:
 
 
 if __name__ == "__main__":
-    main()
+    obey_parent(serve)
