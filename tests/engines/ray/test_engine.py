@@ -19,7 +19,8 @@ from protonorm.core.progress import listening
 from protonorm.core.task import ByClient, Lost
 from protonorm.engines import balance
 from protonorm.engines.ray import engine as module
-from protonorm.engines.ray.cluster import connect
+from protonorm.engines.ray.cluster import connect, spare_actors
+from protonorm.engines.ray.crew import Crew
 from protonorm.engines.ray.engine import Ray
 from protonorm.engines.serial import Deadline, Serial
 from protonorm.errors import Failed
@@ -183,6 +184,35 @@ def test_an_actor_that_is_killed_in_the_middle_of_a_call_changes_nothing(engine,
 
 
 @linux
+@pytest.mark.parametrize(("killed", "begins"), [(2, True), (99, False)])
+def test_an_actor_that_is_killed_while_it_starts_is_replaced(serial, tmp_path, monkeypatch, killed, begins):
+    """Some may be; if all of them are, the run ends in a sentence."""
+    hired, real = [], Crew._new
+
+    def new(self, node):
+        hired.append(real(self, node))
+        if len(hired) <= killed:
+            self.ray.kill(hired[-1])
+        return hired[-1]
+
+    monkeypatch.setattr(Crew, "_new", new)
+    connect(2)
+    spare_actors("of other settings")  # ends those of earlier tests, which would be taken
+    (tmp_path / "states").mkdir()
+    store = FolderStore(tmp_path / "states", "key")
+    if not begins:
+        with pytest.raises(Failed, match=r"^An actor did not begin.*: .*killed"):
+            Ray(*build(spiral()), store, workers=2)
+        assert len(hired) <= 8
+        return
+    engine = Ray(*build(spiral()), store, workers=2)
+    try:
+        assert len(hired) == 4
+        assert bits(engine.train(orders(), {})) == bits(serial.train(orders(), {}))
+    finally:
+        engine.close()
+
+
 def test_all_actors_may_be_killed_at_once(engine, serial):
     answers = engine.train(orders(), {})
     first = next(answers)

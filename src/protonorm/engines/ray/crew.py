@@ -65,6 +65,10 @@ class Refused(Failed):
     """Failure of an actor to start; the message names its node."""
 
 
+class Killed(Refused):
+    """End of an actor's process while it starts, as for lack of memory; another actor may start."""
+
+
 class Crew:
     """Actors of one run."""
 
@@ -92,7 +96,13 @@ class Crew:
             left = end - time.monotonic()
             done, _ = self.ray.wait(list(self.coming), timeout=max(0.0, min(left, 1.0)))
             if done:
-                self.advance(done[0])
+                try:
+                    self.advance(done[0])
+                except Killed:
+                    if self.losses == LOSSES:
+                        raise
+                    self.losses += 1
+                    self.hire()
                 if len(self.members) == 1:
                     end = min(end, time.monotonic() + PATIENCE)
             elif left <= 0:
@@ -239,7 +249,8 @@ class Crew:
         place = f" on node {member}" if member.node else f" on the node at {found[1]}" if found else ""
         why = reason(error)
         hint = " Is it installed there?" if "No module named" in why else ""
-        return Refused(f"An actor did not begin{place}: {why}.{hint}")
+        died = isinstance(error, self.ray.exceptions.RayActorError) and "in its creation task" not in str(error)
+        return (Killed if died else Refused)(f"An actor did not begin{place}: {why}.{hint}")
 
     def _sweep(self) -> None:
         """Remove the files that killed actors left on their nodes."""
