@@ -9,7 +9,7 @@ import protonorm as pn
 from protonorm.algorithms.fednh import Directions, FedNH, Unit
 from protonorm.core import Client, Samples
 from protonorm.core.training import Training
-from protonorm.federation.client import count_answers
+from protonorm.federation.client import count_answers, score_samples
 from tests.algorithms.tasks import OneNetwork, federation, server, task_of
 from tests.support import Given, count_floats, pictures, run
 
@@ -185,7 +185,8 @@ def test_predictions_are_those_of_the_directions_and_not_of_the_head():
     client = seeing([[2.0, 0.0], [0.0, 2.0], [-2.0, 0.0]], [0, 1, 2])
     state = told(client).state
     state = state | {name: torch.zeros_like(state[name]) for name in state if name.startswith("model.head")}
-    assert count_answers(FedNH(), client, client.test, state, {})["correct.logits"].tolist() == [1, 1, 1]
+    counts = count_answers(score_samples(FedNH(), client, client.test, state, {}, None), client)
+    assert counts["correct.logits"].tolist() == [1, 1, 1]
 
 
 def flat(width=1):

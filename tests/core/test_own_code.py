@@ -76,7 +76,7 @@ def test_what_is_no_file_is_refused_in_a_short_sentence(tmp_path, name):
 
 def test_forbidden_files_are_refused_even_if_they_were_imported_before(trap):
     load_file(trap)
-    with without_own_code(), without_own_code(False), pytest.raises(ValueError, match=r"trap\.py is refused"):
+    with without_own_code(), without_own_code(False), pytest.raises(ValueError, match=r"trap\.py must not be imported"):
         load_file(trap)
     with without_own_code(False):
         load_file(trap)
@@ -127,7 +127,7 @@ def test_no_command_executes_a_forbidden_file(trap, tmp_path, monkeypatch, words
         words.append("--no-own-code")
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 2, result.output
-    assert "trap.py is refused: importing it would execute it" in result.stderr
+    assert "trap.py must not be imported: importing it would execute it" in result.stderr
     assert not trap.with_suffix(".ran").exists()
 
 

@@ -86,9 +86,15 @@ def test_a_client_trains_with_the_rate_of_its_round():
     ("given", "said"),
     [
         ("cosin", "lr_schedule.name='cosin' is refused: input should be 'constant', 'cosine'"),
-        ({"every": 3}, "lr_schedule.every=3 is refused: constant does not use it; it is for step and exponential."),
-        ({"name": "cosine", "decay": 0.1}, "lr_schedule.decay=0.1 is refused: cosine does not use it"),
-        ({"name": "step", "floor": 0.1}, "lr_schedule.floor=0.1 is refused: step does not use it; it is for cosine."),
+        (
+            {"every": 3},
+            "lr_schedule.every must be left out, got 3: constant does not use it, only step and exponential.",
+        ),
+        ({"name": "cosine", "decay": 0.1}, "lr_schedule.decay must be left out, got 0.1: cosine does not use it"),
+        (
+            {"name": "step", "floor": 0.1},
+            "lr_schedule.floor must be left out, got 0.1: step does not use it, only cosine.",
+        ),
         ({"name": "step", "decay": 0}, "lr_schedule.decay=0 is refused: input should be greater than 0."),
         ({"warm": 3}, "lr_schedule has no setting 'lr_schedule.warm'; did you mean 'warmup'?"),
         (3, "lr_schedule"),
@@ -333,7 +339,7 @@ def test_vectors_are_not_augmented(augment, tmp_path):
 
 
 def test_an_unknown_augmentation():
-    with pytest.raises(ValueError, match="augment='turn' is refused: expected none, flip, crop"):
+    with pytest.raises(ValueError, match="augment must be one of none, flip, crop"):
         augmentation("turn")
 
 

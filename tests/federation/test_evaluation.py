@@ -6,7 +6,7 @@ import torch
 
 from protonorm.core import Counts, Reply
 from protonorm.core.samples import Samples
-from protonorm.federation.client import count_answers
+from protonorm.federation.client import count_answers, score_samples
 from protonorm.federation.evaluation import Tally, mean_metrics, prototype_shape
 from protonorm.federation.server import Replies
 from protonorm.runs.arrays import accuracy_of
@@ -121,7 +121,7 @@ def counted(logits, labels):
             return nullcontext()
 
     samples = Samples(logits, torch.as_tensor(labels), torch.arange(len(labels)))
-    return count_answers(Fixed(), Nobody(), samples, {}, {})
+    return count_answers(score_samples(Fixed(), Nobody(), samples, {}, {}, None), Nobody())
 
 
 def expected_calibration(labels, shares):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protonorm.core import Counts
-from protonorm.federation.client import PROBABLE, _count, _fitted
+from protonorm.federation.client import PROBABLE, _fitted, count_answers
 from protonorm.federation.evaluation import Tally
 from protonorm.metrics.probability import BINS, LEAST_LOG
 from protonorm.tensors import prefixed
@@ -36,7 +36,7 @@ def test_what_a_client_counts_is_always_taken(seed, classes, batches, extreme, d
         held.append(({rule: one.to(dtype) for rule, one in scores.items()}, y))
     method = SimpleNamespace(rules=("logits", "global", "joint"))
     batches, sharpness = _fitted(method, held) if seed % 2 else (held, {})
-    counts = _count(batches, SimpleNamespace(num_classes=classes))
+    counts = count_answers(batches, SimpleNamespace(num_classes=classes))
     counts |= {f"sharpness.{rule}": torch.tensor(one, dtype=torch.float64) for rule, one in sharpness.items()}
     counts["unseen"] = counts["support"].sum()
     tally = Tally("test", RULES, 1, classes)

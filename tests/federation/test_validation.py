@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import protonorm as pn
-from protonorm.federation.client import count_answers
+from protonorm.federation.client import count_answers, score_samples
 from protonorm.metrics.by_class import BalancedAccuracy, MacroF1
 from protonorm.metrics.probability import calibration_error
 from protonorm.runs.choice import choose_round
@@ -220,7 +220,7 @@ def test_counts_of_a_pass_agree_with_torch_on_the_whole_part():
     task, population = build(spiral(algorithm="local"))
     client = population.site(0).fresh_client()
     state = task.algorithm.init_client(client)
-    found = count_answers(task.algorithm, client, client.test, state, {})
+    found = count_answers(score_samples(task.algorithm, client, client.test, state, {}, None), client)
     x, y = client.test.batch(torch.arange(len(client.test)))
     with torch.no_grad():
         logits = client.load(state).eval()(x).double()

@@ -28,32 +28,10 @@ _PLACES = {
 }
 
 __all__ = [
-    "SERVER",
-    "Additive",
-    "Algorithm",
-    "Client",
-    "Contribution",
-    "Counts",
-    "Field",
-    "Form",
-    "InputSpec",
-    "Lost",
-    "NetworkRecipe",
-    "Order",
-    "Reply",
-    "Samples",
-    "Schema",
-    "Server",
-    "Slot",
-    "SplitModel",
-    "Step",
-    "Sums",
-    "Task",
-    "one_thread",
-    "optional",
-    "seeded",
-    "slots_like",
-]
+    "SERVER", "Additive", "Algorithm", "Client", "Contribution", "Counts", "Field", "Form", "InputSpec", "Lost",
+    "NetworkRecipe", "Order", "Reply", "Samples", "Schema", "Server", "Slot", "SplitModel", "Step", "Sums", "Task",
+    "one_thread", "optional", "seeded", "slots_like",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -168,74 +169,61 @@ class Additive(Algorithm):
         return self.conclude(server, state, combine(contributions, server.combine()))
 
 
-def checked_step(algorithm: Algorithm, method: str, found: Any) -> Step:
+def checked_step(algorithm: Algorithm, method: str, result: Any) -> Step:
     """Return a method's result if it is a valid `Step`, with metrics as floats; raise Failed otherwise."""
-    where = _place(algorithm, method)
-    if not isinstance(found, Step):
-        raise Failed(f"{where} must return pn.Step(state, message), but returned {_kind(found)}.")
+    where = f"{type(algorithm).__name__}.{method}"
+    if not isinstance(result, Step):
+        raise Failed(f"{where} must return pn.Step(state, message), but returned {_kind(result)}.")
     for name in ("state", "message", "figures"):
-        _check_tensors(where, f"the {name}", getattr(found, name))
-    if not isinstance(found.metrics, Mapping):
-        raise Failed(f"{where} must return the metrics as a dict of numbers, but they are {_kind(found.metrics)}.")
-    for name, value in found.metrics.items():
+        _check_tensors(where, f"the {name}", getattr(result, name))
+    if not isinstance(result.metrics, Mapping):
+        raise Failed(f"{where} must return the metrics as a dict of numbers, but they are {_kind(result.metrics)}.")
+    metrics: dict[str, float] = {}
+    for name, value in result.metrics.items():
         if not isinstance(name, str) or not isinstance(value, Real):
             raise Failed(f"{where} must return metrics that are numbers, but {name!r} is {_kind(value)}.")
-        if not _is_finite(value):
-            held = shown(value) if isinstance(value, int) else value
-            raise Failed(f"{where} must return metrics that are finite numbers, but {name!r} is {held}.")
-    return found._replace(metrics={name: float(value) for name, value in found.metrics.items()})
+        with suppress(OverflowError):  # an integer beyond the range of floats
+            metrics[name] = float(value)
+        if not math.isfinite(metrics.get(name, math.inf)):
+            text = shown(value) if isinstance(value, int) else value
+            raise Failed(f"{where} must return metrics that are finite numbers, but {name!r} is {text}.")
+    return result._replace(metrics=metrics)
 
 
-def _is_finite(value: Real) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer beyond the range of floats
-        return False
-
-
-def checked_state(algorithm: Algorithm, method: str, found: Any) -> Tensors:
+def checked_state(algorithm: Algorithm, method: str, state: Any) -> Tensors:
     """Return a method's result if it is a valid state; raise Failed otherwise."""
-    where = _place(algorithm, method)
-    _check_tensors(where, "the state", found)
-    state: Tensors = found
-    return state
+    return _check_tensors(f"{type(algorithm).__name__}.{method}", "the state", state)
 
 
-def checked_scores(algorithm: Algorithm, found: Any, shape: tuple[int, int]) -> Tensors:
+def checked_scores(algorithm: Algorithm, result: Any, shape: tuple[int, int]) -> Tensors:
     """Return a method's scores (B, K) by rule if they are valid; raise Failed otherwise."""
-    where = _place(algorithm, "scores")
-    _check_tensors(where, "the scores", found)
-    for rule, scores in found.items():
+    where = f"{type(algorithm).__name__}.scores"
+    for rule, scores in _check_tensors(where, "the scores", result).items():
         if scores.shape != shape:
             raise Failed(
                 f"{where} must return scores of shape {shape}, samples and classes, but those of {rule!r} have shape "
                 f"{tuple(scores.shape)}."
             )
-    return dict(found)
+    return dict(result)
 
 
-def checked_schema(algorithm: Algorithm, found: Any) -> Schema:
+def checked_schema(algorithm: Algorithm, schema: Any) -> Schema:
     """Return an algorithm's result if it is a `Schema`; raise Failed otherwise."""
-    if not isinstance(found, Schema):
-        raise Failed(f"{_place(algorithm, 'schema')} must return a pn.Schema, but returned {_kind(found)}.")
-    return found
+    if not isinstance(schema, Schema):
+        raise Failed(f"{type(algorithm).__name__}.schema must return a pn.Schema, but returned {_kind(schema)}.")
+    return schema
 
 
-def _check_tensors(where: str, what: str, found: Any) -> None:
-    if not isinstance(found, dict):
-        raise Failed(f"{where} must return {what} as a dict of tensors, but it is {_kind(found)}.")
-    for name, value in found.items():
+def _check_tensors(where: str, what: str, tensors: Any) -> Tensors:
+    if not isinstance(tensors, dict):
+        raise Failed(f"{where} must return {what} as a dict of tensors, but it is {_kind(tensors)}.")
+    for name, value in tensors.items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
             raise Failed(f"{where} must return {what} as a dict of tensors, but {name!r} in it is {_kind(value)}.")
+    return tensors
 
 
-def _place(algorithm: Algorithm, method: str) -> str:
-    return f"{type(algorithm).__name__}.{method}"
-
-
-def _kind(found: Any) -> str:
+def _kind(value: Any) -> str:
     """Return the type of a value with its article, for messages."""
-    if found is None:
-        return "nothing"
-    name = type(found).__name__
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+    name = type(value).__name__
+    return "nothing" if value is None else f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

@@ -73,9 +73,7 @@ class Mean:
         if not self._weights:
             self._shared = not isinstance(weight, Mapping)
             self._types = {name: value.dtype for name, value in values.items()}
-            self._sums = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in values.items()}
-            self._weights = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in by_name.items()}
-            self._totals = {name: torch.zeros_like(value, dtype=_wide(value)) for name, value in totals.items()}
+            self._sums, self._weights, self._totals = _zeros(values), _zeros(by_name), _zeros(totals, whole=torch.int64)
         if different := (self._sums.keys() ^ values.keys()) | (self._totals.keys() ^ totals.keys()):
             raise ValueError(f"The parts of an average differ in {', '.join(sorted(different))}.")
         for name, value in by_name.items():
@@ -118,5 +116,7 @@ def divided(sums: Tensor, weight: Tensor) -> Tensor:
     return sums / over(torch.where(weight > 0, weight, 1.0), sums)
 
 
-def _wide(value: Tensor) -> torch.dtype:
-    return torch.float64 if value.is_floating_point() else torch.int64
+def _zeros(tensors: Mapping[str, Tensor], whole: torch.dtype = torch.float64) -> Tensors:
+    """Return float64 zeros of the tensors' shapes; those of integers have the type `whole`."""
+    kinds = {name: torch.float64 if value.is_floating_point() else whole for name, value in tensors.items()}
+    return {name: torch.zeros_like(value, dtype=kinds[name]) for name, value in tensors.items()}

@@ -82,38 +82,30 @@ def decode_body(body: bytes) -> Tensors:
 
 def write_frame(stream: IO[bytes], header: dict[str, Any], tensors: Tensors | None = None) -> None:
     """Write a frame to a process of the same run."""
-    for part in _parts(header, tensors):
-        stream.write(part)
+    stream.writelines(_parts(header, tensors))
     stream.flush()
 
 
 def read_frame(stream: IO[bytes]) -> tuple[dict[str, Any], Tensors] | None:
-    """Read a frame from a process of the same run.
-
-    Returns:
-        The header and the tensors; None if the stream has ended.
-
-    Raises:
-        BadFrame: The bytes are not a valid frame.
-    """
+    """Read header and tensors of a frame from a process of the same run; None if the stream has ended."""
     start = stream.read(SIZES.size)
     if len(start) < SIZES.size:
         return None
-    mark, header, body = SIZES.unpack(start)
+    mark, header_size, body_size = SIZES.unpack(start)
     if mark != MARK:
         raise BadFrame("it does not begin as a frame does")
-    if header > LARGEST_OWN_HEADER or body > LARGEST_OWN_BODY:
-        raise BadFrame(f"a frame of {header} and {body} bytes was announced")
-    text, payload = _read(stream, header), _read(stream, body)
-    if len(text) < header or len(payload) < body:
+    if header_size > LARGEST_OWN_HEADER or body_size > LARGEST_OWN_BODY:
+        raise BadFrame(f"a frame of {header_size} and {body_size} bytes was announced")
+    text, body = _read(stream, header_size), _read(stream, body_size)
+    if len(text) < header_size or len(body) < body_size:
         return None
     try:
-        plain, tensors = json.loads(text), decode(payload) if payload else {}
+        header, tensors = json.loads(text), decode(body) if body else {}
     except (RecursionError, *UNREADABLE) as error:
         raise BadFrame(f"a frame could not be read ({error})") from error
-    if not isinstance(plain, dict):
+    if not isinstance(header, dict):
         raise BadFrame("a frame has no header")
-    return plain, tensors
+    return header, tensors
 
 
 def pack(header: dict[str, Any], tensors: Tensors | None = None, file: bytes = b"") -> bytes:
@@ -145,9 +137,8 @@ def _check_index(body: bytes) -> None:
         raise BadFrame("its tensors have metadata that are no object")
     if len(index) > MOST_TENSORS:
         raise BadFrame(f"it has {len(index)} tensors; {MOST_TENSORS} at most are allowed")
-    spans = sorted(_span(name, one) for name, one in index.items())
     end = 0
-    for first, last in spans:
+    for first, last in sorted(_span(name, entry) for name, entry in index.items()):
         if first != end:
             raise BadFrame("its tensors overlap, or leave gaps")
         end = last
@@ -155,27 +146,26 @@ def _check_index(body: bytes) -> None:
         raise BadFrame(f"its tensors take {end} bytes, and {len(body) - 8 - size} are there")
 
 
-def _span(name: str, told: Any) -> tuple[int, int]:
+def _span(name: str, entry: Any) -> tuple[int, int]:
     """Return the first and last offset of a tensor; raise BadFrame if they do not match its type and shape."""
     if len(name) > LONGEST_NAME:
         raise BadFrame(f"it has a tensor whose name has {len(name)} characters")
-    if not isinstance(told, dict) or told.keys() != {"dtype", "shape", "data_offsets"}:
-        raise BadFrame(f"its tensor {shortened(name)} is not described by type, shape and place")
-    kind, shape, place = told["dtype"], told["shape"], told["data_offsets"]
+    name = shortened(name)
+    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+        raise BadFrame(f"its tensor {name} is not described by type, shape and place")
+    kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(kind, str) or kind not in BYTES:
-        raise BadFrame(f"its tensor {shortened(name)} has the type {shortened(str(kind))}, which nobody expects")
-    if not _whole(shape, MOST_AXES) or not _whole(place, 2) or len(place) != 2:
-        raise BadFrame(f"its tensor {shortened(name)} has no possible shape and place")
-    if place[1] - place[0] != prod(shape) * BYTES[kind]:
-        raise BadFrame(f"its tensor {shortened(name)} has another size than its shape says")
-    return place[0], place[1]
+        raise BadFrame(f"its tensor {name} has the type {shortened(str(kind))}, which nobody expects")
+    if not _are_sizes(shape, MOST_AXES) or not _are_sizes(offsets, 2) or len(offsets) != 2:
+        raise BadFrame(f"its tensor {name} has no possible shape and place")
+    if offsets[1] - offsets[0] != prod(shape) * BYTES[kind]:
+        raise BadFrame(f"its tensor {name} has another size than its shape says")
+    return offsets[0], offsets[1]
 
 
-def _whole(value: Any, most: int) -> bool:
+def _are_sizes(value: Any, most: int) -> bool:
     """Return whether a value is a list of at most `most` integers that are valid sizes."""
-    return (
-        isinstance(value, list) and len(value) <= most and all(type(one) is int and 0 <= one < 2**40 for one in value)
-    )
+    return isinstance(value, list) and len(value) <= most and all(type(n) is int and 0 <= n < 2**40 for n in value)
 
 
 def _object(text: bytes, what: str) -> dict[str, Any]:
@@ -189,7 +179,6 @@ def _object(text: bytes, what: str) -> dict[str, Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build an object from its members; raise ValueError for duplicate names."""
     members = dict(pairs)
     if len(members) < len(pairs):
         raise ValueError("a name stands twice in one object")
@@ -197,8 +186,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(text: str) -> Any:
-    """Raise ValueError for NaN and Infinity, which are not valid JSON."""
-    raise ValueError(f"{text} is not a number")
+    raise ValueError(f"{text} is not a number")  # NaN and Infinity are not valid JSON
 
 
 def _parts(header: dict[str, Any], tensors: Tensors | None) -> tuple[bytes, bytes]:

@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from protonorm.core.registry import Entry, find
-from protonorm.core.settings import dataclass, known_fields, sentences
+from protonorm.core.settings import dataclass, validated
 from protonorm.core.types import STRICT, Count, shown
 
 if TYPE_CHECKING:
@@ -79,15 +77,10 @@ def make_outgoing(value: Any) -> Outgoing:
     """Create a step from a name or from a mapping of name and settings; return a step unchanged."""
     if isinstance(value, Outgoing):
         return value
-    settings = {"name": value} if isinstance(value, str) else value
-    if not isinstance(settings, Mapping) or not isinstance(settings.get("name"), str):
-        raise ValueError(f"protect={shown(value)} is refused: expected one of {', '.join(OUTGOING)}.")
-    name, own = settings["name"], {key: one for key, one in settings.items() if key != "name"}
-    cls = find(OUTGOING, name, "protection").load()
-    try:
-        step: Outgoing = TypeAdapter(cls).validate_python(own)
-    except ValidationError as error:
-        raise ValueError(sentences(error, known_fields(cls), f"protect {name}", "protect.")) from None
+    settings = dict(value) if isinstance(value, Mapping) else {"name": value}
+    if not isinstance(name := settings.pop("name", None), str):
+        raise ValueError(f"protect must be one of {', '.join(OUTGOING)}, got {shown(value)}.")
+    step: Outgoing = validated(find(OUTGOING, name, "protection").load(), settings, f"protect {name}", "protect.")
     return step
 
 

@@ -16,16 +16,17 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from importlib.abc import Loader, MetaPathFinder
+from functools import partial
 from importlib.machinery import ModuleSpec, PathFinder
+from operator import attrgetter
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from protonorm.core.own_failures import PREFIX, import_failure, in_few
+from protonorm.core.own_failures import PREFIX, import_failure, truncate
 from protonorm.core.registry import nearest
 
 VARIABLE = "PROTONORM_NO_OWN_CODE"  # environment variable; any value but 0 forbids user code
@@ -52,7 +53,7 @@ def refuse_own_code(path: Path) -> None:
     """Raise ValueError for a user file if user code is forbidden."""
     if _forbidden.get() or os.environ.get(VARIABLE, "") not in ("", "0"):
         raise ValueError(
-            f"{in_few(str(path))} is refused: importing it would execute it, "
+            f"{truncate(str(path))} must not be imported: importing it would execute it, "
             f"and --no-own-code or {VARIABLE} forbids that."
         )
 
@@ -62,46 +63,41 @@ def load_own(place: str, kind: str) -> Any:
     path, _, name = place.rpartition(":")
     if not path.endswith(".py"):
         more = f" Its settings stand beside it, as {kind}.NAME=VALUE." if ".py:" in path else ""
-        raise ValueError(f"{in_few(place)} is no {kind} of your own: expected file.py:NAME.{more}")
+        raise ValueError(f"{truncate(place)} is no {kind} of your own: expected file.py:NAME.{more}")
     module = load_file(Path(path))
     if not hasattr(module, name):
-        there = _offered(module)
-        which = nearest(in_few(name), there) if there else "it defines no function and no class."
-        raise ValueError(f"{in_few(str(path))} has no {kind} {in_few(name)!r}; {which}")
+        public = {key: value for key, value in vars(module).items() if callable(value) and not key.startswith("_")}
+        defined = [key for key, value in public.items() if getattr(value, "__module__", "") == module.__name__]
+        known = nearest(truncate(name), defined or public) if public else "it defines no function and no class."
+        raise ValueError(f"{truncate(path)} has no {kind} {truncate(name)!r}; {known}")
     return getattr(module, name)
-
-
-def _offered(module: ModuleType) -> list[str]:
-    """List the callables that a file defines, or all public callables in it if it defines none."""
-    found = {name: one for name, one in vars(module).items() if callable(one) and not name.startswith("_")}
-    return [name for name, one in found.items() if getattr(one, "__module__", "") == module.__name__] or list(found)
 
 
 def name_missing(text: str, kind: str) -> None:
     """Raise ValueError for a file without the name of an object in it; the file is not executed."""
     if text.endswith(".py"):
-        raise ValueError(f"{in_few(text)} is a file: name the {kind} in it as {in_few(Path(text).name)}:NAME.")
+        raise ValueError(f"{truncate(text)} is a file: name the {kind} in it as {truncate(Path(text).name)}:NAME.")
 
 
 def load_file(path: Path) -> ModuleType:
     """Import a user file, once for each content that it has; raise ValueError if user code is forbidden."""
     refuse_own_code(path)
-    if not os.path.isfile(path):  # unlike Path.is_file, it never raises
-        raise ValueError(f"There is no Python file {in_few(str(path))}.")
-    name, text = _module_name(path.resolve()), path.read_bytes()
+    spec = None
+    if os.path.isfile(path):  # unlike Path.is_file, it never raises
+        spec = importlib.util.spec_from_file_location(_module_name(path.resolve()), path.resolve())
+    if spec is None:
+        raise ValueError(f"There is no Python file {truncate(str(path))}.")
+    name, file, text = spec.name, str(path.resolve()), path.read_bytes()
     before = sys.modules.get(name)
     if before is not None and getattr(before, TEXT, text) == text:
         return before
-    linecache.checkcache(str(path.resolve()))  # inspect and traceback read source lines from this cache
-    spec = importlib.util.spec_from_file_location(name, path.resolve())
-    if spec is None:
-        raise ValueError(f"There is no Python file {in_few(str(path))}.")
+    linecache.checkcache(file)  # inspect and traceback read source lines from this cache
     module = importlib.util.module_from_spec(spec)
     setattr(module, TEXT, text)
     sys.modules[name] = module
     try:
         with importable_torchvision():
-            exec(compile(text, str(path.resolve()), "exec"), vars(module))
+            exec(compile(text, file, "exec"), vars(module))
     except BaseException as error:
         del sys.modules[name]  # partially initialised
         if isinstance(error, KeyboardInterrupt | MemoryError):
@@ -129,10 +125,16 @@ def obstacle(thing: Any) -> str | None:
 
 
 def reference(thing: Any) -> dict[str, str]:
-    """Return a JSON-compatible reference to a class or function, with the fingerprint of its imported file."""
-    refuse_edited(thing)
+    """Return a JSON-compatible reference to a class or function, with the fingerprint of its imported file.
+
+    Raises:
+        ValueError: The file was changed since it was imported.
+    """
+    path, imported = _file(thing), _imported_text(thing)
+    if path and imported is not None and path.read_bytes() != imported:
+        raise edited(path)
     file = inspect.getfile(inspect.unwrap(thing))
-    text = "" if imported_text(thing) is None else fingerprint(thing)
+    text = "" if imported is None else fingerprint(thing)
     return {"module": thing.__module__, "name": thing.__qualname__, "file": file, "text": text}
 
 
@@ -146,22 +148,16 @@ def resolve(place: dict[str, str]) -> Any:
         module = load_file(file)
     if module.__file__ and Path(module.__file__).resolve() != file:
         module = load_file(file)
-    found: Any = module
-    for name in place["name"].split("."):
-        found = getattr(found, name)
-    if place["text"] and fingerprint(found) != place["text"]:
+    target = attrgetter(place["name"])(module)
+    if place["text"] and fingerprint(target) != place["text"]:
         raise edited(file)
-    return found
+    return target
 
 
 def own_name(thing: Any) -> str:
     """Return the name of a class or function as on the command line: file.py:Name, or module:Name for a library."""
     path = _file(thing)
-    if path is None:
-        return f"{thing.__module__}:{thing.__qualname__}"
-    if inside := _in_library(path):
-        return f"{inside}:{thing.__qualname__}"
-    return f"{path.name}:{thing.__qualname__}"
+    return f"{(_in_library(path) or path.name) if path else thing.__module__}:{thing.__qualname__}"
 
 
 def is_installed(thing: Any) -> bool:
@@ -170,18 +166,11 @@ def is_installed(thing: Any) -> bool:
     return thing.__module__.partition(".")[0] == "protonorm" or path is None or bool(_in_library(path))
 
 
-def imported_text(thing: Any) -> bytes | None:
+def _imported_text(thing: Any) -> bytes | None:
     """Return the content of a user file when a class or function was imported from it; None if not recorded."""
-    held = [one.__globals__ for one in _functions(inspect.unwrap(thing))]  # sys.modules may have a newer module
-    held.append(vars(sys.modules.get(thing.__module__, inspect)))
-    return next((names[TEXT] for names in held if TEXT in names), None)
-
-
-def refuse_edited(thing: Any) -> None:
-    """Raise ValueError if the file of a class or function has changed since it was imported."""
-    path, imported = _file(thing), imported_text(thing)
-    if path and imported is not None and path.read_bytes() != imported:
-        raise edited(path)
+    modules = [function.__globals__ for function in _functions(inspect.unwrap(thing))]
+    modules.append(vars(sys.modules.get(thing.__module__, inspect)))  # last: it may be a newer import of the file
+    return next((names[TEXT] for names in modules if TEXT in names), None)
 
 
 def edited(path: Path) -> ValueError:
@@ -206,19 +195,19 @@ def _contents(thing: Any, seen: set[int]) -> list[bytes]:
     content = _content(thing)
     if content is None or id(thing) in seen:
         return []
-    found = [content]
+    contents = [content]
     for cell in getattr(inspect.unwrap(thing), "__closure__", None) or ():
         with suppress(ValueError):  # the cell is still empty
-            kept = cell.cell_contents
-            found += [repr(kept).encode()] if isinstance(kept, PLAIN) else []
-            found += _contents(kept, seen | {id(thing)}) if isinstance(kept, FunctionType | type) else []
-    return found
+            value = cell.cell_contents
+            contents += [repr(value).encode()] if isinstance(value, PLAIN) else []
+            contents += _contents(value, seen | {id(thing)}) if isinstance(value, FunctionType | type) else []
+    return contents
 
 
 def _content(thing: Any) -> bytes | None:
     """Return the file of a class or function; without a file, its source or that of its functions."""
     if path := _file(thing):
-        content = imported_text(thing)
+        content = _imported_text(thing)
         return path.read_bytes() if content is None else content
     for things in ([thing], _functions(thing)):
         with suppress(OSError, TypeError):
@@ -229,7 +218,7 @@ def _content(thing: Any) -> bytes | None:
 def _file(thing: Any) -> Path | None:
     """Find the file that defines a class or function; None in a notebook or at a prompt."""
     thing = inspect.unwrap(thing)
-    names = [one.__code__.co_filename for one in _functions(thing)]
+    names = [function.__code__.co_filename for function in _functions(thing)]
     with suppress(OSError, TypeError):
         names.append(inspect.getfile(thing))  # last: for a class it uses the module's name, which two files may share
     paths = (Path(name) for name in names if name.endswith(".py"))
@@ -240,18 +229,19 @@ def _functions(thing: Any) -> list[FunctionType]:
     """List a function itself, or the functions that a class defines."""
     if isinstance(thing, FunctionType):
         return [thing]
-    held = [one for one in vars(thing).values() if isinstance(one, FunctionType)] if isinstance(thing, type) else []
-    return [one for one in held if one.__globals__.get("__name__") == thing.__module__]  # decorators may add others
+    members = vars(thing).values() if isinstance(thing, type) else ()
+    functions = [member for member in members if isinstance(member, FunctionType)]
+    return [one for one in functions if one.__globals__.get("__name__") == thing.__module__]  # decorators add others
 
 
 def _in_library(path: Path) -> str:
     """Return the module name of a file among the installed libraries; empty if it is not there."""
-    places = {sysconfig.get_paths()[name] for name in ("purelib", "platlib", "stdlib")} | {site.getusersitepackages()}
-    for place in sorted((Path(one).resolve() for one in places), key=lambda one: -len(one.parts)):
-        if path.is_relative_to(place):
-            parts = path.relative_to(place).with_suffix("").parts
-            return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-    return ""
+    names = [*(sysconfig.get_paths()[name] for name in ("purelib", "platlib", "stdlib")), site.getusersitepackages()]
+    folders = [folder for name in names if path.is_relative_to(folder := Path(name).resolve())]
+    if not folders:
+        return ""
+    inner = path.relative_to(max(folders, key=lambda folder: len(folder.parts)))
+    return ".".join((inner.parent if inner.name == "__init__.py" else inner.with_suffix("")).parts)
 
 
 @contextmanager
@@ -265,47 +255,31 @@ def importable_torchvision() -> Iterator[None]:
         sys.meta_path.remove(finder)
 
 
-class Finder(MetaPathFinder):
-    """Import finder that handles only torchvision."""
+class Finder:
+    """Import finder for torchvision alone, whose loader retries after declaring missing operators."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return torchvision's spec with a loader that retries; None for any other module."""
+        """Return torchvision's spec; None for any other module."""
         spec = PathFinder.find_spec(fullname, path, target) if fullname == "torchvision" else None
         if spec is not None and spec.loader is not None:
-            spec.loader = Twice(spec.loader)
+            execute = spec.loader.exec_module
+            spec.loader.exec_module = partial(_execute, execute)  # type: ignore[method-assign]  # of this loader alone
         return spec
 
 
-class Twice(Loader):
-    """Loader that retries a module after declaring its missing operators."""
+def _execute(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+    """Execute torchvision; once more, after declaring its operators, if they were missing."""
+    try:
+        execute(module)
+    except RuntimeError as error:
+        if MISSING not in str(error) or _defined:
+            raise
+        from torch.library import Library
 
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)  # such as get_source, for tracebacks
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """Create the module with the wrapped loader."""
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Execute the module; once more if operators were missing."""
-        try:
-            self._loader.exec_module(module)
-        except RuntimeError as error:
-            if MISSING not in str(error) or _defined:
-                raise
-            _declare()
-            self._loader.exec_module(module)
-
-
-def _declare() -> None:
-    from torch.library import Library
-
-    library = Library("torchvision", "DEF")
-    _defined.append(library)
-    for name in ("nms", "qnms"):
-        library.define(name + SIGNATURE)
+        library = Library("torchvision", "DEF")
+        _defined.append(library)
+        for name in ("nms", "qnms"):
+            library.define(name + SIGNATURE)
+        execute(module)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from protonorm.core.text import visible
+from protonorm.core.types import shortened
 
 PREFIX = "protonorm_own_"  # of the module names of user files; used by no library
 LONGEST = 200  # characters of a path or an error message that are shown
@@ -22,7 +22,7 @@ def import_failure(error: BaseException, path: Path) -> str:
         return f"{_at(error.filename or path, error.lineno)}: this is not valid Python: {ended(error.msg or 'broken')}"
     place = _at(path, _line(error, path))
     if isinstance(error, ModuleNotFoundError):
-        module = in_few(str(error.name))
+        module = truncate(str(error.name))
         if os.path.isfile(path.parent / f"{module.partition('.')[0]}.py"):
             return (
                 f"{place}: it imports {module!r}, which lies beside it, but a file of one's own is imported alone; "
@@ -30,7 +30,7 @@ def import_failure(error: BaseException, path: Path) -> str:
             )
         return f"{place}: it imports {module!r}, which is not installed."
     if isinstance(error, ImportError):
-        return f"{place}: it imports what is not there: {_words(error)}"
+        return f"{place}: it imports what is not there: {_first_line(error)}"
     if isinstance(error, SystemExit):
         return f"{place}: it ends the program when it is imported; put that below `if __name__ == '__main__':`."
     return f"{place}: it fails when it is imported: {told(error)}"
@@ -56,51 +56,49 @@ def runtime_failure(error: BaseException) -> str | None:
 
 def wrong_arguments(thing: Any, expected: Sequence[str], name: str = "") -> str | None:
     """Return the message for a function that cannot be called with the expected arguments; None if it can."""
+    signature = None
     try:
         signature = inspect.signature(thing)
-    except (TypeError, ValueError):  # some C functions have no signature
-        return None
-    try:
         signature.bind(*expected)
-    except TypeError:
-        name = name or getattr(thing, "__name__", "it")
-        has = in_few(f"{name}({', '.join(signature.parameters)})")
-        return f"{_defined(thing)}{has} has other arguments than expected: {name}({', '.join(expected)})."
+    except (TypeError, ValueError):
+        if signature:  # some C functions have none
+            name = name or getattr(thing, "__name__", "it")
+            has = truncate(f"{name}({', '.join(signature.parameters)})")
+            return f"{_defined(thing)}{has} has other arguments than expected: {name}({', '.join(expected)})."
     return None
 
 
 def told(error: BaseException) -> str:
     """Format an error: its type, unless it is a ValueError, and the first line of its message."""
-    words = _words(error)
-    return words if isinstance(error, ValueError) else f"{type(error).__name__}: {words}"
+    line = _first_line(error)
+    return line if isinstance(error, ValueError) else f"{type(error).__name__}: {line}"
 
 
-def in_few(text: str) -> str:
+def truncate(text: str) -> str:
     """Format a text, such as a path, as a single line of limited length."""
-    line = visible(text[: LONGEST + 1])
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+    return shortened(text, LONGEST)
 
 
-def _words(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     return ended(lines[0]) if lines else "it says nothing more."
 
 
 def ended(text: str) -> str:
     """Format a text as the end of a sentence, with a full stop."""
-    line = in_few(text)
+    line = truncate(text)
     return line if line.endswith((".", "…", "!", "?")) else f"{line}."
 
 
 def _at(path: Path | str, line: int | None) -> str:
-    return f"{in_few(str(path))}, line {line}" if line else in_few(str(path))
+    return f"{truncate(str(path))}, line {line}" if line else truncate(str(path))
 
 
 def _line(error: BaseException, path: Path) -> int | None:
     """Find the last line of a file in the traceback of an error."""
     names = (str(path), str(path.resolve()))
-    at_work = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename in names]
-    return at_work[-1] if at_work else None
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename in names]
+    return lines[-1] if lines else None
 
 
 def _file(thing: Any) -> Path | None:

@@ -1,4 +1,4 @@
-"""Interfaces of a federation: sites have data and networks, engines run clients, stores keep states."""
+"""Interfaces of a federation: sites have data and networks, engines run clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from protonorm.core.node import Client
 from protonorm.core.task import Counts, Lost, Messages, Order, Reply
-from protonorm.tensors import Tensors
 
 
 class Site(Protocol):
@@ -89,16 +88,3 @@ class DeferredEngine(Engine, Protocol):
         self, orders: Sequence[Order], messages: Messages, parts: Sequence[str], deadline: float | None = None
     ) -> Iterator[Reply | Lost]:
         """Evaluate the previous round, train, and yield replies with the counts in the order of `orders`."""
-
-
-class StateStore(Protocol):
-    """Storage of client states: a folder with a bounded cache; on a cluster and in a deployment, local to the node."""
-
-    def load(self, id: int, round: int) -> Tensors:
-        """Load a client's state after a round."""
-
-    def save(self, id: int, round: int, state: Tensors) -> None:
-        """Save a client's state after a round and keep the previous state."""
-
-    def keep_only(self, id: int, round: int, chosen: int = 0) -> None:
-        """Delete a client's states except that of `round` and the newest up to the chosen round."""

@@ -96,7 +96,7 @@ def view(array: NDArray[Any]) -> Tensor:
 def augmentation(name: str) -> Callable[[Tensor], Tensor] | None:
     """Return the function that augments a batch of stored images; None for no augmentation."""
     if name not in get_args(Augmentation):
-        raise ValueError(f"augment={name!r} is refused: expected {', '.join(get_args(Augmentation))}.")
+        raise ValueError(f"augment must be one of {', '.join(get_args(Augmentation))}, got {name!r}.")
     return None if name == "none" else partial(augmented, moved=name == "crop+flip")
 
 

@@ -58,37 +58,21 @@ class Schema:
     bounds: Mapping[str, int] = field(default_factory=dict)  # maximum of symbols that depend on data
 
     def check_up(self, message: Tensors, owner: str) -> None:
-        """Validate a client's reply.
-
-        Args:
-            message: The reply.
-            owner: Description of the message, with which the error message begins.
-
-        Raises:
-            ValueError: The reply does not match the schema.
-        """
+        """Raise ValueError, whose text begins with `owner`, if a client's reply does not match the schema."""
         self._check(self.up, message, owner)
 
     def check_down(self, message: Tensors, owner: str = "The server's message") -> None:
-        """Validate the server's message.
-
-        Args:
-            message: The message.
-            owner: Description of the message, with which the error message begins.
-
-        Raises:
-            ValueError: The message does not match the schema.
-        """
+        """Raise ValueError, whose text begins with `owner`, if the server's message does not match the schema."""
         self._check(self.down, message, owner)
 
     def numbers(self, slots: Iterable[Slot], values: Mapping[str, int]) -> int:
         """Count the floats in the first form of each slot, given the values of the symbols."""
         known = {**self.exact, **values}
         return sum(
-            prod(known[size] if isinstance(size, str) else size for size in one.shape)
+            prod(known[size] if isinstance(size, str) else size for size in field.shape)
             for slot in slots
-            for one in slot[0].values()
-            if one.dtype.is_floating_point
+            for field in slot[0].values()
+            if field.dtype.is_floating_point
         )
 
     def _check(self, slots: tuple[Slot, ...], message: Tensors, owner: str) -> None:
@@ -98,17 +82,17 @@ class Schema:
         if strange := sorted(message.keys() - expected.keys()):
             raise ValueError(f"{owner} holds {', '.join(strange)}, which nobody expects.")
         values = dict(self.exact)
-        for name, one in expected.items():
-            self._check_field(message[name], one, values, f"{owner} holds {name}")
+        for name, wanted in expected.items():
+            self._check_field(message[name], wanted, values, f"{owner} holds {name}")
 
     def _check_field(self, value: Tensor, wanted: Field, values: dict[str, int], where: str) -> None:
         shape = tuple(value.shape)
         if value.dtype != wanted.dtype or len(shape) != len(wanted.shape):
             raise ValueError(f"{where} as {value.dtype} of shape {shape}; expected {wanted.dtype} of {_text(wanted)}.")
-        for found, size in zip(shape, wanted.shape, strict=True):
-            known = values.setdefault(size, found) if isinstance(size, str) else size
-            fits = 0 < found <= known if wanted.up_to else found == known
-            if not fits or found > self.bounds.get(str(size), found):
+        for length, size in zip(shape, wanted.shape, strict=True):
+            known = values.setdefault(size, length) if isinstance(size, str) else size
+            fits = 0 < length <= known if wanted.up_to else length == known
+            if not fits or length > self.bounds.get(str(size), length):
                 limit = f" with {size} at most {self.bounds[str(size)]}" if str(size) in self.bounds else ""
                 raise ValueError(f"{where} of shape {shape}; expected {_text(wanted)}{limit}.")
         if not value.numel():
@@ -116,11 +100,11 @@ class Schema:
         if value.is_floating_point():
             if not all_finite(value):
                 raise ValueError(f"{where} with numbers that are not finite.")
-            smallest, largest = (float(one) for one in torch.aminmax(value)) if wanted.share else (0.0, 1.0)
+            smallest, largest = map(float, torch.aminmax(value)) if wanted.share else (0.0, 1.0)
             if smallest < 0 or largest > 1:
                 raise ValueError(f"{where} from {smallest:.9g} to {largest:.9g}; expected numbers from 0 to 1.")
             return
-        least, most = (int(one) for one in torch.aminmax(value))
+        least, most = map(int, torch.aminmax(value))
         top = values[wanted.below] if isinstance(wanted.below, str) else wanted.below
         if (wanted.least is not None and least < wanted.least) or (top is not None and most >= top):
             low = f" from {wanted.least}" if wanted.least is not None else ""
@@ -145,13 +129,11 @@ def slots_like(tensors: Mapping[str, Tensor]) -> tuple[Slot, ...]:
 def _chosen(slot: Slot, message: Tensors, owner: str) -> Form:
     """Return the form of a slot that is present in a message; raise ValueError if none is."""
     for form in slot:
-        if form and all(name in message for name in form):
+        if form and message.keys() >= form.keys():
             return form
-    partly = sorted(name for form in slot for name in form if name in message)
-    if {} in slot and not partly:
+    if {} in slot and not any(message.keys() & form.keys() for form in slot):
         return {}
-    missing = sorted(name for name in slot[0] if name not in message)
-    raise ValueError(f"{owner} lacks {', '.join(missing)}.")
+    raise ValueError(f"{owner} lacks {', '.join(sorted(slot[0].keys() - message.keys()))}.")
 
 
 def _text(wanted: Field) -> str:

@@ -8,8 +8,8 @@ from functools import wraps
 from itertools import islice
 from typing import Any, TypeVar, dataclass_transform
 
-from pydantic import ConfigDict, Field, ValidationError
-from pydantic.dataclasses import dataclass as validated
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from protonorm.core.registry import nearest
 from protonorm.core.types import shortened, shown
@@ -25,7 +25,7 @@ def dataclass(*, frozen: bool, config: ConfigDict) -> Callable[[type[Made]], typ
     """Create a dataclass that validates its fields and raises plain ValueErrors instead of pydantic's."""
 
     def decorate(cls: type[Made]) -> type[Made]:
-        made: Any = validated(cls, frozen=frozen, config=config)
+        made: Any = pydantic_dataclass(cls, frozen=frozen, config=config)
         check = made.__init__
 
         @wraps(check)
@@ -44,12 +44,8 @@ def dataclass(*, frozen: bool, config: ConfigDict) -> Callable[[type[Made]], typ
 
 def known_fields(cls: Any) -> dict[str, list[str]]:
     """Return the settings of a class, each with the names of its nested settings."""
-    found: dict[str, list[str]] = {}
-    for one in fields(cls) if is_dataclass(cls) else ():
-        if one.init:
-            default = default_of(one)
-            found[one.name] = list(known_fields(type(default))) if is_dataclass(default) else []
-    return found
+    settings = [setting for setting in fields(cls) if setting.init] if is_dataclass(cls) else []
+    return {setting.name: list(known_fields(type(default_of(setting)))) for setting in settings}
 
 
 def default_of(given: Any) -> Any:
@@ -57,41 +53,50 @@ def default_of(given: Any) -> Any:
     return given.default_factory() if given.default_factory is not MISSING else given.default
 
 
+def validated(cls: type[Made], settings: Any, owner: str, prefix: str) -> Made:
+    """Create an object from its settings; raise ValueError with a sentence for each invalid setting."""
+    try:
+        return TypeAdapter(cls).validate_python(settings)
+    except ValidationError as error:
+        raise ValueError(sentences(error, known_fields(cls), owner, prefix)) from None
+
+
 def unknown(name: str, known: Iterable[str], owner: str, prefix: str = "", hint: Hint | None = None) -> str:
     """Return the message for an unknown setting, with the known settings."""
-    told = hint(name) if hint else None
-    told = told or (nearest(shortened(_last(name)), known, _last) if list(known) else "it has none.")
-    return f"{owner} has no setting {shown(prefix + name)}; {told}"
 
+    def last(name: str) -> str:
+        return name.rpartition(".")[2]
 
-def _last(name: str) -> str:
-    return name.rpartition(".")[2]
+    help = hint(name) if hint else None
+    help = help or (nearest(shortened(last(name)), known, last) if list(known) else "it has none.")
+    return f"{owner} has no setting {shown(prefix + name)}; {help}"
 
 
 def sentences(
     error: ValidationError, known: Mapping[str, Any], owner: str, prefix: str = "", hint: Hint | None = None
 ) -> str:
     """Format validation errors for users, with a line for each setting."""
-    found: dict[str, Any] = {}  # for a union type, the first error, or preferably an error of a list member
+    items: dict[str, Any] = {}  # for a union type, the first error, or preferably an error of a list member
     for item in error.errors(include_url=False):
         field, _ = _named(item["loc"], known)
-        if field not in found or (_is_member(item) and not _is_member(found[field])):
-            found[field] = item
-    lines = [_sentence(item, known, owner, prefix, hint) for item in islice(found.values(), COMPLAINTS)]
-    more = [f"There are {len(found) - COMPLAINTS} more like these."] if len(found) > COMPLAINTS else []
+        if field not in items or (_is_member(item) and not _is_member(items[field])):
+            items[field] = item
+    lines = [_sentence(item, known, owner, prefix, hint) for item in islice(items.values(), COMPLAINTS)]
+    more = [f"There are {len(items) - COMPLAINTS} more like these."] if len(items) > COMPLAINTS else []
     return "\n".join([*lines, *more])
 
 
 def _sentence(item: Any, known: Mapping[str, Any], owner: str, prefix: str, hint: Hint | None) -> str:
     field, names = _named(item["loc"], known)
-    if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return unknown(field, names, owner, prefix, hint)
-    if item["type"] in ("missing", "missing_argument"):
-        return f"{owner} needs the setting {prefix}{field}."
-    if item["type"] == "unexpected_positional_argument":
-        return f"{owner} takes {len(known)} settings at most: {', '.join(known)}."
-    if item["type"] == "value_error":
-        return str(item["ctx"]["error"])
+    match item["type"]:
+        case "extra_forbidden" | "unexpected_keyword_argument":
+            return unknown(field, names, owner, prefix, hint)
+        case "missing" | "missing_argument":
+            return f"{owner} needs the setting {prefix}{field}."
+        case "unexpected_positional_argument":
+            return f"{owner} takes {len(known)} settings at most: {', '.join(known)}."
+        case "value_error":
+            return str(item["ctx"]["error"])
     message = item["msg"][0].lower() + item["msg"][1:]
     member = f", number {item['loc'][-1] + 1} of the list," if _is_member(item) else ""
     return f"{prefix}{shortened(field)}={shown(item['input'])}{member} is refused: {message}."

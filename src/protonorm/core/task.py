@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -69,18 +69,12 @@ class Task:
     def describe(self) -> dict[str, Any]:
         """Return a JSON-compatible description of the task."""
         algorithm = self.algorithm
-        fields: dict[str, Any] = asdict(algorithm) if is_dataclass(algorithm) else {}
-        return {
-            "algorithm": {"name": type(algorithm).__name__, **fields},
+        settings: dict[str, Any] = asdict(algorithm) if is_dataclass(algorithm) else {}
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {
+            "algorithm": {"name": type(algorithm).__name__, **settings},
             "classes": list(self.classes),
-            "feature_dim": self.feature_dim,
-            "rounds": self.rounds,
-            "seed": self.seed,
-            "input": None if self.input is None else self.input.describe(),
-            "shared_network": None if self.shared_network is None else self.shared_network.describe(),
-            "head_bias": self.head_bias,
-            "server_lr": self.server_lr,
-            "server_batch_size": self.server_batch_size,
+            "input": self.input and self.input.describe(),
+            "shared_network": self.shared_network and self.shared_network.describe(),
         }
 
     @cached_property

@@ -20,20 +20,11 @@ MARKUP = re.compile(r"([\\`*_{}\[\]<>#&$~|!])")  # special characters of Markdow
 NUMBER = re.compile(r"[-−]?\d[\d,]*(\.\d+)?([eE][-+]?\d+)?|-")  # a number, or a dash for a missing value
 
 SPECIAL = {  # special characters of LaTeX, or missing in its older fonts
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "|": "$|$",
-    "<": "$<$",
-    ">": "$>$",
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "|": "$|$", "<": "$<$", ">": "$>$", "–": "--", "—": "---", "…": r"\dots{}", "\N{NO-BREAK SPACE}": "~",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    "[": "{[}",  # at the start of a row, [ and * would be parsed as arguments of the preceding \\
-    "*": "{*}",
-    "–": "--",
-    "—": "---",
-    "…": r"\dots{}",
-    "\N{NO-BREAK SPACE}": "~",
-}
+    "[": "{[}", "*": "{*}",  # at the start of a row they would be parsed as arguments of the preceding \\
+}  # fmt: skip
 MATHS = {
     "−": "-", "±": r"\pm", "×": r"\times", "·": r"\cdot", "÷": r"\div", "√": r"\surd", "∞": r"\infty", "∂": r"\partial",
     "∇": r"\nabla", "∑": r"\sum", "∏": r"\prod", "∈": r"\in", "≈": r"\approx", "≠": r"\ne", "≤": r"\le", "≥": r"\ge",
@@ -48,11 +39,8 @@ GREEK = {  # letters that look like Latin letters have no LaTeX command and are 
     "Γ": "Gamma", "Δ": "Delta", "Θ": "Theta", "Λ": "Lambda", "Ξ": "Xi", "Π": "Pi", "Σ": "Sigma", "Υ": "Upsilon",
     "Φ": "Phi", "Ψ": "Psi", "Ω": "Omega",
 }  # fmt: skip
-LATEX = (
-    SPECIAL
-    | {sign: f"${name}$" for sign, name in MATHS.items()}
-    | {letter: f"$\\{name}$" for letter, name in GREEK.items()}
-)
+LATEX = SPECIAL | {sign: f"${name}$" for sign, name in MATHS.items()}
+LATEX |= {letter: f"$\\{name}$" for letter, name in GREEK.items()}
 MOST = 30  # largest number of rows shown of a table in a notebook
 NOT_IN_LABELS = re.compile(r"[^\w.-]+")
 
@@ -61,20 +49,19 @@ def visible(text: str) -> str:
     """Return a text as a single line in which invisible characters, such as line breaks, are escaped."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escape(sign) if unicodedata.category(sign) in HIDDEN else sign for sign in text)
-
-
-def spreadsheet(text: str) -> str:
-    """Return a name with a leading apostrophe if a spreadsheet would read it as a formula."""
-    shown = visible(text)
-    return f"'{shown}" if shown.startswith(FORMULA) else shown
+    return "".join(
+        sign.encode("unicode_escape", "surrogatepass").decode() if unicodedata.category(sign) in HIDDEN else sign
+        for sign in text
+    )
 
 
 def csv_lines(lines: Iterable[Sequence[Any]]) -> str:
-    """Format rows as CSV; texts are protected from being read as formulas by a spreadsheet."""
+    """Format rows as CSV; a leading apostrophe keeps spreadsheets from reading texts as formulas."""
 
     def cell(value: Any) -> Any:
-        return spreadsheet(value) if isinstance(value, str) and not NUMBER.fullmatch(value) else value
+        if not isinstance(value, str) or NUMBER.fullmatch(value):
+            return value
+        return f"'{line}" if (line := visible(value)).startswith(FORMULA) else line
 
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(map(cell, line) for line in lines)
@@ -148,18 +135,14 @@ def html_table(title: str, head: Sequence[str], rows: Sequence[Sequence[Any]], n
     cells = "".join(f"<th>{_html_text(name)}</th>" for name in head)
     lines = [f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in rows[:MOST]]
     more = f"The first {MOST} of {len(rows)} rows. " if len(rows) > MOST else ""
-    told = f"<p>{_html_text(more + note)}</p>" if more or note else ""
+    below = f"<p>{_html_text(more + note)}</p>" if more or note else ""
     caption = f"<caption>{_html_text(title)}</caption>"
-    return f"<table>{caption}<thead><tr>{cells}</tr></thead><tbody>{''.join(lines)}</tbody></table>{told}"
+    return f"<table>{caption}<thead><tr>{cells}</tr></thead><tbody>{''.join(lines)}</tbody></table>{below}"
 
 
 def percent(value: float | None) -> str:
     """Format a fraction as a percentage; a dash for a missing value."""
     return "–" if value is None or math.isnan(value) else f"{100 * value:.2f}"
-
-
-def _escape(sign: str) -> str:
-    return sign.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
 def _html_cell(value: Any) -> str:

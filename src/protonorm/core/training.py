@@ -9,40 +9,18 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from annotated_types import Ge, Le, Lt, MinLen
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    TypeAdapter,
-    ValidationError,
-    field_serializer,
-    field_validator,
-    model_validator,
-)
+from annotated_types import Ge, Lt, MinLen
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_serializer, field_validator, model_validator
 
 from protonorm.core.outgoing import Outgoing, describe_outgoing, make_outgoing
-from protonorm.core.settings import dataclass, known_fields, sentences
-from protonorm.core.types import (
-    LARGEST,
-    NOT_TRUTH,
-    STRICT,
-    Below1,
-    Count,
-    Fraction,
-    NonNegative,
-    Positive,
-    Share,
-    Whole,
-)
+from protonorm.core.settings import dataclass, validated
+from protonorm.core.types import STRICT, BatchSize, Below1, Count, Fraction, NonNegative, Positive, Share, Whole
 
 Value = TypeVar("Value")
 PerClient = Annotated[Sequence[Value], MinLen(1), AfterValidator(tuple)]  # client i uses value i mod n
 Course = Literal["constant", "cosine", "step", "exponential"]
 Augmentation = Literal["none", "flip", "crop+flip"]
 Precision = Literal["float32", "bfloat16"]
-Size = Annotated[int, Ge(2), Le(LARGEST), NOT_TRUTH]  # of a batch: batch norm needs at least two samples
 
 USED_BY = {"floor": ("cosine",), "decay": ("step", "exponential"), "every": ("step", "exponential")}
 
@@ -62,10 +40,8 @@ class LrSchedule:
         for field, users in USED_BY.items():
             value, usual = getattr(self, field), type(self).__dataclass_fields__[field].default
             if self.name not in users and value != usual:
-                others = " and ".join(users)
-                raise ValueError(
-                    f"lr_schedule.{field}={value:g} is refused: {self.name} does not use it; it is for {others}."
-                )
+                use = f"{self.name} does not use it, only {' and '.join(users)}"
+                raise ValueError(f"lr_schedule.{field} must be left out, got {value:g}: {use}.")
         return self
 
     @property
@@ -97,7 +73,7 @@ class Training(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     epochs: Count | PerClient[Count] = Field(default=1, description="local epochs a round")
-    batch_size: Size | PerClient[Size] = Field(default=32, description="samples of a batch, B")
+    batch_size: BatchSize | PerClient[BatchSize] = Field(default=32, description="samples of a batch, B")
     lr: Positive | PerClient[Positive] = Field(default=0.01, description="learning rate of the clients' SGD")
     momentum: Below1 = Field(default=0.0, description="of the clients' SGD")
     weight_decay: NonNegative = Field(default=0.0, description="of the clients' optimiser")
@@ -129,10 +105,8 @@ class Training(BaseModel):
     @field_validator("lr_schedule")
     @classmethod
     def _build_schedule(cls, value: Any) -> LrSchedule:
-        try:
-            return TypeAdapter(LrSchedule).validate_python({"name": value} if isinstance(value, str) else value)
-        except ValidationError as error:
-            raise ValueError(sentences(error, known_fields(LrSchedule), "lr_schedule", "lr_schedule.")) from None
+        settings = {"name": value} if isinstance(value, str) else value
+        return validated(LrSchedule, settings, "lr_schedule", "lr_schedule.")
 
     @field_validator("protect")
     @classmethod

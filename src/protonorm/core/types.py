@@ -26,6 +26,7 @@ NOT_TRUTH = BeforeValidator(_refuse_truth)
 
 Count = Annotated[int, Ge(1), Le(LARGEST), NOT_TRUTH]  # 1, 2, 3, …
 Whole = Annotated[int, Ge(0), Le(LARGEST), NOT_TRUTH]  # 0, 1, 2, …
+BatchSize = Annotated[int, Ge(2), Le(LARGEST), NOT_TRUTH]  # batch norm needs at least two samples
 Seed = Annotated[int, Ge(0), Le(2**63 - 1), NOT_TRUTH]
 Width = Annotated[int, Ge(1), Le(2**16), NOT_TRUTH]  # of a layer: larger values only exhaust memory
 Positive = Annotated[float, Gt(0), AllowInfNan(False), NOT_TRUTH]

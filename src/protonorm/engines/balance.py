@@ -24,14 +24,13 @@ class Costs:
 
     def of(self, client: int) -> float:
         """Estimate the seconds of a client; in units of samples before the first measurement."""
-        if (measured := self._measured.get(client)) is not None:
-            return measured
+        if client in self._measured:
+            return self._measured[client]
         kind = client % self._kinds
-        seconds, seen = (self._seconds[kind], self._seen[kind]) if self._seen[kind] else self._overall()
+        seconds, seen = self._seconds[kind], self._seen[kind]
+        if not seen:  # nothing is known of this kind of network
+            seconds, seen = sum(self._seconds), sum(self._seen)
         return self._samples[client] * (seconds / seen if seen else 1.0)
-
-    def _overall(self) -> tuple[float, int]:
-        return sum(self._seconds), sum(self._seen)
 
 
 def assign(costs: Mapping[int, float], workers: int) -> list[list[int]]:
@@ -48,11 +47,8 @@ def assign(costs: Mapping[int, float], workers: int) -> list[list[int]]:
 def reassign(clients: Sequence[list[int]], costs: Mapping[int, float]) -> list[list[int]]:
     """Return a new assignment if it is sufficiently faster under the given costs, else the current one."""
     fresh = assign(costs, len(clients))
-    return fresh if _end(fresh, costs) < WORTHWHILE * _end(clients, costs) else list(clients)
-
-
-def _end(clients: Sequence[list[int]], costs: Mapping[int, float]) -> float:
-    return max(sum(costs[client] for client in part) for part in clients)
+    after, before = (max(sum(costs[id] for id in part) for part in parts) for parts in (fresh, clients))
+    return fresh if after < WORTHWHILE * before else list(clients)
 
 
 class Placement:

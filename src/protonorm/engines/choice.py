@@ -7,11 +7,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from annotated_types import Ge, Le
-from pydantic import AllowInfNan, TypeAdapter, ValidationError
+from pydantic import AllowInfNan
 
 from protonorm.config.parsing import parse_value
 from protonorm.core.registry import find
-from protonorm.core.settings import dataclass, known_fields, sentences
+from protonorm.core.settings import dataclass, validated
+from protonorm.core.training import own
 from protonorm.core.types import STRICT, shortened, shown
 from protonorm.engines import ENGINES
 
@@ -37,10 +38,10 @@ def check_engine(engine: str | None, workers: int | None) -> EngineChoice | None
     """Parse an engine; raise a ValueError if the engine or its number of workers is invalid."""
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
         raise ValueError(f"workers={shown(workers)} is refused: expected at least one process.")
-    wanted = None if engine is None else read_engine(engine)
-    if wanted and wanted.name == "serial" and (workers or 1) > 1:
+    choice = None if engine is None else read_engine(engine)
+    if choice and choice.name == "serial" and (workers or 1) > 1:
         raise ValueError(f"workers={workers} is refused: the engine serial has all clients in one process.")
-    return wanted
+    return choice
 
 
 def worth_processes(population: SimulatedPopulation, rounds: int, cohort: int, workers: int) -> bool:
@@ -51,7 +52,7 @@ def worth_processes(population: SimulatedPopulation, rounds: int, cohort: int, w
     """
     samples: list[int] = population.parts.sizes().sum(1).tolist()
     seconds = sum(
-        count * _epochs(population, id) * COSTS.get(population.recipe(id).name, COST)
+        count * own(population.training.epochs, id) * COSTS.get(population.recipe(id).name, COST)
         for id, count in enumerate(samples)
     )
     work = seconds * rounds * cohort / len(samples)
@@ -67,23 +68,15 @@ def read_engine(word: str) -> EngineChoice:
     if not colon:
         return EngineChoice(name, {})
     if name != "ray":
-        raise ValueError(f"{shown(word)} is refused: the engine {name} has no settings.")
+        raise ValueError(f"The engine {name} has no settings, got {shown(word)}.")
     given: dict[str, Any] = {}
     for field in text.split(","):
         key, equals, value = field.partition("=")
         if not equals:
-            raise ValueError(f"{shown(field)} in {shown(word)} is refused: expected field=value.")
+            raise ValueError(f"The engine's settings must be field=value, got {shown(field)} in {shown(word)}.")
         given[key.strip()] = parse_value(key, value)
-    try:
-        made = TypeAdapter(ActorSettings).validate_python(given)
-    except ValidationError as error:
-        raise ValueError(sentences(error, known_fields(ActorSettings), f"The engine {name}", f"{name}:")) from None
-    return EngineChoice(name, {key: getattr(made, key) for key in given})
-
-
-def _epochs(population: SimulatedPopulation, id: int) -> int:
-    epochs = population.training.epochs
-    return epochs if isinstance(epochs, int) else epochs[id % len(epochs)]
+    settings = validated(ActorSettings, given, f"The engine {name}", f"{name}:")
+    return EngineChoice(name, {key: getattr(settings, key) for key in given})
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -96,14 +89,14 @@ class ActorSettings:
     def __post_init__(self) -> None:
         """Raise a ValueError for fractional GPUs above 1, and for actors without resources, which have no limit."""
         if self.num_gpus > 1 and not self.num_gpus.is_integer():
-            raise ValueError(f"num_gpus={self.num_gpus:g} is refused: above 1 expected a whole number of GPUs.")
+            raise ValueError(f"num_gpus above 1 must be a whole number, got {self.num_gpus:g}.")
         if not self.num_cpus and not self.num_gpus:
-            raise ValueError("num_cpus=0 is refused where num_gpus is 0 too: expected some of either.")
+            raise ValueError("num_cpus and num_gpus must not both be 0.")
 
     def check_device(self, device: str) -> None:
         """Raise a ValueError if the device is a GPU but actors have none."""
         if device.startswith("cuda") and not self.num_gpus:
-            raise ValueError(f"device={device} is refused on Ray where actors have no GPU: --engine ray:num_gpus=1.")
+            raise ValueError(f"device must be cpu where actors have no GPU, got {device}; or: --engine ray:num_gpus=1.")
 
     def fit(self, cpus: float, gpus: float) -> int:
         """Return the number of actors that fit into the given resources."""

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from importlib import import_module
 from mmap import mmap
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,7 +38,6 @@ from protonorm.models.choose import Recipe
 from protonorm.tensors import Tensors
 
 BY_SIGNAL = "was ended by signal"
-ARRAYS = ("inputs", "labels", "index", "cuts")
 
 Answer = TypeVar("Answer")
 Make = Callable[[int, dict[str, Any], Tensors], Answer]  # from client number, header and tensors
@@ -54,12 +54,11 @@ def obstacle(task: Task, population: SimulatedPopulation) -> str | None:
     """Return why a simulation cannot leave this process, or None if it can."""
     recipes = [*population.networks, *([task.shared_network] if isinstance(task.shared_network, Recipe) else [])]
     own: list[Any] = [recipe.network for recipe in recipes if not isinstance(recipe.network, str)]
-    algorithm = task.algorithm
-    if registered_name("algorithm", algorithm) is None:
-        own.append(type(algorithm))
-        if not is_dataclass(algorithm) or not _is_plain(asdict(algorithm)):
-            return f"{type(algorithm).__name__} is not a dataclass with plain fields"
-    return next((reason for thing in own if (reason := own_code.obstacle(thing))), None)
+    if registered_name("algorithm", task.algorithm) is None:
+        own.append(type(task.algorithm))
+        if not is_dataclass(task.algorithm) or not _is_plain(asdict(task.algorithm)):
+            return f"{type(task.algorithm).__name__} is not a dataclass with plain fields"
+    return next(filter(None, map(own_code.obstacle, own)), None)
 
 
 def hand_over(task: Task, population: SimulatedPopulation, folder: Path) -> dict[str, Any]:
@@ -71,14 +70,13 @@ def hand_over(task: Task, population: SimulatedPopulation, folder: Path) -> dict
 def take_over(told: dict[str, Any]) -> tuple[Task, SimulatedPopulation]:
     """Build the simulation of `hand_over` in a worker, with memory-mapped arrays."""
     sys.path[:] = told["path"]
-    return rebuild(told, {name: take(told["arrays"][name]) for name in ARRAYS})
+    return rebuild(told, {name: take(array) for name, array in told["arrays"].items()})
 
 
 def arrays_of(population: SimulatedPopulation) -> dict[str, NDArray[Any]]:
     """Return the arrays of a simulation by name."""
     dataset, parts = population.dataset, population.parts
-    found = (dataset.inputs, dataset.labels, parts.index, parts.cuts)
-    return dict(zip(ARRAYS, found, strict=True))
+    return {"inputs": dataset.inputs, "labels": dataset.labels, "index": parts.index, "cuts": parts.cuts}
 
 
 def tell(task: Task, population: SimulatedPopulation, refer: Refer = own_code.reference) -> dict[str, Any]:
@@ -101,25 +99,25 @@ def rebuild(
     told: dict[str, Any], arrays: Mapping[str, NDArray[Any]], resolve: Resolve = own_code.resolve
 ) -> tuple[Task, SimulatedPopulation]:
     """Build a simulation from its arrays and the data of `tell`; `resolve` loads user code."""
-    inputs, labels, index, cuts = (arrays[name] for name in ARRAYS)
-    about = told["dataset"]
-    dataset = Dataset(about["name"], inputs, labels, tuple(about["classes"]), vocabulary=about["vocabulary"])
-    shared = told["shared_network"]
+    about, shared = told["dataset"], told["shared_network"]
+    classes, vocabulary = tuple(about["classes"]), about["vocabulary"]
+    dataset = Dataset(about["name"], arrays["inputs"], arrays["labels"], classes, vocabulary=vocabulary)
+    own = told["algorithm"].get("own")
     task = Task(
-        algorithm=_make_algorithm(told["algorithm"], resolve),
+        algorithm=resolve(own)(**told["algorithm"]["fields"]) if own else build("algorithm", told["algorithm"]),
         input=InputSpec(**told["input"]) if told["input"] else None,
         shared_network=_make_recipe(shared, resolve) if shared else None,
         **told["task"] | {"classes": tuple(told["task"]["classes"])},
     )
     networks = [_make_recipe(recipe, resolve) for recipe in told["networks"]]
-    parts, names = Parts(index, cuts), told["client_names"]
+    parts, names = Parts(arrays["index"], arrays["cuts"]), told["client_names"]
     return task, SimulatedPopulation(task, dataset, parts, networks, Training(**told["training"]), names)
 
 
 def place(array: NDArray[Any], path: Path) -> dict[str, Any]:
     """Return the file of an array: the memory-mapped one, or else a new file at `path`."""
-    if found := mapped_from(array):
-        return {"file": found[0], "type": array.dtype.str, "shape": array.shape, "offset": found[1]}
+    if origin := mapped_from(array):
+        return {"file": origin[0], "type": array.dtype.str, "shape": array.shape, "offset": origin[1]}
     np.save(path, array, allow_pickle=False)
     return {"file": str(path)}
 
@@ -147,12 +145,6 @@ def _tell_algorithm(algorithm: Algorithm, refer: Refer) -> dict[str, Any]:
         return describe("algorithm", algorithm)
     assert is_dataclass(algorithm)  # checked by `obstacle`
     return {"own": refer(type(algorithm)), "fields": asdict(algorithm)}
-
-
-def _make_algorithm(told: dict[str, Any], resolve: Resolve) -> Algorithm:
-    made = resolve(told["own"])(**told["fields"]) if "own" in told else build("algorithm", told)
-    assert isinstance(made, Algorithm)
-    return made
 
 
 def _tell_recipe(recipe: Recipe, refer: Refer) -> dict[str, Any]:
@@ -191,10 +183,12 @@ class NodeCode:
 
     def resolve(self, place: dict[str, str]) -> Any:
         """Load the class or function that `refer_by_text` located."""
-        found: Any = self._load(place) if "text" in place else _import(place["module"])
-        for name in place["name"].split("."):
-            found = getattr(found, name)
-        return found
+        try:
+            with importable_torchvision():
+                module = self._load(place) if "text" in place else import_module(place["module"])
+        except ImportError as error:
+            raise ValueError(f"{place['module']} cannot be imported on this node: {error}.") from error
+        return attrgetter(place["name"])(module)
 
     def translate(self, text: str) -> str:
         """Replace local paths in a text by those on the driver."""
@@ -217,21 +211,13 @@ class NodeCode:
             raise ValueError(self.translate(str(error))) from error
 
 
-def _import(module: str) -> Any:
-    try:
-        with importable_torchvision():
-            return import_module(module)
-    except ImportError as error:
-        raise ValueError(f"{module} cannot be imported on this node: {error}.") from error
-
-
 def tell_error(error: Exception) -> dict[str, str]:
     """Return a worker's error as the header of a frame, with its kind if the parent can raise the same type."""
-    said = runtime_failure(error)  # set if user code failed
+    text = runtime_failure(error)  # set if user code failed
     for kind, name in NAMED.items():
         if isinstance(error, kind):
-            return {"error": name, "text": said or str(error)}
-    return {"error": NAMED[Failed] if said else "unexpected", "text": said or traceback.format_exc()}
+            return {"error": name, "text": text or str(error)}
+    return {"error": NAMED[Failed] if text else "unexpected", "text": text or traceback.format_exc()}
 
 
 def raise_error(header: dict[str, Any]) -> None:

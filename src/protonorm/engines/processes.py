@@ -11,10 +11,8 @@ import queue
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
@@ -23,6 +21,7 @@ from protonorm.core.task import ByClient, Counts, Lost, Messages, Order, Reply, 
 from protonorm.engines.balance import Placement
 from protonorm.engines.choice import cores
 from protonorm.engines.handover import BY_SIGNAL, Make, hand_over, how_it_ended, raise_error, read_counts, read_reply
+from protonorm.engines.serial import Deadline
 from protonorm.errors import Failed
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.files import Scratch
@@ -37,7 +36,7 @@ START = 600.0  # seconds for a worker to start
 KILLED = 3  # maximum number of workers killed during start-up
 
 Handover = Callable[[Path], dict[str, Any]]  # returns a worker's set-up data, and writes arrays into the folder
-Letters = queue.SimpleQueue[tuple[dict[str, Any], Tensors | None] | None]  # frames to send; None closes the pipe
+Outbox = queue.SimpleQueue[tuple[dict[str, Any], Tensors | None] | None]  # frames to send; None closes the pipe
 
 
 class Processes:
@@ -53,7 +52,8 @@ class Processes:
         self._calls = 0
         self._owed: dict[int, dict[int, Order]] = {}  # by worker: orders of this call without a reply
         self._messages: list[Messages | None] = [None] * count  # by worker: last message sent
-        self.pool = Pool(count, partial(_tell, task, population, store, CACHE // count))
+        states = {"states": str(store.folder.resolve()), "key": store.key, "cache": CACHE // count}
+        self.pool = Pool(count, lambda folder: hand_over(task, population, folder) | states)
 
     def train(
         self, orders: Sequence[Order], messages: Messages, deadline: float | None = None
@@ -75,12 +75,6 @@ class Processes:
             self.pool.send(number, {"verb": "commit", "round": round, "replied": sorted(replied), "chosen": chosen})
         self._placement.commit(replied)
 
-    @property
-    def assigned(self) -> list[list[int]]:
-        """Clients of each worker."""
-        where = self._placement.where
-        return [[id for id in where if where[id] == number] for number in range(len(self.pool))]
-
     def close(self) -> None:
         """End the workers; idle workers finish their queued requests."""
         self.pool.close(gently=not any(self._owed.values()))
@@ -95,22 +89,21 @@ class Processes:
     ) -> Iterator[Answer | Lost]:
         """Send each worker its orders, and yield the answers in the sequence of `orders`."""
         self._calls += 1
-        end = None if deadline is None else time.monotonic() + deadline
-        header |= {"call": self._calls} | ({} if end is None else {"end": end})
+        limit = Deadline(deadline)
+        header |= {"call": self._calls} | ({} if deadline is None else {"end": limit.end})
         self._owed = {}
         early: dict[int, Answer | Lost] = {}
         size, sent = AHEAD * len(self.pool), 0
         for place, order in enumerate(orders):
             while sent < len(orders) and sent <= place + size:
-                some = orders[sent : sent + size]
-                late = end is not None and time.monotonic() >= end
-                early |= self._lose_late(some, deadline) if late else self._send(header, some, messages)
-                sent += len(some)
+                block = orders[sent : sent + size]
+                early |= limit.lost(block) if limit.passed else self._send(header, block, messages)
+                sent += len(block)
             while order.id not in early:
-                early |= self._hear(make, end, deadline)
+                early |= self._hear(make, limit)
             yield early.pop(order.id)
 
-    def _send(self, header: dict[str, Any], orders: Sequence[Order], messages: Messages) -> dict[int, Lost]:
+    def _send(self, header: dict[str, Any], orders: Sequence[Order], messages: Messages) -> dict[int, Any]:
         """Send orders to the workers of their clients; return no lost clients."""
         shares: dict[int, dict[int, Order]] = {}
         for order in orders:
@@ -121,23 +114,19 @@ class Processes:
             self.pool.send(number, header | {"orders": list(own.values())})
         return {}
 
-    def _hear(self, make: Make[Answer], end: float | None, deadline: float | None) -> dict[int, Answer | Lost]:
-        """Wait for the next answer to this call; late clients and those of an ended worker are lost."""
+    def _hear(self, make: Make[Answer], limit: Deadline) -> dict[int, Answer | Lost]:
+        """Wait for the next answer to this call; late clients and those of an ended or faulty worker are lost."""
         try:
-            heard = self.pool.hear(None if end is None else max(0.0, end - time.monotonic()))
+            heard = self.pool.hear(limit.left)
         except queue.Empty:
             late = [order for own in self._owed.values() for order in own.values()]
             self._owed = {}
-            return self._lose_late(late, deadline)
-        if heard.gone or "gone" in heard.header:
-            return self._lose(heard.number, heard.gone)
-        if heard.header.get("call") != self._calls:
-            return {}  # the answer to an earlier call
-        return self._take(heard, make)
-
-    def _take(self, heard: Heard, make: Make[Answer]) -> dict[int, Answer | Lost]:
-        """Check an answer; an unsolicited answer marks the worker as faulty."""
+            return limit.lost(late)
         header, id = heard.header, heard.header.get("id")
+        if heard.gone or "gone" in header:
+            return self._lose(heard.number, heard.gone)
+        if header.get("call") != self._calls:
+            return {}  # the answer to an earlier call
         if type(id) is not int or id not in self._owed.get(heard.number, {}):
             return self._lose(heard.number, f"answered for client {id}, which it was not asked about")
         if "error" in header:
@@ -151,35 +140,24 @@ class Processes:
         self._placement.note(id, seconds)
         return {id: answer}
 
-    def _lose_late(self, orders: Sequence[Order], deadline: float | None) -> dict[int, Any]:
-        return {order.id: Lost(order.id, f"it had not replied after {deadline:g} seconds") for order in orders}
-
     def _lose(self, number: int, reason: str) -> dict[int, Answer | Lost]:
         """Replace a worker; its pending clients are lost."""
-        owed = self._owed.pop(number, {})
         self._messages[number] = None
-        told = self.pool.replace(number, reason)
-        return {id: Lost(id, told) for id in owed}
+        reason = self.pool.replace(number, reason)
+        return {id: Lost(id, reason) for id in self._owed.pop(number, {})}
 
     def _tell_message(self, number: int, orders: Collection[Order], messages: Messages) -> None:
         """Send a worker the server's message, unless it has received it."""
         if self._messages[number] is messages:
             return
+        self._messages[number] = None if isinstance(messages, ByClient) else messages
         if isinstance(messages, ByClient):
             packed: Tensors = {}
             for order in orders:
                 packed |= prefixed(str(order.id), messages[order.id])
             self.pool.send(number, {"verb": "message", "ids": [order.id for order in orders]}, packed)
-            self._messages[number] = None  # only the messages of these clients were sent
         else:
             self.pool.send(number, {"verb": "message"}, messages)
-            self._messages[number] = messages
-
-
-def _tell(task: Task, population: SimulatedPopulation, store: FolderStore, cache: int, folder: Path) -> dict[str, Any]:
-    """Return a worker's set-up data: the simulation, the folder of states, and the bytes of states to cache."""
-    told = hand_over(task, population, folder)
-    return told | {"states": str(store.folder.resolve()), "key": store.key, "cache": cache}
 
 
 class Heard(NamedTuple):
@@ -199,16 +177,14 @@ class Pool:
         self._hand_over, self._module = hand_over, module
         self._heard: queue.SimpleQueue[Heard] = queue.SimpleQueue()
         self._workers: list[subprocess.Popen[bytes]] = []
-        self._letters: list[Letters] = []  # by worker: frames to send
+        self._outboxes: list[Outbox] = []  # by worker: frames to send
         self._scratch: Scratch | None = None  # holds arrays until all workers have mapped them
-        self._told: dict[str, Any] = {}  # set-up data for new workers
+        self._setup: dict[str, Any] = {}  # set-up data for new workers
         self._starting: set[int] = set()  # numbers of workers that are not ready yet
         self._killed = 0  # workers killed during start-up
         try:
             for number in range(count):
-                worker, letters = self._start(number)
-                self._workers.append(worker)
-                self._letters.append(letters)
+                self._start(number)
             while self._starting:
                 self._expect_ready()
         except BaseException:
@@ -226,7 +202,7 @@ class Pool:
 
     def send(self, number: int, header: dict[str, Any], tensors: Tensors | None = None) -> None:
         """Queue a frame for a worker without blocking; `hear` reports a worker that has exited."""
-        self._letters[number].put((header, tensors))
+        self._outboxes[number].put((header, tensors))
 
     def hear(self, seconds: float | None = None) -> Heard:
         """Return the next frame of any worker; raise queue.Empty after `seconds`."""
@@ -243,9 +219,9 @@ class Pool:
 
     def replace(self, number: int, reason: str) -> str:
         """Replace a worker, and return the reason as a clause."""
-        self._letters[number].put(None)
+        self._outboxes[number].put(None)
         ended = _end(self._workers[number], GRACE if not reason else 0.0)
-        self._workers[number], self._letters[number] = self._start(number)
+        self._start(number)
         return f"its worker process {reason or ended}"
 
     def close(self, *, gently: bool) -> None:
@@ -254,29 +230,29 @@ class Pool:
             for number in range(len(self._workers)):
                 self.send(number, {"verb": "close"})
         else:
-            self._close_lines()  # workers exit when their pipe is closed
+            self._close_pipes()  # workers exit when their pipe is closed
         for worker in self._workers:
             _end(worker, GRACE)
-        self._close_lines()
+        self._close_pipes()
         if self._scratch:
             self._scratch.remove()
 
-    def _start(self, number: int) -> tuple[subprocess.Popen[bytes], Letters]:
-        """Start a worker, queue its set-up data, and start its reader and writer threads."""
+    def _start(self, number: int) -> None:
+        """Start or replace a worker, queue its set-up data, and start its reader and writer threads."""
         if self._scratch is None:  # otherwise reuse the arrays, which other workers may be mapping
             self._scratch = Scratch()
-            self._told = self._hand_over(self._scratch.folder)
+            self._setup = self._hand_over(self._scratch.folder)
         worker = start_worker(self._module)
         self._starting.add(number)
-        letters: Letters = queue.SimpleQueue()
-        letters.put((self._told, None))
+        outbox: Outbox = queue.SimpleQueue()
+        outbox.put((self._setup, None))
+        self._workers[number : number + 1], self._outboxes[number : number + 1] = [worker], [outbox]
         threading.Thread(target=self._listen, args=(number, worker), daemon=True).start()
-        threading.Thread(target=_deliver, args=(_stdin(worker), letters), daemon=True).start()
-        return worker, letters
+        threading.Thread(target=_deliver, args=(worker.stdin, outbox), daemon=True).start()
 
-    def _close_lines(self) -> None:
-        for letters in self._letters:
-            letters.put(None)
+    def _close_pipes(self) -> None:
+        for outbox in self._outboxes:
+            outbox.put(None)
 
     def _expect_ready(self) -> None:
         """Wait for the first frame of a new worker; replace a killed worker, raise for other failures."""
@@ -324,19 +300,18 @@ def start_worker(module: str) -> subprocess.Popen[bytes]:
     The working directory is not on the search path (-P), so that a local torch.py cannot shadow torch. The package is
     imported from the same place as here; the worker receives the parent's search path later.
     """
-    here = str(Path(__file__).resolve().parents[2])
-    before = os.environ.get("PYTHONPATH")
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    environment |= {"PYTHONPATH": os.pathsep.join([here, before] if before else [here])}
+    paths = filter(None, [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH")])
+    threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    environment = os.environ | threads | {"PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, "-P", "-m", module]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
 
-def _deliver(stream: IO[bytes], letters: Letters) -> None:
+def _deliver(stream: IO[bytes], outbox: Outbox) -> None:
     """Write queued frames to a worker; close the pipe after None, or when the worker has exited."""
     with suppress(BrokenPipeError, ValueError), stream:
-        while letter := letters.get():
-            write_frame(stream, *letter)
+        while frame := outbox.get():
+            write_frame(stream, *frame)
 
 
 def _end(worker: subprocess.Popen[bytes], grace: float) -> str:
@@ -352,8 +327,3 @@ def _end(worker: subprocess.Popen[bytes], grace: float) -> str:
             if stream:
                 stream.close()
     return "did not end by itself" if code is None else how_it_ended(code)
-
-
-def _stdin(worker: subprocess.Popen[bytes]) -> IO[bytes]:
-    assert worker.stdin is not None
-    return worker.stdin

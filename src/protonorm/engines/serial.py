@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 from protonorm.core.protocols import Population, Site
 from protonorm.core.task import Counts, Lost, Messages, Order, Reply, Task, message_for
 from protonorm.federation.client import evaluate_step, first_state, train_step
 from protonorm.runs.states import FolderStore
 from protonorm.tensors import Tensors
+
+
+class Deadline:
+    """Time limit of a call, on the monotonic clock; infinite if `seconds` is None."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.end = math.inf if seconds is None else time.monotonic() + seconds
+        self.reason = "" if seconds is None else f"it had not replied after {seconds:g} seconds"  # of a late client
+
+    @property
+    def passed(self) -> bool:
+        """Whether the time is up."""
+        return time.monotonic() >= self.end
+
+    @property
+    def left(self) -> float | None:
+        """Remaining seconds, at least 0; None without a limit."""
+        return None if math.isinf(self.end) else max(0.0, self.end - time.monotonic())
+
+    def lost(self, orders: Iterable[Order]) -> dict[int, Any]:
+        """Mark the clients of late orders as lost."""
+        return {order.id: Lost(order.id, self.reason) for order in orders}
 
 
 class Host:
@@ -74,14 +98,10 @@ class Serial:
         self, orders: Sequence[Order], messages: Messages, deadline: float | None = None
     ) -> Iterator[Reply | Lost]:
         """Train clients sequentially; clients that miss the deadline are lost."""
-        end = None if deadline is None else time.monotonic() + deadline
+        limit = Deadline(deadline)
         for order in orders:
-            in_time = end is None or time.monotonic() < end
-            reply = self._host.train(order, message_for(messages, order.id)) if in_time else None
-            if reply is None or (end is not None and time.monotonic() > end):
-                yield Lost(order.id, f"it had not replied after {deadline:g} seconds")
-            else:
-                yield reply
+            reply = None if limit.passed else self._host.train(order, message_for(messages, order.id))
+            yield Lost(order.id, limit.reason) if reply is None or limit.passed else reply
 
     def evaluate(self, orders: Sequence[Order], messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
         """Evaluate clients sequentially."""

@@ -30,11 +30,6 @@ if TYPE_CHECKING:
 Frames = queue.SimpleQueue[tuple[dict[str, Any], Tensors]]
 
 
-def main() -> None:
-    """Run clients until the parent closes the pipe."""
-    obey_parent(serve)
-
-
 def obey_parent(serve: Callable[[Frames, IO[bytes]], None]) -> None:
     """Run `serve` on frames from the parent via stdin and stdout, and exit as soon as the parent closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
@@ -110,14 +105,13 @@ class Worker:
         return bool(header["verb"] != "close")
 
     def _answer(self, header: dict[str, Any], order: Order) -> None:
-        told = {"call": header["call"], "id": order.id}
-        start = time.perf_counter()
+        start, tensors = time.perf_counter(), Tensors()
         try:
-            more, tensors = act(self._host, header, order, message_for(self._messages, order.id))
+            answer, tensors = act(self._host, header, order, message_for(self._messages, order.id))
+            answer["seconds"] = time.perf_counter() - start
         except Exception as error:
-            write_frame(self._answers, told | tell_error(error))
-        else:
-            write_frame(self._answers, told | more | {"seconds": time.perf_counter() - start}, tensors)
+            answer = tell_error(error)
+        write_frame(self._answers, {"call": header["call"], "id": order.id, **answer}, tensors)
 
 
 def open_player(content: bytes, node: NodeFolder, states: Path) -> tuple[Player | None, bytes]:
@@ -155,12 +149,12 @@ class Player:
             return pack({"lacks": "state"})
         start = time.perf_counter()
         try:
-            told, tensors = act(self._host, header, order, own if header["own"] else self._message)
+            answer, tensors = act(self._host, header, order, own if header["own"] else self._message)
             file = self._store.copy_out(order.id, order.round) if header["verb"] == "train" else b""
         except Exception as error:  # all errors are reported to the driver
-            said = tell_error(error)
-            return pack(said | {"text": self._code.translate(said["text"])})
-        return pack(told | {"seconds": time.perf_counter() - start}, tensors, file)
+            failure = tell_error(error)
+            return pack(failure | {"text": self._code.translate(failure["text"])})
+        return pack(answer | {"seconds": time.perf_counter() - start}, tensors, file)
 
     def commit(self, content: bytes) -> None:
         """Remove replaced states after a commit, and all states of clients that moved to another actor."""
@@ -171,4 +165,4 @@ class Player:
 
 
 if __name__ == "__main__":
-    main()
+    obey_parent(serve)

@@ -17,12 +17,13 @@ from protonorm.core.task import Counts, Order, Reply, Task
 from protonorm.federation.experts import JOINT, Sharpness, fit_experts, joint_scores
 from protonorm.geometry.prototypes import vectors_by_class
 from protonorm.metrics import metrics
-from protonorm.metrics.base import Answers, Count, Metric
+from protonorm.metrics.base import Answers, Count
 from protonorm.metrics.probability import LEAST_LOG
 from protonorm.tensors import Tensors, prefixed
 
 PROBABLE = ("logits", "received", "shared", "coarse", JOINT)  # rules whose scores are logits of probabilities
 VALIDATION = "validation"
+BY_CLASS = Count(("K",), "int64")
 
 Batch = tuple[dict[str, Tensor], Tensor]  # scores (B, K) by rule, labels (B,)
 
@@ -39,8 +40,8 @@ def train_step(task: Task, site: Site, order: Order, state: Tensors, message: Te
     start = time.perf_counter()
     client = site.client(order.round)
     with seeded(task.seed, order.round, order.id):
-        found = task.algorithm.local_update(client, state, message)
-    step = checked_step(task.algorithm, "local_update", found)
+        result = task.algorithm.local_update(client, state, message)
+    step = checked_step(task.algorithm, "local_update", result)
     message = client.training.protect.apply(task, client, step.message)  # the owner's outgoing steps
     return step.state, Reply(order.id, message, dict(step.metrics), time.perf_counter() - start)
 
@@ -55,33 +56,23 @@ def evaluate_step(
     of a part are prefixed with its name.
     """
     algorithm, client = task.algorithm, site.client(order.round)
-    found: Tensors = {}
+    parted: Tensors = {}  # counts of all parts
     sharpness: Sharpness = {}
     with seeded(task.seed, order.round, order.id, "evaluate"), torch.no_grad():
         received = algorithm.receive(client, state, message)
-        for part in sorted(parts, key=lambda one: one != VALIDATION):  # validation first: `joint` is fitted on it
+        for part in sorted(parts, key=lambda part: part != VALIDATION):  # validation first: `joint` is fitted on it
             samples = client.part(part)
             batches: Iterable[Batch] = score_samples(algorithm, client, samples, state, message, received)
             if JOINT in algorithm.rules and part == VALIDATION:
                 batches, sharpness = _fitted(algorithm, batches)
             elif JOINT in algorithm.rules:
                 batches = _joined(algorithm, batches, sharpness)
-            counts = _count(batches, client)
+            counts = count_answers(batches, client)
             if part == VALIDATION:
                 counts |= {f"sharpness.{rule}": torch.tensor(x, dtype=torch.float64) for rule, x in sharpness.items()}
             counts["unseen"] = torch.tensor(count_unseen(client, samples, state))
-            found |= prefixed(part, counts)
-    return Counts(order.id, found)
-
-
-@torch.no_grad()
-def count_answers(algorithm: Algorithm, client: Client, samples: Samples, state: Tensors, message: Tensors) -> Tensors:
-    """Count predictions by class and rule in a single pass over samples.
-
-    Returns:
-        support (K,), and for each rule correct.<rule> (K,), predicted.<rule> (K,), and the counts that metrics declare.
-    """
-    return _count(score_samples(algorithm, client, samples, state, message, None), client)
+            parted |= prefixed(part, counts)
+    return Counts(order.id, parted)
 
 
 def score_samples(
@@ -110,11 +101,11 @@ def experts_of(algorithm: Algorithm, scores: Mapping[str, Tensor]) -> dict[str, 
 
 def _fitted(algorithm: Algorithm, batches: Iterable[Batch]) -> tuple[list[Batch], Sharpness]:
     """Fit `joint` on validation samples; return them as a single batch with joint scores, and 1/T of each rule."""
-    held = [({rule: one.cpu() for rule, one in scores.items()}, y.cpu()) for scores, y in batches]
-    if not held:
+    kept = [({rule: score.cpu() for rule, score in scores.items()}, y.cpu()) for scores, y in batches]
+    if not kept:
         return [], {}
-    scores = {rule: torch.cat([one[rule] for one, _ in held]) for rule in held[0][0]}  # (n, K)
-    y = torch.cat([labels for _, labels in held])
+    scores = {rule: torch.cat([batch[rule] for batch, _ in kept]) for rule in kept[0][0]}  # (n, K)
+    y = torch.cat([labels for _, labels in kept])
     sharpness, crossed = fit_experts(experts_of(algorithm, scores), y)
     return [(scores | {JOINT: crossed}, y)], sharpness
 
@@ -125,46 +116,36 @@ def _joined(algorithm: Algorithm, batches: Iterable[Batch], sharpness: Sharpness
         yield scores | {JOINT: joint_scores(experts_of(algorithm, scores), sharpness)}, y
 
 
-def _count(batches: Iterable[Batch], client: Client) -> Tensors:
-    classes = client.num_classes
-    counts: Tensors = {"support": torch.zeros(classes, dtype=torch.int64)}
+@torch.no_grad()
+def count_answers(batches: Iterable[Batch], client: Client) -> Tensors:
+    """Count predictions by class and rule.
+
+    Returns:
+        support (K,), and for each rule correct.<rule> (K,), predicted.<rule> (K,), and the counts that metrics declare.
+    """
+    counts: Tensors = {"support": torch.zeros(client.num_classes, dtype=torch.int64)}
+
+    def total(name: str, count: Count, device: torch.device) -> Tensor:
+        if name not in counts:
+            sizes, dtype = count.sizes(client.num_classes), getattr(torch, count.dtype)
+            counts[name] = torch.zeros(sizes, dtype=dtype, device=device)
+        return counts[name]
+
     for scores, y in batches:
         counts["support"] = counts["support"].to(y.device).index_add(0, y, torch.ones_like(y))
         for rule, score in scores.items():
-            answers = _answers(score, y, rule in PROBABLE)
-            _add(counts, f"correct.{rule}", classes, y, answers.correct)
-            _add(counts, f"predicted.{rule}", classes, answers.predicted, torch.ones_like(y))
-            for metric in counted_metrics(rule):
-                own = {name: counts.get(f"{name}.{rule}") for name in metric.counts}
-                totals = {
-                    name: _zeros(metric.counts[name], classes, y) if value is None else value
-                    for name, value in own.items()
-                }
-                metric.count(answers, totals)
-                counts |= {f"{name}.{rule}": value for name, value in totals.items()}
+            predicted = score.argmax(1)
+            # After divergence a probability may be NaN.
+            logs = score.double().log_softmax(1).nan_to_num(nan=LEAST_LOG) if rule in PROBABLE else None
+            answers = Answers(score, y, predicted, (predicted == y).long(), logs)
+            total(f"correct.{rule}", BY_CLASS, y.device).index_add_(0, y, answers.correct)
+            total(f"predicted.{rule}", BY_CLASS, y.device).index_add_(0, predicted, torch.ones_like(y))
+            for metric in metrics().values():
+                if metric.counts and (rule in PROBABLE or not metric.probabilities):
+                    own = {name: total(f"{name}.{rule}", count, y.device) for name, count in metric.counts.items()}
+                    metric.count(answers, own)
+                    counts |= {f"{name}.{rule}": value for name, value in own.items()}
     return {name: count.cpu() for name, count in counts.items()}
-
-
-def counted_metrics(rule: str) -> list[Metric]:
-    """List the metrics that declare counts of their own for a rule."""
-    return [metric for metric in metrics().values() if metric.counts and (rule in PROBABLE or not metric.probabilities)]
-
-
-def _answers(score: Tensor, y: Tensor, probable: bool) -> Answers:
-    predicted = score.argmax(1)
-    # After divergence a probability may be NaN.
-    logs = score.double().log_softmax(1).nan_to_num(nan=LEAST_LOG) if probable else None
-    return Answers(score, y, predicted, (predicted == y).long(), logs)
-
-
-def _zeros(count: Count, classes: int, like: Tensor) -> Tensor:
-    return torch.zeros(count.sizes(classes), dtype=getattr(torch, count.dtype), device=like.device)
-
-
-def _add(counts: Tensors, name: str, size: int, index: Tensor, values: Tensor) -> None:
-    if name not in counts:
-        counts[name] = torch.zeros(size, dtype=values.dtype, device=values.device)
-    counts[name].index_add_(0, index, values)
 
 
 def count_unseen(client: Client, samples: Samples, state: Tensors) -> int:

@@ -67,16 +67,12 @@ class Tally:
         if "support" in held and not held["support"].ndim:
             self._check_totals(held)
             return
-        whole = (torch.int64, (self._num_classes,))
-        kinds = {"correct": whole, "predicted": whole, "sharpness": (torch.float64, ())}
-        kinds |= {
-            name: (getattr(torch, count.dtype), count.sizes(self._num_classes)) for name, count in _declared().items()
-        }
-        wanted = {"support": whole, "unseen": (torch.int64, ())}
+        kinds = countable()
+        wanted = {"support": kinds["correct"], "unseen": Count((), "int64")}
         wanted |= {name: kinds[kind] for name in held if (kind := name.partition(".")[0]) in kinds}
-        for name, (dtype, shape) in wanted.items():
-            found = held.get(name)
-            if found is None or found.dtype != dtype or found.shape != shape or not bool((found >= 0).all()):
+        for name, count in wanted.items():
+            value, dtype, shape = held.get(name), getattr(torch, count.dtype), count.sizes(self._num_classes)
+            if value is None or value.dtype != dtype or value.shape != shape or not bool((value >= 0).all()):
                 unit = "whole numbers" if dtype is torch.int64 else "numbers"
                 raise ValueError(f"Its counts have no {self.part}.{name} of {shape} {unit}.")
         if bool((held["support"] > LARGEST).any()):
@@ -88,14 +84,14 @@ class Tally:
 
     def _check_totals(self, held: Tensors) -> None:
         """Check the counts of a client that reports totals only: samples and correct predictions, each an integer."""
-        for name, found in held.items():
+        for name, value in held.items():
             if name != "support" and not name.startswith("correct."):
                 raise ValueError(f"Its counts have {self.part}.{name} beside totals.")
-            if found.dtype != torch.int64 or found.ndim or found < 0:
+            if value.dtype != torch.int64 or value.ndim or value < 0:
                 raise ValueError(f"Its counts have no {self.part}.{name} that is a whole number.")
-            if found > held["support"]:
+            if value > held["support"]:
                 raise ValueError(f"Its counts have more right answers than samples in {name}.")
-            if found > LARGEST:
+            if value > LARGEST:
                 raise ValueError(f"Its counts have more than {LARGEST} samples.")
 
     def accuracies(self) -> dict[str, Accuracy | None]:
@@ -196,9 +192,10 @@ class RuleTally:
         return arrays
 
 
-def countable() -> tuple[str, ...]:
-    """List the names of all counts that a rule may have."""
-    return ("correct", "predicted", "sharpness", *_declared())
+def countable() -> dict[str, Count]:
+    """Return all counts that a rule may have, by name."""
+    by_class = Count(("K",), "int64")
+    return {"correct": by_class, "predicted": by_class, "sharpness": Count(), **_declared()}
 
 
 def _declared() -> dict[str, Count]:

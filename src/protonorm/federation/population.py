@@ -37,14 +37,13 @@ def make_client(
     """Create the Client object of a round."""
     train, validation, test = samples
     return Client(
-        id=id,
-        round=round,
-        rounds=task.rounds,
-        model=networks[0],
-        auxiliary=networks[1],
-        train=train,
-        validation=validation,
-        test=test,
+        id,
+        round,
+        task.rounds,
+        *networks,
+        train,
+        validation,
+        test,
         num_classes=task.num_classes,
         feature_dim=task.feature_dim,
         lr=training.lr_in(round, task.rounds, id),
@@ -157,8 +156,8 @@ class SimulatedSite:
     def _client(self, round: int, model: SplitModel, auxiliary: SplitModel | None) -> Client:
         population, training = self.population, self.population.training
         part = population.parts[self.id]
-        train, validation = hold_out(part.train, training.validation)
-        samples = tuple(population.samples(index) for index in (train, validation, part.test))
+        indices = (*hold_out(part.train, training.validation), part.test)
+        samples = tuple(map(population.samples, indices))
         name = population.client_names[self.id] if population.client_names else ""
         return make_client(training, population.task, self.id, round, (model, auxiliary), samples, name)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -141,13 +141,12 @@ def _conclude(
     for answer in answers:
         if admit(task, answer, replies, policy) and isinstance(answer, Reply):
             servers.add(answer)
-    if len(replies.ids) < (needed := policy.needed(cohort)):
-        whole = len(replies.ids) + len(replies.lost)
-        reasons = _reasons(replies.lost, policy)
-        raise TooFewReplies(f"{len(replies.ids)} of {whole} clients replied, {needed} must ({reasons}).")
+    if (count := len(replies.ids)) < (needed := policy.needed(cohort)):
+        whole, reasons = count + len(replies.lost), _reasons(replies.lost, policy)
+        raise TooFewReplies(f"{count} of {whole} clients replied, {needed} must ({reasons}).")
     step = servers.conclude()
-    said = step.message
-    for message in [said[id] for id in replies.ids] if isinstance(said, ByClient) else [said]:
+    messages = step.message
+    for message in [messages[id] for id in replies.ids] if isinstance(messages, ByClient) else [messages]:
         check_message(task, message, point.round + 1)
     return replies, step
 
@@ -158,9 +157,9 @@ def _evaluate_and_train(
     """Evaluate the last round, if due, and train the next in the same request."""
     assert isinstance(engine, DeferredEngine)
     parts = policy.parts if policy.asked(point.round, task.rounds) != "nobody" else ()
-    answers = list(engine.evaluate_and_train(orders, point.message, parts, policy.deadline))
-    tallies = _tallies(task, policy)
-    for answer in answers:
+    tallies, answers = _tallies(task, policy), []
+    for answer in engine.evaluate_and_train(orders, point.message, parts, policy.deadline):
+        answers.append(answer)
         if isinstance(answer, Reply) and answer.counts:
             _fold(Counts(answer.id, answer.counts), tallies)
     return answers, tallies
@@ -188,9 +187,11 @@ def _evaluate(task: Task, engine: Engine, policy: Policy, point: Checkpoint) -> 
     lost: dict[int, str] = {}
     for _ in range(policy.retries + 1):
         lost = {}
-        for answer in _ask_in_blocks(engine, policy, point, due):
-            if reason := answer.reason if isinstance(answer, Lost) else _fold(answer, tallies):
-                lost[answer.id] = reason
+        for start in range(0, len(due), BLOCK):
+            orders = [Order(id, point.round, point.trained[id]) for id in due[start : start + BLOCK]]
+            for answer in engine.evaluate(orders, point.message, policy.parts):
+                if reason := answer.reason if isinstance(answer, Lost) else _fold(answer, tallies):
+                    lost[answer.id] = reason
         due = list(lost)
         if not due or policy.quorum < 1 or isinstance(engine, DeferredEngine):
             return tallies
@@ -216,12 +217,6 @@ def _fold(counts: Counts, tallies: Sequence[Tally]) -> str:
 def _clients(tallies: Sequence[Tally]) -> int:
     """Return the number of clients evaluated."""
     return max((tally.clients for tally in tallies), default=0)
-
-
-def _ask_in_blocks(engine: Engine, policy: Policy, point: Checkpoint, ids: Sequence[int]) -> Iterator[Counts | Lost]:
-    for start in range(0, len(ids), BLOCK):
-        orders = [Order(id, point.round, point.trained[id]) for id in ids[start : start + BLOCK]]
-        yield from engine.evaluate(orders, point.message, policy.parts)
 
 
 def _reasons(lost: Mapping[int, str], policy: Policy) -> str:
@@ -259,24 +254,13 @@ def evaluated_part(
     for tally in tallies:
         arrays |= tally.arrays()
     accuracies = {tally.part: tally.accuracies() for tally in tallies}
-    test = next((tally for tally in tallies if tally.part == "test"), None)
+    counted = {tally.clients for tally in tallies}
+    some = "cohort" if policy.asked(point.round, task.rounds) == "cohort" else "some"  # others had no reply
     record = {
-        "evaluated": who_was_evaluated(policy, policy.asked(point.round, task.rounds), tallies),
+        "evaluated": "nobody" if counted <= {0} else "all" if counted == {policy.clients} else some,
         "rules": accuracies.get("test", {}),
         "validation": accuracies.get("validation", {}),
-        "unseen": test.unseen() if test else None,
+        "unseen": next((tally.unseen() for tally in tallies if tally.part == "test"), None),
         "prototypes": distances,
     }
     return record, arrays
-
-
-def who_was_evaluated(
-    policy: Policy, asked: str, tallies: Sequence[Tally]
-) -> Literal["all", "cohort", "some", "nobody"]:
-    """Return which clients were evaluated; with a quorum, some requests may have had no reply."""
-    counted = {tally.clients for tally in tallies}
-    if counted <= {0}:
-        return "nobody"
-    if counted == {policy.clients}:
-        return "all"
-    return "cohort" if asked == "cohort" else "some"

@@ -47,7 +47,7 @@ class Replies:
 
 
 def admit(task: Task, answer: Reply | Lost, replies: Replies, policy: Policy) -> bool:
-    """Check a reply against the schema and the policy (incoming); record it, or the reason for its loss.
+    """Check a reply against the schema and the policy (incoming), and record it or the reason for its loss.
 
     Returns:
         Whether the reply counts.
@@ -74,17 +74,16 @@ class Gathering:
 
     def __init__(self, task: Task, number: int, state: Tensors) -> None:
         self._task, self._number, self._state = task, number, state
-        self._server = task.server(number)
-        method = task.algorithm
-        additive = isinstance(method, Additive) and type(method).aggregate is Additive.aggregate
-        self._fold = self._server.combine() if additive else None
+        self._server, method = task.server(number), task.algorithm
+        own = type(method).aggregate is not Additive.aggregate  # of the method
+        self._additive = method if isinstance(method, Additive) and not own else None
+        self._fold = self._server.combine()
         self._messages: list[Tensors] = []
 
     def add(self, message: Tensors) -> None:
         """Add a client's message."""
-        method = self._task.algorithm
-        if self._fold is not None and isinstance(method, Additive):
-            self._fold.add(method.contribution(self._server, self._state, message))
+        if self._additive:
+            self._fold.add(self._additive.contribution(self._server, self._state, message))
         else:
             self._messages.append(message)
 
@@ -92,8 +91,8 @@ class Gathering:
         """Return the server's new state and message."""
         method = self._task.algorithm
         with seeded(self._task.seed, self._number, SERVER):
-            if self._fold is not None and isinstance(method, Additive):
-                step = method.conclude(self._server, self._state, self._fold.sums())
+            if self._additive:
+                step = self._additive.conclude(self._server, self._state, self._fold.sums())
                 return checked_step(method, "conclude", step)
             step = method.aggregate(self._server, self._state, iter(self._messages))
             return checked_step(method, "aggregate", step)

@@ -27,14 +27,14 @@ def test_settings_stand_behind_the_name():
     ("word", "said"),
     [
         ("rey", "Unknown engine 'rey'; did you mean 'ray'"),
-        ("serial:num_cpus=1", "the engine serial has no settings"),
-        ("ray:num_cpus", "'num_cpus' in 'ray:num_cpus' is refused: expected field=value"),
-        ("ray:", "expected field=value"),
+        ("serial:num_cpus=1", "The engine serial has no settings, got 'serial:num_cpus=1'"),
+        ("ray:num_cpus", "must be field=value, got 'num_cpus' in 'ray:num_cpus'"),
+        ("ray:", "must be field=value"),
         ("ray:cpus=1", "The engine ray has no setting 'ray:cpus'; did you mean 'num_cpus'"),
         ("ray:num_cpus=-1", "num_cpus=-1"),
         ("ray:num_cpus=many", "num_cpus='many'"),
-        ("ray:num_gpus=1.5", "num_gpus=1.5 is refused: above 1 expected a whole number of GPUs"),
-        ("ray:num_cpus=0", "num_cpus=0 is refused where num_gpus is 0 too"),
+        ("ray:num_gpus=1.5", "num_gpus above 1 must be a whole number, got 1.5"),
+        ("ray:num_cpus=0", "num_cpus and num_gpus must not both be 0"),
     ],
 )
 def test_what_is_no_engine_is_refused_in_a_sentence(word, said):
@@ -57,7 +57,7 @@ def test_actors_are_counted_by_what_each_gets():
     assert ActorSettings(num_gpus=0.5, num_cpus=0.1).fit(4, 2) == 4
     assert ActorSettings(num_gpus=2).fit(4, 2) == 1
     assert ActorSettings(num_gpus=1).fit(4, 0) == 0
-    with pytest.raises(ValueError, match="device=cuda is refused on Ray where actors have no GPU"):
+    with pytest.raises(ValueError, match="device must be cpu where actors have no GPU, got cuda"):
         ActorSettings().check_device("cuda")
     ActorSettings(num_gpus=1).check_device("cuda")
     ActorSettings().check_device("cpu")

@@ -19,9 +19,10 @@ from protonorm.core.progress import listening
 from protonorm.core.task import ByClient, Lost
 from protonorm.engines import balance
 from protonorm.engines.ray import engine as module
-from protonorm.engines.ray.cluster import connect
+from protonorm.engines.ray.cluster import connect, spare_actors
+from protonorm.engines.ray.crew import Crew
 from protonorm.engines.ray.engine import Ray
-from protonorm.engines.serial import Serial
+from protonorm.engines.serial import Deadline, Serial
 from protonorm.errors import Failed
 from protonorm.runs.states import FolderStore
 from protonorm.session.build import build
@@ -183,6 +184,35 @@ def test_an_actor_that_is_killed_in_the_middle_of_a_call_changes_nothing(engine,
 
 
 @linux
+@pytest.mark.parametrize(("killed", "begins"), [(2, True), (99, False)])
+def test_an_actor_that_is_killed_while_it_starts_is_replaced(serial, tmp_path, monkeypatch, killed, begins):
+    """Some may be; if all of them are, the run ends in a sentence."""
+    hired, real = [], Crew._new
+
+    def new(self, node):
+        hired.append(real(self, node))
+        if len(hired) <= killed:
+            self.ray.kill(hired[-1])
+        return hired[-1]
+
+    monkeypatch.setattr(Crew, "_new", new)
+    connect(2)
+    spare_actors("of other settings")  # ends those of earlier tests, which would be taken
+    (tmp_path / "states").mkdir()
+    store = FolderStore(tmp_path / "states", "key")
+    if not begins:
+        with pytest.raises(Failed, match=r"^An actor did not begin.*: .*killed"):
+            Ray(*build(spiral()), store, workers=2)
+        assert len(hired) <= 8
+        return
+    engine = Ray(*build(spiral()), store, workers=2)
+    try:
+        assert len(hired) == 4
+        assert bits(engine.train(orders(), {})) == bits(serial.train(orders(), {}))
+    finally:
+        engine.close()
+
+
 def test_all_actors_may_be_killed_at_once(engine, serial):
     answers = engine.train(orders(), {})
     first = next(answers)
@@ -237,7 +267,9 @@ def test_who_is_late_is_lost_and_may_come_back(engine, serial):
 
 def test_orders_that_are_late_are_not_given(engine, monkeypatch):
     """What nobody waits for any more would only keep the next call waiting."""
-    call = module.Call({"verb": "train"}, {}, lambda *_: None, 5.0, time.monotonic() - 1)
+    limit = Deadline(5.0)
+    limit.end = time.monotonic() - 1
+    call = module.Call({"verb": "train"}, {}, lambda *_: None, limit)
     engine.orders.give(call, Order(0, 1, 0))
     assert not engine.orders.owed
     assert engine.orders.hear(call) == {0: Lost(0, "it had not replied after 5 seconds")}
@@ -317,7 +349,8 @@ def test_own_code_does_not_travel_where_it_is_forbidden(tmp_path):
     path = tmp_path / "own_noisy.py"
     path.write_text(OWN)
     experiment = spiral(algorithm=f"{path}:Noisy")
-    with without_own_code(), pytest.raises(ValueError, match="own_noisy.py is refused: importing it would execute it"):
+    wanted = "own_noisy.py must not be imported: importing it would execute it"
+    with without_own_code(), pytest.raises(ValueError, match=wanted):
         run(experiment, tmp_path, engine="ray", workers=2)
 
 

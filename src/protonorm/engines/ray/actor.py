@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import resource
 import shutil
 import stat
@@ -18,8 +19,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from itertools import starmap
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
     from protonorm.engines.worker import Player
 
 VERSIONS = ("protonorm", "torch", "numpy")  # that must be equal on all nodes
-CHUNK = 2**22  # bytes per read
 
 
 class Actor:
@@ -51,10 +53,13 @@ class Actor:
         """Join the run's actors on this node; return the node's versions, memory and available arrays."""
         self.leave()
         self._node, self._scratch = NodeFolder(token), Scratch()
-        wanted = [ArrayFacts(*facts) for facts in json.loads(content)]
-        arrays = {facts.name: self._node.find(facts) for facts in wanted}
-        folders = [self._node.folder.name, self._scratch.folder.name]
-        here = {"node": _node_id(), "pid": os.getpid(), "arrays": arrays, "folders": folders}
+        ray: Any = import_module("ray")
+        here = {
+            "node": ray.get_runtime_context().get_node_id(),
+            "pid": os.getpid(),
+            "arrays": {facts.name: self._node.find(facts) for facts in starmap(ArrayFacts, json.loads(content))},
+            "folders": [self._node.folder.name, self._scratch.folder.name],
+        }
         return json.dumps(facts_here() | here).encode()
 
     def write(self, sha256: str, offset: int, whole: int, piece: bytes) -> str:
@@ -72,16 +77,18 @@ class Actor:
 
         assert self._node, "an actor looks before it plays"
         assert self._scratch
-        self._player, told = open_player(content, self._node, self._scratch.folder)
-        return told
+        self._player, answer = open_player(content, self._node, self._scratch.folder)
+        return answer
 
     def act(self, content: bytes, message: bytes) -> bytes:
         """Train or evaluate a client; `message` is the server's message if the actor lacks it, else empty."""
-        return self.player.act(content, message)
+        assert self._player, "an actor is opened before it acts"
+        return self._player.act(content, message)
 
     def commit(self, content: bytes) -> None:
         """Remove the states that the committed round replaced."""
-        self.player.commit(content)
+        assert self._player, "an actor is opened before it acts"
+        self._player.commit(content)
 
     def facts(self) -> bytes:
         """Return the machine's versions and resources, and this process's peak memory."""
@@ -96,12 +103,6 @@ class Actor:
             self._node.leave()
         self._scratch = self._node = None
         return True
-
-    @property
-    def player(self) -> Player:
-        """Player of the clients."""
-        assert self._player is not None, "an actor is opened before it acts"
-        return self._player
 
 
 def facts_here() -> dict[str, Any]:
@@ -118,29 +119,19 @@ def facts_here() -> dict[str, Any]:
 
 def versions_here() -> dict[str, str]:
     """Return the versions that results may depend on, with a hash of this package's source, which may be edited."""
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()} | dict.fromkeys(VERSIONS, "not installed")
     for name in VERSIONS:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found | {"source": _source()}
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions | {"source": _source()}
 
 
 def free_memory() -> int:
     """Return the available memory in bytes; 0 if unknown."""
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
+    with suppress(OSError):
+        line = re.search(r"^MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        return int(line[1]) * 1024 if line else 0
     return 0
-
-
-def _node_id() -> str:
-    ray: Any = import_module("ray")
-    return str(ray.get_runtime_context().get_node_id())
 
 
 def _source() -> str:
@@ -186,10 +177,11 @@ class NodeFolder:
                 return "sent"
             if self._found(facts).exists():
                 return "found"
-            if not facts.file or not _is_same(Path(facts.file), facts):
-                return ""
-            replace(self._found(facts), json.dumps([facts.file, facts.offset]).encode())
-            return "found"
+            with suppress(OSError, ValueError):
+                if facts.file and hash_part(facts.file, facts.offset, facts.nbytes) == facts.sha256:
+                    replace(self._found(facts), json.dumps([facts.file, facts.offset]).encode())
+                    return "found"
+            return ""
 
     def write(self, sha256: str, offset: int, whole: int, piece: bytes) -> None:
         """Write a piece of an array; after the last piece, raise an OSError if the checksum differs."""
@@ -200,13 +192,13 @@ class NodeFolder:
         if offset + len(piece) < whole:
             return
         with part.open("rb") as file:
-            if _hash(file, whole) != sha256:
+            if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
                 raise OSError(f"an array of {whole} bytes did not arrive whole in {self.folder}")
         os.replace(part, self.folder / f"{sha256}.array")
 
     def open_all(self, told: Sequence[Sequence[Any]]) -> dict[str, NDArray[Any]]:
         """Memory-map arrays, given the fields of their facts."""
-        return {facts.name: self.open(facts) for facts in (ArrayFacts(*fields) for fields in told)}
+        return {facts.name: self.open(facts) for facts in starmap(ArrayFacts, told)}
 
     def open(self, facts: ArrayFacts) -> NDArray[Any]:
         """Memory-map an array that was found or sent."""
@@ -234,19 +226,17 @@ class NodeFolder:
     def _join(self) -> IO[bytes]:
         """Acquire the shared lock; retry if a leaving actor has just removed the folder."""
         while True:
-            try:
+            with suppress(FileNotFoundError):
                 self.folder.mkdir(PRIVATE_FOLDER, exist_ok=True)
-                _refuse_foreign(self.folder)
-                lock = open_private(self.folder / LOCK, "ab")
-            except FileNotFoundError:
-                continue
-            fcntl.flock(lock, fcntl.LOCK_SH)
-            try:
-                if os.path.samestat(os.fstat(lock.fileno()), os.stat(self.folder / LOCK)):
-                    return lock
-            except FileNotFoundError:
-                pass
-            lock.close()
+                status = self.folder.lstat()
+                if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+                    raise PermissionError(f"{self.folder} is there, but is not a folder for its owner only")
+                with ExitStack() as stack:
+                    lock = stack.enter_context(open_private(self.folder / LOCK, "ab"))
+                    fcntl.flock(lock, fcntl.LOCK_SH)
+                    if os.path.samestat(os.fstat(lock.fileno()), os.stat(self.folder / LOCK)):
+                        stack.pop_all()  # stays open
+                        return lock
 
 
 def sweep(folders: list[str], seconds: float) -> bool:
@@ -264,27 +254,6 @@ def hash_array(array: NDArray[Any]) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
 
 
-def _is_same(path: Path, facts: ArrayFacts) -> bool:
-    """Return whether a file contains the array's bytes at the same offset as the driver's file."""
-    try:
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size < facts.offset + facts.nbytes:
-                return False
-            file.seek(facts.offset)
-            return _hash(file, facts.nbytes) == facts.sha256
-    except OSError:
-        return False
-
-
-def _hash(file: IO[bytes], size: int) -> str:
-    digest = hashlib.sha256()
-    while size and (chunk := file.read(min(CHUNK, size))):
-        digest.update(chunk)
-        size -= len(chunk)
-    return digest.hexdigest()
-
-
-def _refuse_foreign(folder: Path) -> None:
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise PermissionError(f"{folder} is there, but is not a folder for its owner only")
+def hash_part(file: str, offset: int, nbytes: int) -> str:
+    """Hash a part of a file; raise OSError or ValueError if the file is missing or too short."""
+    return hash_array(np.memmap(file, np.uint8, "r", offset, (nbytes,)))

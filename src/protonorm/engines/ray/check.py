@@ -40,15 +40,12 @@ def check_cluster(
     task: Task, population: SimulatedPopulation, settings: ActorSettings, workers: int | None
 ) -> Iterator[Finding]:
     """Check a cluster; yield findings, and a verdict at the end."""
-    findings: list[Finding] = []
+    problems = 0
     for finding in _findings(task, population, settings, workers):
-        findings.append(finding)
+        problems += not finding.ok
         yield finding
-    bad = sum(not one.ok for one in findings)
-    if bad:
-        yield Finding(False, f"The cluster cannot run this experiment as it is: see {_count(bad, 'problem')} above.")
-    else:
-        yield Finding(True, "The cluster can run this experiment.")
+    bad = f"The cluster cannot run this experiment as it is: see {_count(problems, 'problem')} above."
+    yield Finding(not problems, bad if problems else "The cluster can run this experiment.")
 
 
 def _findings(
@@ -98,16 +95,14 @@ def _check_node(
     except (Failed, ValueError, OSError, RuntimeError) as error:
         yield Finding(False, str(error) if str(error).endswith((".", "?", ")")) else f"{error}.")
         return
-    free = member.told["memory"] + peak
+    free, enough = member.told["memory"] + peak, f"and there is memory for {_count(room, 'such actor')}"
     step = f"a dry step, one epoch of client {order.id}"
     text = f"Node {node} took {seconds:.2g} s and {size_text(peak)} of memory for {step}"
     if not member.told["memory"]:
         yield Finding(True, f"{text}.")
-    elif room * peak <= free:
-        yield Finding(True, f"{text}, and there is memory for {_count(room, 'such actor')} ({size_text(free)}).")
     else:
-        most = free // peak
-        yield Finding(False, f"{text}, but there is memory for {most} of {room} such actors only ({size_text(free)}).")
+        ok, few = room * peak <= free, f"but there is memory for {free // peak} of {room} such actors only"
+        yield Finding(ok, f"{text}, {enough if ok else few} ({size_text(free)}).")
 
 
 def _wait(crew: Crew, member: Member, node: Node) -> None:
@@ -122,7 +117,7 @@ def _wait(crew: Crew, member: Member, node: Node) -> None:
 
 def _tell_data(member: Member, supply: Supply) -> Iterator[Finding]:
     """Report the versions and data on an actor's node."""
-    versions = ", ".join(f"{name} {one}" for name, one in member.told["versions"].items() if name != "source")
+    versions = ", ".join(f"{name} {text}" for name, text in member.told["versions"].items() if name != "source")
     yield Finding(True, f"Node {member} has the same versions as this machine: {versions}.")
     lacking = sum(facts.nbytes for facts in supply.lacking(member.told["arrays"]))
     found = supply.nbytes - lacking
@@ -162,8 +157,7 @@ def _bits_here(task: Task, population: SimulatedPopulation, order: Order, messag
 
 def _compare(bits: dict[str, str]) -> Iterator[Finding]:
     """Report whether all machines compute bit-identical results."""
-    here, *_ = bits.values()
-    others = [place for place, one in bits.items() if one != here]
+    others = [place for place, hash in bits.items() if hash != bits["this machine"]]
     if others:
         yield Finding(
             False,

@@ -23,7 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from protonorm.core.own_failures import in_few
+from protonorm.core.own_failures import truncate
 from protonorm.engines.choice import cores
 from protonorm.engines.handover import how_it_ended
 from protonorm.errors import Failed
@@ -72,21 +72,29 @@ _secret: dict[str, str] = {}  # environment variables of local clusters; Ray rea
 def connect(cpus: float) -> Any:
     """Connect to the cluster, unless connected, and return the ray module; a local cluster gets at least `cpus`."""
     address = os.environ.get(ADDRESS, "").strip()
-    _refuse(address)
     alone = address in ("", "local")
+    if sys.platform == "win32":
+        raise ValueError("The engine ray needs Linux or macOS; on this machine there is --engine processes.")
+    if address.startswith("ray://"):
+        raise ValueError(
+            f"{ADDRESS} must be HOST:PORT of the cluster's head, got {truncate(address)}; "
+            "start the command on a machine of the cluster."
+        )
     if _secret and not alone:
-        raise ValueError(f"{ADDRESS} is refused in a process that has had a cluster of its own: start another process.")
+        raise ValueError(f"{ADDRESS} must not be set in a process that has had a cluster of its own; start another.")
     if _local and _local[0].cpus < cpus:
         disconnect()
-    with _protected(alone):
+    if alone and "ray" not in sys.modules and not {MODE, TOKEN} & os.environ.keys():
+        _secret.update({MODE: "token", TOKEN: secrets.token_hex(32)})  # a local cluster listens on the network
+    with _environment(_secret):
         ray = load_ray()
         if not ray.is_initialized():
-            with quiet(), same_sigterm():
+            with _undisturbed():
                 if alone:
                     _start(ray, max(cores(), math.ceil(cpus)))
                 else:
                     _join(ray, address)
-            hush()
+            _hush()
     return ray
 
 
@@ -109,9 +117,8 @@ def spare_actors(settings: Hashable = None) -> list[Any] | None:
     if not _local:
         return None
     spare = _local[0].spare
-    for other in [other for other in spare if other != settings]:
-        for handle in spare.pop(other):
-            load_ray().kill(handle)
+    for handle in [handle for other in spare.keys() - {settings} for handle in spare.pop(other)]:
+        load_ray().kill(handle)
     return spare.setdefault(settings, [])
 
 
@@ -120,7 +127,7 @@ def describe() -> str:
     if _local:
         return f"A cluster of {_local[0].cpus} cores was started on this machine, for {ADDRESS} names no other one."
     address = load_ray().get_runtime_context().gcs_address
-    return f"Connected to the cluster at {in_few(address)}."
+    return f"Connected to the cluster at {truncate(address)}."
 
 
 def nodes(ray: Any) -> list[Node]:
@@ -149,27 +156,30 @@ def disconnect() -> None:
 
 def _start(ray: Any, cpus: int) -> None:
     """Start a private cluster on this machine; retry after timeouts, which occur on a busy machine."""
-    before = os.environ.get("PYTHONPATH")
     here = str(Path(__file__).resolve().parents[3])  # actors must import this package from the same place
-    os.environ["PYTHONPATH"] = os.pathsep.join([here, before] if before else [here])
-    try:
-        for attempt in range(TRIES):
-            scratch = Scratch(short_folder())
-            try:
-                _start_in(ray, cpus, scratch.folder / "r")
-                _local.append(_Local(scratch, cpus, {}))
-                _watch(ray, scratch)
-                return
-            except BaseException as error:
-                ray.shutdown()
-                scratch.remove()
-                if not isinstance(error, Exception):
-                    raise
-                if attempt == TRIES - 1 or "timed out" not in str(error).lower():
-                    raise Failed(f"No Ray cluster can be started on this machine: {reason(error)}.") from error
-    finally:
-        os.environ.pop("PYTHONPATH")
-        os.environ.update({} if before is None else {"PYTHONPATH": before})
+    paths = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+    for attempt in range(TRIES):
+        scratch = Scratch(short_folder())
+        try:
+            with _environment({"PYTHONPATH": paths}):
+                ray.init(
+                    address="local",
+                    num_cpus=cpus,
+                    include_dashboard=False,
+                    object_store_memory=STORE,
+                    _temp_dir=str(scratch.folder / "r"),  # world-readable, but its parent is private
+                    **_options(),
+                )
+            _local.append(_Local(scratch, cpus, {}))
+            _watch(ray, scratch)
+            return
+        except BaseException as error:
+            ray.shutdown()
+            scratch.remove()
+            if not isinstance(error, Exception):
+                raise
+            if attempt == TRIES - 1 or "timed out" not in str(error).lower():
+                raise Failed(f"No Ray cluster can be started on this machine: {reason(error)}.") from error
 
 
 def _watch(ray: Any, scratch: Scratch) -> None:
@@ -189,18 +199,6 @@ def _watch(ray: Any, scratch: Scratch) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _start_in(ray: Any, cpus: int, folder: Path) -> None:
-    """Start a cluster in a folder; Ray makes it world-readable, but its private parent folder protects it."""
-    ray.init(
-        address="local",
-        num_cpus=cpus,
-        include_dashboard=False,
-        object_store_memory=STORE,
-        _temp_dir=str(folder),
-        **_options(),
-    )
-
-
 def _join(ray: Any, address: str) -> None:
     """Connect to the cluster at an address."""
     host, _, port = address.rpartition(":")
@@ -208,13 +206,13 @@ def _join(ray: Any, address: str) -> None:
         if port.isdecimal():
             socket.create_connection((host.strip("[]"), int(port)), REACH).close()
     except (OSError, OverflowError) as error:
-        raise Failed(f"Nothing answers at {in_few(address)}, which {ADDRESS} names: {error}.") from error
+        raise Failed(f"Nothing answers at {truncate(address)}, which {ADDRESS} names: {error}.") from error
     try:
         ray.init(address=address, **_options())
     except Exception as error:
         ray.shutdown()
         raise Failed(
-            f"The Ray cluster at {in_few(address)} cannot be used: {reason(error)}. "
+            f"The Ray cluster at {truncate(address)} cannot be used: {reason(error)}. "
             f"Is it a cluster of the same versions of Ray and Python, and {TOKEN} or ~/.ray/auth_token its token?"
         ) from error
 
@@ -240,27 +238,16 @@ def short_folder() -> Path:
 
 
 @contextmanager
-def _protected(alone: bool) -> Iterator[None]:
-    """Protect a local cluster with a token, because it listens on the network."""
-    if alone and "ray" not in sys.modules and not {MODE, TOKEN} & os.environ.keys():
-        _secret.update({MODE: "token", TOKEN: secrets.token_hex(32)})
-    os.environ.update(_secret)
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Set environment variables inside the context."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        for name in _secret:
+        for name, value in before.items():
             os.environ.pop(name, None)
-
-
-def _refuse(address: str) -> None:
-    """Raise a ValueError for Windows and for Ray client addresses, which this engine does not support."""
-    if sys.platform == "win32":
-        raise ValueError("The engine ray needs Linux or macOS; on this machine there is --engine processes.")
-    if address.startswith("ray://"):
-        raise ValueError(
-            f"{ADDRESS}={in_few(address)} is refused: start the command on a machine of the cluster, "
-            f"with {ADDRESS}=HOST:PORT of its head."
-        )
+            os.environ.update({} if value is None else {name: value})
 
 
 def reason(error: BaseException) -> str:
@@ -268,36 +255,25 @@ def reason(error: BaseException) -> str:
     lines = [COLOUR.sub("", line).strip() for line in str(error).splitlines()]
     lines = [line for line in lines if line and "in its creation task" not in line]
     telling = (line for mark in ("No module named", "because") for line in reversed(lines) if mark in line)
-    told = next(telling, lines[-1] if lines else "")
-    return in_few(told.rstrip(".") or type(error).__name__)
+    return truncate(next(telling, "".join(lines[-1:])).rstrip(".") or type(error).__name__)
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Suppress Ray's log messages while it connects."""
-    logger = logging.getLogger("ray")
-    before = logger.level
+def _undisturbed() -> Iterator[None]:
+    """Suppress Ray's log messages while it connects, and restore the SIGTERM handler, which it replaces."""
+    logger, main = logging.getLogger("ray"), threading.current_thread() is threading.main_thread()
+    level, handler = logger.level, signal.getsignal(signal.SIGTERM) if main else None
     logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        logger.setLevel(level)
+        if handler is not None:
+            signal.signal(signal.SIGTERM, handler)
 
 
-def hush() -> None:
+def _hush() -> None:
     """Suppress Ray's messages on ended actors, which it prints although logging is turned off."""
     worker: Any = import_module("ray._private.worker")
     if hasattr(worker, "print_to_stdstream"):
         worker.print_to_stdstream = lambda *_, **__: None
-
-
-@contextmanager
-def same_sigterm() -> Iterator[None]:
-    """Restore the SIGTERM handler, which Ray replaces."""
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGTERM) if main else None
-    try:
-        yield
-    finally:
-        if main and before is not None:
-            signal.signal(signal.SIGTERM, before)

@@ -11,7 +11,7 @@ import re
 import secrets
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -25,7 +25,7 @@ from protonorm.core.frames import pack, unpack
 from protonorm.core.progress import report
 from protonorm.engines.choice import ActorSettings
 from protonorm.engines.handover import mapped_from, raise_error
-from protonorm.engines.ray.actor import Actor, ArrayFacts, hash_array, sweep, versions_here
+from protonorm.engines.ray.actor import Actor, ArrayFacts, hash_array, hash_part, sweep, versions_here
 from protonorm.engines.ray.cluster import node_name, nodes, on_node, reason, spare_actors
 from protonorm.errors import Failed
 
@@ -65,6 +65,10 @@ class Refused(Failed):
     """Failure of an actor to start; the message names its node."""
 
 
+class Killed(Refused):
+    """End of an actor's process while it starts, as for lack of memory; another actor may start."""
+
+
 class Crew:
     """Actors of one run."""
 
@@ -92,7 +96,13 @@ class Crew:
             left = end - time.monotonic()
             done, _ = self.ray.wait(list(self.coming), timeout=max(0.0, min(left, 1.0)))
             if done:
-                self.advance(done[0])
+                try:
+                    self.advance(done[0])
+                except Killed:
+                    if self.losses == LOSSES:
+                        raise
+                    self.losses += 1
+                    self.hire()
                 if len(self.members) == 1:
                     end = min(end, time.monotonic() + PATIENCE)
             elif left <= 0:
@@ -105,8 +115,8 @@ class Crew:
                 f"{free.get('GPU', 0):g} free GPUs."
             )
         if self.coming:
-            told = f"{len(self.members)} of {count} actors have begun after {PATIENCE:g} seconds"
-            warnings.warn(f"Only {told}; the run goes on with these.", stacklevel=5)
+            share = f"{len(self.members)} of {count} actors have begun after {PATIENCE:g} seconds"
+            warnings.warn(f"Only {share}; the run goes on with these.", stacklevel=5)
         for coming in list(self.coming.values()):
             self.dismiss(coming.member)
 
@@ -126,7 +136,10 @@ class Crew:
             content = self.ray.get(ref)
             if stage == "look":
                 self._meet(member, json.loads(content))
-                self._send(member)
+                lacking = self._supply.lacking(member.told["arrays"])
+                if lacking and member.node not in self._supplied:  # else another actor of the node received them
+                    self._supplied.add(member.node)
+                    self._supply.send(self.ray, member.handle, str(member), lacking)
                 self.coming[member.handle.open.remote(self._told)] = Coming(member, "open")
                 return None
             header, _, _ = unpack(content)
@@ -152,13 +165,13 @@ class Crew:
             if str(error) not in self._said:  # the same node may fail repeatedly
                 self._said.add(str(error))
                 warnings.warn(f"{error} This actor is given up; the run goes on.", stacklevel=2)
-            self.losses += 1
-            self.refill()
+            self.lose()
             return None
 
-    def lose(self, member: Member) -> None:
-        """Replace a lost actor."""
-        self.dismiss(member)
+    def lose(self, member: Member | None = None) -> None:
+        """Replace a lost actor; None if it is dismissed already."""
+        if member:
+            self.dismiss(member)
         self.losses += 1
         self.refill()
 
@@ -183,15 +196,15 @@ class Crew:
 
     def close(self, *, gently: bool) -> None:
         """End all actors, and remove their files from the nodes."""
-        everybody = self._everybody()
+        members = self._everybody()
         left: set[int] = set()
         if gently:
             with suppress(Exception):
-                leaving = {member.handle.leave.remote(): member for member in everybody if member.node}
+                leaving = {member.handle.leave.remote(): member for member in members if member.node}
                 done, _ = self.ray.wait(list(leaving), num_returns=len(leaving), timeout=GRACE) if leaving else ([], [])
                 left = {leaving[ref].number for ref in done}
         spare = spare_actors(self._settings)
-        for member in everybody:
+        for member in members:
             if spare is not None and member.number in left:
                 spare.append(member.handle)
             else:
@@ -202,44 +215,32 @@ class Crew:
 
     def _new(self, node: str | None) -> Any:
         """Start an actor with Ray."""
-        options = self.ray.remote(Actor).options(
-            num_cpus=self._settings.num_cpus,
-            num_gpus=self._settings.num_gpus,
-            max_restarts=0,  # a restarted actor would lack its states
-            max_task_retries=0,
-            scheduling_strategy=on_node(node) if node else "SPREAD",
-        )
-        return options.remote()
+        resources = {"num_cpus": self._settings.num_cpus, "num_gpus": self._settings.num_gpus}
+        once = {"max_restarts": 0, "max_task_retries": 0}  # a restarted actor would lack its states
+        place = on_node(node) if node else "SPREAD"
+        return self.ray.remote(Actor).options(scheduling_strategy=place, **resources, **once).remote()
 
     def _everybody(self) -> list[Member]:
         return [*self.members.values(), *(coming.member for coming in self.coming.values())]
 
-    def _meet(self, member: Member, told: dict[str, Any]) -> None:
+    def _meet(self, member: Member, facts: dict[str, Any]) -> None:
         """Record the facts on an actor's node; raise Refused if other versions could change results."""
-        member.node, member.told = told["node"], told
-        self._folders.setdefault(member.node, set()).update(told["folders"])
-        if differing := list(self._differences(told["versions"])):
+        member.node, member.told = facts["node"], facts
+        self._folders.setdefault(member.node, set()).update(facts["folders"])
+        different = {
+            name: f"{there} instead of {here}"
+            for name, here in self._versions.items()
+            if (there := facts["versions"].get(name, "unknown")) != here
+        }
+        if source := different.pop("source", ""):
+            ours = f"{self._versions['protonorm']}, but with other source files ({source})"
+            different.setdefault("protonorm", ours)
+        if different:
+            texts = ", ".join(f"{name} {text}" for name, text in different.items())
             raise Refused(
-                f"Node {member} has other versions than this machine: {', '.join(differing)}. "
+                f"Node {member} has other versions than this machine: {texts}. "
                 "Results are promised on equal versions alone: install the same everywhere."
             )
-
-    def _differences(self, versions: dict[str, str]) -> Iterator[str]:
-        for name, here in self._versions.items():
-            there = versions.get(name, "unknown")
-            if there == here:
-                continue
-            if name != "source":
-                yield f"{name} {there} instead of {here}"
-            elif versions.get("protonorm") == self._versions["protonorm"]:
-                yield f"protonorm {versions['protonorm']}, but with other source files ({there} instead of {here})"
-
-    def _send(self, member: Member) -> None:
-        """Send an actor the arrays that its node lacks, unless another actor of the node has received them."""
-        lacking = self._supply.lacking(member.told["arrays"])
-        if lacking and member.node not in self._supplied:
-            self._supplied.add(member.node)
-            self._supply.send(self.ray, member.handle, str(member), lacking)
 
     def _refuse(self, member: Member, error: Exception) -> Refused:
         """Dismiss an actor that did not start, and return an error that names its node, if known."""
@@ -248,7 +249,8 @@ class Crew:
         place = f" on node {member}" if member.node else f" on the node at {found[1]}" if found else ""
         why = reason(error)
         hint = " Is it installed there?" if "No module named" in why else ""
-        return Refused(f"An actor did not begin{place}: {why}.{hint}")
+        died = isinstance(error, self.ray.exceptions.RayActorError) and "in its creation task" not in str(error)
+        return (Killed if died else Refused)(f"An actor did not begin{place}: {why}.{hint}")
 
     def _sweep(self) -> None:
         """Remove the files that killed actors left on their nodes."""
@@ -293,24 +295,24 @@ class Supply:
             for offset in range(0, facts.nbytes, PIECE):
                 report(what, done >> 20, whole >> 20)
                 piece = ray.put(content[offset : offset + PIECE].tobytes())
-                if said := ray.get(actor.write.remote(facts.sha256, offset, facts.nbytes, piece)):
-                    raise Failed(f"Node {node} cannot keep the data: {said}.")
+                if error := ray.get(actor.write.remote(facts.sha256, offset, facts.nbytes, piece)):
+                    raise Failed(f"Node {node} cannot keep the data: {error}.")
                 done += min(PIECE, facts.nbytes - offset)
         report(what, whole >> 20, whole >> 20)
 
 
 def facts_of(name: str, array: NDArray[Any]) -> ArrayFacts:
     """Describe an array, so that another node can look it up."""
-    told = (name, array.dtype.str, array.shape, array.nbytes)
+    layout = (name, array.dtype.str, array.shape, array.nbytes)
     if origin := mapped_from(array):
         file, offset = origin
-        found = Path(file).stat()
-        digest = _hash_mapped(file, offset, array.nbytes, found.st_mtime_ns, found.st_ino)
-        return ArrayFacts(*told, digest, file, offset)
-    return ArrayFacts(*told, hash_array(array))
+        status = Path(file).stat()
+        digest = _hash_mapped(file, offset, array.nbytes, status.st_mtime_ns, status.st_ino)
+        return ArrayFacts(*layout, digest, file, offset)
+    return ArrayFacts(*layout, hash_array(array))
 
 
 @lru_cache(maxsize=16)
 def _hash_mapped(file: str, offset: int, nbytes: int, *_: int) -> str:
     """Hash a part of a file; modification time and inode are arguments, so that the cache misses changed files."""
-    return hash_array(np.memmap(file, np.uint8, "r", offset, (nbytes,)))
+    return hash_part(file, offset, nbytes)

@@ -7,7 +7,6 @@ results.
 
 from __future__ import annotations
 
-import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -17,17 +16,10 @@ from protonorm.core.progress import report
 from protonorm.core.task import ByClient, Counts, Lost, Messages, Order, Reply, Task, message_for
 from protonorm.engines.balance import Placement
 from protonorm.engines.choice import ActorSettings
-from protonorm.engines.handover import (
-    Make,
-    arrays_of,
-    raise_error,
-    read_counts,
-    read_reply,
-    refer_by_text,
-    tell,
-)
+from protonorm.engines.handover import Make, arrays_of, raise_error, read_counts, read_reply, refer_by_text, tell
 from protonorm.engines.ray.cluster import connect, nodes, reason
 from protonorm.engines.ray.crew import START, Crew, Member, Supply
+from protonorm.engines.serial import Deadline
 from protonorm.errors import Failed
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.runs.states import CACHE, FolderStore
@@ -83,8 +75,8 @@ class Ray:
 
     def commit(self, round: int, replied: Collection[int], chosen: int = 0) -> None:
         """Remove replaced states, here and on the nodes, and record the seconds of clients."""
-        said = set(replied)
-        valid = {id: round if id in said else order.trained for id, order in self._asked.items()}
+        replied = set(replied)
+        valid = {id: round if id in replied else order.trained for id, order in self._asked.items()}
         for id, kept in valid.items():
             self._store.keep_only(id, kept, chosen)
         for member in self.crew.members.values():
@@ -93,9 +85,9 @@ class Ray:
             member.holds |= {id: {valid[id]} for id in held}
             for id in gone:
                 del member.holds[id]
-            header = {"round": round, "replied": [id for id in held if id in said], "gone": gone}
+            header = {"round": round, "replied": [id for id in held if id in replied], "gone": gone}
             member.handle.commit.remote(pack(header))
-        self._placement.commit(said)
+        self._placement.commit(replied)
         self._asked = {}
         self.crew.refill()
 
@@ -112,7 +104,7 @@ class Ray:
         deadline: float | None,
     ) -> Iterator[Answer | Lost]:
         """Send orders to the actors, some ahead, and yield the answers in the sequence of `orders`."""
-        call = Call(header, messages, make, deadline, None if deadline is None else time.monotonic() + deadline)
+        call = Call(header, messages, make, Deadline(deadline))
         self.orders.drop()
         self.crew.losses = 0
         self.crew.refill()
@@ -120,8 +112,8 @@ class Ray:
         sent = answered = 0
         for place, order in enumerate(orders):
             while sent < len(orders) and sent <= place + AHEAD * max(1, len(self.crew.members)):
-                if call.is_late:
-                    early[orders[sent].id] = Lost(orders[sent].id, call.lateness)
+                if call.limit.passed:
+                    early |= call.limit.lost([orders[sent]])
                 else:
                     self.orders.give(call, orders[sent])
                 sent += 1
@@ -159,18 +151,7 @@ class Call(NamedTuple, Generic[Answer]):
     header: dict[str, Any]
     messages: Messages
     make: Make[Answer]
-    deadline: float | None
-    end: float | None  # deadline on the monotonic clock
-
-    @property
-    def is_late(self) -> bool:
-        """Whether the deadline has passed."""
-        return self.end is not None and time.monotonic() >= self.end
-
-    @property
-    def lateness(self) -> str:
-        """Reason why a late client is lost; empty without a deadline."""
-        return "" if self.deadline is None else f"it had not replied after {self.deadline:g} seconds"
+    limit: Deadline
 
 
 class Orders:
@@ -182,7 +163,7 @@ class Orders:
         self._queues: dict[int, deque[Order]] = {}  # by actor: orders to send
         self._stranded: list[Order] = []  # orders without an actor
         self._died: Counter[int] = Counter()  # by client: actors lost while it was running
-        self._said: tuple[Messages | None, int, Any] = None, 0, b""  # last message, its number, its Ray reference
+        self._sent: tuple[Messages | None, int, Any] = None, 0, b""  # last message, its number, its Ray reference
 
     def give(self, call: Call[Any], order: Order) -> None:
         """Queue an order at the client's actor."""
@@ -201,7 +182,7 @@ class Orders:
         Sent orders are never cancelled: Ray's actors would wait forever for a call cancelled in transit.
         """
         queue, held = self._queues.get(member.number), sum(owed.member is member for owed in self.owed.values())
-        while queue and held < DEPTH and not call.is_late:
+        while queue and held < DEPTH and not call.limit.passed:
             order, file = queue.popleft(), b""
             if order.trained and order.trained not in member.holds.get(order.id, ()):
                 file = self._store.copy_out(order.id, order.trained)
@@ -217,17 +198,20 @@ class Orders:
         """Wait for the next answer; late clients are lost, and lost actors are replaced."""
         waited = [*self.owed, *self._crew.coming]
         if not waited:
-            return self._give_up(call.lateness if call.is_late else "no actor is left, and none can be started")
-        left = None if self.owed else START  # Ray reports lost actors by itself
-        if call.end is not None:
-            left = max(0.0, call.end - time.monotonic())
-        done, _ = self._ray.wait(waited, timeout=left)
+            late = call.limit.passed
+            return self._give_up(call.limit.reason if late else "no actor is left, and none can be started")
+        usual = None if self.owed else START  # Ray reports lost actors by itself
+        left = call.limit.left
+        done, _ = self._ray.wait(waited, timeout=usual if left is None else left)
         if not done:
-            return self._give_up(call.lateness or f"no actor has begun after {START:g} seconds")
-        if done[0] in self._crew.coming:
-            self._welcome(call, done[0])
-            return {}
-        return self._take(call, done[0])
+            return self._give_up(call.limit.reason or f"no actor has begun after {START:g} seconds")
+        if done[0] not in self._crew.coming:
+            return self._take(call, done[0])
+        if self._crew.try_advance(done[0]):  # an actor is ready
+            stranded, self._stranded = self._stranded, []
+            for order in stranded:
+                self.give(call, order)
+        return {}
 
     def drop(self) -> None:
         """Discard all queued and pending orders."""
@@ -235,15 +219,13 @@ class Orders:
 
     def _message(self, member: Member, message: Messages) -> tuple[int, Any]:
         """Return the message's number, and its reference if the actor lacks it; a node receives a message once."""
-        before, number, ref = self._said
+        before, number, ref = self._sent
         if before is not message:
             assert not isinstance(message, ByClient)
             number, ref = number + 1, self._ray.put(pack({}, message))
-            self._said = message, number, ref
-        if member.message == number:
-            return number, b""
-        member.message = number
-        return number, ref
+            self._sent = message, number, ref
+        known, member.message = member.message == number, number
+        return number, b"" if known else ref
 
     def _take(self, call: Call[Answer], ref: Any) -> dict[int, Answer | Lost]:
         """Process an actor's answer; an invalid answer marks the actor as lost."""
@@ -252,7 +234,10 @@ class Orders:
             header, tensors, file = unpack(self._ray.get(ref))
             if "error" not in header and "lacks" not in header:
                 answer = call.make(order.id, header, tensors)
-                self._keep(member, order, file)
+                if file:  # the new state is in the run's folder before the reply is passed on
+                    self._store.copy_in(order.id, order.round, file)
+                    member.holds.setdefault(order.id, set()).add(order.round)
+                self._crew.losses = 0
                 self._placement.note(order.id, float(header["seconds"]))
                 del self.owed[ref]
                 self._send(call, member)
@@ -273,37 +258,22 @@ class Orders:
         self.give(call, order)
         return {}
 
-    def _keep(self, member: Member, order: Order, file: bytes) -> None:
-        """Write a new state to the run's folder, before the reply is passed on."""
-        if file:
-            self._store.copy_in(order.id, order.round, file)
-            member.holds.setdefault(order.id, set()).add(order.round)
-        self._crew.losses = 0
-
     def _lose(self, call: Call[Any], member: Member, why: str) -> dict[int, Any]:
         """Move the pending orders of a lost actor to other actors, and start a new one.
 
         A client that was running in several lost actors counts as lost itself, because it may be the cause.
         """
-        owed = [one.order for one in self.owed.values() if one.member is member]
-        owed += self._queues.pop(member.number, ())
-        self.owed = {ref: one for ref, one in self.owed.items() if one.member is not member}
+        pending = [owed.order for owed in self.owed.values() if owed.member is member]
+        pending += self._queues.pop(member.number, ())
+        self.owed = {ref: owed for ref, owed in self.owed.items() if owed.member is not member}
         self._crew.lose(member)
-        first, lost = owed[0].id, dict[int, Any]()
+        first, lost = pending[0].id, dict[int, Any]()
         self._died[first] += 1
         if self._died[first] >= TRIES:
             lost[first] = Lost(first, f"{TRIES} actors ended while it was at work, the last on node {member}: {why}")
-        for order in owed[len(lost) :]:
+        for order in pending[len(lost) :]:
             self.give(call, order)
         return lost
-
-    def _welcome(self, call: Call[Any], ref: Any) -> None:
-        """Process the answer of a starting actor, and send it waiting orders once it is ready."""
-        member = self._crew.try_advance(ref)
-        if member:
-            stranded, self._stranded = self._stranded, []
-            for order in stranded:
-                self.give(call, order)
 
     def _give_up(self, why: str) -> dict[int, Any]:
         """Mark the clients of all open orders as lost."""
