@@ -39,13 +39,13 @@ def entry(name: str) -> str:
 
 
 def _class(node: ast.ClassDef, lines: list[str]) -> list[str]:
-    shown = [*lines[node.lineno - 1 : node.body[0].lineno - 1], *_docstring(node, lines)]
+    shown = [*lines[node.lineno - 1 : node.body[0].lineno - 1], *_docstring(node, lines), ""]
     for member in node.body:
         if isinstance(member, ast.AnnAssign) and _is_public(member.target):
             shown += [*_comments_above(member, lines), *lines[member.lineno - 1 : member.end_lineno]]
         elif isinstance(member, FUNCTIONS) and not member.name.startswith("_") and ast.get_docstring(member):
-            shown += ["", *_function(member, lines)]
-    return textwrap.dedent("\n".join(shown)).splitlines()
+            shown += [*([""] if shown[-1] else []), *_function(member, lines)]
+    return textwrap.dedent("\n".join(shown)).strip().splitlines()
 
 
 def _function(node: ast.stmt, lines: list[str]) -> list[str]:
