@@ -114,7 +114,7 @@ def test_a_forward_pass_that_lacks_memory_is_no_fault_of_the_network():
         (["run", "\x1b[31m=1"], "'\\x1b[31m'"),
         (["show", "x\x1b[31m"], "There is no run"),
         (["compare", "x" * 4000], "Unknown algorithm"),
-        (["compare", "x" * 5000], "and 4096 at most are allowed"),
+        (["compare", "x" * 5000], "must have at most 4096 characters"),
         (["compare", "\x1b[31m"], "Unknown algorithm"),
         (["run", "tracker=" + "x" * 4000], "Unknown tracker"),
         (["run", "tracker=[a]"], "is not a tracker"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from protonorm.config.kinds import COMPONENTS, KINDS
@@ -98,10 +99,8 @@ def hint_inside(name: str, kind: str, known: Iterable[str]) -> str | None:
 def hint_dotted(name: str) -> str | None:
     """Return a hint for owner.field with an unknown owner, such as optimizer.lr."""
     plain = plain_name(name.rpartition(".")[2])
-    if found := hint(plain, {}) if plain else None:
-        return found
     close = difflib.get_close_matches(plain, _settings(), n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else None
+    return (hint(plain, {}) if plain else None) or (f"did you mean {close[0]!r}?" if close else None)
 
 
 def plain_name(name: str) -> str:
@@ -131,13 +130,8 @@ def _class(kind: str, value: Any) -> Any:
     if value is not None and not isinstance(value, str | Mapping):
         return type(value)
     name = value if isinstance(value, str) else (value or {}).get("name", KINDS[kind].default)
-    if not isinstance(name, str):
-        return None
-    if ".py:" in name:
-        try:
+    if ".py:" in str(name):
+        with suppress(ValueError):
             return load_own(name, kind)
-        except ValueError:
-            return None
-    table = KINDS[kind].table()
-    base = name.partition(":")[0]
-    return table[base].load() if base in table else None
+    entry = KINDS[kind].table().get(str(name).partition(":")[0])
+    return entry.load() if entry else None

@@ -46,7 +46,10 @@ def assign(settings: dict[str, Any], name: str, value: Any) -> None:
     """Set a key; `algorithm.gamma` is stored in the algorithm, which may be named before or after."""
     owner, *fields = name.split(".")
     if not name or (fields and (owner not in NESTED or not all(fields))):
-        raise ValueError(f"{shown(name)} is not a setting; {_expected(name)}")
+        from protonorm.config.hints import hint_dotted  # it loads all components, which import torch
+
+        usual = f"expected key=value, or {', '.join(NESTED)} with .field=value."
+        raise ValueError(f"{shown(name)} is not a setting; {(fields and hint_dotted(name)) or usual}")
     if owner not in NESTED:
         settings[name] = value
         return
@@ -75,14 +78,6 @@ def with_path(dataset: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**dataset, "name": base, "path": path}
 
 
-def _expected(name: str) -> str:
-    """Return a hint for an invalid setting name, or the expected syntax."""
-    from protonorm.config.hints import hint_dotted  # it loads all components, which import torch
-
-    found = hint_dotted(name) if "." in name else None
-    return found or f"expected key=value, or {', '.join(NESTED)} with .field=value."
-
-
 def _assign_inside(held: dict[str, Any], name: str, fields: Sequence[str], value: Any) -> None:
     """Set a field of a component, or a nested field: `schedule.epsilon`."""
     for field in fields[:-1]:
@@ -101,8 +96,8 @@ def parse_value(name: str, text: str) -> Any:
     """
     bare = text.strip()
     try:
-        found = load_plain(bare) if bare and bare[0] not in MARKS else text
-        return bare if isinstance(found, str | list | dict) and bare and bare[0] not in QUOTES else found
+        value = load_plain(bare) if bare and bare[0] not in MARKS else text
+        return bare if isinstance(value, str | list | dict) and bare and bare[0] not in QUOTES else value
     except ReaderError:
         return text  # characters that are invalid in YAML can only be text
     except Unfit as error:
@@ -110,9 +105,8 @@ def parse_value(name: str, text: str) -> Any:
     except yaml.YAMLError:
         if bare[0] not in QUOTES:
             return bare  # special characters in a YAML file, but plain text here
-        raise ValueError(
-            f"The value of {shortened(name)}={shortened(text)} cannot be read; put quotes around text with brackets."
-        ) from None
+        problem = "put quotes around text with brackets"
+        raise ValueError(f"The value of {shortened(name)}={shortened(text)} cannot be read; {problem}.") from None
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -127,18 +121,16 @@ def read_yaml(path: Path) -> dict[str, Any]:
             content = file.read(LARGEST + 1)
         if len(content) > LARGEST:
             raise ValueError(f"{name} is larger than {LARGEST // 2**20} MB; expected lines of `key: value`.")
-        found = load_plain(content.decode("utf-8"))
+        settings = load_plain(content.decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{name} cannot be read ({shortened(str(error), LONGEST)}).") from error
     except yaml.YAMLError as error:
         hint = " YAML indents with spaces, not with tabs." if "'\\t'" in str(error) else ""
         reason = shortened(" ".join(str(error).split()), LONGEST)
         raise ValueError(f"{name} is not valid YAML for settings: {reason}.{hint}") from error
-    if found is None:
-        return {}
-    if not isinstance(found, dict):
-        raise ValueError(f"{name} holds a {type(found).__name__}; expected lines of `key: value`.")
-    return found
+    if not isinstance(settings, dict | None):
+        raise ValueError(f"{name} must hold lines of `key: value`, got a {type(settings).__name__}.")
+    return settings or {}
 
 
 class Unfit(yaml.MarkedYAMLError):
@@ -168,14 +160,9 @@ class PlainLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """Raise `Unfit` for a duplicate name in a map, whose value would be ambiguous."""
         names = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-        twice = next((name for name, count in names.items() if count > 1), None)
-        if twice is not None:
-            raise Unfit(problem=f"{shown(twice)} is given twice", problem_mark=node.start_mark)
+        for name in (name for name, count in names.items() if count > 1):
+            raise Unfit(problem=f"{shown(name)} is given twice", problem_mark=node.start_mark)
         return super().construct_mapping(node, deep)
-
-
-def _integer(_: PlainLoader, node: yaml.ScalarNode) -> int:
-    return int(node.value)
 
 
 PlainLoader.add_implicit_resolver(INTEGER, re.compile(r"[-+]?[0-9]+(?:_[0-9]+)*$"), list("-+0123456789"))
@@ -186,7 +173,7 @@ PlainLoader.add_implicit_resolver(
     ),
     list("-+.0123456789"),
 )
-PlainLoader.add_constructor(INTEGER, _integer)
+PlainLoader.add_constructor(INTEGER, lambda _, node: int(node.value))
 
 
 def load_plain(text: str) -> Any:
@@ -205,16 +192,13 @@ def check_plain(value: Any, name: str = "", depth: int = 0) -> None:
         if "\0" in value:
             raise ValueError(f"{name}={shown(value)} is refused: it holds the character NUL, which no text needs.")
         if len(value) > LONGEST_TEXT:
-            raise ValueError(
-                f"{name}={shown(value)} is refused: it has {len(value)} characters, and {LONGEST_TEXT} at most are "
-                "allowed."
-            )
+            raise ValueError(f"{name} must have at most {LONGEST_TEXT} characters, got {len(value)}: {shown(value)}.")
     if depth > DEEPEST:
         raise ValueError(f"{name} is refused: {NESTS}.")
     if isinstance(value, Mapping):
-        for key, one in value.items():
-            word = key if isinstance(key, str) else shown(key)
-            check_plain(one, shortened(f"{name}.{word}" if name else word), depth + 1)
+        for key, item in value.items():
+            text = key if isinstance(key, str) else shown(key)
+            check_plain(item, shortened(f"{name}.{text}" if name else text), depth + 1)
     elif isinstance(value, list | tuple):
-        for one in value:
-            check_plain(one, name, depth + 1)
+        for item in value:
+            check_plain(item, name, depth + 1)
