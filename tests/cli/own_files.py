@@ -91,12 +91,12 @@ OWN = {
     "a method that is no algorithm": (
         METHOD.replace("(pn.Algorithm)", ""),
         [MINE],
-        "expected a name or an object of a class of pn.Algorithm",
+        "expected a name or an object of pn.Algorithm",
     ),
     "a method with a strange type": (
         METHOD.replace("mu: float", "mu: pn.Client"),
         [MINE, "algorithm.mu=2"],
-        "types that settings cannot be",
+        "must have fields that are numbers, texts, true or false, or lists",
     ),
     "an object that is given settings": (
         f"{METHOD}\nmine = Mine()\n",

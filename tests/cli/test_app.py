@@ -176,7 +176,7 @@ def test_compare_shows_a_method_that_diverged(call):
         (["compare", "protonorm:gamma"], "expected field=value"),
         (["report", "nothing"], "There is no run 'nothing'"),
         (["export", "nothing", "here", "--client", "0"], "There is no run 'nothing'"),
-        (["inspect", "mlp", "--shape", "3x"], "--shape 3x is refused"),
+        (["inspect", "mlp", "--shape", "3x"], "--shape must be numbers such as 3x32x32, or 2 for vectors, got 3x."),
         (["run", "tracker=nobody"], "Unknown tracker 'nobody'"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,30 +28,19 @@ from protonorm.errors import Failed
 
 if TYPE_CHECKING:
     from protonorm.config.experiment import Experiment
-    from protonorm.session.comparison import Comparison
 
 Methods = Annotated[
     list[str],
     typer.Argument(
-        metavar="METHOD_OR_SETTING",
-        help="Methods, each name, name:field=value,… or file.py:Class; then settings for all; seeds=0,1,2 repeats.",
+        metavar="METHOD_OR_SETTING", help="Methods as name, name:field=value,… or file.py:Class; then settings."
     ),
 ]
 Figures = Annotated[Path | None, path_option("Folder for figures and report; <runs>/comparisons/… if not given.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print a line for each method, rule and seed, as CSV.")]
-Latex = Annotated[
-    Path | None, path_option("Write the table for a paper; - prints it and nothing else.", metavar="FILE")
-]
-Markdown = Annotated[
-    Path | None, path_option("Write the table in Markdown; - prints it and nothing else.", metavar="FILE")
-]
+Latex = Annotated[Path | None, path_option("Write the table for a paper; - prints nothing else.", metavar="FILE")]
+Markdown = Annotated[Path | None, path_option("Write the table in Markdown; - prints nothing else.", metavar="FILE")]
 Solo = Annotated[
-    bool,
-    typer.Option(
-        "--solo",
-        help="Run each method also with control=solo, every client federating with itself alone: "
-        "the difference is what the exchange brought.",
-    ),
+    bool, typer.Option("--solo", help="Run each method also with control=solo: the difference is due to the exchange.")
 ]
 STDOUT = Path("-")
 FORMS = {".tex": "LaTeX", ".md": "Markdown"}  # file formats of a table
@@ -110,6 +100,7 @@ def compare(
     quiet = any(printed)
     with reporting(quiet=quiet, no_own_code=no_own_code):
         from protonorm.engines.choice import check_engine
+        from protonorm.files import make_folder, replace
         from protonorm.session.comparing import Plan
         from protonorm.session.comparison import refuse_to_overwrite
 
@@ -121,12 +112,11 @@ def compare(
         plan = Plan.of(with_skip_bad(words, skip_bad), {}, solo=solo, out=out)
         folder = figures or plan.root / "comparisons" / plan.key
         refuse_to_overwrite(folder)
-        comparison = plan.run(
-            engine=engine, workers=workers, follow=lambda one: follow(one, quiet=quiet), tell=complain
-        )
+        comparison = plan.run(engine=engine, workers=workers, follow=partial(follow, quiet=quiet), tell=complain)
         *drawn, page = comparison.draw(folder)
         for ending, path in files.items():
-            write_table(comparison, ending, path)
+            make_folder(path.parent)
+            replace(path, (comparison.latex() if ending == ".tex" else comparison.markdown()).encode())
         if as_json:
             places = {"figures": list(map(str, drawn)), "report": str(page), "tables": list(map(str, files.values()))}
             print_json(comparison.plain() | places)
@@ -154,25 +144,16 @@ def follow(experiment: Experiment, *, quiet: bool = False) -> RoundDisplay:
 
 def refuse_files(files: dict[str, Path]) -> None:
     """Raise a ValueError, before any run starts, for a wrong suffix or a file that protonorm did not write."""
+    from protonorm.analysis.tables import MARK
+
     for ending, path in files.items():
         if path.suffix.lower() != ending:
-            raise ValueError(f"{path} is refused: the name of a table in {FORMS[ending]} ends in {ending}.")
-        if os.path.lexists(path) and not _is_ours(path):
+            raise ValueError(f"{path} must end in {ending}, as a table in {FORMS[ending]}.")
+        if os.path.lexists(path) and not (path.is_file() and MARK.encode() in read_head(path, HEAD)):
             raise ValueError(f"{path} exists and is not a table of protonorm; it is left as it is. Give another name.")
 
 
-def write_table(comparison: Comparison, ending: str, path: Path) -> None:
-    """Write the table of a comparison in the format of the suffix."""
-    from protonorm.files import make_folder, replace
-
-    make_folder(path.parent)
-    replace(path, (comparison.latex() if ending == ".tex" else comparison.markdown()).encode())
-
-
-def _is_ours(path: Path) -> bool:
-    from protonorm.analysis.tables import MARK
-
-    if not path.is_file():
-        return False
+def read_head(path: Path, size: int) -> bytes:
+    """Read the first bytes of a file."""
     with path.open("rb") as file:
-        return MARK.encode() in file.read(HEAD)
+        return file.read(size)

@@ -1,4 +1,7 @@
-"""Components with nested settings (method, data set, partition): creation from plain data and description."""
+"""Components with nested settings (method, data set, partition): creation from plain data and description.
+
+Does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +10,24 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, get_type_hints
 
 import numpy as np
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
 from protonorm.config.hints import hint_inside
-from protonorm.config.kinds import COMPONENTS, KINDS
+from protonorm.config.kinds import KINDS
 from protonorm.config.parsing import with_path
-from protonorm.core.outgoing import describe_outgoing
 from protonorm.core.own_code import fingerprint, load_own, name_missing, own_name
 from protonorm.core.own_failures import call_failure, wrong_arguments
 from protonorm.core.registry import Entry, find
 from protonorm.core.settings import default_of, known_fields, sentences, unknown
-from protonorm.core.training import Training
 from protonorm.core.types import shortened, shown
-from protonorm.data.dataset import Dataset
-from protonorm.data.partitions import Given
-from protonorm.models.choose import named, networks
-
-if TYPE_CHECKING:
-    from protonorm.config.experiment import Experiment
 
 METHODS: dict[str, dict[str, tuple[str, ...]]] = {
     "dataset": {"load": ()},
     "partition": {"assign": ("labels", "clients")},
 }
-FEW = 100  # largest length of a list that is shown in full
 
 
 def build(kind: str, value: Any) -> Any:
@@ -234,46 +228,3 @@ def changed_fields(value: Any, prefix: str, usual: Any = None) -> dict[str, Any]
         name = f"{prefix}.{field.name}"
         changed |= changed_fields(given, name) if is_dataclass(given) else {name: given}
     return changed
-
-
-def differences(experiment: Experiment, dataset: str, usual: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that differ from the defaults of an experiment on this data set."""
-    changed: dict[str, Any] = {}
-    known = type(experiment).model_fields
-    for name in sorted(known, key=Training.model_fields.__contains__):  # method and data before the training settings
-        value = getattr(experiment, name)
-        if name in COMPONENTS:
-            changed |= _component_differences(experiment, name, value, dataset)
-        elif name == "protect":
-            described = {f"{name}.{key}": field for key, field in describe_outgoing(value).items()}
-            changed |= {key.removesuffix(".name"): field for key, field in described.items() if field != "none"}
-        elif name == "lr_schedule":
-            changed |= {key.removesuffix(".name"): field for key, field in changed_fields(value, name).items()}
-        elif name == "auxiliary":
-            changed |= {name: value} if value not in (None, networks(experiment.models)[0]) else {}
-        elif value != usual.get(name, known[name].default):
-            changed[name] = value
-    return changed
-
-
-def _component_differences(experiment: Experiment, kind: str, value: Any, dataset: str) -> dict[str, Any]:
-    registered = registered_name(kind, value)
-    if isinstance(value, Given):  # implied by the data set
-        return changed_fields(value, kind)
-    name = getattr(value, "name", None) or registered or own_name(type(value))
-    changed = {} if name == KINDS[kind].default else {kind: name}
-    if kind == "dataset" and isinstance(value, Dataset):
-        return changed
-    usual = None
-    if kind == "algorithm" and registered:
-        usual = type(value)().adapted(dataset, [named(item) for item in networks(experiment.models)])
-    inner = changed_fields(value, kind, usual)
-    if not registered:  # arrays, for example, cannot be typed on a command line
-        inner = {field: item if _can_be_typed(item) else shortened(str(item)) for field, item in inner.items()}
-    return changed | inner
-
-
-def _can_be_typed(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return len(value) <= FEW and all(map(_can_be_typed, value))
-    return value is None or callable(value) or isinstance(value, bool | int | float | str | Path)

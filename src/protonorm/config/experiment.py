@@ -9,23 +9,27 @@ import warnings
 from collections.abc import Iterable, Mapping
 from functools import cached_property, partial
 from inspect import Parameter, Signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_type_hints
 
 import torch
 from pydantic import Field, PrivateAttr, ValidationError, field_serializer, field_validator, model_validator
 from pydantic_core import PydanticSerializationError
 
-from protonorm.config.components import build, describe, differences
+from protonorm.config.components import build, changed_fields, describe, registered_name
 from protonorm.config.hints import hint
-from protonorm.config.kinds import KINDS
+from protonorm.config.kinds import COMPONENTS, KINDS
 from protonorm.config.parsing import check_plain
 from protonorm.core.algorithm import Algorithm
+from protonorm.core.outgoing import describe_outgoing
+from protonorm.core.own_code import own_name
 from protonorm.core.own_failures import told
 from protonorm.core.settings import sentences
 from protonorm.core.text import html_table
 from protonorm.core.training import Training
 from protonorm.core.types import Count, Fraction, Positive, Seed, Whole, Width, shortened, shown
 from protonorm.data import DATASETS
+from protonorm.data.dataset import Dataset
 from protonorm.data.partitions import Given
 from protonorm.errors import Failed
 from protonorm.models import SCALABLE, base_and_width
@@ -36,6 +40,7 @@ UNDECISIVE = ("retries",)  # settings that do not affect results, and so are not
 LONGEST = 60  # bytes of a component of a key
 GIVEN = "_given"  # attribute outside the fields with the settings as given; ignored when experiments are compared
 LATER = {"evaluate_all_every": None, "start": "own", "protect": {"name": "none"}}  # added later, with their defaults
+FEW = 100  # largest length of a list that is shown in full
 TORCH_MESSAGE = 120  # characters of an error message of torch
 MANY = 200  # clients above which only a round's cohort is evaluated by default, and all clients periodically
 ALL_EVERY = 50  # default rounds between evaluations of all clients in that case
@@ -153,7 +158,9 @@ class Experiment(Training):
     def _build(cls, value: Any, info: Any) -> Any:
         made = build(info.field_name, value)
         if info.field_name == "algorithm" and not isinstance(made, Algorithm):
-            raise ValueError(f"{shown(value)} is not an algorithm: expected a name or an object of a pn.Algorithm.")
+            raise ValueError(
+                f"{shown(value)} is not an algorithm: expected a name or an object of pn.Algorithm."
+            )
         return made
 
     @field_validator("device")
@@ -290,6 +297,49 @@ def _signature() -> Signature:
 
 
 Experiment.__signature__ = _signature()
+
+
+def differences(experiment: Experiment, dataset: str, usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that differ from the defaults of an experiment on this data set."""
+    changed: dict[str, Any] = {}
+    known = type(experiment).model_fields
+    for name in sorted(known, key=Training.model_fields.__contains__):  # method and data before the training settings
+        value = getattr(experiment, name)
+        if name in COMPONENTS:
+            changed |= _component_differences(experiment, name, value, dataset)
+        elif name == "protect":
+            described = {f"{name}.{key}": field for key, field in describe_outgoing(value).items()}
+            changed |= {key.removesuffix(".name"): field for key, field in described.items() if field != "none"}
+        elif name == "lr_schedule":
+            changed |= {key.removesuffix(".name"): field for key, field in changed_fields(value, name).items()}
+        elif name == "auxiliary":
+            changed |= {name: value} if value not in (None, networks(experiment.models)[0]) else {}
+        elif value != usual.get(name, known[name].default):
+            changed[name] = value
+    return changed
+
+
+def _component_differences(experiment: Experiment, kind: str, value: Any, dataset: str) -> dict[str, Any]:
+    registered = registered_name(kind, value)
+    if isinstance(value, Given):  # implied by the data set
+        return changed_fields(value, kind)
+    name = getattr(value, "name", None) or registered or own_name(type(value))
+    changed = {} if name == KINDS[kind].default else {kind: name}
+    if kind == "dataset" and isinstance(value, Dataset):
+        return changed
+    usual = None
+    if kind == "algorithm" and registered:
+        usual = type(value)().adapted(dataset, [named(item) for item in networks(experiment.models)])
+    inner = changed_fields(value, kind, usual)
+    if not registered:  # arrays, for example, cannot be typed on a command line
+        inner = {field: item if _can_be_typed(item) else shortened(str(item)) for field, item in inner.items()}
+    return changed | inner
+
+
+def _can_be_typed(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return len(value) <= FEW and all(map(_can_be_typed, value))
+    return value is None or callable(value) or isinstance(value, bool | int | float | str | Path)
 
 
 def check_device(name: str) -> None:
