@@ -7,30 +7,16 @@ import sys
 from collections import UserDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from importlib import import_module
 from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperGroup
 
-from protonorm.cli.console import entries_table, print_json, reporting, say
-from protonorm.cli.options import TAKE_SETTINGS, Json
-from protonorm.config.kinds import KINDS
+from protonorm.cli.options import TAKE_SETTINGS
 from protonorm.core.text import visible
 
 ABOUT = "Federate different models on different data by sharing prototypes, not networks."
-Kind = StrEnum("Kind", {kind.plural: kind.plural for kind in KINDS.values()})  # type: ignore[misc]
-
-
-def list_(kind: Kind, as_json: Json = False) -> None:
-    """List the components that can be chosen by name."""
-    with reporting(quiet=as_json):
-        entries = next(item for item in KINDS.values() if item.plural == kind.value).table()
-        if as_json:
-            print_json({key: {"summary": entry.summary, **entry.details} for key, entry in entries.items()})
-        else:
-            say(entries_table(kind.value.capitalize(), entries))
 
 
 def show_version(wanted: bool) -> None:
@@ -54,7 +40,7 @@ COMMANDS = {  # module of each command, imported on use
     "compare": "run",
     "sweep": "search",
     "tune": "search",
-    "list": "app:list_",
+    "list": "listing:list_",
     "show": "records",
     "remove": "records",
     "archive": "records",

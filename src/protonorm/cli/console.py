@@ -78,8 +78,10 @@ def page_width() -> int:
     return console.width if console.is_terminal else PAGE
 
 
-def say(what: Any) -> None:
+def say(what: Any, *, captions: bool = True) -> None:
     """Print a table or a text on standard output."""
+    if isinstance(what, Table) and not captions:
+        what.caption = None
     console = Console(highlight=False, markup=False, emoji=False, width=page_width())
     if isinstance(what, Table) and not fits(what, console.width):
         for column in what.columns:

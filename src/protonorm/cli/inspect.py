@@ -112,13 +112,13 @@ def check(
     """Check whether a cluster can run an experiment: versions, data, memory, and a dry step on every node."""
     with reporting(quiet=as_json, no_own_code=no_own_code):
         from protonorm.config.experiment import Experiment
-        from protonorm.config.parsing import read_settings
+        from protonorm.config.methods import read_experiment
         from protonorm.engines.choice import read_engine
 
         chosen = read_engine(engine)
         if chosen.name != "ray":
             raise ValueError(f"--engine must be ray for a cluster, got {chosen.name}.")
-        given = read_settings(settings or [])
+        given = read_experiment(settings or [])
         given.pop("tracker", None)
         experiment = Experiment.of(given)
         from protonorm.engines.choice import ActorSettings

@@ -58,9 +58,10 @@ CheckpointOf = Annotated[
         help="Which round's client: `chosen`, of the best validation accuracy, as in tables; or the `last`.",
     ),
 ]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result, and errors.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Argument(metavar="SETTINGS", help="A YAML file and/or key=value, such as algorithm.gamma=200 rounds=50."),
+    typer.Argument(metavar="METHOD_OR_SETTING", help="A method, such as protonorm:gamma=200; YAML files; key=value."),
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +14,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from protonorm.cli.console import Column, bold, complain, make_table, reporting, say
-from protonorm.cli.options import EngineName, NoOwnCode, Out, Workers
+from protonorm.cli.options import EngineName, NoOwnCode, Out, Quiet, Workers
 from protonorm.cli.run import follow
 from protonorm.core.text import visible
 
@@ -73,21 +74,24 @@ def reproduce(
     render_only: RenderOnly = False,
     check: Check = False,
     listed: Listed = False,
+    quiet: Quiet = False,
     no_own_code: NoOwnCode = False,
 ) -> None:
     """Reproduce the paper's tables and figures: run missing cells, resume started runs, reuse finished runs."""
-    with reporting(no_own_code=no_own_code):
+    with reporting(quiet=quiet, no_own_code=no_own_code):
         if listed:
             say(listing(names or ["all"]))
             return
         task = reproduction(names or [], profile, protocol, out, to, only or [], seeds, rounds)
         refuse_early(task, engine, workers, run=not render_only, check=check)
-        written = task.write() if render_only else task.run(engine, workers, complain, follow)
-        for path in (path for item in written for path in item.paths):
+        written = task.write() if render_only else task.run(engine, workers, complain, partial(follow, quiet=quiet))
+        for path in (path for item in written for path in item.paths if not quiet):
             say(visible(f"Wrote {path}"))
+        captions = {""}  # those that need not be printed (again)
         for item in written:
             for table in item.tables:
-                say(terminal_table(table, item.findings.profile))
+                say(terminal_table(table, item.findings.profile), captions=not (quiet or table.explanation in captions))
+                captions.add(table.explanation)
             for sentence in item.remarks:
                 say(visible(f"{item.findings.study.name}: {sentence}"))
         if check:

@@ -27,10 +27,18 @@ CHOSEN_BY = {  # how the round was chosen, in a list of runs
     "test": "where * follows in the best test round, as there is no validation part",
     "last": "where not everybody was evaluated in any round in the last one",
 }
+MOST_SEEDS = 10  # maximum seeds of a heading that are all named
 PAGE = 110  # characters per line without a terminal
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
 Cells = list[str | Text]
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """Return which seeds were used: seed 0, or seeds 0, 1, 2."""
+    numbers = [str(seed) for seed in dict.fromkeys(seeds)]
+    shown = numbers if len(numbers) <= MOST_SEEDS else [*numbers[:3], "…", numbers[-1]]
+    return f"seed{'s' * (len(numbers) > 1)} {', '.join(shown)}" if numbers else ""
 
 
 def comparison_tables(title: str, rows: Sequence[Row], width: int) -> list[Table]:

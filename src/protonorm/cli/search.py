@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from protonorm.cli.console import Column, bold, complain, make_table, page_width, print_json, reporting, say
-from protonorm.cli.options import EngineName, Json, NoOwnCode, Out, SkipBad, Workers, path_option, with_skip_bad
+from protonorm.cli.options import EngineName, Json, NoOwnCode, Out, Quiet, SkipBad, Workers, path_option, with_skip_bad
 from protonorm.core.text import visible
 
 if TYPE_CHECKING:
@@ -58,11 +58,12 @@ def sweep(
     dry_run: Dry = False,
     best: Best = False,
     skip_bad: SkipBad = False,
+    quiet: Quiet = False,
     as_json: Json = False,
     no_own_code: NoOwnCode = False,
 ) -> None:
     """Run methods with every combination of settings, and choose the best by validation accuracy."""
-    with reporting(quiet=as_json, no_own_code=no_own_code):
+    with reporting(quiet=as_json or quiet, no_own_code=no_own_code):
         from protonorm.engines.choice import check_engine
         from protonorm.report.drawing import refuse_foreign
         from protonorm.runs.layout import runs_root
@@ -82,14 +83,14 @@ def sweep(
             return
         folder = figures or sweep_folder(task)
         refuse_foreign([folder / MAP])
-        if not (as_json or best):
+        if not (as_json or best or quiet):
             for remark in task.grid.remarks:
                 say(visible(remark))
         task.run(jobs_left, complain, count=count, engine=engine, workers=workers, no_own_code=no_own_code)
-        show(task, scores_of(task), folder, best=best, as_json=as_json)
+        show(task, scores_of(task), folder, best=best, as_json=as_json, quiet=quiet)
 
 
-def show(task: Sweep, scores: Sequence[Score], folder: Path, *, best: bool, as_json: bool) -> None:
+def show(task: Sweep, scores: Sequence[Score], folder: Path, *, best: bool, as_json: bool, quiet: bool = False) -> None:
     """Print the scores and the chosen settings, and draw the map."""
     from protonorm.errors import Failed
     from protonorm.report.figures import save_figure
@@ -105,17 +106,19 @@ def show(task: Sweep, scores: Sequence[Score], folder: Path, *, best: bool, as_j
         print_json({"points": listed, "commands": lines, "figure": str(drawn) if drawn else None})
     else:
         if not best:
-            say(scores_table(scores, chosen, swept, len(task.grid.seeds)))
+            say(scores_table(scores, chosen, swept, task.grid.seeds), captions=not quiet)
             lines = [*(visible(winner_line(score)) for score in chosen), *lines]
-            lines += [visible(f"Map: {drawn}")] if drawn else []
+            lines += [visible(f"Map: {drawn}")] if drawn and not quiet else []
         for line in lines:
             say(line)
     if not chosen:
         raise Failed("No settings can be chosen: none has a finished run for every seed.")
 
 
-def scores_table(scores: Sequence[Score], chosen: Sequence[Score], swept: Sequence[str], seeds: int) -> Table:
+def scores_table(scores: Sequence[Score], chosen: Sequence[Score], swept: Sequence[str], seeds: Sequence[int]) -> Table:
     """Build the table of all points, the best first; chosen points are bold."""
+    from protonorm.cli.run_tables import seeds_text
+
     noted = any(score.note for score in scores)
     columns = [Column("method"), *(Column(name) for name in swept), Column("validation", "right", no_wrap=True)]
     columns += [Column("rounds chosen", "right"), *([Column("not done")] if noted else [])]
@@ -124,12 +127,13 @@ def scores_table(scores: Sequence[Score], chosen: Sequence[Score], swept: Sequen
         values = [_text(score.point.chosen[name]) if name in score.point.chosen else "" for name in swept]
         cells = [score.point.method, *values, str(score.validation or "–"), " ".join(map(str, score.rounds)) or "–"]
         lines.append([bold(cell, score in chosen) for cell in [*cells, *([score.note] if noted else [])]])
-    spread = f", mean of {seeds} seeds ± half a 95 % interval (t)" if seeds > 1 else "; one seed: there is no interval"
+    several = f", mean of {len(seeds)} seeds ± half a 95 % interval (t)"
+    spread = several if len(seeds) > 1 else "; one seed: there is no interval"
     caption = (
         f"Validation accuracy in per cent, clients' mean in the round that it chooses{spread}. Bold: chosen for its "
         "method. The best of many is chosen partly by luck, so that its validation accuracy is optimistic."
     )
-    return make_table("Settings by validation accuracy", columns, lines, caption)
+    return make_table(f"Settings by validation accuracy, {seeds_text(seeds)}", columns, lines, caption)
 
 
 def winner_line(score: Score) -> str:
@@ -200,14 +204,15 @@ def tune(
     engine: EngineName = None,
     workers: Workers = None,
     skip_bad: SkipBad = False,
+    quiet: Quiet = False,
     as_json: Json = False,
     no_own_code: NoOwnCode = False,
 ) -> None:
     """Search for settings by validation accuracy, resuming a started search, and test the best settings at the end."""
-    with reporting(quiet=as_json, no_own_code=no_own_code):
+    with reporting(quiet=as_json or quiet, no_own_code=no_own_code):
         from protonorm.analysis.breakdown import plain_run
         from protonorm.analysis.comparison import Unread, rows, whole
-        from protonorm.cli.run_tables import comparison_tables
+        from protonorm.cli.run_tables import comparison_tables, seeds_text
         from protonorm.engines.choice import check_engine
         from protonorm.errors import Failed
         from protonorm.runs.layout import runs_root
@@ -218,13 +223,13 @@ def tune(
         check_engine(engine, workers)
         space = read_space(with_skip_bad(words, skip_bad))
         search = Search(space, runs_root(out), engine, workers)
-        done = search.run(trials, budget, None if as_json else lambda trial: complain(trial_line(trial)))
+        done = search.run(trials, budget, None if as_json or quiet else lambda trial: complain(trial_line(trial)))
         best, rounds = best_trial(done), used_rounds(done)
         if best is None:
             raise Failed("No trial has come to its end, so that nothing can be chosen; more trials or rounds may help.")
         command = tuned_command(space, best.values, search.fresh_seeds(repeat))
         if not as_json:
-            say(trials_table(done, best, rounds))
+            say(trials_table(done, best, rounds), captions=not quiet)
             say(command)
         fresh = {space.method: search.confirm(best.values, repeat, complain)}
         if as_json:
@@ -234,10 +239,11 @@ def tune(
             print_json(listed | {"command": command, "folder": str(search.folder), "runs": runs, "unread": unread})
             return
         if repeat:
-            title = "The best settings, with seeds that the search has not seen"
+            title = f"The best settings, with {seeds_text(search.fresh_seeds(repeat))}, which the search has not seen"
             for table in comparison_tables(title, rows(fresh), page_width()):
-                say(table)
-        say(visible(f"Search: {search.folder}"))
+                say(table, captions=not quiet)
+        if not quiet:
+            say(visible(f"Search: {search.folder}"))
 
 
 def tuned_command(space: Space, values: dict[str, Any], seeds: Sequence[int]) -> str:

@@ -17,7 +17,7 @@ from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
 from protonorm.config.hints import hint_inside
 from protonorm.config.kinds import KINDS
-from protonorm.config.parsing import with_path
+from protonorm.config.parsing import with_fields, with_path
 from protonorm.core.own_code import fingerprint, load_own, name_missing, own_name
 from protonorm.core.own_failures import call_failure, wrong_arguments
 from protonorm.core.registry import Entry, find
@@ -45,7 +45,7 @@ def _make(kind: str, value: Any) -> Any:
     value = {"name": value} if isinstance(value, str) else value
     if not isinstance(value, Mapping):
         return value
-    settings = dict(with_path(value) if kind == "dataset" else value)
+    settings = dict(with_path(value) if kind == "dataset" else with_fields(value) if kind == "algorithm" else value)
     name = settings.pop("name", KINDS[kind].default)
     if not isinstance(name, str):
         raise ValueError(f"{shown(name)} is not the name of {article} {kind}; known: {', '.join(sorted(table))}.")
@@ -62,7 +62,7 @@ def _make(kind: str, value: Any) -> Any:
 def _make_ours(table: Mapping[str, Entry], settings: Mapping[str, Any], kind: str, name: str) -> Any:
     name_missing(name, kind)
     base, colon, rest = name.partition(":")
-    if colon and base in table:  # protonorm:gamma=50, a syntax of commands with several methods only
+    if colon and base in table:  # dirichlet:alpha=0.1, a syntax of methods only
         field = shortened(rest.partition("=")[0]) or "FIELD"
         raise ValueError(f"{kind}={shown(name)} is refused: settings stand beside it, as {kind}.{field}=….")
     cls = find(table, shortened(name), kind).load()

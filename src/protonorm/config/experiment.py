@@ -158,9 +158,7 @@ class Experiment(Training):
     def _build(cls, value: Any, info: Any) -> Any:
         made = build(info.field_name, value)
         if info.field_name == "algorithm" and not isinstance(made, Algorithm):
-            raise ValueError(
-                f"{shown(value)} is not an algorithm: expected a name or an object of pn.Algorithm."
-            )
+            raise ValueError(f"{shown(value)} is not an algorithm: expected a name or an object of pn.Algorithm.")
         return made
 
     @field_validator("device")

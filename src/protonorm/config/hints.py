@@ -71,6 +71,8 @@ NO_SETTINGS: dict[str, str] = {  # hint: names that are not settings, separated 
     "networks begin with random weights; one of your own, file.py:function, may load others.": "pretrained weights",
 }
 
+OTHER_KINDS = ("dataset", "partition")  # whose settings may be called as those of a method
+
 REMARKS: dict[str, str] = {name: remark for remark, names in NO_SETTINGS.items() for name in names.split()}
 
 
@@ -114,24 +116,33 @@ def _settings() -> Iterable[str]:
     return Experiment.model_fields
 
 
+def is_method_setting(name: str, methods: Iterable[Any], given: Mapping[str, Any]) -> bool:
+    """Return whether a name without owner, such as gamma, means a setting of methods: nothing else has the name."""
+    if name in _settings() or any(name in known_fields(component_class(kind, given.get(kind))) for kind in OTHER_KINDS):
+        return False
+    first, _, inner = name.partition(".")
+    known = [known_fields(component_class("algorithm", method)) for method in methods]
+    return any(first in fields and (not inner or inner in fields[first]) for fields in known)
+
+
 def _places(given: Mapping[str, Any]) -> Iterator[str]:
     """Yield the settings of the chosen components, named as on the command line: algorithm.schedule.eta."""
     from protonorm.core.training import LrSchedule
 
-    chosen = {kind: _class(kind, given.get(kind)) for kind in COMPONENTS} | {"lr_schedule": LrSchedule}
+    chosen = {kind: component_class(kind, given.get(kind)) for kind in COMPONENTS} | {"lr_schedule": LrSchedule}
     for owner, cls in chosen.items():
         for field, inner in known_fields(cls).items():
             yield f"{owner}.{field}"
             yield from (f"{owner}.{field}.{name}" for name in inner)
 
 
-def _class(kind: str, value: Any) -> Any:
+def component_class(kind: str, value: Any) -> Any:
     """Return the class of a component as given; None if it cannot be determined."""
     if value is not None and not isinstance(value, str | Mapping):
         return type(value)
     name = value if isinstance(value, str) else (value or {}).get("name", KINDS[kind].default)
     if ".py:" in str(name):
         with suppress(ValueError):
-            return load_own(name, kind)
+            return load_own(":".join(str(name).split(":")[:2]), kind)
     entry = KINDS[kind].table().get(str(name).partition(":")[0])
     return entry.load() if entry else None

@@ -22,6 +22,7 @@ NESTED = (*COMPONENTS, "lr_schedule", "protect")  # settings with nested setting
 QUOTES = "'\"[{"  # first characters of strings, lists and maps that are parsed as YAML
 MARKS = "&*!"  # YAML indicators before a value that are read as text
 LARGEST = 2**20  # bytes of a settings file
+MOST_SEEDS = 1000
 LONGEST = 300  # characters of a path or an error in a message
 INTEGER, REAL, TIME = (f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "timestamp"))
 DEEPEST = 16  # levels of nested lists and maps
@@ -30,16 +31,94 @@ NESTS = f"more than {DEEPEST} lists and maps are inside each other"
 
 
 def read_settings(words: Sequence[str]) -> dict[str, Any]:
-    """Parse command-line arguments: paths of YAML files, and `key=value` or `key.field=value`."""
+    """Parse command-line arguments: a method, paths of YAML files, and `key=value` or `key.field=value`."""
     settings: dict[str, Any] = {}
+    for name, value in read_pairs(words):
+        assign(settings, name, value)
+    return settings
+
+
+def read_pairs(words: Sequence[str]) -> list[tuple[str, Any]]:
+    """Parse command-line arguments as names and values in their order; a method is the value of `algorithm`."""
+    pairs: list[tuple[str, Any]] = []
+    methods = [word for word in words if is_method(word) and _is_known_method(word)]
+    if len(methods) > 1:
+        raise ValueError(f"One run has one method, got {' and '.join(methods)}; `protonorm compare` runs several.")
     for word in words:
         name, equals, value = word.partition("=")
-        if equals:
-            assign(settings, name.strip(), parse_value(name, value))
+        if word in methods:
+            pairs.append(("algorithm", word))
+        elif equals:
+            pairs.append((name.strip(), parse_value(name, value)))
         else:
-            for key, found in read_yaml(Path(word)).items():
-                assign(settings, str(key), found)
-    return settings
+            pairs += [(str(key), setting) for key, setting in read_yaml(Path(word)).items()]
+    return pairs
+
+
+def is_method(word: str) -> bool:
+    """Return whether a word is a method (`protonorm:gamma=50`, `mine.py:Mine`), not `rounds=50` or `settings.yaml`."""
+    return ":" in word.partition("=")[0] or not ("=" in word or word.endswith((".yaml", ".yml")))
+
+
+def _is_known_method(word: str) -> bool:
+    return ".py:" in word or word.partition(":")[0] in KINDS["algorithm"].table()
+
+
+def with_fields(component: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Parse the name protonorm:gamma=5,lam=10 as the method `protonorm` with these settings; others go before them."""
+    name = component.get("name")
+    if not isinstance(name, str) or ":" not in name:
+        return component
+    base, _, fields = name.partition(":")
+    if base.endswith(".py"):
+        own, _, fields = fields.partition(":")
+        base = f"{base}:{own}"
+    settings: dict[str, Any] = {"name": base}
+    for field in filter(None, split_values(fields)):
+        key, equals, value = field.partition("=")
+        if not equals or not all(key.split(".")):
+            raise ValueError(f"A setting in {shown(name)} must be field=value, got {shown(field)}.")
+        _assign_inside(settings, key, key.split("."), parse_value(key, value))
+    return {**settings, **{key: value for key, value in component.items() if key != "name"}}
+
+
+def read_seeds(value: Any) -> list[Any]:
+    """Parse seeds: 3 means 0, 1 and 2; a list, also as 0,1,2, means itself; in Python also a range or an array."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 1 <= value <= MOST_SEEDS:
+            raise ValueError(f"seeds must be a number from 1 to {MOST_SEEDS}, or a list as 0,1,2, got {shown(value)}.")
+        return list(range(value))
+    if isinstance(value, str):
+        return [parse_value("seeds", seed) for seed in value.split(",")]
+    seeds = list(value) if isinstance(value, Sequence) else [value]
+    if not seeds:
+        raise ValueError("seeds must have at least one seed, as in seeds=0,1,2, got [].")
+    return seeds
+
+
+def seeds_word(seeds: Sequence[int]) -> str:
+    """Return the word of a command that means these seeds."""
+    return f"seed={seeds[0]}" if len(seeds) == 1 else f"seeds={','.join(map(str, seeds))}"
+
+
+def split_values(text: str, separator: str = ",") -> list[str]:
+    """Split a text at separators, except inside brackets or quotes that begin a value, or follow its name=."""
+    parts, depth, quote, start = [], 0, "", 0
+    for position, sign in enumerate(text):
+        begins = text[start:position].strip()[-1:] in ("", "=")
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in "'\"" and begins:
+            quote = sign
+        elif sign in "[{" and (begins or depth):
+            depth += 1
+        elif sign in "]}" and depth:
+            depth -= 1
+        elif sign == separator and not depth:
+            parts.append(text[start:position])
+            start = position + 1
+    return [*parts, text[start:]]
 
 
 def assign(settings: dict[str, Any], name: str, value: Any) -> None:
@@ -58,7 +137,7 @@ def assign(settings: dict[str, Any], name: str, value: Any) -> None:
         _assign_inside(held, name, fields, value)
     else:
         named = {"name": value} if fields or not isinstance(value, Mapping) else value
-        given = with_path(named) if owner == "dataset" else named
+        given = with_path(named) if owner == "dataset" else with_fields(named) if owner == "algorithm" else named
         if named is not value and held.get("name", given["name"]) != given["name"]:
             held = {}  # another component: the settings of the previous one do not apply
         held.update(given)
@@ -113,7 +192,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML file of settings."""
     name = shortened(str(path), LONGEST)
     if path.suffix not in (".yaml", ".yml"):
-        raise ValueError(f"{shown(str(path))} is neither a setting (key=value) nor a YAML file (.yaml).")
+        raise ValueError(f"{shown(str(path))} is neither a setting (key=value) nor a YAML file (.yaml) nor a method.")
     if not os.path.isfile(path):  # a pipe or a device might never end
         raise ValueError(f"There is no file {name}.")
     try:
