@@ -70,11 +70,7 @@ OWN = {
     ),
     "a setting of something else": (METHOD, [MINE, "algorithm.gamma=2"], "has no setting 'algorithm.gamma'; "),
     "an unknown setting inside": (METHOD, [MINE, "algorithm.inner.etta=2"], "did you mean 'inner.eta'?"),
-    "a bare setting of a method": (
-        METHOD,
-        [MINE, "mu=2"],
-        "An experiment has no setting 'mu'; did you mean 'algorithm.mu'?",
-    ),
+    "a wrong value of a bare setting": (METHOD, [MINE, "mu=much"], "algorithm.mu='much' is refused"),
     "a wrong value": (METHOD, [MINE, "algorithm.mu=much"], "algorithm.mu='much' is refused"),
     "a typo in a method's name": (METHOD, ["algorithm=own.py:Mein"], "has no algorithm 'Mein'; did you mean 'Mine'?"),
     "no name": (METHOD, ["algorithm=own.py:"], "has no algorithm ''; Known: Inner, Mine."),
@@ -91,12 +87,12 @@ OWN = {
     "a method that is no algorithm": (
         METHOD.replace("(pn.Algorithm)", ""),
         [MINE],
-        "expected a name or an object of a class of pn.Algorithm",
+        "expected a name or an object of pn.Algorithm",
     ),
     "a method with a strange type": (
         METHOD.replace("mu: float", "mu: pn.Client"),
         [MINE, "algorithm.mu=2"],
-        "types that settings cannot be",
+        "must have fields that are numbers, texts, true or false, or lists",
     ),
     "an object that is given settings": (
         f"{METHOD}\nmine = Mine()\n",

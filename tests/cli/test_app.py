@@ -173,10 +173,10 @@ def test_compare_shows_a_method_that_diverged(call):
         (["compare", "protonrom"], "did you mean 'protonorm'"),
         (["compare", "rounds=2"], "no method"),
         (["compare", "protonorm", "algorithm=fedproto"], "Give methods by themselves"),
-        (["compare", "protonorm:gamma"], "expected field=value"),
+        (["compare", "protonorm:gamma"], "A setting in 'protonorm:gamma' must be field=value, got 'gamma'"),
         (["report", "nothing"], "There is no run 'nothing'"),
         (["export", "nothing", "here", "--client", "0"], "There is no run 'nothing'"),
-        (["inspect", "mlp", "--shape", "3x"], "--shape 3x is refused"),
+        (["inspect", "mlp", "--shape", "3x"], "--shape must be numbers such as 3x32x32, or 2 for vectors, got 3x."),
         (["run", "tracker=nobody"], "Unknown tracker 'nobody'"),
     ],
 )
@@ -286,4 +286,4 @@ def test_a_command_does_without_the_modules_of_the_others():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     names = [name.removeprefix("protonorm.cli.") for name in done.stdout.splitlines()[-1].split()]
-    assert names == ["app", "console", "options", "progress"]
+    assert names == ["app", "console", "listing", "options", "progress"]

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import protonorm as pn
 from protonorm.cli.app import app
-from protonorm.config.parsing import read_settings
+from protonorm.config.methods import read_experiment
 from tests.cli.own_files import OWN, RUNNING
 from tests.cli.refused import SETTINGS, SPIRAL, check_error, check_sentence
 from tests.support import contents, run, run_folder, spiral
@@ -48,7 +48,7 @@ def test_a_wrong_setting(call, tmp_path, words, said):
 @pytest.mark.parametrize(("words", "said"), SETTINGS, ids=NAMES)
 def test_a_wrong_setting_in_python(tmp_path, words, said):
     with pytest.raises(ValueError, match=re.escape(said)) as refused:
-        pn.run(pn.Experiment(**read_settings([*SPIRAL, *words])), out=tmp_path / "runs", engine="serial")
+        pn.run(pn.Experiment(**read_experiment([*SPIRAL, *words])), out=tmp_path / "runs", engine="serial")
     check_error(refused.value)
     assert not (tmp_path / "runs").exists()
 
@@ -97,7 +97,7 @@ def test_a_wrong_file_of_ones_own(call, own, tmp_path, text, words, said):
 def test_a_wrong_file_of_ones_own_in_python(own, tmp_path, text, words, said):
     own(text)
     with pytest.raises(ValueError, match=re.escape(said)) as refused:
-        pn.run(pn.Experiment(**read_settings([*SPIRAL[2:], *_data(words), *words])), out=tmp_path / "runs")
+        pn.run(pn.Experiment(**read_experiment([*SPIRAL[2:], *_data(words), *words])), out=tmp_path / "runs")
     check_error(refused.value)
 
 

@@ -118,8 +118,8 @@ def test_tables_are_written_or_printed_and_only_ours_are_written_over(call, tmp_
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--latex", "table.txt"], "the name of a table in LaTeX ends in .tex"),
-        (["--markdown", "table.tex"], "the name of a table in Markdown ends in .md"),
+        (["--latex", "table.txt"], "table.txt must end in .tex, as a table in LaTeX"),
+        (["--markdown", "table.tex"], "table.tex must end in .md, as a table in Markdown"),
         (["--latex", "mine.tex"], "mine.tex exists and is not a table of protonorm; it is left as it is"),
         (["--latex", "folder.tex"], "folder.tex exists and is not a table of protonorm"),
         (["--latex", "-", "--csv"], "can be printed, not several"),

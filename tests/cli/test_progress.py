@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from protonorm.cli import progress
-from protonorm.cli.progress import RoundDisplay, note, showing_progress, write_time
+from protonorm.cli.progress import Display, RoundDisplay, note, write_time
 from protonorm.core.progress import listening, report, steps
 from protonorm.data.own.encoding import Options
 from protonorm.data.own.folders import read_clients
@@ -60,14 +60,12 @@ def test_a_listener_hears_how_far_work_is():
 def test_work_inside_rounds_is_shown_by_the_display_of_the_rounds(told):
     """A terminal can have one live display; what an engine tells of a round is a bar beside that of the rounds."""
     told.terminal = True
-    with showing_progress(), RoundDisplay("a-run", 5, "global") as rounds:
+    with Display(), RoundDisplay("a-run", 5, "global") as rounds:
         for answered in range(4):
             report("Training on 2 actors, clients that have answered", answered, 4)
             told.now += 3
         assert "Training on 2 actors, clients that have answered" in told.text
-        assert [task.description for task in rounds._display._live.tasks] == [
-            "Training on 2 actors, clients that have answered"
-        ]
+        assert [task.description for task in rounds._live.tasks] == ["Training on 2 actors, clients that have answered"]
 
 
 def test_python_is_not_talked_to(told):
@@ -76,7 +74,7 @@ def test_python_is_not_talked_to(told):
 
 
 def test_asked_to_be_quiet_nothing_is_said(told):
-    with showing_progress(), showing_progress(quiet=True):
+    with Display(), Display(quiet=True):
         list(work(told, [1, 2, 3], 60))
     assert told.text == ""
 
@@ -84,14 +82,14 @@ def test_asked_to_be_quiet_nothing_is_said(told):
 @pytest.mark.parametrize("terminal", [False, True])
 def test_quick_work_is_not_told_of(told, terminal):
     told.terminal = terminal
-    with showing_progress():
+    with Display():
         assert list(work(told, range(15), 0.1)) == list(range(15))
     assert told.text == ""
 
 
 def test_without_a_terminal_a_line_comes_every_ten_seconds(told):
     """Four seconds each: after 12 and 24 of 28 seconds, 3 and 6 of 7 are done, and 16 and 4 seconds are left."""
-    with showing_progress():
+    with Display():
         list(work(told, range(7), 4))
     assert told.text.splitlines() == ["Reading: 3/7, 0:16 left", "Reading: 6/7, 0:04 left"]
 
@@ -107,7 +105,7 @@ def test_what_was_done_before_the_first_report_is_no_part_of_the_time_left(told)
 
 def test_work_that_begins_again_is_told_of_anew(told):
     """The second time is as quick as the first, and its time left is not that of both together."""
-    with showing_progress():
+    with Display():
         list(work(told, range(5), 0.3))
         told.now += 1000
         list(work(told, range(5), 0.3))
@@ -116,7 +114,7 @@ def test_work_that_begins_again_is_told_of_anew(told):
 
 def test_work_without_a_known_end_is_told_of(told):
     """Told of at 0, 5, 10 and 15 seconds: a line comes ten seconds after the first."""
-    with showing_progress():
+    with Display():
         for done in range(4):
             report("Fetching", done, 0)
             told.now += 5
@@ -125,7 +123,7 @@ def test_work_without_a_known_end_is_told_of(told):
 
 def test_in_a_terminal_a_bar_shows_itself_and_ends_full(told):
     told.terminal = True
-    with showing_progress():
+    with Display():
         list(work(told, range(5), 1))
     assert "Reading" in told.text
     assert "5/5" in told.text
@@ -134,7 +132,7 @@ def test_in_a_terminal_a_bar_shows_itself_and_ends_full(told):
 def test_a_bar_that_is_full_leaves_the_terminal_to_others(told):
     """The cursor comes back when the work ends, not when the command does: a run shows bars of its own after it."""
     told.terminal = True
-    with showing_progress():
+    with Display():
         list(work(told, range(5), 1))
         assert told.text.endswith("\x1b[?25h")
         before = len(told.text)
@@ -144,7 +142,7 @@ def test_a_bar_that_is_full_leaves_the_terminal_to_others(told):
 
 def test_a_bar_is_taken_away_when_the_work_fails(told):
     told.terminal = True
-    with showing_progress(), closing(steps(range(5), "Reading")) as items:
+    with Display(), closing(steps(range(5), "Reading")) as items:
         for item in items:
             told.now += 3
             if item == 2:
@@ -234,7 +232,7 @@ def test_reading_pictures_of_clients_tells_of_itself(told, tmp_path, monkeypatch
             draw(tmp_path / client / kind / "1.png")
     ticks = iter(range(0, 10_000, 15))
     monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(ticks)))
-    with showing_progress():
+    with Display():
         arrays = read_clients(tmp_path, Options())
     assert len(arrays.labels) == 4
     assert "Reading picture headers: 1/4" in told.text

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import protonorm as pn
 from protonorm.cli.app import app
-from protonorm.cli.show import reported_round, samples_line
+from protonorm.cli.records import reported_round, samples_line
 from tests.records import hundred, made
 from tests.support import pictures, run, spiral
 

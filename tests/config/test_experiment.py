@@ -93,15 +93,15 @@ def test_own_data_with_other_contents_has_another_key():
         ({"batch_size": 1}, "batch_size=1"),
         ({"seed": "x"}, "seed='x'"),
         ({"precision": "float16"}, "precision='float16'"),
-        ({"device": "mps"}, "device='mps' is refused: expected cpu, cuda"),
-        ({"device": "meta"}, "device='meta' is refused"),
+        ({"device": "mps"}, "device must be cpu, cuda or cuda:1, got 'mps'"),
+        ({"device": "meta"}, "device must be cpu, cuda or cuda:1, got 'meta'"),
         ({"quorum": 0}, "quorum=0"),
         ({"evaluate": "some"}, "evaluate='some'"),
         ({"evaluate_every": 0}, "evaluate_every=0"),
         ({"retries": -1}, "retries=-1"),
         ({"deadline": 0}, "deadline=0"),
         ({"auxiliary": "plain"}, "ProtoNorm has no second network"),
-        ({"algorithm": "fml", "auxiliary": "light"}, "expected one network, not 4"),
+        ({"algorithm": "fml", "auxiliary": "light"}, "auxiliary must be one network, got 4: 'light'"),
         ({"algorithm": {"name": "protonorm", "schedule": {"nope": 1}}}, "no setting 'algorithm.schedule.nope'"),
         ({"algorithm": {"name": "protonorm", "schedule": {"eta": -1}}}, "algorithm.schedule.eta=-1"),
         ({"algorithm": {"name": "protonorm", "schedule": {"epsilo": 1}}}, "did you mean 'schedule.epsilon'"),
@@ -162,7 +162,7 @@ def test_the_key_of_usual_runs_has_no_word_of_evaluating_everybody():
 
 
 def test_everybody_now_and_then_is_no_more_than_everybody_each_time():
-    with pytest.raises(ValueError, match="evaluate_all_every=3 is refused: with evaluate=all everybody is evaluated"):
+    with pytest.raises(ValueError, match="evaluate_all_every=3 is for evaluate=cohort; evaluate=all"):
         pn.Experiment.of(USUAL | {"evaluate": "all", "evaluate_all_every": 3})
     with pytest.raises(ValueError, match="evaluate_all_every=0 is refused"):
         pn.Experiment.of(USUAL | {"evaluate_all_every": 0})

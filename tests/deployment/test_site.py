@@ -78,7 +78,7 @@ def test_a_split_of_its_own_is_kept(tmp_path):
         ({"classes": ["class 0", "class 1", "other"]}, {}, "a class that the agreement does not have: class 2."),
         ({}, {"model": "light"}, "a client has one"),
         ({}, {"model": "nosuch"}, "Unknown network"),
-        ({}, {"training": Training(device="tpu")}, "device='tpu' is refused"),
+        ({}, {"training": Training(device="tpu")}, "device must be cpu, cuda or cuda:1, got 'tpu'"),
         (
             {"shared_network": "plain", "input": {"shape": [16, 16, 3], "type": "uint8"}},
             {},

@@ -157,10 +157,10 @@ def test_scores_are_checked_while_a_client_is_evaluated(tmp_path):
 @pytest.mark.parametrize(
     ("rules", "headline", "said"),
     [
-        ("logits", "logits", "rules='logits' is refused: expected a tuple of names"),
-        (("joint",), "joint", "expected a rule whose scores the method gives"),
-        (("logits",), "global", "headline='global' is refused: expected one of its rules, logits"),
-        ((1,), 1, "expected a tuple of names"),
+        ("logits", "logits", "rules must be a tuple of names, such as ('logits',), got 'logits'"),
+        (("joint",), "joint", "rules must have a rule whose scores the method gives"),
+        (("logits",), "global", "headline must be one of its rules, logits, got 'global'"),
+        ((1,), 1, "rules must be a tuple of names"),
     ],
 )
 def test_rules_and_headline_are_checked_before_anything_runs(rules, headline, said):

@@ -34,7 +34,7 @@ def test_bad_ranges_are_refused(text):
         read_dimension("x", text)
 
 
-def test_bare_names_are_the_methods_settings_or_else_the_experiments():
+def test_bare_names_are_the_experiments_settings_or_else_the_methods():
     """FML has a setting `clip` of its own, and so has every experiment; epochs take no fractions, γ does."""
     space = read_space([*SPIRAL, "protonorm", "gamma=10..1000:log", "clip=1..5", "epochs=1..3", "lam=2", "seed=4"])
     assert space.dimensions == {
@@ -44,7 +44,8 @@ def test_bare_names_are_the_methods_settings_or_else_the_experiments():
     }
     assert space.fixed["algorithm.lam"] == 2
     assert space.seed == 4
-    assert list(read_space([*SPIRAL, "fml", "clip=1..5"]).dimensions) == ["algorithm.clip"]
+    assert list(read_space([*SPIRAL, "fml", "clip=1..5"]).dimensions) == ["clip"]
+    assert list(read_space([*SPIRAL, "fml", "algorithm.clip=1..5"]).dimensions) == ["algorithm.clip"]
     assert list(read_space([*SPIRAL, "protonorm", "algorithm.schedule.eta=0.1..1"]).dimensions) == [
         "algorithm.schedule.eta"
     ]

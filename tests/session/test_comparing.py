@@ -237,7 +237,7 @@ def test_finished_runs_are_read_once_even_if_the_words_are_new(tmp_path, counted
 
 
 def test_words_are_parsed_once(tmp_path, counted):
-    compare("fedproto", *WORDS, "seeds=0", solo=True, out=tmp_path)
+    compare("fedproto", *WORDS, "seed=0", solo=True, out=tmp_path)
     assert counted["words"] == 1
 
 

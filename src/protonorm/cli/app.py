@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator, Mapping
-from enum import StrEnum
+from collections import UserDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Annotated, Any, cast
 
 import typer
+from typer.core import TyperGroup
 
-from protonorm.cli.console import entries_table, print_json, reporting, say
-from protonorm.cli.options import Command, Commands, Json
-from protonorm.config.kinds import KINDS
+from protonorm.cli.options import TAKE_SETTINGS
+from protonorm.core.text import visible
 
 ABOUT = "Federate different models on different data by sharing prototypes, not networks."
-Kind = StrEnum("Kind", {kind.plural: kind.plural for kind in KINDS.values()})  # type: ignore[misc]
-
-
-def list_(kind: Kind, as_json: Json = False) -> None:
-    """List the components that can be chosen by name."""
-    with reporting(quiet=as_json):
-        entries = next(one for one in KINDS.values() if one.plural == kind.value).table()
-        if as_json:
-            print_json({key: {"summary": entry.summary, **entry.details} for key, entry in entries.items()})
-        else:
-            say(entries_table(kind.value.capitalize(), entries))
 
 
 def show_version(wanted: bool) -> None:
@@ -50,15 +40,15 @@ COMMANDS = {  # module of each command, imported on use
     "compare": "run",
     "sweep": "search",
     "tune": "search",
-    "list": "app:list_",
-    "show": "show",
-    "remove": "remove",
-    "archive": "remove",
+    "list": "listing:list_",
+    "show": "records",
+    "remove": "records",
+    "archive": "records",
     "bench": "inspect",
     "inspect": "inspect",
     "export": "predict",
     "predict": "predict",
-    "report": "show",
+    "report": "records",
     "reproduce": "reproduce",
     "data": "data",
     "cluster": "inspect",
@@ -66,32 +56,51 @@ COMMANDS = {  # module of each command, imported on use
 }
 
 
-class LoadedCommands(Mapping[str, Any]):
+class LoadedCommands(UserDict[str, Any]):
     """Commands by name, each imported on lookup, as no command needs the modules of the others."""
 
     def __getitem__(self, name: str) -> Any:
-        module, _, function = COMMANDS[name].partition(":")
+        module, _, function = self.data[name].partition(":")
         target = getattr(import_module(f"protonorm.cli.{module}"), function or name)
         alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
         if isinstance(target, typer.Typer):
             alone.add_typer(target, name=name)
             return typer.main.get_group(alone).commands[name]
-        alone.command(name, cls=Command)(target)
+        alone.command(name)(target)
         return typer.main.get_command(alone)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
 
-    def __len__(self) -> int:
-        return len(COMMANDS)
-
-
-class App(Commands):
+class App(TyperGroup):
     """Group of all commands."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.commands = cast("dict[str, Any]", LoadedCommands())
+        self.commands = cast("dict[str, Any]", LoadedCommands(COMMANDS))
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Parse the words before a command's name."""
+        with visible_errors():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, context: Any) -> Any:
+        """Find a command, parse its words, and run it."""
+        with visible_errors():
+            return super().invoke(context)
+
+
+@contextmanager
+def visible_errors() -> Iterator[None]:
+    """Escape the message of typer's errors, as they repeat the user's words; for --rounds 5, suggest rounds=5."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(message := getattr(error, "message", None), str):
+            command = getattr(getattr(error, "ctx", None), "command", None)
+            if type(error).__name__ == "NoSuchOption" and command and command.name in TAKE_SETTINGS:
+                name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
+                message = f"{message.rstrip('.')}. Settings are words without dashes: {name}=…."
+            error.message = visible(message)  # type: ignore[attr-defined]
+        raise
 
 
 app = typer.Typer(

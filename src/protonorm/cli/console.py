@@ -43,9 +43,8 @@ def make_table(
         title=Text(visible(title)), caption=Text(visible_lines(caption)) if caption else None, box=SIMPLE_HEAD,
         title_justify="left", caption_justify="left",
     )  # fmt: skip
-    for column in columns:
-        one = column if isinstance(column, Column) else Column(column)
-        table.add_column(Text(visible_lines(one.heading)), justify=one.justify, no_wrap=one.no_wrap, overflow="fold")
+    for heading, justify, no_wrap in (item if isinstance(item, Column) else Column(item) for item in columns):
+        table.add_column(Text(visible_lines(heading)), justify=justify, no_wrap=no_wrap, overflow="fold")
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row))
     return table
@@ -69,9 +68,7 @@ def bold(text: str, wanted: bool = True) -> Text:
 def entries_table(title: str, entries: Mapping[str, Any]) -> Table:
     """Build the table of components that can be chosen by name."""
     details = sorted({column for entry in entries.values() for column in entry.details})
-    rows = [
-        [name, *(entry.details.get(column, "") for column in details), entry.summary] for name, entry in entries.items()
-    ]
+    rows = ([name, *(item.details.get(key, "") for key in details), item.summary] for name, item in entries.items())
     return make_table(title, ["name", *details, "what it is"], rows)
 
 
@@ -81,8 +78,10 @@ def page_width() -> int:
     return console.width if console.is_terminal else PAGE
 
 
-def say(what: Any) -> None:
+def say(what: Any, *, captions: bool = True) -> None:
     """Print a table or a text on standard output."""
+    if isinstance(what, Table) and not captions:
+        what.caption = None
     console = Console(highlight=False, markup=False, emoji=False, width=page_width())
     if isinstance(what, Table) and not fits(what, console.width):
         for column in what.columns:
@@ -104,7 +103,7 @@ def complain(sentence: str) -> None:
 @contextmanager
 def reporting(*, quiet: bool = False, no_own_code: bool = False) -> Iterator[None]:
     """Show progress; convert expected errors into a message and an exit code. PROTONORM_DEBUG=1 shows tracebacks."""
-    from protonorm.cli.progress import showing_progress
+    from protonorm.cli.progress import Display
     from protonorm.core.own_code import without_own_code
 
     with warnings.catch_warnings():
@@ -112,11 +111,10 @@ def reporting(*, quiet: bool = False, no_own_code: bool = False) -> Iterator[Non
         if not debug:
             warnings.showwarning = lambda message, *_, **__: complain(str(message))
         try:
-            with without_own_code(no_own_code), showing_progress(quiet=quiet):
+            with without_own_code(no_own_code), Display(quiet=quiet):
                 yield
         except (Exception, KeyboardInterrupt) as error:
-            explained = None if debug else _explain(error)
-            if explained is None:
+            if debug or (explained := _explain(error)) is None:
                 raise
             sentence, code = explained
             if sentence:
@@ -160,7 +158,5 @@ def _is_closed(stream: TextIO) -> bool:
 
 def _asked(error: BaseException) -> str:
     """Return how much memory was requested, if the error says it."""
-    found = re.search(r"allocate (\d+) bytes|allocate ([\d.]+ \w+)", str(error))
-    if not found:
-        return ""
-    return f" ({int(found[1]) / 2**30:.1f} GiB at once)" if found[1] else f" ({found[2]} at once)"
+    match = re.search(r"allocate (\d+) bytes|allocate ([\d.]+ \w+)", str(error))
+    return f" ({f'{int(match[1]) / 2**30:.1f} GiB' if match[1] else match[2]} at once)" if match else ""

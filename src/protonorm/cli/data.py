@@ -8,63 +8,67 @@ from typing import Annotated, Any
 import typer
 
 from protonorm.cli.console import Column, make_table, print_json, reporting, say
-from protonorm.cli.options import Command, Commands, Json
+from protonorm.cli.options import Json
 from protonorm.core.text import visible
 
-data = typer.Typer(cls=Commands, no_args_is_help=True, help="See which data sets are there, and prepare others.")
+data = typer.Typer(no_args_is_help=True, help="See which data sets are there, and prepare others.")
 
 Name = Annotated[str, typer.Argument(help="A data set: see `protonorm data list`.")]
 Root = Annotated[
-    Path | None, typer.Option(help="Folder of prepared data; PROTONORM_DATA or the user's cache folder if not given.")
+    Path | None, typer.Option(help="Folder of prepared data; PROTONORM_DATA or the user's cache if not given.")
 ]
 Archives = Annotated[Path, typer.Option("--from", help="Folder with the official archives.")]
 Check = Annotated[bool, typer.Option("--check/--no-check", help="Refuse archives with another checksum.")]
 Mirror = Annotated[str | None, typer.Option(help="Address of a folder to download from instead of the official one.")]
+CAPTION = (
+    "protonorm data download NAME fetches the official archives; protonorm data prepare NAME --from FOLDER takes "
+    "those in a folder. Pictures of your own need neither: protonorm run dataset=folder:PATH."
+)
 
 
-@data.command("list", cls=Command)
+@data.command("list")
 def list_(root: Root = None, as_json: Json = False) -> None:
     """List the data sets: which are available, which are missing, and how to get them."""
     with reporting():
+        from protonorm.data import DATASETS
         from protonorm.data.prepared import data_root
 
-        found = [state(name, data_root(root)) for name in names()]
+        folder = data_root(root)
+        states = [state(name, folder) for name, entry in DATASETS.items() if "samples" in entry.details]
         if as_json:
-            print_json({"root": str(data_root(root)), "datasets": found})
-        else:
-            say(states_table(found, data_root(root)))
+            print_json({"root": str(folder), "datasets": states})
+            return
+        rows = [[item["name"], "yes" if item["there"] else "no", item["what"]] for item in states]
+        columns = [Column("data set", no_wrap=True), Column("there", no_wrap=True), Column("what")]
+        say(make_table(f"Data in {folder}", columns, rows, CAPTION))
 
 
-@data.command(cls=Command)
+@data.command()
 def prepare(name: Name, source: Archives, root: Root = None, check: Check = True) -> None:
     """Prepare a data set's file from the official archives in a folder."""
     with reporting():
-        from protonorm.data.published.prepare import prepare as prepare_archives
-
-        path, arrays = prepare_archives(name, source, root, checked=check)
-        say(summary(path, arrays))
+        _prepare(name, source, root, check)
 
 
-@data.command(cls=Command)
+@data.command()
 def download(name: Name, root: Root = None, mirror: Mirror = None, check: Check = True) -> None:
     """Download a data set's official archives and prepare it; an interrupted download is resumed."""
     with reporting():
         from protonorm.data.prepared import data_root
         from protonorm.data.published.prepare import download as fetch_archives
-        from protonorm.data.published.prepare import prepare as prepare_archives
 
         folder = data_root(root) / "archives" / name
         fetch_archives(name, folder, mirror=mirror, checked=check)
-        path, arrays = prepare_archives(name, folder, root, checked=check)
-        say(summary(path, arrays))
+        _prepare(name, folder, root, check)
         say(visible(f"The archives are in {folder}; they are no longer needed."))
 
 
-def names() -> list[str]:
-    """List the data sets that have a file or are part of the package."""
-    from protonorm.data import DATASETS
+def _prepare(name: str, source: Path, root: Path | None, check: bool) -> None:
+    from protonorm.data.published.prepare import prepare as prepare_archives
 
-    return [name for name, entry in DATASETS.items() if "samples" in entry.details]
+    path, arrays = prepare_archives(name, source, root, checked=check)
+    samples, *size = arrays.images.shape
+    say(f"{visible(str(path))}: {samples} pictures, {'×'.join(map(str, size))}, {len(arrays.classes)} classes.")
 
 
 def state(name: str, root: Path) -> dict[str, Any]:
@@ -82,20 +86,3 @@ def state(name: str, root: Path) -> dict[str, Any]:
     except ValueError as error:
         return {"name": name, "there": False, "what": str(error)}
     return {"name": name, "there": True, "what": f"{samples} pictures, {'×'.join(map(str, size))}"}
-
-
-def states_table(found: list[dict[str, Any]], root: Path) -> Any:
-    """Build the table of available data sets."""
-    rows = [[one["name"], "yes" if one["there"] else "no", one["what"]] for one in found]
-    columns = [Column("data set", no_wrap=True), Column("there", no_wrap=True), Column("what")]
-    caption = (
-        "protonorm data download NAME fetches the official archives; protonorm data prepare NAME --from FOLDER takes "
-        "those in a folder. Pictures of your own need neither: protonorm run dataset=folder:PATH."
-    )
-    return make_table(f"Data in {root}", columns, rows, caption)
-
-
-def summary(path: Path, arrays: Any) -> str:
-    """Describe what was prepared."""
-    samples, *size = arrays.images.shape
-    return f"{visible(str(path))}: {samples} pictures, {'×'.join(map(str, size))}, {len(arrays.classes)} classes."

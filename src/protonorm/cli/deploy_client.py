@@ -161,7 +161,7 @@ def client(
 
 def _check_names(device: str | None, model: str | None) -> None:
     """Raise a ValueError for an unknown device or network before they are saved."""
-    from protonorm.config.resolving import check_device
+    from protonorm.config.experiment import check_device
     from protonorm.models.choose import chosen
 
     if device is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from protonorm.cli.console import FAILED, Column, complain, make_table, print_json, reporting, say
-from protonorm.cli.options import Command, Commands, Json, NoOwnCode, Settings, Workers
+from protonorm.cli.options import Json, NoOwnCode, Settings, Workers
 from protonorm.cli.progress import Display
 from protonorm.core.text import visible
 
@@ -25,21 +25,17 @@ if TYPE_CHECKING:
 
 WIDEST, MOST_CLASSES = 2**16, 2**20
 LARGEST = 2**24  # maximum numbers of a sample: sixteen samples are examined
+Network = Annotated[
+    str, typer.Argument(help="A network or a family as in models=…, torchvision:NAME, timm:NAME, file.py:function.")
+]
+Shape = Annotated[
+    str, typer.Option(help="Channels × height × width (3x32x32), a vector's length, or tokens × vocabulary.")
+]
 
 
 def inspect(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="A network or a family as in models=…, also torchvision:NAME, timm:NAME, file.py:function."
-        ),
-    ],
-    shape: Annotated[
-        str,
-        typer.Option(
-            help="Of one sample: channels × height × width (3x32x32), a vector's length, or tokens × vocabulary."
-        ),
-    ] = "3x32x32",
+    model: Network,
+    shape: Shape = "3x32x32",
     feature_dim: Annotated[int, typer.Option("--d", min=1, max=WIDEST, help="Width of the decision layer.")] = 512,
     classes: Annotated[int, typer.Option(min=1, max=MOST_CLASSES, help="Number of classes.")] = 10,
     layer: Annotated[str | None, typer.Option(help="Layer to cut at; the last linear one if not given.")] = None,
@@ -52,12 +48,12 @@ def inspect(
         from protonorm.models.choose import chosen, networks
         from protonorm.models.split import examine
 
-        found = [examine(item, size, feature_dim, classes, layer) for item in networks(chosen(model))]
+        examined = [examine(item, size, feature_dim, classes, layer) for item in networks(chosen(model))]
         if as_json:
             settings = {"shape": list(size), "feature_dim": feature_dim, "classes": classes}
-            print_json(settings | {"networks": [facts._asdict() for facts in found]})
+            print_json(settings | {"networks": [facts._asdict() for facts in examined]})
         else:
-            say(facts_table(found, size, classes))
+            say(facts_table(examined, size, classes))
 
 
 def read_shape(text: str) -> tuple[int, ...]:
@@ -65,19 +61,17 @@ def read_shape(text: str) -> tuple[int, ...]:
     from protonorm.core.types import shortened
 
     if not re.fullmatch(r"[1-9][0-9]{0,8}([x×,][1-9][0-9]{0,8})*", text.lower()):
-        raise ValueError(
-            f"--shape {shortened(text)} is refused: expected numbers such as 3x32x32 for pictures, or 2 for vectors."
-        )
+        raise ValueError(f"--shape must be numbers such as 3x32x32, or 2 for vectors, got {shortened(text)}.")
     size = tuple(map(int, re.split("[x×,]", text.lower())))
     if prod(size) > LARGEST:
-        raise ValueError(f"--shape {shortened(text)} is refused: a sample of {LARGEST} numbers is the largest.")
+        raise ValueError(f"--shape must have at most {LARGEST} numbers in a sample, got {shortened(text)}.")
     return size
 
 
-def facts_table(found: Sequence[Facts], shape: tuple[int, ...], classes: int) -> Table:
+def facts_table(networks: Sequence[Facts], shape: tuple[int, ...], classes: int) -> Table:
     """Build the table of networks, one per line."""
     rows = []
-    for facts in found:
+    for facts in networks:
         numbers = [str(facts.width), f"(B, {facts.feature_dim})", f"{facts.base:,}", f"{facts.head:,}"]
         numbers += [f"{facts.macs / 1e6:.1f} M", f"{100 * facts.negative:.0f} %", f"{facts.smallest:.1g}"]
         rows.append([facts.network, facts.layer or "–", *numbers])
@@ -93,14 +87,11 @@ def facts_table(found: Sequence[Facts], shape: tuple[int, ...], classes: int) ->
     return make_table(title, columns, rows, caption)
 
 
-cluster = typer.Typer(cls=Commands, no_args_is_help=True, help="Look after the Ray cluster that RAY_ADDRESS names.")
+cluster = typer.Typer(no_args_is_help=True)
 
-Benchmarks = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="NAME", help="Benchmarks to run, or `all`; they are listed if none is given."),
-]
+Benchmarks = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Benchmarks, or `all`; a list without.")]
 To = Annotated[
-    Path | None, typer.Option(help="Folder for the results; benchmarks/results in a checkout, else ./bench-results.")
+    Path | None, typer.Option(help="Folder for results; benchmarks/results in a checkout, else ./bench-results.")
 ]
 RayName = Annotated[str, typer.Option("--engine", help="`ray`, perhaps with what each actor gets: ray:num_gpus=0.5.")]
 
@@ -110,7 +101,7 @@ def _group() -> None:
     """Manage the Ray cluster that RAY_ADDRESS names."""
 
 
-@cluster.command(cls=Command)
+@cluster.command()
 def check(
     settings: Settings = None,
     engine: RayName = "ray",
@@ -121,13 +112,13 @@ def check(
     """Check whether a cluster can run an experiment: versions, data, memory, and a dry step on every node."""
     with reporting(quiet=as_json, no_own_code=no_own_code):
         from protonorm.config.experiment import Experiment
-        from protonorm.config.parsing import read_settings
+        from protonorm.config.methods import read_experiment
         from protonorm.engines.choice import read_engine
 
         chosen = read_engine(engine)
         if chosen.name != "ray":
-            raise ValueError(f"--engine {chosen.name} is refused: a cluster has the engine ray.")
-        given = read_settings(settings or [])
+            raise ValueError(f"--engine must be ray for a cluster, got {chosen.name}.")
+        given = read_experiment(settings or [])
         given.pop("tracker", None)
         experiment = Experiment.of(given)
         from protonorm.engines.choice import ActorSettings
@@ -155,9 +146,7 @@ def bench(names: Benchmarks = None, to: To = None, as_json: Json = False) -> Non
         known: dict[str, str] = package.BENCHMARKS
         if not names:
             caption = "protonorm bench NAME… runs some, protonorm bench all runs all; alone is best."
-            table = make_table(
-                "Benchmarks", ["name", "what is compared"], [list(line) for line in known.items()], caption
-            )
+            table = make_table("Benchmarks", ["name", "what is compared"], list(known.items()), caption)
             print_json({"benchmarks": known}) if as_json else say(table)
             return
         kept, results = {}, import_module(f"{package.__name__}.results")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -12,49 +11,12 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from protonorm.cli.console import complain
-from protonorm.core.text import visible
 
 if TYPE_CHECKING:
     from protonorm.runs.run import Run
 
 TAKE_SETTINGS = ("run", "compare", "sweep", "tune", "check")
-
-
-@contextmanager
-def visible_errors(*, takes_settings: bool = False) -> Iterator[None]:
-    """Escape the message of typer's errors; for --rounds 5, suggest rounds=5."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(said := getattr(error, "message", None), str):
-            name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
-            if takes_settings and name and type(error).__name__ == "NoSuchOption":
-                said = f"{said.rstrip('.')}. Settings are words without dashes: {name}=…."
-            error.message = visible(said)  # type: ignore[attr-defined]
-        raise
-
-
-class Command(TyperCommand):
-    """Command whose errors are escaped, as they repeat the user's words."""
-
-    def make_context(self, *arguments: Any, **options: Any) -> Any:
-        """Parse the command's words."""
-        with visible_errors(takes_settings=self.name in TAKE_SETTINGS):
-            return super().make_context(*arguments, **options)
-
-
-class Commands(TyperGroup):
-    """Group of commands."""
-
-    def make_context(self, *arguments: Any, **options: Any) -> Any:
-        """Parse the words before a command's name."""
-        with visible_errors():
-            return super().make_context(*arguments, **options)
-
-    def resolve_command(self, *arguments: Any, **options: Any) -> Any:
-        """Find a command by its name."""
-        with visible_errors():
-            return super().resolve_command(*arguments, **options)
+Command, Commands = TyperCommand, TyperGroup
 
 
 class Checkpoint(StrEnum):
@@ -83,31 +45,23 @@ def with_skip_bad(words: Sequence[str] | None, wanted: bool) -> list[str]:
 
 Out = Annotated[Path | None, path_option("Folder of all runs; PROTONORM_RUNS or ./runs if not given.")]
 NoOwnCode = Annotated[
-    bool,
-    typer.Option(
-        "--no-own-code", help="Refuse every file.py:Name, whose code would be run; so does PROTONORM_NO_OWN_CODE=1."
-    ),
+    bool, typer.Option("--no-own-code", help="Run no code of a file.py:Name; PROTONORM_NO_OWN_CODE=1 does the same.")
 ]
 EngineName = Annotated[str | None, typer.Option("--engine", help="Where clients live: see `protonorm list engines`.")]
 Workers = Annotated[int | None, typer.Option(min=1, max=4096, help="Processes to use; all cores if not given.")]
-SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Go on without pictures that cannot be read: dataset.skip_bad=true.")
-]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Skip pictures that cannot be read: dataset.skip_bad=true.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 CheckpointOf = Annotated[
     Checkpoint,
     typer.Option(
         "--checkpoint",
-        help="Which round's client: `chosen`, the round that tables report, which has the best validation accuracy; "
-        "or the `last`. Without a validation part both are the last.",
+        help="Which round's client: `chosen`, of the best validation accuracy, as in tables; or the `last`.",
     ),
 ]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result, and errors.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="SETTINGS",
-        help="A YAML file and/or key=value, such as algorithm.gamma=200 rounds=50 tracker=tensorboard.",
-    ),
+    typer.Argument(metavar="METHOD_OR_SETTING", help="A method, such as protonorm:gamma=200; YAML files; key=value."),
 ]
 
 
@@ -124,11 +78,7 @@ class Wanted(NamedTuple):
         from protonorm.runs.layout import INFO, exists, runs_root
 
         root = runs_root(out)
-        names = [
-            word
-            for word in words
-            if "=" not in word or any(exists(place / INFO) for place in (Path(word), root / word))
-        ]
+        names = [word for word in words if "=" not in word or exists(Path(word, INFO)) or exists(root / word / INFO)]
         return cls(names, [word for word in words if word not in names], root)
 
     def folders(self) -> list[Path]:
@@ -138,17 +88,13 @@ class Wanted(NamedTuple):
         folders = [find_run(self.root, name) for name in self.names] if self.names else find_runs(self.root)
         return list({folder.resolve(): folder for folder in folders}.values())
 
-    def runs(self) -> list[Run]:
-        """Read the selected runs that match the filters; damaged runs are reported."""
+    def runs(self, if_none: str = "") -> list[Run]:
+        """Read the selected runs that match the filters and report damaged ones; raise a ValueError `if_none` match."""
         from protonorm.analysis.settings import matching, read_filters
         from protonorm.runs.run import read_some
 
         filters = read_filters(self.filters)
-        return matching(read_some(self.folders(), complain), filters)
-
-    def filtered_runs(self, undone: str) -> list[Run]:
-        """Read the runs that match the filters; raise a ValueError if there are none."""
-        runs = self.runs()
-        if not runs:
-            raise ValueError(f"There is no run with {' '.join(self.filters)} in {self.root}; {undone}.")
+        runs = matching(read_some(self.folders(), complain), filters)
+        if if_none and not runs:
+            raise ValueError(f"There is no run with {' '.join(self.filters)} in {self.root}; {if_none}.")
         return runs

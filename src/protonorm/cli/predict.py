@@ -29,22 +29,28 @@ def read_client(text: str) -> str:
     return text
 
 
+CLIENT: Any = typer.Option(
+    parser=read_client, metavar="NAME_OR_NUMBER", help="Name or number; not needed for an exported client."
+)
 Own = Annotated[str | None, typer.Option(help="file.py:function, if the client's network is your own.")]
 Method = Annotated[str | None, typer.Option(help="file.py:Class, if the method is your own.")]
-NAME = "NAME_OR_NUMBER"
+Folder = Annotated[Path, typer.Argument(parser=read_path, metavar="PATH", help="Folder to write the client into.")]
+Onnx = Annotated[bool, typer.Option("--onnx", help="Also write model.onnx, which runs without protonorm (extra onnx).")]
+Source = Annotated[str, typer.Argument(metavar="RUN_OR_EXPORT", help="A run's folder or name, or an exported client.")]
+Images = Annotated[
+    list[Path], typer.Argument(parser=read_path, metavar="IMAGES...", help="Picture files, or folders of them.")
+]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on without pictures that cannot be read.")]
+Csv = Annotated[Path | None, path_option("Write the answers as CSV.", "--csv", metavar="FILE")]
 COLUMNS = ("picture", "class", "rule", "probability", "agree")
-CONFIDENCE = "softmax of the rule's scores at its answer"
-MARGIN = "1 − d1/d2 of the distances to the nearest and the second nearest prototype: 0 halfway, 1 on the nearest"
 
 
 def export(
     run: Annotated[str, typer.Argument(help="A run's folder or name.")],
-    path: Annotated[Path, typer.Argument(parser=read_path, metavar="PATH", help="Folder to write the client into.")],
-    client: Annotated[str, typer.Option(parser=read_client, metavar=NAME, help="The client's name or number.")],
+    path: Folder,
+    client: Annotated[str, CLIENT],
     checkpoint: CheckpointOf = Checkpoint.chosen,
-    onnx: Annotated[
-        bool, typer.Option("--onnx", help="Also write model.onnx, which runs without protonorm; needs the extra onnx.")
-    ] = False,
+    onnx: Onnx = False,
     out: Out = None,
     network: Own = None,
     algorithm: Method = None,
@@ -52,32 +58,23 @@ def export(
 ) -> None:
     """Export a trained client to its own folder: weights, prototypes, preprocessing, measures, a model card."""
     with reporting(no_own_code=no_own_code):
-        found = find_client(run, client, checkpoint, out, network, algorithm)
-        if lost := getattr(found.source, "lost_provenance", ""):
+        trained = find_client(run, client, checkpoint, out, network, algorithm)
+        if lost := getattr(trained.source, "lost_provenance", ""):
             warnings.warn(lost, stacklevel=1)
-        place = found.save(path, onnx=onnx)
-        say(visible(f"Client {found.name} of {found.info.run}, after round {found.info.round}: {place}"))
+        place = trained.save(path, onnx=onnx)
+        say(visible(f"{title(trained)}: {place}"))
 
 
 def predict(
-    source: Annotated[
-        str, typer.Argument(metavar="RUN_OR_EXPORT", help="A run's folder or name, or an exported client.")
-    ],
-    images: Annotated[
-        list[Path], typer.Argument(parser=read_path, metavar="IMAGES...", help="Picture files, or folders of them.")
-    ],
-    client: Annotated[
-        str | None,
-        typer.Option(
-            parser=read_client, metavar=NAME, help="The client's name or number; not needed for an exported one."
-        ),
-    ] = None,
+    source: Source,
+    images: Images,
+    client: Annotated[str | None, CLIENT] = None,
     checkpoint: CheckpointOf = Checkpoint.chosen,
     out: Out = None,
     network: Own = None,
     algorithm: Method = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on without pictures that cannot be read.")] = False,
-    csv: Annotated[Path | None, path_option("Write the answers as CSV.", "--csv", metavar="FILE")] = None,
+    skip_bad: SkipBad = False,
+    csv: Csv = None,
     as_json: Json = False,
     no_own_code: NoOwnCode = False,
 ) -> None:
@@ -85,20 +82,24 @@ def predict(
     with reporting(quiet=as_json, no_own_code=no_own_code):
         if csv:
             require_csv_place(csv)
-        found = find_client(source, client, checkpoint, out, network, algorithm)
+        trained = find_client(source, client, checkpoint, out, network, algorithm)
         paths = find_pictures(images)
-        x, bad = read_pictures(paths, found.info.input, skip_bad=skip_bad)
-        read = [path for path in paths if path not in bad]
-        answers = found.answers(x)
-        plain = plain_answers(found, read, answers, bad)
+        x, bad = read_pictures(paths, trained.info.input, skip_bad=skip_bad)
+        answers = trained.answers(x)
+        plain = plain_answers(trained, [path for path in paths if path not in bad], answers, bad)
         if csv:
             replace(csv, answers_csv(plain).encode("utf-8", "backslashreplace"))
         if as_json:
             print_json(plain)
         elif csv:
-            say(visible(f"Answers to {len(read)} pictures: {csv}"))
+            say(visible(f"Answers to {len(plain['pictures'])} pictures: {csv}"))
         else:
-            say(answers_table(found, read, answers))
+            say(answers_table(title(trained), plain, caption(trained, answers)))
+
+
+def title(trained: TrainedClient) -> str:
+    """Return the client, its run and its round."""
+    return f"Client {trained.name} of {trained.info.run}, after round {trained.info.round}"
 
 
 def find_client(
@@ -119,12 +120,14 @@ def find_client(
     own_network = load_own(network, "network") if network else None
     own_method = load_own(algorithm, "algorithm") if algorithm else None
     if (Path(source) / INFO).exists():
-        found = load_client(source, network=own_network, algorithm=own_method)
-        if client is not None and client not in (found.name, str(found.id)):
-            raise ValueError(f"{source} holds client {found.name}, not client {client}.")
+        trained = load_client(source, network=own_network, algorithm=own_method)
+        if client is not None and client not in (trained.name, str(trained.id)):
+            raise ValueError(f"{source} holds client {trained.name}, not client {client}.")
         if checkpoint is Checkpoint.last:
-            raise ValueError(f"--checkpoint last is for runs; {source} holds a client as of round {found.info.round}.")
-        return found
+            raise ValueError(
+                f"--checkpoint last is for runs; {source} holds a client as of round {trained.info.round}."
+            )
+        return trained
     run = read_run(find_run(runs_root(out), source))
     if client is None:
         last = run.info.experiment.clients - 1
@@ -140,15 +143,15 @@ def find_pictures(paths: list[Path]) -> list[Path]:
     from protonorm.data.own.folders import pictures_in, tell_left_out
     from protonorm.data.pictures import SUFFIXES
 
-    found: list[Path] = []
+    pictures: dict[Path, None] = {}
     for path in paths:
         inside = pictures_in(path) if path.is_dir() else [path]
         if not inside:
             raise ValueError(f"{path} has no pictures in it; expected files that end in {', '.join(SUFFIXES)}.")
         if path.is_dir():
             tell_left_out(path, set(inside))
-        found += inside
-    return list(dict.fromkeys(found))
+        pictures |= dict.fromkeys(inside)
+    return list(pictures)
 
 
 def read_pictures(
@@ -163,37 +166,42 @@ def read_pictures(
     height, width, channels = wanted.shape
     if channels not in pictures.MODE:
         raise ValueError(f"This client was trained on pictures of {channels} channels; files have 1 or 3.")
-    found, bad = pictures.read_usable(paths, (height, width), channels)
+    usable, bad = pictures.read_usable(paths, (height, width), channels)
     if bad:
-        told = pictures.describe_bad(bad, len(paths))
-        if not skip_bad or not len(found):
-            raise ValueError(told + ("\nNo picture is left." if skip_bad else "\n--skip-bad goes on without them."))
-        warnings.warn(told, stacklevel=1)
-    return found, {paths[position]: why for position, why in bad.items()}
+        problem = pictures.describe_bad(bad, len(paths))
+        if not skip_bad or not len(usable):
+            raise ValueError(problem + ("\nNo picture is left." if skip_bad else "\n--skip-bad goes on without them."))
+        warnings.warn(problem, stacklevel=1)
+    return usable, {paths[position]: why for position, why in bad.items()}
 
 
 def plain_answers(
-    found: TrainedClient, paths: Sequence[Path], answers: Answers, bad: dict[Path, str]
+    trained: TrainedClient, paths: Sequence[Path], answers: Answers, bad: dict[Path, str]
 ) -> dict[str, Any]:
     """Return predictions as plain data."""
-    advice = found.info.recommended
+    advice = trained.info.recommended
+
+    def of_rule(rule: RuleAnswers, row: int) -> dict[str, Any]:
+        margin = {} if rule.margin is None else {"margin": digits(rule.margin[row])}
+        return {"class": trained.classes[rule.classes[row]], "confidence": digits(rule.confidence[row]), **margin}
+
     return {
-        "run": found.info.run,
-        "client": found.id,
-        "name": found.name,
-        "round": found.info.round,
+        "run": trained.info.run,
+        "client": trained.id,
+        "name": trained.name,
+        "round": trained.info.round,
         "rule": answers.rule,
         "recommended": advice.model_dump(mode="json"),
         "probability": f"softmax of {advice.probability} at the class",
-        "confidence": CONFIDENCE,
-        "margin": MARGIN,
+        "confidence": "softmax of the rule's scores at its answer",
+        "margin": "1 − d1/d2 of the distances to the nearest and second nearest prototype: 0 halfway, 1 on the nearest",
         "pictures": [
             {
                 "picture": str(path),
-                "class": found.classes[answers.classes[row]],
+                "class": trained.classes[answers.classes[row]],
                 "probability": None if answers.probability is None else digits(answers.probability[row]),
                 "agree": bool(answers.agree[row]),
-                "rules": {rule: _plain(found, one, row) for rule, one in answers.rules.items()},
+                "rules": {name: of_rule(rule, row) for name, rule in answers.rules.items()},
             }
             for row, path in enumerate(paths)
         ],
@@ -201,20 +209,15 @@ def plain_answers(
     }
 
 
-def _plain(found: TrainedClient, one: RuleAnswers, row: int) -> dict[str, Any]:
-    margin = {} if one.margin is None else {"margin": digits(one.margin[row])}
-    return {"class": found.classes[one.classes[row]], "confidence": digits(one.confidence[row]), **margin}
-
-
 def answers_csv(plain: dict[str, Any]) -> str:
     """Render predictions, given as plain data, as CSV: a line per picture, with names escaped against formulas."""
     pictures = plain["pictures"]
     rules = pictures[0]["rules"] if pictures else {}
     lines = [[*COLUMNS, *(f"{rule} {name}" for rule, answer in rules.items() for name in answer)]]
-    for one in pictures:
-        answers = [value for answer in one["rules"].values() for value in answer.values()]
-        agree = "yes" if one["agree"] else "no"
-        lines.append([one["picture"], one["class"], plain["rule"], one["probability"], agree, *answers])
+    for item in pictures:
+        answers = [value for answer in item["rules"].values() for value in answer.values()]
+        agree = "yes" if item["agree"] else "no"
+        lines.append([item["picture"], item["class"], plain["rule"], item["probability"], agree, *answers])
     return csv_lines(lines)
 
 
@@ -231,35 +234,33 @@ def require_csv_place(path: Path) -> None:
             raise ValueError(f"{path} exists and does not hold predictions; it is left as it is.")
 
 
-def answers_table(found: TrainedClient, paths: Sequence[Path], answers: Answers) -> Any:
+def answers_table(title: str, plain: dict[str, Any], caption: str) -> Any:
     """Build the table of answers: the recommended answer to each picture, its probability, and that of each rule."""
-    order = dict.fromkeys([answers.rule, *answers.rules])
+    rules = list(dict.fromkeys([plain["rule"], *(rule for item in plain["pictures"][:1] for rule in item["rules"])]))
     rows = []
-    for row, path in enumerate(paths):
-        sure = "" if answers.probability is None else f"{100 * answers.probability[row]:.0f} %"
-        said = [_told(found, answers.rules[rule], row) for rule in order]
-        rows.append([str(path), found.classes[answers.classes[row]], sure, *said])
-    title = f"Client {found.name} of {found.info.run}, after round {found.info.round}"
-    return make_table(title, ["picture", "answer", "probability", *order], rows, caption(found, answers))
+    for item in plain["pictures"]:
+        probability = "" if item["probability"] is None else f"{100 * item['probability']:.0f} %"
+        rows.append([item["picture"], item["class"], probability, *(_answer(item["rules"][rule]) for rule in rules)])
+    return make_table(title, ["picture", "answer", "probability", *rules], rows, caption)
 
 
-def _told(found: TrainedClient, one: RuleAnswers, row: int) -> str:
-    number = f"{100 * one.confidence[row]:.0f} %" if one.margin is None else f"margin {one.margin[row]:.2f}"
-    return f"{found.classes[one.classes[row]]} ({number})"
+def _answer(answer: dict[str, Any]) -> str:
+    number = f"margin {answer['margin']:.2f}" if "margin" in answer else f"{100 * answer['confidence']:.0f} %"
+    return f"{answer['class']} ({number})"
 
 
-def caption(found: TrainedClient, answers: Answers) -> str:
+def caption(trained: TrainedClient, answers: Answers) -> str:
     """Describe which answer is recommended and why, and the meaning of the numbers."""
-    advice = found.info.recommended
+    advice = trained.info.recommended
     why = "it is the method's usual rule, which no validation has chosen"
     if answers.rule != advice.rule:
         why = f"{advice.rule}, which is recommended, is not at hand"
     elif advice.by == "validation" and advice.validation is not None:
         why = f"it was best on the clients' validation parts, {100 * advice.validation:.1f} % right"
-    told = [f"The answer is that of the rule {answers.rule}: {why}."]
+    text = f"The answer is that of the rule {answers.rule}: {why}."
     if answers.probability is not None:
         off = "" if advice.calibration is None else f"; on validation it was {100 * advice.calibration:.1f} points off"
-        told.append(f"Its probability is the softmax of {advice.probability} at that class{off}.")
-    if any(one.margin is not None for one in answers.rules.values()):
-        told.append("Rules by prototypes give a margin, no probability: 0 halfway between two prototypes, 1 on one.")
-    return " ".join(told)
+        text += f" Its probability is the softmax of {advice.probability} at that class{off}."
+    if any(rule.margin is not None for rule in answers.rules.values()):
+        text += " Rules by prototypes give a margin, no probability: 0 halfway between two prototypes, 1 on one."
+    return text

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -21,32 +18,30 @@ if TYPE_CHECKING:
 
 EVERY = 10.0  # seconds between plain lines
 LATE = 2.0  # seconds of work before progress is shown
+TEXTS = ("description", "fields[share]", "fields[note]")  # of a bar
 
 
 class Display:
-    """Display of the progress of several tasks, as bars or lines."""
+    """Display of the progress of all long work inside its context, as bars or lines."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._console = Console(stderr=True, quiet=quiet, highlight=False, markup=False, emoji=False)
-        self._live = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TextColumn("{task.fields[share]}", markup=False),
-            TextColumn("{task.fields[note]}", markup=False),
-            TimeRemainingColumn(),
-            console=self._console,
-        )
+        name, share, note = (TextColumn(f"{{task.{key}}}", markup=False) for key in TEXTS)
+        self._live = Progress(name, BarColumn(), share, note, TimeRemainingColumn(), console=self._console)
+        self._listening = listening(None if quiet else self.hear)
         self._tasks: dict[str, TaskID] = {}
         self._begun: dict[str, tuple[float, int]] = {}  # time and progress of the first report
-        self._said: dict[str, float] = {}
+        self._printed: dict[str, float] = {}
 
     def __enter__(self) -> Self:
+        self._listening.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: Any) -> None:
+        self._listening.__exit__(*error)
         self._leave()
 
-    def __call__(self, what: str, done: int, whole: int) -> None:
+    def hear(self, what: str, done: int, whole: int) -> None:
         """Show the progress of a task, once it has taken `LATE` seconds."""
         now = time.monotonic()
         what = visible(what)
@@ -56,7 +51,7 @@ class Display:
             self.show(what, done, whole, left=(now - begun) / (done - before) * (whole - done) if known else None)
         if whole and done >= whole:  # the same work may start again
             del self._begun[what]
-            self._said.pop(what, None)
+            self._printed.pop(what, None)
 
     def show(
         self, what: str, done: int, whole: int, note: str = "", left: float | None = None, *, now: bool = False
@@ -74,8 +69,8 @@ class Display:
                 self._leave()
             return
         clock = time.monotonic()
-        if now or clock - self._said.setdefault(what, self._begun.get(what, (clock, 0))[0]) >= EVERY:
-            self._said[what] = clock
+        if now or clock - self._printed.setdefault(what, self._begun.get(what, (clock, 0))[0]) >= EVERY:
+            self._printed[what] = clock
             parts = [f"{what}: {share}", note, f"{write_time(left)} left" if left is not None else ""]
             self.say(", ".join(filter(None, parts)))
 
@@ -92,45 +87,26 @@ class Display:
         self._tasks.clear()
 
 
-class RoundDisplay:
-    """Display of the rounds of one run."""
+class RoundDisplay(Display):
+    """Display of the rounds of one run, and of the work inside them: a terminal has one display."""
 
     def __init__(self, title: str, rounds: int, headline: str, *, quiet: bool = False) -> None:
+        super().__init__(quiet=quiet)
         self._title, self._rounds, self._headline = title, rounds, headline
-        self._display = Display(quiet=quiet)
-        self._hearing = listening(
-            None if quiet else self._display
-        )  # progress inside rounds: a terminal has one display
-        self._left, self._begun = TimeLeft(rounds), False
-
-    def __enter__(self) -> Self:
-        self._display.__enter__()
-        self._hearing.__enter__()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._hearing.__exit__(kind, error, at)
-        self._display.__exit__(kind, error, at)
+        self._left, self._first = TimeLeft(rounds), True
 
     def __call__(self, round: Round) -> None:
         """Show a committed round."""
-        ends, self._begun = not self._begun or round.number == self._rounds, True
-        said, left = note(round.record, self._headline), self._left.after(round)
-        self._display.show(self._title, round.number, self._rounds, said, left, now=ends)
-
-
-@contextmanager
-def showing_progress(*, quiet: bool = False) -> Iterator[Display]:
-    """Show the progress of all long work inside this context."""
-    with Display(quiet=quiet) as display, listening(None if quiet else display):
-        yield display
+        at_end, self._first = self._first or round.number == self._rounds, False
+        text, left = note(round.record, self._headline), self._left.after(round)
+        self.show(self._title, round.number, self._rounds, text, left, now=at_end)
 
 
 def note(record: RoundRecord, headline: str) -> str:
     """Summarise a round: its accuracy under the headline rule, or else its loss."""
     rule = headline if record.rules.get(headline) else "logits"
-    if found := record.rules.get(rule):
-        return f"{rule} {100 * found.pooled:.2f} %"
+    if accuracy := record.rules.get(rule):
+        return f"{rule} {100 * accuracy.pooled:.2f} %"
     return "" if record.loss is None else f"loss {record.loss:.4g}"
 
 

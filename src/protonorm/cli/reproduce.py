@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,16 +14,15 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from protonorm.cli.console import Column, bold, complain, make_table, reporting, say
-from protonorm.cli.options import EngineName, NoOwnCode, Out, Workers
+from protonorm.cli.options import EngineName, NoOwnCode, Out, Quiet, Workers
 from protonorm.cli.run import follow
 from protonorm.core.text import visible
 
 if TYPE_CHECKING:
-    from protonorm.reproduction.cells import Table, TableEntry
+    from protonorm.reproduction.cells import Study, Table, TableEntry
     from protonorm.reproduction.profiles import Profile
     from protonorm.reproduction.running import Reproduction
     from protonorm.reproduction.writing import Written
-
 
 Names = Annotated[
     list[str] | None,
@@ -33,33 +34,23 @@ ProtocolName = Annotated[
     typer.Option(
         "--protocol",
         help="Which round is reported: paper, the best test round, as printed; or validated, the one with the best "
-        "accuracy on samples held out, the best test round beside it. The profile's if not given: paper for paper, "
-        "validated for the others.",
+        "validation accuracy. The profile's if not given: paper for paper, validated for the others.",
     ),
 ]
 To = Annotated[
     str | None,  # an empty path would mean the current folder
-    typer.Option(
-        metavar="PATH",
-        help="Folder for tables and figures; if not given <runs>/reproduction/<profile>, with the protocol's name "
-        "behind it if it is not the profile's.",
-    ),
+    typer.Option(metavar="PATH", help="Folder for tables and figures; <runs>/reproduction/<profile> if not given."),
 ]
 Only = Annotated[
     list[str] | None,
     typer.Option(
-        help="Run and show only cells whose row or column has this text, such as CIFAR-100; a whole name means only "
-        "that. May be repeated: a cell must then match all of them. The part is written under a name of its own."
+        help="Only cells whose row or column has this text, such as CIFAR-100; repeated, cells must match all."
     ),
 ]
 Seeds = Annotated[str | None, typer.Option(help="Seeds in place of the profile's, such as 0 or 0,1,2.")]
 Rounds = Annotated[
     int | None,
-    typer.Option(
-        min=1,
-        help="Rounds at most, where the profile has more; what is run can go on later, but for methods that plan with "
-        "their number (FedKD). Written to a folder of its own.",
-    ),
+    typer.Option(min=1, help="Rounds at most, where the profile has more; written to a folder of its own."),
 ]
 RenderOnly = Annotated[bool, typer.Option("--render-only", help="Run nothing; write what is there.")]
 Check = Annotated[bool, typer.Option("--check", help="Fail if a finished cell is outside its tolerance, beyond noise.")]
@@ -82,20 +73,26 @@ def reproduce(
     render_only: RenderOnly = False,
     check: Check = False,
     listed: Listed = False,
+    quiet: Quiet = False,
     no_own_code: NoOwnCode = False,
 ) -> None:
     """Reproduce the paper's tables and figures: run missing cells, resume started runs, reuse finished runs."""
-    with reporting(no_own_code=no_own_code):
+    with reporting(quiet=quiet, no_own_code=no_own_code):
         if listed:
             say(listing(names or ["all"]))
             return
         task = reproduction(names or [], profile, protocol, out, to, only or [], seeds, rounds)
         refuse_early(task, engine, workers, run=not render_only, check=check)
-        written = task.write() if render_only else task.run(engine, workers, complain, follow)
-        for path in (path for one in written for path in one.paths):
+        written = task.write() if render_only else task.run(engine, workers, complain, partial(follow, quiet=quiet))
+        for path in (path for item in written for path in item.paths if not quiet):
             say(visible(f"Wrote {path}"))
-        for one in written:
-            show(one)
+        captions = {""}  # those that need not be printed (again)
+        for item in written:
+            for table in item.tables:
+                say(terminal_table(table, item.findings.profile), captions=not (quiet or table.explanation in captions))
+                captions.add(table.explanation)
+            for sentence in item.remarks:
+                say(visible(f"{item.findings.study.name}: {sentence}"))
         if check:
             judge(written)
 
@@ -117,21 +114,17 @@ def reproduction(
     from protonorm.runs.layout import runs_root
 
     if to is not None and not to.strip():
-        raise ValueError("--to with an empty text is refused: expected a folder for tables and figures.")
+        raise ValueError("--to must be a folder for tables and figures, got an empty text.")
     size, root = find_profile(profile), runs_root(out)
     chosen = find_protocol(size.protocol if protocol is None else protocol)
     place = size.name if chosen.name == size.protocol else f"{size.name}-{chosen.name}"
     if rounds is not None:
         size, place = size.up_to(rounds), f"{place}-{rounds}-rounds"
-    command = f"protonorm {shlex.join(sys.argv[1:])}"
+    command = f"protonorm {shlex.join(sys.argv[1:])}".encode(errors="backslashreplace").decode()  # only valid text
+    folder = Path(to) if to else root / "reproduction" / place
+    studies, numbers = select_cells(find_studies(names), only), size.seeds if seeds is None else read_seeds(seeds)
     return Reproduction(
-        studies=select_cells(find_studies(names), only),
-        profile=size,
-        protocol=chosen,
-        root=root,
-        folder=Path(to) if to else root / "reproduction" / place,
-        command=command.encode(errors="backslashreplace").decode(),  # bytes that are not valid text are escaped
-        seeds=size.seeds if seeds is None else read_seeds(seeds),
+        studies, profile=size, protocol=chosen, root=root, folder=folder, command=command, seeds=numbers
     )
 
 
@@ -142,14 +135,14 @@ def refuse_early(task: Reproduction, engine: str | None, workers: int | None, *,
 
     check_engine(engine, workers)
     if check and not any(can_check(study, task.profile, len(task.seeds)) for study in task.studies):
-        names = ", ".join(study.name for study in task.studies)
+        names, profile = ", ".join(study.name for study in task.studies), repr(task.profile.name)
         if any(leads_somebody(study, task.profile) for study in task.studies):
             raise ValueError(
-                f"There is nothing to check: {names} states who should lead under the profile {task.profile.name!r}, "
+                f"There is nothing to check: {names} states who should lead under the profile {profile}, "
                 "and one seed does not tell a difference from chance. Give several, such as --seeds 0,1,2."
             )
         raise ValueError(
-            f"There is nothing to check: {names} states no tolerance for the profile {task.profile.name!r}. "
+            f"There is nothing to check: {names} states no tolerance for the profile {profile}. "
             "Leave --check out, or choose another profile."
         )
     task.prepare(run=run)
@@ -161,18 +154,8 @@ def read_seeds(text: str) -> list[int]:
 
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and len(part) < 19 for part in parts):
-        raise ValueError(
-            f"--seeds {shortened(text)} is refused: expected whole numbers with commas between them, such as 0,1,2."
-        )
+        raise ValueError(f"--seeds must be whole numbers with commas between them, as 0,1,2, got {shortened(text)}.")
     return list(dict.fromkeys(map(int, parts)))
-
-
-def show(written: Written) -> None:
-    """Print the tables of a study, and what is missing."""
-    for table in written.tables:
-        say(terminal_table(table, written.findings.profile))
-    for sentence in written.remarks:
-        say(visible(f"{written.findings.study.name}: {sentence}"))
 
 
 def judge(written: list[Written]) -> None:
@@ -181,17 +164,16 @@ def judge(written: list[Written]) -> None:
     from protonorm.errors import Failed
     from protonorm.reproduction.accuracy import check
 
-    verdicts = [verdict for one in written for verdict in check(one.findings)]
+    verdicts = [verdict for item in written for verdict in check(item.findings)]
     if not verdicts:
         profile = written[0].findings.profile.name
         raise ValueError(f"There is nothing to check: no finished cell has a tolerance for the profile {profile!r}.")
     for verdict in verdicts:
         say(visible(f"{WORDS[verdict.passed]}: {verdict.sentence}"))
-    seeds = {outcome.seed for one in written for outcome in one.findings.outcomes}
+    seeds = {outcome.seed for item in written for outcome in item.findings.outcomes}
     if any(verdict.leads for verdict in verdicts) and len(seeds) < FEW:
         say(f"With fewer than {FEW} seeds intervals may be too narrow: what is said of who leads is a hint.")
-    failed = sum(verdict.passed is False for verdict in verdicts)
-    if failed:
+    if failed := sum(verdict.passed is False for verdict in verdicts):
         raise Failed(f"{failed} of {len(verdicts)} checks differ from the paper.")
 
 
@@ -202,13 +184,13 @@ def terminal_table(table: Table, profile: Profile) -> RichTable:
         columns.append(Column(f"{visible(group)}\n{visible(name)}" if group != before else visible(name), "right"))
         before = group  # shown above the first of its columns only
     rows = [[bold(row, False), *map(_entry, entries)] for row, entries in table.rows]
-    stamp = f"{profile.stamp}: " if profile.stamp else ""
-    return make_table(stamp + table.title, columns, rows, table.explanation)
+    return make_table(
+        f"{profile.stamp}: {table.title}" if profile.stamp else table.title, columns, rows, table.explanation
+    )
 
 
 def _entry(entry: TableEntry) -> Text:
-    shown = bold(entry.text, entry.bold)
-    return Text.assemble(shown, *((f"\n{visible(line)}", "dim") for line in entry.lines))
+    return Text.assemble(bold(entry.text, entry.bold), *((f"\n{visible(line)}", "dim") for line in entry.lines))
 
 
 def listing(names: list[str]) -> RichTable:
@@ -217,20 +199,18 @@ def listing(names: list[str]) -> RichTable:
     from protonorm.reproduction.profiles import PROFILES, PROTOCOLS
     from protonorm.reproduction.running import duration, total_seconds, work_left
 
-    rows = []
-    for study in find_studies(names):
-        guesses = []
-        for profile in PROFILES.values():
-            protocol = PROTOCOLS[profile.protocol]
-            settings = [study.settings(cell, profile, protocol, seed) for cell in study.cells for seed in profile.seeds]
-            runs = {str(one): work_left(one) for one in settings}  # equal settings are run once
-            guesses.append(duration(total_seconds(runs.values())) if runs else "-")
-        rows.append([study.name, study.title, str(len(study.cells)), *guesses])
-    return make_table(
-        "Tables and figures",
-        [Column("name", no_wrap=True), Column("what it is"), Column("cells", "right"),
-         *(Column(name, "right", no_wrap=True) for name in PROFILES)],
-        rows,
-        "Guesses for two cores that nobody else uses, each as if nothing were there yet: runs are shared, so that all "
-        "together take less. " + " ".join(f"{one.name}: {one.summary}." for one in PROFILES.values()),
-    )  # fmt: skip
+    def guess(study: Study, profile: Profile) -> str:
+        protocol, pairs = PROTOCOLS[profile.protocol], product(study.cells, profile.seeds)
+        settings = [study.settings(cell, profile, protocol, seed) for cell, seed in pairs]
+        runs = {str(item): work_left(item) for item in settings}  # equal settings are run once
+        return duration(total_seconds(runs.values())) if runs else "-"
+
+    rows = [
+        [study.name, study.title, str(len(study.cells)), *(guess(study, profile) for profile in PROFILES.values())]
+        for study in find_studies(names)
+    ]
+    columns = [Column("name", no_wrap=True), Column("what it is"), Column("cells", "right")]
+    columns += [Column(name, "right", no_wrap=True) for name in PROFILES]
+    caption = "Times on two idle cores, each as if nothing were there yet; runs are shared, so that all take less. "
+    caption += " ".join(f"{profile.name}: {profile.summary}." for profile in PROFILES.values())
+    return make_table("Tables and figures", columns, rows, caption)

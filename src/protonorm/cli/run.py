@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ from protonorm.cli.options import (
     Json,
     NoOwnCode,
     Out,
+    Quiet,
     Settings,
     SkipBad,
     Workers,
@@ -27,30 +29,19 @@ from protonorm.errors import Failed
 
 if TYPE_CHECKING:
     from protonorm.config.experiment import Experiment
-    from protonorm.session.comparison import Comparison
 
 Methods = Annotated[
     list[str],
     typer.Argument(
-        metavar="METHOD_OR_SETTING",
-        help="Methods, each name, name:field=value,… or file.py:Class; then settings for all; seeds=0,1,2 repeats.",
+        metavar="METHOD_OR_SETTING", help="Methods as name, name:field=value,… or file.py:Class; then settings."
     ),
 ]
 Figures = Annotated[Path | None, path_option("Folder for figures and report; <runs>/comparisons/… if not given.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print a line for each method, rule and seed, as CSV.")]
-Latex = Annotated[
-    Path | None, path_option("Write the table for a paper; - prints it and nothing else.", metavar="FILE")
-]
-Markdown = Annotated[
-    Path | None, path_option("Write the table in Markdown; - prints it and nothing else.", metavar="FILE")
-]
+Latex = Annotated[Path | None, path_option("Write the table for a paper; - prints nothing else.", metavar="FILE")]
+Markdown = Annotated[Path | None, path_option("Write the table in Markdown; - prints nothing else.", metavar="FILE")]
 Solo = Annotated[
-    bool,
-    typer.Option(
-        "--solo",
-        help="Run each method also with control=solo, every client federating with itself alone: "
-        "the difference is what the exchange brought.",
-    ),
+    bool, typer.Option("--solo", help="Run each method also with control=solo: the difference is due to the exchange.")
 ]
 STDOUT = Path("-")
 FORMS = {".tex": "LaTeX", ".md": "Markdown"}  # file formats of a table
@@ -63,32 +54,39 @@ def run(
     engine: EngineName = None,
     workers: Workers = None,
     skip_bad: SkipBad = False,
+    quiet: Quiet = False,
     as_json: Json = False,
     no_own_code: NoOwnCode = False,
 ) -> None:
-    """Run one experiment; resume it if it was started, and show it if it is finished."""
-    with reporting(quiet=as_json, no_own_code=no_own_code):
-        from protonorm.analysis.breakdown import plain_run
+    """Run one experiment; resume it if it was started, and show it if it is finished.
+
+    Frequent settings: dataset=spiral partition.alpha=0.1 models=light clients=20 rounds=50 epochs=1 lr=0.01 seed=0.
+    `protonorm list settings` explains all of them, `protonorm list protonorm` those of a method.
+    """
+    with reporting(quiet=as_json or quiet, no_own_code=no_own_code):
+        from protonorm.analysis.breakdown import headline, plain_run
         from protonorm.analysis.comparison import rows
-        from protonorm.cli.run_tables import comparison_tables
+        from protonorm.cli.run_tables import comparison_tables, seeds_text
         from protonorm.config.experiment import Experiment
-        from protonorm.config.parsing import read_settings
+        from protonorm.config.methods import read_experiment
         from protonorm.session.running import run as run_experiment
         from protonorm.trackers.tracker import choose
 
-        given = read_settings(with_skip_bad(settings, skip_bad))
+        given = read_experiment(with_skip_bad(settings, skip_bad))
         tracker = choose(given.pop("tracker", None))  # fail before anything starts
         experiment = Experiment.of(given)
-        with follow(experiment, quiet=as_json) as display:
+        with follow(experiment, quiet=as_json or quiet) as display:
             record = run_experiment(
                 experiment, out=out, engine=engine, workers=workers, watch=display, tracker=tracker
             ).run
         if as_json:
             print_json(plain_run(record))
         else:
-            table = rows({record.info.experiment.algorithm.name: [record]})
-            say(comparison_tables(record.info.key, table, page_width())[0])
-            say(f"Record: {visible(str(record.folder))}")
+            runs = {record.info.experiment.algorithm.name: [record]}
+            title = f"{headline(runs)}, {seeds_text([experiment.seed])}"
+            say(comparison_tables(title, rows(runs), page_width())[0], captions=not quiet)
+            if not quiet:
+                say(f"Record: {visible(str(record.folder))}")
 
 
 def compare(
@@ -99,17 +97,22 @@ def compare(
     figures: Figures = None,
     solo: Solo = False,
     skip_bad: SkipBad = False,
+    quiet: Quiet = False,
     as_json: Json = False,
     as_csv: Csv = False,
     latex: Latex = None,
     markdown: Markdown = None,
     no_own_code: NoOwnCode = False,
 ) -> None:
-    """Run several methods with the same settings and compare them, with `local` and `majority` as references."""
+    """Run several methods with the same settings and compare them, with `local` and `majority` as references.
+
+    `seeds=3` repeats each with the seeds 0, 1 and 2. `protonorm list settings` explains the settings.
+    """
     printed = [as_json, as_csv, latex == STDOUT, markdown == STDOUT]
-    quiet = any(printed)
-    with reporting(quiet=quiet, no_own_code=no_own_code):
+    silent = quiet or any(printed)
+    with reporting(quiet=silent, no_own_code=no_own_code):
         from protonorm.engines.choice import check_engine
+        from protonorm.files import make_folder, replace
         from protonorm.session.comparing import Plan
         from protonorm.session.comparison import refuse_to_overwrite
 
@@ -121,28 +124,33 @@ def compare(
         plan = Plan.of(with_skip_bad(words, skip_bad), {}, solo=solo, out=out)
         folder = figures or plan.root / "comparisons" / plan.key
         refuse_to_overwrite(folder)
-        comparison = plan.run(
-            engine=engine, workers=workers, follow=lambda one: follow(one, quiet=quiet), tell=complain
-        )
+        comparison = plan.run(engine=engine, workers=workers, follow=partial(follow, quiet=silent), tell=complain)
         *drawn, page = comparison.draw(folder)
         for ending, path in files.items():
-            write_table(comparison, ending, path)
+            make_folder(path.parent)
+            replace(path, (comparison.latex() if ending == ".tex" else comparison.markdown()).encode())
         if as_json:
             places = {"figures": list(map(str, drawn)), "report": str(page), "tables": list(map(str, files.values()))}
             print_json(comparison.plain() | places)
         elif as_csv:
             sys.stdout.write(comparison.csv())
-        elif quiet:
+        elif any(printed):
             sys.stdout.write(comparison.latex() if latex == STDOUT else comparison.markdown())
         else:
-            from protonorm.cli.run_tables import comparison_tables
+            from protonorm.cli.run_tables import comparison_tables, seeds_text
 
-            for table in comparison_tables(comparison.title, comparison.rows, page_width()):
-                say(table)
-            say(visible(f"Figures: {', '.join(map(str, drawn))}"))
-            say(visible(f"Report: {page}"))
-            for path in files.values():
-                say(visible(f"Table: {path}"))
+            seeds = seeds_text([run.info.experiment.seed for group in comparison.runs.values() for run in group])
+            for table in comparison_tables(
+                f"{comparison.title}{seeds and f', {seeds}'}", comparison.rows, page_width()
+            ):
+                say(table, captions=not quiet)
+            lines = [
+                f"Figures: {', '.join(map(str, drawn))}",
+                f"Report: {page}",
+                *(f"Table: {path}" for path in files.values()),
+            ]
+            for line in [] if quiet else lines:
+                say(visible(line))
         if not any(run.finished for some in comparison.runs.values() for run in some):
             raise Failed("No run of this comparison came to its end.")
 
@@ -154,25 +162,16 @@ def follow(experiment: Experiment, *, quiet: bool = False) -> RoundDisplay:
 
 def refuse_files(files: dict[str, Path]) -> None:
     """Raise a ValueError, before any run starts, for a wrong suffix or a file that protonorm did not write."""
+    from protonorm.analysis.tables import MARK
+
     for ending, path in files.items():
         if path.suffix.lower() != ending:
-            raise ValueError(f"{path} is refused: the name of a table in {FORMS[ending]} ends in {ending}.")
-        if os.path.lexists(path) and not _is_ours(path):
+            raise ValueError(f"{path} must end in {ending}, as a table in {FORMS[ending]}.")
+        if os.path.lexists(path) and not (path.is_file() and MARK.encode() in read_head(path, HEAD)):
             raise ValueError(f"{path} exists and is not a table of protonorm; it is left as it is. Give another name.")
 
 
-def write_table(comparison: Comparison, ending: str, path: Path) -> None:
-    """Write the table of a comparison in the format of the suffix."""
-    from protonorm.files import make_folder, replace
-
-    make_folder(path.parent)
-    replace(path, (comparison.latex() if ending == ".tex" else comparison.markdown()).encode())
-
-
-def _is_ours(path: Path) -> bool:
-    from protonorm.analysis.tables import MARK
-
-    if not path.is_file():
-        return False
+def read_head(path: Path, size: int) -> bytes:
+    """Read the first bytes of a file."""
     with path.open("rb") as file:
-        return MARK.encode() in file.read(HEAD)
+        return file.read(size)

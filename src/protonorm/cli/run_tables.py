@@ -21,16 +21,24 @@ from protonorm.metrics import METRICS
 from protonorm.runs.run import Run
 
 BRIEF = ("accuracy", "best", "last")  # columns beside gains, and on narrow terminals
-NUMBERS = ("accuracy", "best*", "last")  # of a list of runs
+NUMBERS: tuple[str, ...] = ("accuracy", "best*", "last")  # of a list of runs
 CHOSEN_BY = {  # how the round was chosen, in a list of runs
     "validation": "in the round with the best validation accuracy",
     "test": "where * follows in the best test round, as there is no validation part",
     "last": "where not everybody was evaluated in any round in the last one",
 }
+MOST_SEEDS = 10  # maximum seeds of a heading that are all named
 PAGE = 110  # characters per line without a terminal
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
 Cells = list[str | Text]
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """Return which seeds were used: seed 0, or seeds 0, 1, 2."""
+    numbers = [str(seed) for seed in dict.fromkeys(seeds)]
+    shown = numbers if len(numbers) <= MOST_SEEDS else [*numbers[:3], "…", numbers[-1]]
+    return f"seed{'s' * (len(numbers) > 1)} {', '.join(shown)}" if numbers else ""
 
 
 def comparison_tables(title: str, rows: Sequence[Row], width: int) -> list[Table]:
@@ -41,15 +49,15 @@ def comparison_tables(title: str, rows: Sequence[Row], width: int) -> list[Table
     """
     gains = [row for row in rows if row.local or row.solo]
     if gains and not any(row.solo for row in gains):
-        one = _accuracies(title, rows, BRIEF, beside=True, caption=_lines(caption(rows, BRIEF, gains=True)))
-        if fits(one, width):
-            return [one]
+        table = _accuracies(title, rows, BRIEF, beside=True, caption=caption(rows, BRIEF, gains=True))
+        if fits(table, width):
+            return [table]
     columns = tuple(COLUMNS) if fits(_accuracies(title, rows, tuple(COLUMNS)), width) else BRIEF
     if not gains:
-        return [_accuracies(title, rows, columns, caption=_lines(caption(rows, columns)))]
+        return [_accuracies(title, rows, columns, caption=caption(rows, columns))]
     tail = fits(_gains(gains), width)
-    told = _lines(caption(rows, columns, gains=True, tail=tail))
-    return [_accuracies(title, rows, columns), _gains(gains, tail=tail, caption=told)]
+    about = caption(rows, columns, gains=True, tail=tail)
+    return [_accuracies(title, rows, columns), _gains(gains, tail=tail, caption=about)]
 
 
 def runs_table(runs: Sequence[Run], width: int = PAGE) -> Table:
@@ -57,37 +65,35 @@ def runs_table(runs: Sequence[Run], width: int = PAGE) -> Table:
 
     On narrow terminals, settings take precedence over the best and the last round.
     """
-    names, numbers = differing(runs), list(NUMBERS)
+    names, numbers = differing(runs), NUMBERS
     cells = [_run_cells(run, names) for run in runs]
 
     def table(settings: Sequence[str], shown: Sequence[str]) -> Table:
-        columns = [Column("run"), *map(Column, settings), Column("rounds"), Column("rule")]
-        columns += [Column(name, "right") for name in shown]
+        columns = [*map(Column, ("run", *settings, "rounds", "rule")), *(Column(name, "right") for name in shown)]
         left = [name for name in names if name not in settings]
-        lines = [[line[one.heading] for one in columns] for line in cells]
+        lines = [[line[column.heading] for column in columns] for line in cells]
         return make_table("Runs", columns, lines, _about_runs(runs, shown, names, left))
 
-    if not fits(table(names, numbers), width) and names:
-        numbers = numbers[:1]
-    held = list(names)
-    while held and not fits(table(held, numbers), width):
-        held.pop(-2 if held[-1] == "seed" and len(held) > 1 else -1)  # the seed is dropped last
-    return table(held, numbers if held else list(NUMBERS))
+    if names and not fits(table(names, numbers), width):
+        numbers = NUMBERS[:1]
+    kept = list(names)
+    while kept and not fits(table(kept, numbers), width):
+        kept.pop(-2 if kept[-1] == "seed" and len(kept) > 1 else -1)  # the seed is dropped last
+    return table(kept, numbers if kept else NUMBERS)
 
 
 def _run_cells(run: Run, settings: Sequence[str]) -> dict[str, str]:
     """Format a run's cells in a list; `*` marks an accuracy whose round was chosen by the test part alone."""
-    found, chosen, values = run.summary(), run.chosen, settings_of(run)
+    summary, chosen, values = run.summary(), run.chosen, settings_of(run)
     reported = chosen.record.rules.get(run.info.headline) if chosen else None
     mark = "*" if chosen and chosen.by == "test" else ""
-    told = {name: written(values[name]) if name in values else "" for name in settings}
-    return told | {
+    return {name: written(values[name]) if name in values else "" for name in settings} | {
         "run": f"{run.folder.name} (solo)" if is_solo(run) else run.folder.name,
         "rounds": f"{len(run.rounds)}/{run.info.experiment.rounds}" + (" failed" if run.failure else ""),
         "rule": run.info.headline,
         "accuracy": f"{100 * reported.pooled:.2f}{mark}" if reported else "–",
-        "best*": f"{100 * found.best.pooled:.2f}" if found else "–",
-        "last": f"{100 * found.last.pooled:.2f}" if found else "–",
+        "best*": f"{100 * summary.best.pooled:.2f}" if summary else "–",
+        "last": f"{100 * summary.last.pooled:.2f}" if summary else "–",
     }
 
 
@@ -95,47 +101,47 @@ def _about_runs(runs: Sequence[Run], shown: Sequence[str], differ: Sequence[str]
     """Explain the columns of a list of runs, and the differing settings that are not shown."""
     ways = {run.chosen.by for run in runs if run.chosen}
     chosen = "; ".join(meaning for way, meaning in CHOSEN_BY.items() if way in ways) or "in no round yet"
-    told = f"Accuracy: pooled test accuracy in per cent, of one seed, under the method's headline rule, {chosen}."
-    told += " Best*: in the best test round; last: in the last." if "last" in shown else ""
-    told += f" {OPTIMISTIC}." if "test" in ways or "best*" in shown else ""
-    told += "\nNo setting but rounds differs between these runs." if len(runs) > 1 and not differ else ""
-    return told + (f"\nThe runs also differ in {', '.join(left)}; --json has all settings." if left else "")
+    text = f"Accuracy: pooled test accuracy in per cent, of one seed, under the method's headline rule, {chosen}."
+    text += " Best*: in the best test round; last: in the last." if "last" in shown else ""
+    text += f" {OPTIMISTIC}." if "test" in ways or "best*" in shown else ""
+    text += "\nNo setting but rounds differs between these runs." if len(runs) > 1 and not differ else ""
+    return text + (f"\nThe runs also differ in {', '.join(left)}; --json has all settings." if left else "")
 
 
 def _accuracies(
-    title: str, rows: Sequence[Row], shown: Sequence[str], *, beside: bool = False, caption: str = ""
+    title: str, rows: Sequence[Row], shown: Sequence[str], *, beside: bool = False, caption: Sequence[str] = ()
 ) -> Table:
     """Build the table of accuracies of methods under their rules, optionally with their gains over Local."""
     columns = [Column("method"), Column("rule", no_wrap=True)]
     columns += [Column(COLUMNS[name][0], "right", no_wrap=True) for name in shown]
-    columns += [Column("gain on local", no_wrap=True), Column("lose", "right", no_wrap=True)] if beside else []
-    columns += [Column("verdict", no_wrap=True)] if beside else []
+    columns += _columns("gain on local", "lose", "verdict") if beside else []
     lines: list[Cells] = []
-    previous = None
-    for row in rows:
+    for row, previous in zip(rows, [None, *rows], strict=False):
+        name = "" if previous and row.method == previous.method else row.method
         gain, lose, _, verdict = _gain_cells(row.local) if row.local else [""] * 4
-        line: Cells = [row.method if row.method != previous else "", row.rule, *(_cell(row, name) for name in shown)]
-        lines.append([*line, gain, lose, verdict] if beside else line)
-        previous = row.method
-    return _close(make_table(title, columns, lines, caption))
+        gains = [gain, lose, verdict] if beside else []
+        lines.append([name, row.rule, *(_cell(row, column) for column in shown), *gains])
+    return _dense(title, columns, lines, caption)
 
 
-def _gains(rows: Sequence[Row], *, tail: bool = True, caption: str = "") -> Table:
+def _gains(rows: Sequence[Row], *, tail: bool = True, caption: Sequence[str] = ()) -> Table:
     """Build the table of gains, client by client, over Local and over solo controls."""
-    columns = [Column("method"), Column("against", no_wrap=True), Column("gain", no_wrap=True)]
-    columns += [Column(name, "right", no_wrap=True) for name in ("lose", *(["worst 10 %"] if tail else []))]
-    columns += [Column("verdict", no_wrap=True)]
+    columns = [Column("method"), *_columns("against", "gain", "lose", *(["worst 10 %"] if tail else []), "verdict")]
     lines: list[Cells] = []
     for row in rows:
-        found = [(name, one) for name, one in (("local", row.local), ("solo", row.solo)) if one]
-        for place, (name, contrast) in enumerate(found):
+        contrasts = [(name, contrast) for name, contrast in (("local", row.local), ("solo", row.solo)) if contrast]
+        for place, (name, contrast) in enumerate(contrasts):
             gain, lose, worst, verdict = _gain_cells(contrast)
-            line: Cells = [row.method if not place else "", name, gain, lose]
-            lines.append([*line, *([worst] if tail else []), verdict])
-    return _close(make_table("Gains, client by client, in points", columns, lines, caption))
+            lines.append(["" if place else row.method, name, gain, lose, *([worst] if tail else []), verdict])
+    return _dense("Gains, client by client, in points", columns, lines, caption)
 
 
-def _close(table: Table) -> Table:
+def _columns(*names: str) -> list[Column]:
+    return [Column(name, "right" if name in ("lose", "worst 10 %") else "left", no_wrap=True) for name in names]
+
+
+def _dense(title: str, columns: Sequence[Column], lines: Sequence[Cells], caption: Sequence[str]) -> Table:
+    table = make_table(title, columns, lines, "\n".join(map(visible, caption)))
     table.collapse_padding, table.pad_edge = True, False
     return table
 
@@ -156,16 +162,11 @@ def _gain_cells(contrast: Contrast) -> list[str]:
     return [gain, lose, points(contrast.transfer.tail) if contrast.transfer else "–", verdict]
 
 
-def _lines(sentences: Sequence[str]) -> str:
-    """Join sentences, each escaped to one line."""
-    return "\n".join(map(visible, sentences))
-
-
 def curve(values: Sequence[float | None], height: int = 8, width: int = 60) -> str:
     """Draw numbers from 0 to 1 as a text plot, with one column per round or per several rounds."""
     columns = min(width, len(values))
     cuts = [round(i * len(values) / columns) for i in range(columns + 1)] if columns else [0]
-    known = [[one for one in values[a:b] if one is not None] for a, b in pairwise(cuts)]
+    known = [[value for value in values[a:b] if value is not None] for a, b in pairwise(cuts)]
     levels = [sum(part) / len(part) * height if part else None for part in known]
     rows = []
     for row in range(height - 1, -1, -1):
@@ -182,14 +183,18 @@ FIELDS = (*ABOUT, "accuracy", *METRICS, "alone", "gain")  # columns of the CSV
 
 def plain_clients(run: Run, alone: Run | None) -> list[dict[str, Any]]:
     """Return a run's clients as plain data; unknown values are None."""
-    return [{name: _known(value) for name, value in row.items()} for row in client_rows(run, alone)]
+
+    def known(value: Any) -> Any:
+        return value if not isinstance(value, float) else None if math.isnan(value) else digits(value)
+
+    return [{name: known(value) for name, value in row.items()} for row in client_rows(run, alone)]
 
 
 def clients_csv(runs: Sequence[Run]) -> str:
     """Render the clients of runs as CSV, one per line."""
     known = {root: locals_in(root) for root in dict.fromkeys(run.folder.parent for run in runs)}
-    found = [(run, plain_clients(run, local_beside(run, known[run.folder.parent]))) for run in runs]
-    rows = [{"run": run.info.key} | row for run, clients in found for row in clients]
+    clients = [(run, plain_clients(run, local_beside(run, known[run.folder.parent]))) for run in runs]
+    rows = [{"run": run.info.key} | row for run, listed in clients for row in listed]
     return csv_lines([FIELDS, *([row.get(name) for name in FIELDS] for row in rows)])
 
 
@@ -197,36 +202,20 @@ def clients_table(run: Run, alone: Run | None) -> Table:
     """Build the table of a run's clients in its reported round, with their accuracy alone if there is such a run."""
     rows = client_rows(run, alone)
     columns = [Column("client"), Column("samples", "right"), Column("classes", "right"), Column("network")]
-    columns += [Column("accuracy", "right"), *([Column("alone", "right"), Column("gain", "right")] if alone else [])]
+    columns += [Column(name, "right") for name in ("accuracy", *(("alone", "gain") if alone else ()))]
     lines = []
     for row in rows[:MOST]:
-        beside = [_percent(row["alone"]), _points(row["gain"])] if alone else []
+        beside = [_percent(row["alone"]), "–" if math.isnan(row["gain"]) else points(row["gain"])] if alone else []
         has = [str(sum(row[part] for part in PARTS)), str(row["classes"])] if run.knows_samples else ["–", "–"]
         lines.append([row["client"], *has, row["network"], _percent(row["accuracy"]), *beside])
-    return make_table("Clients", columns, lines, _caption(run, alone, len(rows)))
-
-
-def _caption(run: Run, alone: Run | None, clients: int) -> str:
-    told = f"Accuracy: of the client's own test samples, in per cent, rule {run.info.headline}, in the reported round."
+    text = f"Accuracy: of the client's own test samples, in per cent, rule {run.info.headline}, in the reported round."
     if alone:
-        told += (
-            f"\nAlone: the same client in {alone.folder.name}, where it trains by itself, rule {alone.info.headline}."
-        )
-        told += "\nGain: the difference in points; of one seed it may be chance."
-    if clients > MOST:
-        told += f"\nThese are the first {MOST} of {clients} clients; --csv and --json have all."
-    return told
-
-
-def _known(value: Any) -> Any:
-    if isinstance(value, float):
-        return None if math.isnan(value) else digits(value)
-    return value
+        place = f"{alone.folder.name}, where it trains by itself, rule {alone.info.headline}"
+        text += f"\nAlone: the same client in {place}.\nGain: the difference in points; of one seed it may be chance."
+    if len(rows) > MOST:
+        text += f"\nThese are the first {MOST} of {len(rows)} clients; --csv and --json have all."
+    return make_table("Clients", columns, lines, text)
 
 
 def _percent(value: float) -> str:
     return "–" if math.isnan(value) else f"{100 * value:.2f}"
-
-
-def _points(value: float) -> str:
-    return "–" if math.isnan(value) else points(value)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from protonorm.cli.console import Column, bold, complain, make_table, page_width, print_json, reporting, say
-from protonorm.cli.options import EngineName, Json, NoOwnCode, Out, SkipBad, Workers, path_option, with_skip_bad
+from protonorm.cli.options import EngineName, Json, NoOwnCode, Out, Quiet, SkipBad, Workers, path_option, with_skip_bad
 from protonorm.core.text import visible
 
 if TYPE_CHECKING:
@@ -26,18 +26,15 @@ Words = Annotated[
     list[str],
     typer.Argument(
         metavar="METHOD_OR_SETTING",
-        help="Methods, and settings with one value or several: lr=0.01,0.03 algorithm.gamma=50,100 seeds=0,1,2; "
-        "or a YAML file with lists.",
+        help="Methods, and settings with one value or several: lr=0.01,0.03 seeds=0,1,2; or a YAML file with lists.",
     ),
 ]
 Jobs = Annotated[
-    int | None,
-    typer.Option(min=1, max=4096, help="Runs side by side, each in one process; chosen by their number if not given."),
+    int | None, typer.Option(min=1, max=4096, help="Runs side by side; chosen by their number if not given.")
 ]
 Dry = Annotated[bool, typer.Option("--dry-run", help="Say how many runs are left, and about how long they take.")]
 Best = Annotated[bool, typer.Option("--best", help="Print nothing but the chosen settings, as commands.")]
 Figure = Annotated[Path | None, path_option("Folder for the map; <runs>/sweeps/… if not given.")]
-MAP = "sweep.png"
 Ranges = Annotated[
     list[str],
     typer.Argument(
@@ -46,12 +43,9 @@ Ranges = Annotated[
     ),
 ]
 Trials = Annotated[int, typer.Option(min=1, max=100_000, help="Trials of the search, those done before included.")]
-Budget = Annotated[
-    int | None, typer.Option(min=1, help="Rounds of all trials together, after which the search ends in any case.")
-]
-Repeat = Annotated[
-    int, typer.Option(min=0, max=1000, help="Fresh seeds with which the best settings are run again and tested.")
-]
+Budget = Annotated[int | None, typer.Option(min=1, help="Rounds of all trials together, after which the search ends.")]
+Repeat = Annotated[int, typer.Option(min=0, max=1000, help="Fresh seeds to run and test the best settings with.")]
+MAP = "sweep.png"
 
 
 def sweep(
@@ -64,11 +58,12 @@ def sweep(
     dry_run: Dry = False,
     best: Best = False,
     skip_bad: SkipBad = False,
+    quiet: Quiet = False,
     as_json: Json = False,
     no_own_code: NoOwnCode = False,
 ) -> None:
     """Run methods with every combination of settings, and choose the best by validation accuracy."""
-    with reporting(quiet=as_json, no_own_code=no_own_code):
+    with reporting(quiet=as_json or quiet, no_own_code=no_own_code):
         from protonorm.engines.choice import check_engine
         from protonorm.report.drawing import refuse_foreign
         from protonorm.runs.layout import runs_root
@@ -79,68 +74,66 @@ def sweep(
         check_engine(engine, workers)
         if best and (as_json or dry_run):
             raise ValueError("--best prints commands alone: it is refused beside --json and --dry-run.")
-        found = Sweep(read_grid(with_skip_bad(words, skip_bad)), runs_root(out))
-        left = found.jobs()
-        devices = [one.device for _, _, one in found.grid.runs()]
-        count = how_many(len(left), jobs, engine, workers, devices)
+        task = Sweep(read_grid(with_skip_bad(words, skip_bad)), runs_root(out))
+        jobs_left = task.jobs()
+        devices = [experiment.device for _, _, experiment in task.grid.runs()]
+        count = how_many(len(jobs_left), jobs, engine, workers, devices)
         if dry_run:
-            plan(found, left, count, engine, workers, as_json=as_json)
+            plan(task, jobs_left, count, engine, workers, as_json=as_json)
             return
-        folder = figures or sweep_folder(found)
+        folder = figures or sweep_folder(task)
         refuse_foreign([folder / MAP])
-        if not (as_json or best):
-            for remark in found.grid.remarks:
+        if not (as_json or best or quiet):
+            for remark in task.grid.remarks:
                 say(visible(remark))
-        found.run(left, complain, count=count, engine=engine, workers=workers, no_own_code=no_own_code)
-        show(found, scores_of(found), folder, best=best, as_json=as_json)
+        task.run(jobs_left, complain, count=count, engine=engine, workers=workers, no_own_code=no_own_code)
+        show(task, scores_of(task), folder, best=best, as_json=as_json, quiet=quiet)
 
 
-def show(found: Sweep, scores: Sequence[Score], folder: Path, *, best: bool, as_json: bool) -> None:
+def show(task: Sweep, scores: Sequence[Score], folder: Path, *, best: bool, as_json: bool, quiet: bool = False) -> None:
     """Print the scores and the chosen settings, and draw the map."""
     from protonorm.errors import Failed
     from protonorm.report.figures import save_figure
     from protonorm.search.grid import commands
     from protonorm.search.scores import sweep_map, winners
 
-    chosen, swept = winners(scores), found.grid.swept
-    in_order = sorted(scores, key=lambda score: found.grid.points.index(score.point))
+    chosen, swept = winners(scores), task.grid.swept
+    in_order = sorted(scores, key=lambda score: task.grid.points.index(score.point))
     drawn = save_figure(sweep_map(in_order, swept), folder / MAP) if swept else None
-    told = commands([score.point for score in chosen])
+    lines = commands([score.point for score in chosen])
     if as_json:
         listed = [plain(score, chosen=score in chosen) for score in scores]
-        print_json({"points": listed, "commands": told, "figure": str(drawn) if drawn else None})
-    elif best:
-        for command in told:
-            say(command)
+        print_json({"points": listed, "commands": lines, "figure": str(drawn) if drawn else None})
     else:
-        say(scores_table(scores, chosen, swept, len(found.grid.seeds)))
-        for score in chosen:
-            say(visible(winner_line(score)))
-        for command in told:
-            say(command)
-        if drawn:
-            say(visible(f"Map: {drawn}"))
+        if not best:
+            say(scores_table(scores, chosen, swept, task.grid.seeds), captions=not quiet)
+            lines = [*(visible(winner_line(score)) for score in chosen), *lines]
+            lines += [visible(f"Map: {drawn}")] if drawn and not quiet else []
+        for line in lines:
+            say(line)
     if not chosen:
         raise Failed("No settings can be chosen: none has a finished run for every seed.")
 
 
-def scores_table(scores: Sequence[Score], chosen: Sequence[Score], swept: Sequence[str], seeds: int) -> Table:
+def scores_table(scores: Sequence[Score], chosen: Sequence[Score], swept: Sequence[str], seeds: Sequence[int]) -> Table:
     """Build the table of all points, the best first; chosen points are bold."""
+    from protonorm.cli.run_tables import seeds_text
+
     noted = any(score.note for score in scores)
     columns = [Column("method"), *(Column(name) for name in swept), Column("validation", "right", no_wrap=True)]
     columns += [Column("rounds chosen", "right"), *([Column("not done")] if noted else [])]
     lines = []
     for score in scores:
         values = [_text(score.point.chosen[name]) if name in score.point.chosen else "" for name in swept]
-        cells = [score.point.method, *values, str(score.validation or "–"), _rounds(score.rounds)]
-        cells += [score.note] if noted else []
-        lines.append([bold(one, score in chosen) for one in cells])
-    spread = f", mean of {seeds} seeds ± half a 95 % interval (t)" if seeds > 1 else "; one seed: there is no interval"
+        cells = [score.point.method, *values, str(score.validation or "–"), " ".join(map(str, score.rounds)) or "–"]
+        lines.append([bold(cell, score in chosen) for cell in [*cells, *([score.note] if noted else [])]])
+    several = f", mean of {len(seeds)} seeds ± half a 95 % interval (t)"
+    spread = several if len(seeds) > 1 else "; one seed: there is no interval"
     caption = (
         f"Validation accuracy in per cent, clients' mean in the round that it chooses{spread}. Bold: chosen for its "
         "method. The best of many is chosen partly by luck, so that its validation accuracy is optimistic."
     )
-    return make_table("Settings by validation accuracy", columns, lines, caption)
+    return make_table(f"Settings by validation accuracy, {seeds_text(seeds)}", columns, lines, caption)
 
 
 def winner_line(score: Score) -> str:
@@ -151,36 +144,34 @@ def winner_line(score: Score) -> str:
 
 
 def plan(
-    found: Sweep, left: Sequence[Job], count: int, engine: str | None, workers: int | None, *, as_json: bool
+    task: Sweep, left: Sequence[Job], count: int, engine: str | None, workers: int | None, *, as_json: bool
 ) -> None:
     """Print how many runs are done and left, and the estimated time."""
     from protonorm.core.text import counted, duration
     from protonorm.engines.choice import cores
     from protonorm.search.scores import estimate
 
-    states = [one.state for one in found.standings().values()]
+    states = [standing.state for standing in task.standings().values()]
+    done, begun, diverged = (states.count(state) for state in ("done", "begun", "diverged"))
     processes = count if count > 1 else 1 if engine == "serial" else workers or cores()
-    guess = estimate(found, left, count, processes) if left else None
+    guess = estimate(task, left, count, processes) if left else None
     if as_json:
         seconds = {"seconds": guess.seconds if guess else 0.0, "estimated from": guess.how if guess else ""}
-        print_json({"runs": len(states), "left": len(left), "begun": states.count("begun")} | seconds)
+        print_json({"runs": len(states), "left": len(left), "begun": begun} | seconds)
         return
-    for remark in found.grid.remarks:
+    for remark in task.grid.remarks:
         say(visible(remark))
-    ended = f", {states.count('diverged')} diverged" if "diverged" in states else ""
-    say(
-        f"{counted(len(states), 'run')}: {states.count('done')} done{ended}, {len(left)} left, of which "
-        f"{states.count('begun')} begun."
-    )
+    ended = f", {diverged} diverged" if diverged else ""
+    say(f"{counted(len(states), 'run')}: {done} done{ended}, {len(left)} left, of which {begun} begun.")
     if guess:
         way = f"{count} side by side" if count > 1 else "one after the other"
         say(visible(f"About {duration(guess.seconds)}, {way}; estimated from {guess.how}."))
 
 
-def sweep_folder(found: Sweep) -> Path:
+def sweep_folder(task: Sweep) -> Path:
     """Return the folder of a sweep's map."""
-    keys = "\n".join(f"{one.key} {one.rounds}" for _, _, one in found.grid.runs())
-    return found.root / "sweeps" / hashlib.sha256(keys.encode()).hexdigest()[:10]
+    keys = "\n".join(f"{experiment.key} {experiment.rounds}" for _, _, experiment in task.grid.runs())
+    return task.root / "sweeps" / hashlib.sha256(keys.encode()).hexdigest()[:10]
 
 
 def plain(score: Score, *, chosen: bool) -> dict[str, Any]:
@@ -189,8 +180,8 @@ def plain(score: Score, *, chosen: bool) -> dict[str, Any]:
     return {
         "method": point.method,
         "settings": point.chosen,
-        "runs": {str(seed): one.key for seed, one in point.experiments.items()},
-        "states": {str(seed): one.state for seed, one in score.standings.items()},
+        "runs": {str(seed): experiment.key for seed, experiment in point.experiments.items()},
+        "states": {str(seed): standing.state for seed, standing in score.standings.items()},
         "validation": {str(seed): value for seed, value in score.values.items()},
         "mean": cell.mean if cell else None,
         "interval": cell.interval if cell else None,
@@ -198,10 +189,6 @@ def plain(score: Score, *, chosen: bool) -> dict[str, Any]:
         "chosen": chosen,
         "test": score.test.mean if chosen and score.test else None,
     }
-
-
-def _rounds(rounds: Sequence[int]) -> str:
-    return " ".join(map(str, rounds)) or "–"
 
 
 def _text(value: Any) -> str:
@@ -217,14 +204,15 @@ def tune(
     engine: EngineName = None,
     workers: Workers = None,
     skip_bad: SkipBad = False,
+    quiet: Quiet = False,
     as_json: Json = False,
     no_own_code: NoOwnCode = False,
 ) -> None:
     """Search for settings by validation accuracy, resuming a started search, and test the best settings at the end."""
-    with reporting(quiet=as_json, no_own_code=no_own_code):
+    with reporting(quiet=as_json or quiet, no_own_code=no_own_code):
         from protonorm.analysis.breakdown import plain_run
         from protonorm.analysis.comparison import Unread, rows, whole
-        from protonorm.cli.run_tables import comparison_tables
+        from protonorm.cli.run_tables import comparison_tables, seeds_text
         from protonorm.engines.choice import check_engine
         from protonorm.errors import Failed
         from protonorm.runs.layout import runs_root
@@ -235,62 +223,53 @@ def tune(
         check_engine(engine, workers)
         space = read_space(with_skip_bad(words, skip_bad))
         search = Search(space, runs_root(out), engine, workers)
-        found = search.run(trials, budget, None if as_json else lambda one: complain(trial_line(one)))
-        best = best_trial(found)
+        done = search.run(trials, budget, None if as_json or quiet else lambda trial: complain(trial_line(trial)))
+        best, rounds = best_trial(done), used_rounds(done)
         if best is None:
             raise Failed("No trial has come to its end, so that nothing can be chosen; more trials or rounds may help.")
         command = tuned_command(space, best.values, search.fresh_seeds(repeat))
         if not as_json:
-            say(trials_table(found, best, used_rounds(found)))
+            say(trials_table(done, best, rounds), captions=not quiet)
             say(command)
         fresh = {space.method: search.confirm(best.values, repeat, complain)}
         if as_json:
-            listed = {"trials": [vars(one) for one in found], "rounds": used_rounds(found), "best": best.values}
-            runs = [plain_run(run) for some in whole(fresh).values() for run in some]
-            unread = [one.reason for one in fresh[space.method] if isinstance(one, Unread)]
-            told = {"command": command, "folder": str(search.folder), "runs": runs, "unread": unread}
-            print_json(listed | told)
+            runs = [plain_run(run) for group in whole(fresh).values() for run in group]
+            unread = [item.reason for item in fresh[space.method] if isinstance(item, Unread)]
+            listed = {"trials": [vars(trial) for trial in done], "rounds": rounds, "best": best.values}
+            print_json(listed | {"command": command, "folder": str(search.folder), "runs": runs, "unread": unread})
             return
         if repeat:
-            title = "The best settings, with seeds that the search has not seen"
+            title = f"The best settings, with {seeds_text(search.fresh_seeds(repeat))}, which the search has not seen"
             for table in comparison_tables(title, rows(fresh), page_width()):
-                say(table)
-        say(visible(f"Search: {search.folder}"))
+                say(table, captions=not quiet)
+        if not quiet:
+            say(visible(f"Search: {search.folder}"))
 
 
 def tuned_command(space: Space, values: dict[str, Any], seeds: Sequence[int]) -> str:
     """Return the command that runs the best settings."""
     from protonorm.search.grid import Point, commands
 
-    used = list(seeds) or [space.seed]
-    experiments = {seed: space.experiment(values, seed, tested=True) for seed in used}
+    experiments = {seed: space.experiment(values, seed, tested=True) for seed in seeds or [space.seed]}
     return "\n".join(commands([Point(space.method, dict(values), space.fixed, {}, experiments)]))
 
 
-def trial_line(one: Trial) -> str:
+def trial_line(trial: Trial) -> str:
     """Describe how a trial ended."""
-    reached = "diverged" if one.validation is None else f"{100 * one.validation:.2f} %"
-    stopped = f", {one.state} after round {one.rounds}" if one.state in ("stopped", "cut") else ""
-    return f"trial {one.number}: {_values(one)}: {reached}{stopped}"
+    reached = "diverged" if trial.validation is None else f"{100 * trial.validation:.2f} %"
+    stopped = f", {trial.state} after round {trial.rounds}" if trial.state in ("stopped", "cut") else ""
+    return f"trial {trial.number}: {_values(trial)}: {reached}{stopped}"
 
 
 def trials_table(trials: Sequence[Trial], best: Trial, rounds: int) -> Table:
     """Build the table of all trials, the best in bold."""
     columns = [Column("trial", "right"), Column("settings"), Column("validation", "right", no_wrap=True)]
     columns += [Column("rounds", "right"), Column("ended", no_wrap=True)]
-    lines = [
-        [
-            bold(text, one is best)
-            for text in (
-                str(one.number),
-                _values(one),
-                "–" if one.validation is None else f"{100 * one.validation:.2f}",
-                str(one.rounds),
-                one.state,
-            )
-        ]
-        for one in trials
-    ]
+    lines = []
+    for trial in trials:
+        reached = "–" if trial.validation is None else f"{100 * trial.validation:.2f}"
+        cells = [str(trial.number), _values(trial), reached, str(trial.rounds), trial.state]
+        lines.append([bold(cell, trial is best) for cell in cells])
     caption = (
         f"Best validation accuracy of a round in per cent, clients' mean; {rounds} rounds in all. A trial is stopped "
         "when it falls behind the middle one of those that came to their end, and only these can be chosen; one is cut "
@@ -300,5 +279,5 @@ def trials_table(trials: Sequence[Trial], best: Trial, rounds: int) -> Table:
     return make_table("Trials", columns, lines, caption)
 
 
-def _values(one: Trial) -> str:
-    return ", ".join(f"{name}={value}" for name, value in one.values.items())
+def _values(trial: Trial) -> str:
+    return ", ".join(f"{name}={value}" for name, value in trial.values.items())

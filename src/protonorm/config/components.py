@@ -1,4 +1,7 @@
-"""Components with nested settings (method, data set, partition): creation from plain data and description."""
+"""Components with nested settings (method, data set, partition): creation from plain data and description.
+
+Does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
 from protonorm.config.hints import hint_inside
 from protonorm.config.kinds import KINDS
-from protonorm.config.parsing import with_path
+from protonorm.config.parsing import with_fields, with_path
 from protonorm.core.own_code import fingerprint, load_own, name_missing, own_name
 from protonorm.core.own_failures import call_failure, wrong_arguments
 from protonorm.core.registry import Entry, find
@@ -29,39 +32,39 @@ METHODS: dict[str, dict[str, tuple[str, ...]]] = {
 
 def build(kind: str, value: Any) -> Any:
     """Create a component from a name or {"name": …, settings}; return an object of the right kind unchanged."""
-    made = _make(kind, value)
-    needs = KINDS[kind].needs
+    made, (*_, needs, article) = _make(kind, value), KINDS[kind]
     if isinstance(made, type) or not callable(getattr(made, needs, None)):
-        raise ValueError(
-            f"{shown(value)} is not {KINDS[kind].article} {kind}: expected a name, or an object with {needs}()."
-        )
+        raise ValueError(f"{shown(value)} is not {article} {kind}: expected a name, or an object with {needs}().")
     if registered_name(kind, made) is None:
         check_own(kind, made)
     return made
 
 
 def _make(kind: str, value: Any) -> Any:
-    table = KINDS[kind].table()
+    table, article = KINDS[kind].table(), KINDS[kind].article
     value = {"name": value} if isinstance(value, str) else value
     if not isinstance(value, Mapping):
         return value
-    settings = dict(with_path(value) if kind == "dataset" else value)
+    settings = dict(with_path(value) if kind == "dataset" else with_fields(value) if kind == "algorithm" else value)
     name = settings.pop("name", KINDS[kind].default)
     if not isinstance(name, str):
-        raise ValueError(
-            f"{shown(name)} is not the name of {KINDS[kind].article} {kind}; known: {', '.join(sorted(table))}."
-        )
+        raise ValueError(f"{shown(name)} is not the name of {article} {kind}; known: {', '.join(sorted(table))}.")
     if ".py:" in name:
         made = make_own(load_own(name, kind), settings, kind, name)
     else:
         made = _make_ours(table, settings, kind, name)
-    _check_paths(made, settings, kind)
+    for field in fields(made) if is_dataclass(made) else ():
+        if isinstance(path := getattr(made, field.name), Path):
+            _check_path(path, settings.get(field.name), f"{kind}.{field.name}")
     return made
 
 
 def _make_ours(table: Mapping[str, Entry], settings: Mapping[str, Any], kind: str, name: str) -> Any:
     name_missing(name, kind)
-    _refuse_settings_in_name(table, name, kind)
+    base, colon, rest = name.partition(":")
+    if colon and base in table:  # dirichlet:alpha=0.1, a syntax of methods only
+        field = shortened(rest.partition("=")[0]) or "FIELD"
+        raise ValueError(f"{kind}={shown(name)} is refused: settings stand beside it, as {kind}.{field}=….")
     cls = find(table, shortened(name), kind).load()
     try:
         return TypeAdapter(cls).validate_python(settings)
@@ -71,86 +74,70 @@ def _make_ours(table: Mapping[str, Entry], settings: Mapping[str, Any], kind: st
         raise ValueError(sentences(error, known, f"{kind} {shortened(name)}", f"{kind}.", hint)) from None
 
 
-def _check_paths(made: Any, given: Mapping[str, Any], kind: str) -> None:
+def _check_path(path: Path, given: Any, name: str) -> None:
     """Raise ValueError for an empty path, which would mean the current folder, and for an unknown user's home."""
-    for field in fields(made) if is_dataclass(made) else ():
-        path, name = getattr(made, field.name), f"{kind}.{field.name}"
-        if not isinstance(path, Path):
-            continue
-        if given.get(field.name) == "":
-            raise ValueError(f"{name}='' is refused: expected the path of a file or folder.")
-        try:
-            path.expanduser()
-        except RuntimeError:
-            home = shortened(path.parts[0])
-            raise ValueError(
-                f"{name}={shown(str(path))} is refused: nobody knows the home folder that {home} means."
-            ) from None
+    if given == "":
+        raise ValueError(f"{name} must be the path of a file or folder, got ''.")
+    try:
+        path.expanduser()
+    except RuntimeError:
+        home = shortened(path.parts[0])
+        raise ValueError(f"{name}={shown(str(path))} cannot be found: {home} is not the home of a user.") from None
 
 
-def _refuse_settings_in_name(table: Mapping[str, Entry], name: str, kind: str) -> None:
-    """Raise ValueError for protonorm:gamma=50, a syntax of commands with several methods only."""
-    base, colon, rest = name.partition(":")
-    if colon and base in table:
-        field = shortened(rest.partition("=")[0]) or "FIELD"
-        raise ValueError(f"{kind}={shown(name)} is refused: settings stand beside it, as {kind}.{field}=….")
-
-
-def make_own(found: Any, settings: Mapping[str, Any], kind: str, name: str) -> Any:
+def make_own(target: Any, settings: Mapping[str, Any], kind: str, name: str) -> Any:
     """Create an object of a user's class with settings; return an object defined in the file unchanged."""
-    owner, place = f"{kind} {shortened(name)}", shortened(name)
-    if not isinstance(found, type):
+    place = shortened(name)
+    owner = f"{kind} {place}"
+    if not isinstance(target, type):
         if settings:
-            raise ValueError(f"{place} is a {type(found).__name__}, not a class, so that it takes no settings.")
-        return found
-    _refuse_unknown(settings, found, owner, kind)
-    if lacking := sorted(getattr(found, "__abstractmethods__", ())):
-        wanted = methods_of(kind)
-        listed = ", ".join(f"{one}({', '.join(wanted.get(one, ()))})" for one in lacking)
+            raise ValueError(f"{place} is a {type(target).__name__}, not a class, so that it takes no settings.")
+        return target
+    _refuse_unknown(settings, target, owner, kind)
+    if lacking := sorted(getattr(target, "__abstractmethods__", ())):
+        arguments = methods_of(kind)
+        listed = ", ".join(f"{method}({', '.join(arguments.get(method, ()))})" for method in lacking)
         raise ValueError(f"{place} is not {KINDS[kind].article} {kind} yet: it lacks {listed}.")
     try:
-        return TypeAdapter(found).validate_python(dict(settings)) if settings else found()
+        return TypeAdapter(target).validate_python(dict(settings)) if settings else target()
     except ValidationError as error:
-        raise ValueError(sentences(error, known_fields(found), owner, f"{kind}.")) from None
+        raise ValueError(sentences(error, known_fields(target), owner, f"{kind}.")) from None
     except (PydanticUserError, NameError):  # types that pydantic cannot validate
-        raise ValueError(
-            f"{owner} has fields of types that settings cannot be; expected numbers, texts, true or false, and lists."
-        ) from None
+        raise ValueError(f"{owner} must have fields that are numbers, texts, true or false, or lists.") from None
     except MemoryError:
         raise
     except Exception as error:
-        if missing := _needed(found):
+        if missing := _needed(target):
             raise ValueError(f"{owner} needs the setting {kind}.{missing[0]}.") from None
-        raise ValueError(f"{place} cannot be made: {call_failure(error, found)}") from error
+        raise ValueError(f"{place} cannot be made: {call_failure(error, target)}") from error
 
 
 def check_own(kind: str, made: Any) -> None:
     """Raise ValueError for a user's object with wrong method signatures or with state that cannot be recorded."""
+    cls = type(made).__name__
     for name, arguments in methods_of(kind).items():
         method = getattr(made, name, None)
-        if callable(method) and (said := wrong_arguments(method, arguments, name)):
-            raise ValueError(said)
+        if callable(method) and (problem := wrong_arguments(method, arguments, name)):
+            raise ValueError(problem)
     if kind == "algorithm" and hasattr(made, "rules"):
-        _check_rules(made)
+        _check_rules(cls, made.rules, getattr(made, "headline", None))
     if kind == "partition" and not isinstance(getattr(made, "seed", None), int):
-        raise ValueError(f"{type(made).__name__} is not a partition yet: it lacks the setting seed, a whole number.")
-    if not is_dataclass(made) and not hasattr(made, "description") and (held := list(getattr(made, "__dict__", ()))):
-        cls = type(made).__name__
+        raise ValueError(f"{cls} is not a partition yet: it lacks the setting seed, a whole number.")
+    if not is_dataclass(made) and not hasattr(made, "description") and (state := list(getattr(made, "__dict__", ()))):
         raise ValueError(
-            f"{cls} holds {', '.join(map(shortened, held[:5]))}, but is no dataclass, so that runs with other values "
+            f"{cls} holds {', '.join(map(shortened, state[:5]))}, but is no dataclass, so that runs with other values "
             f"could not be told apart: write it as a @dataclass(frozen=True) whose fields are its settings."
         )
 
 
-def _check_rules(made: Any) -> None:
+def _check_rules(cls: str, rules: Any, headline: Any) -> None:
     """Raise ValueError if a method's rules are not names, or if its headline is not among them."""
-    cls, rules, headline = type(made).__name__, made.rules, getattr(made, "headline", None)
     if not isinstance(rules, list | tuple) or not all(isinstance(rule, str) and rule for rule in rules):
-        raise ValueError(f"{cls}.rules={shown(rules)} is refused: expected a tuple of names, such as ('logits',).")
+        raise ValueError(f"{cls}.rules must be a tuple of names, such as ('logits',), got {shown(rules)}.")
     if not set(rules) - {"joint"}:
-        raise ValueError(f"{cls}.rules={shown(rules)} is refused: expected a rule whose scores the method gives.")
+        raise ValueError(f"{cls}.rules must have a rule whose scores the method gives, got {shown(rules)}.")
     if headline not in rules:
-        raise ValueError(f"{cls}.headline={shown(headline)} is refused: expected one of its rules, {', '.join(rules)}.")
+        raise ValueError(f"{cls}.headline must be one of its rules, {', '.join(rules)}, got {shown(headline)}.")
 
 
 def methods_of(kind: str) -> dict[str, tuple[str, ...]]:
@@ -159,8 +146,8 @@ def methods_of(kind: str) -> dict[str, tuple[str, ...]]:
         return METHODS.get(kind, {})
     from protonorm.core.algorithm import Algorithm
 
-    functions = {name: one for name, one in vars(Algorithm).items() if inspect.isfunction(one) and name[0] != "_"}
-    return {name: tuple(inspect.signature(one).parameters)[1:] for name, one in functions.items()}
+    functions = {name: value for name, value in vars(Algorithm).items() if inspect.isfunction(value) and name[0] != "_"}
+    return {name: tuple(inspect.signature(function).parameters)[1:] for name, function in functions.items()}
 
 
 def _refuse_unknown(settings: Mapping[str, Any], cls: Any, owner: str, kind: str) -> None:
@@ -168,13 +155,14 @@ def _refuse_unknown(settings: Mapping[str, Any], cls: Any, owner: str, kind: str
     known, prefix = known_fields(cls), f"{kind}."
     hint = partial(hint_inside, kind=kind, known=known)
     for name, value in settings.items():
-        if not isinstance(name, str) or name not in known:
-            text = name if isinstance(name, str) else shown(name)
+        if name not in known:
             remark = "" if is_dataclass(cls) else " Settings are the fields of a dataclass, and it is none."
-            raise ValueError(unknown(text, known, owner, prefix, hint) + remark)
+            raise ValueError(
+                unknown(name if isinstance(name, str) else shown(name), known, owner, prefix, hint) + remark
+            )
         for inner in value if isinstance(value, Mapping) and known[name] else ():
             if inner not in known[name]:
-                names = [f"{name}.{one}" for one in known[name]]
+                names = [f"{name}.{field}" for field in known[name]]
                 raise ValueError(unknown(f"{name}.{inner}", names, owner, prefix))
 
 
@@ -185,7 +173,7 @@ def _needed(cls: type) -> list[str]:
     except (TypeError, ValueError):
         return []
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return [one.name for one in parameters if one.kind in kinds and one.default is one.empty]
+    return [item.name for item in parameters if item.kind in kinds and item.default is item.empty]
 
 
 def describe(kind: str, value: Any) -> dict[str, Any]:
@@ -193,8 +181,7 @@ def describe(kind: str, value: Any) -> dict[str, Any]:
     if hasattr(value, "description"):
         return dict(value.description())
     settings = asdict(value) if is_dataclass(value) and not isinstance(value, type) else {}
-    name = registered_name(kind, value)
-    if name:
+    if name := registered_name(kind, value):
         return {"name": name, **settings}
     cls = type(value)
     return {"name": own_name(cls), "source": fingerprint(cls), **_as_declared(cls, settings)}
@@ -232,12 +219,12 @@ def changed_fields(value: Any, prefix: str, usual: Any = None) -> dict[str, Any]
 
     The defaults are the settings of `usual` if given, else those of the component's class.
     """
-    found: dict[str, Any] = {}
+    changed: dict[str, Any] = {}
     for field in fields(value) if is_dataclass(value) else ():
         given = getattr(value, field.name)
         default = getattr(usual, field.name) if usual is not None else default_of(field)
         if _are_equal(given, default) or not field.compare or (field.name == "path" and hasattr(value, "name")):
             continue  # the name of file-based data contains the path
         name = f"{prefix}.{field.name}"
-        found |= changed_fields(given, name) if is_dataclass(given) else {name: given}
-    return found
+        changed |= changed_fields(given, name) if is_dataclass(given) else {name: given}
+    return changed

@@ -9,52 +9,41 @@ import warnings
 from collections.abc import Iterable, Mapping
 from functools import cached_property, partial
 from inspect import Parameter, Signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_type_hints
 
-from pydantic import (
-    Field,
-    PrivateAttr,
-    ValidationError,
-    ValidationInfo,
-    field_serializer,
-    field_validator,
-    model_validator,
-)
+import torch
+from pydantic import Field, PrivateAttr, ValidationError, field_serializer, field_validator, model_validator
 from pydantic_core import PydanticSerializationError
 
-from protonorm.config.components import build, describe
+from protonorm.config.components import build, changed_fields, describe, registered_name
 from protonorm.config.hints import hint
-from protonorm.config.kinds import KINDS
+from protonorm.config.kinds import COMPONENTS, KINDS
 from protonorm.config.parsing import check_plain
-from protonorm.config.resolving import (
-    check_device,
-    differences,
-    plain_values,
-    refuse_contradictions,
-    second_network,
-    usual_values,
-    who_is_evaluated,
-)
 from protonorm.core.algorithm import Algorithm
+from protonorm.core.outgoing import describe_outgoing
+from protonorm.core.own_code import own_name
 from protonorm.core.own_failures import told
 from protonorm.core.settings import sentences
 from protonorm.core.text import html_table
 from protonorm.core.training import Training
 from protonorm.core.types import Count, Fraction, Positive, Seed, Whole, Width, shortened, shown
 from protonorm.data import DATASETS
+from protonorm.data.dataset import Dataset
 from protonorm.data.partitions import Given
 from protonorm.errors import Failed
-from protonorm.models.choose import chosen, describe_choice, described, family_of, named, networks, usual_width
+from protonorm.models import SCALABLE, base_and_width
+from protonorm.models.choose import Choice, chosen, describe_choice, described, family_of, named, networks, usual_width
 
 FORMAT = 3  # version of a run's files; part of the key
 UNDECISIVE = ("retries",)  # settings that do not affect results, and so are not in the key
 LONGEST = 60  # bytes of a component of a key
 GIVEN = "_given"  # attribute outside the fields with the settings as given; ignored when experiments are compared
-LATER: dict[str, Any] = {
-    "evaluate_all_every": None,
-    "start": "own",
-    "protect": {"name": "none"},
-}  # settings that were added later, and their defaults
+LATER = {"evaluate_all_every": None, "start": "own", "protect": {"name": "none"}}  # added later, with their defaults
+FEW = 100  # largest length of a list that is shown in full
+TORCH_MESSAGE = 120  # characters of an error message of torch
+MANY = 200  # clients above which only a round's cohort is evaluated by default, and all clients periodically
+ALL_EVERY = 50  # default rounds between evaluations of all clients in that case
 
 
 class Experiment(Training):
@@ -78,39 +67,31 @@ class Experiment(Training):
     dataset: Any = Field(default="fashion", description="the data set and its settings, or a Dataset")
     partition: Any = Field(default="dirichlet", description="how the samples are assigned to the clients")
     models: Any = Field(default=None, description="a family, or networks: client i takes number i mod n")
-    auxiliary: Any = Field(
-        default=None, description="the second network of FML, FedKD and FedMRL; the first of the models if not given"
-    )
+    auxiliary: Any = Field(default=None, description="second network of FML, FedKD and FedMRL; the first of the models")
     feature_dim: Width | None = Field(
-        default=None, description="d, the width of the decision layer; the family's if not given"
+        default=None, description="d, width of the decision layer; the family's by default"
     )
     clients: Count = Field(default=20, description="how many clients there are, M")
     participation: Fraction = Field(default=1.0, description="share of the clients that train in a round")
     rounds: Whole = Field(default=20, description="how many rounds, R")
     tested: bool = Field(
-        default=True, description="whether the test parts are evaluated; false while settings are searched for"
+        default=True, description="whether test parts are evaluated; false while settings are searched"
     )
     seed: Seed = Field(default=0, description="of all but data and partition, which have their own")
     control: Literal["none", "solo"] = Field(
-        default="none", description="solo: each client federates with itself alone, all else equal"
+        default="none", description="solo: each client federates with itself alone"
     )
-    early_stopping: Count | None = Field(
-        default=None, description="evaluations without a better validation accuracy after which a run ends"
-    )
+    early_stopping: Count | None = Field(default=None, description="evaluations without a better one that end a run")
     evaluate: Literal["all", "cohort"] | None = Field(
         default=None, description="who is evaluated: everybody, or the round's cohort; the cohort above 200 clients"
     )
-    evaluate_every: Count = Field(
-        default=1, description="rounds between evaluations; the last round is always evaluated"
-    )
+    evaluate_every: Count = Field(default=1, description="rounds between evaluations; the last is always evaluated")
     evaluate_all_every: Count | None = Field(
         default=None, description="rounds between evaluations of everybody, and in the last one, with evaluate=cohort"
     )
     quorum: Fraction = Field(default=1.0, description="share of the cohort that must reply for a round to count")
     retries: Whole = Field(default=2, description="further tries of a round without a quorum")
-    deadline: Positive | None = Field(
-        default=None, description="seconds that clients have in a round; late ones are lost"
-    )
+    deadline: Positive | None = Field(default=None, description="seconds of a round after which clients are lost")
 
     _changed: dict[str, Any] = PrivateAttr(default_factory=dict)
 
@@ -122,7 +103,9 @@ class Experiment(Training):
             ValueError: A setting is unknown or out of range.
         """
         if not isinstance(settings, Mapping):
-            raise ValueError(f"{shown(settings)} is refused: expected a mapping of settings, such as {{'rounds': 5}}.")
+            raise ValueError(
+                f"An experiment needs a mapping of settings, such as {{'rounds': 5}}, got {shown(settings)}."
+            )
         try:
             return cls.model_validate(dict(settings))
         except ValidationError as error:
@@ -172,12 +155,10 @@ class Experiment(Training):
 
     @field_validator("algorithm", "dataset", "partition")
     @classmethod
-    def _build(cls, value: Any, info: ValidationInfo) -> Any:
-        made = build(str(info.field_name), value)
+    def _build(cls, value: Any, info: Any) -> Any:
+        made = build(info.field_name, value)
         if info.field_name == "algorithm" and not isinstance(made, Algorithm):
-            raise ValueError(
-                f"{shown(value)} is not an algorithm: expected a name or an object of a class of pn.Algorithm."
-            )
+            raise ValueError(f"{shown(value)} is not an algorithm: expected a name or an object of pn.Algorithm.")
         return made
 
     @field_validator("device")
@@ -188,7 +169,10 @@ class Experiment(Training):
 
     @model_validator(mode="after")
     def _resolve(self) -> Self:
-        """Fill in defaults that depend on other settings, so that the record is complete."""
+        """Fill in defaults that depend on other settings, so that the record is complete.
+
+        Fields are set in `vars(self)`, because the model is frozen.
+        """
         self.__dict__.setdefault(GIVEN, self._as_set())  # pydantic may validate an existing experiment again
         dataset = getattr(self.dataset, "name", None) or describe("dataset", self.dataset)["name"]
         usual = getattr(self.dataset, "models", None)  # the family declared by a user's data set
@@ -196,16 +180,39 @@ class Experiment(Training):
         given = chosen(usual if self.models is None else self.models)
         models = family_of(given)
         self._take_over_clients()
-        found = who_is_evaluated(self.evaluate, self.evaluate_all_every, self.evaluate_every, self.clients)
-        self._set(**found._asdict())
-        self._set(models=models, feature_dim=self.feature_dim or usual_width(given))
-        self._set(algorithm=self.algorithm.adapted(dataset, [named(item) for item in networks(models)]))
-        self._set(auxiliary=second_network(self.auxiliary, self.algorithm, models))
-        refuse_contradictions(self)
-        usual_settings = {"models": chosen(usual), "feature_dim": usual_width(models)}
-        usual_settings |= usual_values(found, self.evaluate_every, self.clients)
+        evaluated = _evaluated(self.evaluate, self.evaluate_all_every, self.evaluate_every, self.clients)
+        vars(self).update(models=models, feature_dim=self.feature_dim or usual_width(given), **evaluated)
+        vars(self).update(algorithm=self.algorithm.adapted(dataset, [named(item) for item in networks(models)]))
+        vars(self).update(auxiliary=_second_network(self.auxiliary, self.algorithm, models))
+        self._refuse_contradictions()
+        usual_settings: dict[str, Any] = {"models": chosen(usual), "feature_dim": usual_width(models)}
+        by_default = evaluated == _evaluated(None, None, self.evaluate_every, self.clients)
+        usual_settings |= evaluated if by_default else dict.fromkeys(evaluated)  # both are listed as changed
         self._changed.update(differences(self, dataset, usual_settings))
         return self
+
+    def _refuse_contradictions(self) -> None:
+        """Raise ValueError for settings that contradict each other."""
+        if self.algorithm.needs_shared_network:
+            self._refuse_different_networks()
+        if self.early_stopping and not self.validation:
+            raise ValueError("early_stopping needs a validation part; validation=0 turns it off.")
+        if not self.tested and not self.validation:
+            raise ValueError("tested=false needs a validation part: with validation=0 nothing would be evaluated.")
+
+    def _refuse_different_networks(self) -> None:
+        """Raise ValueError for different networks; some methods allow different widths of one."""
+        name, widths, items = type(self.algorithm).__name__, self.algorithm.widths, networks(self.models)
+        count = len({base_and_width(item)[0] if widths and isinstance(item, str) else item for item in items})
+        if count == 1:
+            return
+        needed = f"{name} averages whole models, so that all clients need the same network"
+        if widths:
+            needed = (
+                f"{name} cuts the clients' networks out of one, so that all need the same network at some width, "
+                f"such as models={SCALABLE[0]}@1,0.5,0.25"
+            )
+        raise ValueError(f"{needed}, but models={shown(describe_choice(self.models))} has {count} different ones.")
 
     def _as_set(self) -> dict[str, Any]:
         """Return the explicitly given settings with their current values."""
@@ -213,19 +220,14 @@ class Experiment(Training):
 
     def _take_over_clients(self) -> None:
         """Set `clients` and `partition` from data that are already assigned to clients."""
-        held = getattr(self.dataset, "clients", None)
-        if not isinstance(held, int):
+        count = getattr(self.dataset, "clients", None)
+        if not isinstance(count, int):
             return
-        if "clients" in self.model_fields_set and self.clients != held:
-            raise ValueError(f"clients={self.clients} is refused: the data belong to {held} clients already.")
+        if "clients" in self.model_fields_set and self.clients != count:
+            raise ValueError(f"clients={self.clients} is refused: the data belong to {count} clients already.")
         if "partition" in self.model_fields_set and not isinstance(self.partition, Given):
             warnings.warn("The data belong to clients already: of the partition only the seed counts.", stacklevel=2)
-        self._set(clients=held, partition=Given(self.partition.seed))
-
-    def _set(self, **values: Any) -> None:
-        """Set fields during validation, although the model is frozen."""
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        vars(self).update(clients=count, partition=Given(self.partition.seed))
 
     @field_serializer("algorithm", "dataset", "partition", "models", "auxiliary")
     def _describe(self, value: Any, info: Any) -> Any:
@@ -238,22 +240,23 @@ class Experiment(Training):
     @property
     def changed(self) -> dict[str, Any]:
         """Settings that differ from their defaults, named as on the command line, as plain data."""
-        return plain_values(self._changed)
+        names = json.dumps(self._changed, default=lambda value: named(value) if callable(value) else str(value))
+        return dict(json.loads(names))
 
-    def _told(self) -> dict[str, str]:
+    def _summary(self) -> dict[str, str]:
         """Format the method, the data set, and all settings that differ from their defaults."""
         first = {kind: KINDS[kind].default for kind in ("algorithm", "dataset")}
         return {name: shortened(str(value)) for name, value in (first | self.changed).items()}
 
     def __repr__(self) -> str:
         """Return a single line with the method, the data set, and settings that differ from their defaults."""
-        return f"Experiment({', '.join(f'{name}={value}' for name, value in self._told().items())})"
+        return f"Experiment({', '.join(f'{name}={value}' for name, value in self._summary().items())})"
 
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
         """Return the settings of `repr` as an HTML table for notebooks."""
-        rows = list(self._told().items())
+        rows = list(self._summary().items())
         return html_table("Experiment", ["setting", "value"], rows, "All other settings are the usual ones.")
 
     @property
@@ -288,10 +291,100 @@ def _signature() -> Signature:
     """Build a signature of keywords with plain types, because pydantic's lists the bounds of each."""
     types, kind = get_type_hints(Experiment), Parameter.KEYWORD_ONLY
     fields = sorted(Experiment.model_fields.items(), key=lambda item: item[0] in Training.model_fields)
-    return Signature([Parameter(name, kind, default=one.default, annotation=types[name]) for name, one in fields])
+    return Signature([Parameter(name, kind, default=field.default, annotation=types[name]) for name, field in fields])
 
 
 Experiment.__signature__ = _signature()
+
+
+def differences(experiment: Experiment, dataset: str, usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that differ from the defaults of an experiment on this data set."""
+    changed: dict[str, Any] = {}
+    known = type(experiment).model_fields
+    for name in sorted(known, key=Training.model_fields.__contains__):  # method and data before the training settings
+        value = getattr(experiment, name)
+        if name in COMPONENTS:
+            changed |= _component_differences(experiment, name, value, dataset)
+        elif name == "protect":
+            described = {f"{name}.{key}": field for key, field in describe_outgoing(value).items()}
+            changed |= {key.removesuffix(".name"): field for key, field in described.items() if field != "none"}
+        elif name == "lr_schedule":
+            changed |= {key.removesuffix(".name"): field for key, field in changed_fields(value, name).items()}
+        elif name == "auxiliary":
+            changed |= {name: value} if value not in (None, networks(experiment.models)[0]) else {}
+        elif value != usual.get(name, known[name].default):
+            changed[name] = value
+    return changed
+
+
+def _component_differences(experiment: Experiment, kind: str, value: Any, dataset: str) -> dict[str, Any]:
+    registered = registered_name(kind, value)
+    if isinstance(value, Given):  # implied by the data set
+        return changed_fields(value, kind)
+    name = getattr(value, "name", None) or registered or own_name(type(value))
+    changed = {} if name == KINDS[kind].default else {kind: name}
+    if kind == "dataset" and isinstance(value, Dataset):
+        return changed
+    usual = None
+    if kind == "algorithm" and registered:
+        usual = type(value)().adapted(dataset, [named(item) for item in networks(experiment.models)])
+    inner = changed_fields(value, kind, usual)
+    if not registered:  # arrays, for example, cannot be typed on a command line
+        inner = {field: item if _can_be_typed(item) else shortened(str(item)) for field, item in inner.items()}
+    return changed | inner
+
+
+def _can_be_typed(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return len(value) <= FEW and all(map(_can_be_typed, value))
+    return value is None or callable(value) or isinstance(value, bool | int | float | str | Path)
+
+
+def check_device(name: str) -> None:
+    """Raise ValueError for an invalid device name or a device that is not available."""
+    if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", name):
+        raise ValueError(f"device must be cpu, cuda or cuda:1, got {shown(name)}.")
+    if name != "cpu" and (problem := _device_problem(name)):
+        raise ValueError(f"device={name!r} cannot be used here: {problem}; cpu always can.")
+
+
+def _device_problem(name: str) -> str:
+    """Return why a device cannot be used; empty if it can."""
+    if not torch.backends.cuda.is_built():
+        return "this torch was built without CUDA"
+    if not (count := torch.cuda.device_count()):
+        return "torch finds no GPU"
+    if int(name.partition(":")[2] or 0) >= count:
+        return f"torch finds {count} GPU{'s' if count > 1 else ''}, counted from 0"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        first = re.split(r"[\n.;:]\s", str(error), maxsplit=1)[0]  # the rest describes torch internals
+        return shortened(first, TORCH_MESSAGE) or "torch does not say why"
+    return ""
+
+
+def _evaluated(evaluate: str | None, all_every: int | None, every: int, clients: int) -> dict[str, Any]:
+    """Fill in missing evaluation settings; by default all clients are evaluated at most as often as the cohort."""
+    if evaluate == "all" and all_every is not None:
+        raise ValueError(
+            f"evaluate_all_every={all_every} is for evaluate=cohort; evaluate=all evaluates all each time."
+        )
+    if evaluate is None and all_every is None:
+        evaluate, all_every = ("all", None) if clients <= MANY else ("cohort", max(ALL_EVERY, every))
+    return {"evaluate": evaluate or "cohort", "evaluate_all_every": all_every}
+
+
+def _second_network(given: Any, algorithm: Algorithm, models: Choice) -> Any:
+    """Return the second network of a method that uses one: the given network, or the first of the models."""
+    if not algorithm.auxiliary:
+        if given is not None:
+            raise ValueError(f"auxiliary={shown(given)} is refused: {type(algorithm).__name__} has no second network.")
+        return None
+    candidates = networks(models)[:1] if given is None else networks(chosen(given, "auxiliary"))
+    if len(candidates) > 1:
+        raise ValueError(f"auxiliary must be one network, got {len(candidates)}: {shown(given)}.")
+    return candidates[0]
 
 
 def _complaint(error: ValidationError, settings: Mapping[str, Any]) -> str:
@@ -304,13 +397,8 @@ def key_of(decisive: Mapping[str, Any], seed: int) -> str:
     plain = {"format": FORMAT, **decisive}
     digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:10]
     words = [plain["algorithm"]["name"], plain["dataset"]["name"], f"seed{seed}", digest]
-    return "-".join(_word(word) for word in words)
-
-
-def _word(text: str) -> str:
-    """Convert a text to a component of a folder name: lower case, truncated, only the name of file.py:Name."""
-    word = re.sub(r"[^\w.-]+", "-", text.split(":")[-1].lower())
-    return word.encode()[:LONGEST].decode(errors="ignore")
+    plain_words = [re.sub(r"[^\w.-]+", "-", word.split(":")[-1].lower()) for word in words]  # Name of file.py:Name
+    return "-".join(word.encode()[:LONGEST].decode(errors="ignore") for word in plain_words)
 
 
 def _cause_of(error: BaseException) -> Exception:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from protonorm.config.kinds import COMPONENTS, KINDS
@@ -70,6 +71,8 @@ NO_SETTINGS: dict[str, str] = {  # hint: names that are not settings, separated 
     "networks begin with random weights; one of your own, file.py:function, may load others.": "pretrained weights",
 }
 
+OTHER_KINDS = ("dataset", "partition")  # whose settings may be called as those of a method
+
 REMARKS: dict[str, str] = {name: remark for remark, names in NO_SETTINGS.items() for name in names.split()}
 
 
@@ -98,10 +101,8 @@ def hint_inside(name: str, kind: str, known: Iterable[str]) -> str | None:
 def hint_dotted(name: str) -> str | None:
     """Return a hint for owner.field with an unknown owner, such as optimizer.lr."""
     plain = plain_name(name.rpartition(".")[2])
-    if found := hint(plain, {}) if plain else None:
-        return found
     close = difflib.get_close_matches(plain, _settings(), n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else None
+    return (hint(plain, {}) if plain else None) or (f"did you mean {close[0]!r}?" if close else None)
 
 
 def plain_name(name: str) -> str:
@@ -115,29 +116,33 @@ def _settings() -> Iterable[str]:
     return Experiment.model_fields
 
 
+def is_method_setting(name: str, methods: Iterable[Any], given: Mapping[str, Any]) -> bool:
+    """Return whether a name without owner, such as gamma, means a setting of methods: nothing else has the name."""
+    if name in _settings() or any(name in known_fields(component_class(kind, given.get(kind))) for kind in OTHER_KINDS):
+        return False
+    first, _, inner = name.partition(".")
+    known = [known_fields(component_class("algorithm", method)) for method in methods]
+    return any(first in fields and (not inner or inner in fields[first]) for fields in known)
+
+
 def _places(given: Mapping[str, Any]) -> Iterator[str]:
     """Yield the settings of the chosen components, named as on the command line: algorithm.schedule.eta."""
     from protonorm.core.training import LrSchedule
 
-    chosen = {kind: _class(kind, given.get(kind)) for kind in COMPONENTS} | {"lr_schedule": LrSchedule}
+    chosen = {kind: component_class(kind, given.get(kind)) for kind in COMPONENTS} | {"lr_schedule": LrSchedule}
     for owner, cls in chosen.items():
         for field, inner in known_fields(cls).items():
             yield f"{owner}.{field}"
             yield from (f"{owner}.{field}.{name}" for name in inner)
 
 
-def _class(kind: str, value: Any) -> Any:
+def component_class(kind: str, value: Any) -> Any:
     """Return the class of a component as given; None if it cannot be determined."""
     if value is not None and not isinstance(value, str | Mapping):
         return type(value)
     name = value if isinstance(value, str) else (value or {}).get("name", KINDS[kind].default)
-    if not isinstance(name, str):
-        return None
-    if ".py:" in name:
-        try:
-            return load_own(name, kind)
-        except ValueError:
-            return None
-    table = KINDS[kind].table()
-    base = name.partition(":")[0]
-    return table[base].load() if base in table else None
+    if ".py:" in str(name):
+        with suppress(ValueError):
+            return load_own(":".join(str(name).split(":")[:2]), kind)
+    entry = KINDS[kind].table().get(str(name).partition(":")[0])
+    return entry.load() if entry else None

@@ -9,7 +9,9 @@ from protonorm.algorithms import ALGORITHMS
 from protonorm.algorithms.local import Local
 from protonorm.config.components import build, registered_name
 from protonorm.config.experiment import Experiment
-from protonorm.config.parsing import assign, parse_value, read_settings
+from protonorm.config.hints import component_class, is_method_setting
+from protonorm.config.parsing import assign, is_method, read_pairs, read_seeds, with_fields
+from protonorm.core.settings import known_fields
 from protonorm.core.types import shown
 
 Experiments = dict[str, list[Experiment]]  # by method, with an experiment for each seed
@@ -37,26 +39,47 @@ def read_comparison(methods: Sequence[Any], given: Mapping[str, Any] | None = No
         given: Further settings.
         solo: Whether to add a solo control after each method except Local, which exchanges nothing.
     """
-    named = [one for one in methods if not isinstance(one, str) or is_method(one)]
-    settings = read_settings([one for one in methods if isinstance(one, str) and not is_method(one)])
-    for name, value in (given or {}).items():
-        if isinstance(value, str | Mapping) or "." in name:
-            assign(settings, name, value)
-        else:
-            settings[name] = value
+    named = [method for method in methods if not isinstance(method, str) or is_method(method)]
+    pairs = read_pairs([word for word in methods if isinstance(word, str) and not is_method(word)])
+    for name, value in [*pairs, *(given or {}).items()]:
+        if name == "methods":  # of a YAML file
+            named += [value] if isinstance(value, str) else value
     if not named:
         raise ValueError(f"There is no method to compare; known: {', '.join(sorted(ALGORITHMS))}.")
-    if "algorithm" in settings:
+    settings = assigned(pairs, given or {}, named)
+    settings.pop("methods", None)
+    common = settings.pop("algorithm", {})
+    if not isinstance(common, Mapping) or "name" in common:
         raise ValueError("Give methods by themselves, such as protonorm:gamma=50 and fedproto, not as algorithm=….")
-    tracker = settings.pop("tracker", None)
-    seeds = read_seeds(settings.pop("seeds", settings.pop("seed", 0)))
+    tracker, seed = settings.pop("tracker", None), settings.pop("seed", 0)
+    seeds = read_seeds(settings.pop("seeds") if "seeds" in settings else [seed] if isinstance(seed, int) else seed)
     experiments: Experiments = {}
-    for name, method in _by_name([*named, "local"]).items():
+    for name, method in _by_name([*named, "local"], common).items():
         experiments[name] = []
         for seed in seeds:
             experiments[name].append(Experiment.of(settings | {"algorithm": method, "seed": seed}))
             settings["dataset"] = experiments[name][0].dataset
     return Compared(_beside_controls(experiments) if solo else experiments, tracker)
+
+
+def read_experiment(words: Sequence[str]) -> dict[str, Any]:
+    """Parse the settings of one run; a name without owner may mean a setting of its method."""
+    pairs = read_pairs(words)
+    method = [value for name, value in pairs if name in ("algorithm", "algorithm.name")][-1:]
+    return assigned(pairs, {}, method or [None])
+
+
+def assigned(pairs: Sequence[tuple[str, Any]], given: Mapping[str, Any], methods: Sequence[Any]) -> dict[str, Any]:
+    """Collect settings; gamma=5 is algorithm.gamma=5 if methods have it and nothing else is called so."""
+    settings: dict[str, Any] = {}
+    chosen = {name.removesuffix(".name"): value for name, value in [*pairs, *given.items()]}
+    for name, value in [*pairs, *given.items()]:
+        owned = f"algorithm.{name}" if is_method_setting(name, methods, chosen) else name
+        if name in given and not isinstance(value, str | Mapping) and "." not in owned:
+            settings[name] = value  # an object, in Python
+        else:
+            assign(settings, owned, value)
+    return settings
 
 
 def _beside_controls(experiments: Experiments) -> Experiments:
@@ -71,49 +94,34 @@ def _beside_controls(experiments: Experiments) -> Experiments:
     return both
 
 
-def is_method(word: str) -> bool:
-    """Return whether a word is a method (`protonorm:gamma=50`, `mine.py:Mine`), not `rounds=50` or `settings.yaml`."""
-    return ":" in word.partition("=")[0] or not ("=" in word or word.endswith((".yaml", ".yml")))
-
-
 def read_method(method: str) -> dict[str, Any]:
     """Parse a method: a name or a user's file.py:Class, optionally followed by :field=value,field=value."""
-    name, _, fields = method.partition(":")
-    if name.endswith(".py"):
-        own, _, fields = fields.partition(":")
-        name = f"{name}:{own}"
-    found: dict[str, Any] = {"algorithm": {"name": name}}
-    for field in filter(None, fields.split(",")):
-        key, equals, value = field.partition("=")
-        if not equals:
-            raise ValueError(f"{shown(field)} in {shown(method)} is refused: expected field=value.")
-        assign(found, f"algorithm.{key}", parse_value(key, value))
-    return dict(found["algorithm"])
+    return dict(with_fields({"name": method}))
 
 
-def read_seeds(value: Any) -> list[Any]:
-    """Parse seeds=3 or seeds=0,1,2; in Python also a list, a range or an array."""
-    if isinstance(value, str):
-        return [seed.strip() for seed in value.split(",")]
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    seeds = list(value) if isinstance(value, Sequence) else [value]
-    if not seeds:
-        raise ValueError("seeds=[] is refused: expected at least one seed, such as seeds=0,1,2.")
-    return seeds
+def _by_name(given: Sequence[Any], common: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the methods by name, without duplicates; different methods of the same name are numbered.
 
-
-def _by_name(given: Sequence[Any]) -> dict[str, Any]:
-    """Return the methods by name, without duplicates; different methods of the same name are numbered."""
-    found: dict[str, Any] = {}
-    for one in given:
-        name, method = (one, read_method(one)) if isinstance(one, str) else _object(one)
-        rivals = [other for key, other in found.items() if key == name or not isinstance(one, str)]
+    Methods given by name get the `common` settings that they have.
+    """
+    methods: dict[str, Any] = {}
+    used: set[str] = set()
+    for item in given:
+        name, method = (item, read_method(item)) if isinstance(item, str) else _object(item)
+        if isinstance(item, str):
+            own = known_fields(component_class("algorithm", item)).keys() & common.keys()
+            method = {"name": method["name"], **{field: common[field] for field in common if field in own}} | method
+            used |= own
+        rivals = [other for key, other in methods.items() if key == name or not isinstance(item, str)]
         if any(other == method or build("algorithm", other) == build("algorithm", method) for other in rivals):
             continue
-        number = sum(key == name or key.startswith(f"{name} no. ") for key in found) + 1
-        found[name if number == 1 else f"{name} no. {number}"] = method
-    return found
+        number = sum(key == name or key.startswith(f"{name} no. ") for key in methods) + 1
+        methods[name if number == 1 else f"{name} no. {number}"] = method
+    if unused := [field for field in common if field not in used]:
+        raise ValueError(
+            f"algorithm.{unused[0]} must be a setting of a method; {' and '.join(methods)} do not have it."
+        )
+    return methods
 
 
 def _object(given: Any) -> tuple[str, Any]:

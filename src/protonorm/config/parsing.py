@@ -22,6 +22,7 @@ NESTED = (*COMPONENTS, "lr_schedule", "protect")  # settings with nested setting
 QUOTES = "'\"[{"  # first characters of strings, lists and maps that are parsed as YAML
 MARKS = "&*!"  # YAML indicators before a value that are read as text
 LARGEST = 2**20  # bytes of a settings file
+MOST_SEEDS = 1000
 LONGEST = 300  # characters of a path or an error in a message
 INTEGER, REAL, TIME = (f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "timestamp"))
 DEEPEST = 16  # levels of nested lists and maps
@@ -30,23 +31,104 @@ NESTS = f"more than {DEEPEST} lists and maps are inside each other"
 
 
 def read_settings(words: Sequence[str]) -> dict[str, Any]:
-    """Parse command-line arguments: paths of YAML files, and `key=value` or `key.field=value`."""
+    """Parse command-line arguments: a method, paths of YAML files, and `key=value` or `key.field=value`."""
     settings: dict[str, Any] = {}
+    for name, value in read_pairs(words):
+        assign(settings, name, value)
+    return settings
+
+
+def read_pairs(words: Sequence[str]) -> list[tuple[str, Any]]:
+    """Parse command-line arguments as names and values in their order; a method is the value of `algorithm`."""
+    pairs: list[tuple[str, Any]] = []
+    methods = [word for word in words if is_method(word) and _is_known_method(word)]
+    if len(methods) > 1:
+        raise ValueError(f"One run has one method, got {' and '.join(methods)}; `protonorm compare` runs several.")
     for word in words:
         name, equals, value = word.partition("=")
-        if equals:
-            assign(settings, name.strip(), parse_value(name, value))
+        if word in methods:
+            pairs.append(("algorithm", word))
+        elif equals:
+            pairs.append((name.strip(), parse_value(name, value)))
         else:
-            for key, found in read_yaml(Path(word)).items():
-                assign(settings, str(key), found)
-    return settings
+            pairs += [(str(key), setting) for key, setting in read_yaml(Path(word)).items()]
+    return pairs
+
+
+def is_method(word: str) -> bool:
+    """Return whether a word is a method (`protonorm:gamma=50`, `mine.py:Mine`), not `rounds=50` or `settings.yaml`."""
+    return ":" in word.partition("=")[0] or not ("=" in word or word.endswith((".yaml", ".yml")))
+
+
+def _is_known_method(word: str) -> bool:
+    return ".py:" in word or word.partition(":")[0] in KINDS["algorithm"].table()
+
+
+def with_fields(component: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Parse the name protonorm:gamma=5,lam=10 as the method `protonorm` with these settings; others go before them."""
+    name = component.get("name")
+    if not isinstance(name, str) or ":" not in name:
+        return component
+    base, _, fields = name.partition(":")
+    if base.endswith(".py"):
+        own, _, fields = fields.partition(":")
+        base = f"{base}:{own}"
+    settings: dict[str, Any] = {"name": base}
+    for field in filter(None, split_values(fields)):
+        key, equals, value = field.partition("=")
+        if not equals or not all(key.split(".")):
+            raise ValueError(f"A setting in {shown(name)} must be field=value, got {shown(field)}.")
+        _assign_inside(settings, key, key.split("."), parse_value(key, value))
+    return {**settings, **{key: value for key, value in component.items() if key != "name"}}
+
+
+def read_seeds(value: Any) -> list[Any]:
+    """Parse seeds: 3 means 0, 1 and 2; a list, also as 0,1,2, means itself; in Python also a range or an array."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 1 <= value <= MOST_SEEDS:
+            raise ValueError(f"seeds must be a number from 1 to {MOST_SEEDS}, or a list as 0,1,2, got {shown(value)}.")
+        return list(range(value))
+    if isinstance(value, str):
+        return [parse_value("seeds", seed) for seed in value.split(",")]
+    seeds = list(value) if isinstance(value, Sequence) else [value]
+    if not seeds:
+        raise ValueError("seeds must have at least one seed, as in seeds=0,1,2, got [].")
+    return seeds
+
+
+def seeds_word(seeds: Sequence[int]) -> str:
+    """Return the word of a command that means these seeds."""
+    return f"seed={seeds[0]}" if len(seeds) == 1 else f"seeds={','.join(map(str, seeds))}"
+
+
+def split_values(text: str, separator: str = ",") -> list[str]:
+    """Split a text at separators, except inside brackets or quotes that begin a value, or follow its name=."""
+    parts, depth, quote, start = [], 0, "", 0
+    for position, sign in enumerate(text):
+        begins = text[start:position].strip()[-1:] in ("", "=")
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in "'\"" and begins:
+            quote = sign
+        elif sign in "[{" and (begins or depth):
+            depth += 1
+        elif sign in "]}" and depth:
+            depth -= 1
+        elif sign == separator and not depth:
+            parts.append(text[start:position])
+            start = position + 1
+    return [*parts, text[start:]]
 
 
 def assign(settings: dict[str, Any], name: str, value: Any) -> None:
     """Set a key; `algorithm.gamma` is stored in the algorithm, which may be named before or after."""
     owner, *fields = name.split(".")
     if not name or (fields and (owner not in NESTED or not all(fields))):
-        raise ValueError(f"{shown(name)} is not a setting; {_expected(name)}")
+        from protonorm.config.hints import hint_dotted  # it loads all components, which import torch
+
+        usual = f"expected key=value, or {', '.join(NESTED)} with .field=value."
+        raise ValueError(f"{shown(name)} is not a setting; {(fields and hint_dotted(name)) or usual}")
     if owner not in NESTED:
         settings[name] = value
         return
@@ -55,7 +137,7 @@ def assign(settings: dict[str, Any], name: str, value: Any) -> None:
         _assign_inside(held, name, fields, value)
     else:
         named = {"name": value} if fields or not isinstance(value, Mapping) else value
-        given = with_path(named) if owner == "dataset" else named
+        given = with_path(named) if owner == "dataset" else with_fields(named) if owner == "algorithm" else named
         if named is not value and held.get("name", given["name"]) != given["name"]:
             held = {}  # another component: the settings of the previous one do not apply
         held.update(given)
@@ -73,14 +155,6 @@ def with_path(dataset: Mapping[str, Any]) -> Mapping[str, Any]:
     if dataset.get("path", path) != path:
         raise ValueError(f"dataset.path={shown(dataset['path'])} is refused: {shown(name)} has another path already.")
     return {**dataset, "name": base, "path": path}
-
-
-def _expected(name: str) -> str:
-    """Return a hint for an invalid setting name, or the expected syntax."""
-    from protonorm.config.hints import hint_dotted  # it loads all components, which import torch
-
-    found = hint_dotted(name) if "." in name else None
-    return found or f"expected key=value, or {', '.join(NESTED)} with .field=value."
 
 
 def _assign_inside(held: dict[str, Any], name: str, fields: Sequence[str], value: Any) -> None:
@@ -101,8 +175,8 @@ def parse_value(name: str, text: str) -> Any:
     """
     bare = text.strip()
     try:
-        found = load_plain(bare) if bare and bare[0] not in MARKS else text
-        return bare if isinstance(found, str | list | dict) and bare and bare[0] not in QUOTES else found
+        value = load_plain(bare) if bare and bare[0] not in MARKS else text
+        return bare if isinstance(value, str | list | dict) and bare and bare[0] not in QUOTES else value
     except ReaderError:
         return text  # characters that are invalid in YAML can only be text
     except Unfit as error:
@@ -110,16 +184,15 @@ def parse_value(name: str, text: str) -> Any:
     except yaml.YAMLError:
         if bare[0] not in QUOTES:
             return bare  # special characters in a YAML file, but plain text here
-        raise ValueError(
-            f"The value of {shortened(name)}={shortened(text)} cannot be read; put quotes around text with brackets."
-        ) from None
+        problem = "put quotes around text with brackets"
+        raise ValueError(f"The value of {shortened(name)}={shortened(text)} cannot be read; {problem}.") from None
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML file of settings."""
     name = shortened(str(path), LONGEST)
     if path.suffix not in (".yaml", ".yml"):
-        raise ValueError(f"{shown(str(path))} is neither a setting (key=value) nor a YAML file (.yaml).")
+        raise ValueError(f"{shown(str(path))} is neither a setting (key=value) nor a YAML file (.yaml) nor a method.")
     if not os.path.isfile(path):  # a pipe or a device might never end
         raise ValueError(f"There is no file {name}.")
     try:
@@ -127,18 +200,16 @@ def read_yaml(path: Path) -> dict[str, Any]:
             content = file.read(LARGEST + 1)
         if len(content) > LARGEST:
             raise ValueError(f"{name} is larger than {LARGEST // 2**20} MB; expected lines of `key: value`.")
-        found = load_plain(content.decode("utf-8"))
+        settings = load_plain(content.decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{name} cannot be read ({shortened(str(error), LONGEST)}).") from error
     except yaml.YAMLError as error:
         hint = " YAML indents with spaces, not with tabs." if "'\\t'" in str(error) else ""
         reason = shortened(" ".join(str(error).split()), LONGEST)
         raise ValueError(f"{name} is not valid YAML for settings: {reason}.{hint}") from error
-    if found is None:
-        return {}
-    if not isinstance(found, dict):
-        raise ValueError(f"{name} holds a {type(found).__name__}; expected lines of `key: value`.")
-    return found
+    if not isinstance(settings, dict | None):
+        raise ValueError(f"{name} must hold lines of `key: value`, got a {type(settings).__name__}.")
+    return settings or {}
 
 
 class Unfit(yaml.MarkedYAMLError):
@@ -168,14 +239,9 @@ class PlainLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """Raise `Unfit` for a duplicate name in a map, whose value would be ambiguous."""
         names = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-        twice = next((name for name, count in names.items() if count > 1), None)
-        if twice is not None:
-            raise Unfit(problem=f"{shown(twice)} is given twice", problem_mark=node.start_mark)
+        for name in (name for name, count in names.items() if count > 1):
+            raise Unfit(problem=f"{shown(name)} is given twice", problem_mark=node.start_mark)
         return super().construct_mapping(node, deep)
-
-
-def _integer(_: PlainLoader, node: yaml.ScalarNode) -> int:
-    return int(node.value)
 
 
 PlainLoader.add_implicit_resolver(INTEGER, re.compile(r"[-+]?[0-9]+(?:_[0-9]+)*$"), list("-+0123456789"))
@@ -186,7 +252,7 @@ PlainLoader.add_implicit_resolver(
     ),
     list("-+.0123456789"),
 )
-PlainLoader.add_constructor(INTEGER, _integer)
+PlainLoader.add_constructor(INTEGER, lambda _, node: int(node.value))
 
 
 def load_plain(text: str) -> Any:
@@ -205,16 +271,13 @@ def check_plain(value: Any, name: str = "", depth: int = 0) -> None:
         if "\0" in value:
             raise ValueError(f"{name}={shown(value)} is refused: it holds the character NUL, which no text needs.")
         if len(value) > LONGEST_TEXT:
-            raise ValueError(
-                f"{name}={shown(value)} is refused: it has {len(value)} characters, and {LONGEST_TEXT} at most are "
-                "allowed."
-            )
+            raise ValueError(f"{name} must have at most {LONGEST_TEXT} characters, got {len(value)}: {shown(value)}.")
     if depth > DEEPEST:
         raise ValueError(f"{name} is refused: {NESTS}.")
     if isinstance(value, Mapping):
-        for key, one in value.items():
-            word = key if isinstance(key, str) else shown(key)
-            check_plain(one, shortened(f"{name}.{word}" if name else word), depth + 1)
+        for key, item in value.items():
+            text = key if isinstance(key, str) else shown(key)
+            check_plain(item, shortened(f"{name}.{text}" if name else text), depth + 1)
     elif isinstance(value, list | tuple):
-        for one in value:
-            check_plain(one, name, depth + 1)
+        for item in value:
+            check_plain(item, name, depth + 1)

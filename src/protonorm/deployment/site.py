@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from protonorm.config.components import build
-from protonorm.config.resolving import check_device
+from protonorm.config.experiment import check_device
 from protonorm.core.model import SplitModel
 from protonorm.core.node import Client
 from protonorm.core.protocols import PopulationFacts

@@ -12,8 +12,18 @@ from typing import Any
 from protonorm.algorithms import ALGORITHMS
 from protonorm.config.components import build
 from protonorm.config.experiment import Experiment
-from protonorm.config.methods import is_method, read_method
-from protonorm.config.parsing import NESTED, assign, parse_value, read_yaml
+from protonorm.config.hints import is_method_setting
+from protonorm.config.methods import read_method
+from protonorm.config.parsing import (
+    NESTED,
+    assign,
+    is_method,
+    parse_value,
+    read_seeds,
+    read_yaml,
+    seeds_word,
+    split_values,
+)
 from protonorm.core.settings import known_fields
 from protonorm.core.types import shown
 from protonorm.report.page.commands import shell_text
@@ -87,6 +97,8 @@ def read_entries(words: Sequence[str]) -> tuple[list[str], Entries]:
             entries.setdefault("methods", []).append(word)
         else:
             given = {name.strip(): [parse_value(name, part) for part in split_values(text)]} if equals else {}
+            if name.strip() == "seeds":
+                given = {"seeds": read_seeds(parse_value(name, text))}
             for key, values in (given or _flat(read_yaml(Path(word)))).items():
                 entries.pop(key, None)  # a later entry replaces value and position
                 entries[key] = values
@@ -96,26 +108,10 @@ def read_entries(words: Sequence[str]) -> tuple[list[str], Entries]:
     methods = [str(method) for name in METHODS for method in entries.pop(name, [])]
     if not methods:
         raise ValueError(f"There is no method to run; known: {', '.join(sorted(ALGORITHMS))}.")
+    chosen = {name: values[0] for name, values in entries.items()}
+    owned = {name: is_method_setting(name, methods, chosen) for name in entries}
+    entries = {f"algorithm.{name}" if owned[name] else name: values for name, values in entries.items()}
     return list(dict.fromkeys(methods)), entries
-
-
-def split_values(text: str, separator: str = ",") -> list[str]:
-    """Split a text at separators, except inside brackets or quotes that begin a value."""
-    parts, depth, quote, start = [], 0, "", 0
-    for position, sign in enumerate(text):
-        begins = not text[start:position].strip()
-        if quote:
-            quote = "" if sign == quote else quote
-        elif sign in "'\"" and begins:
-            quote = sign
-        elif sign in "[{" and (begins or depth):
-            depth += 1
-        elif sign in "]}" and depth:
-            depth -= 1
-        elif sign == separator and not depth:
-            parts.append(text[start:position])
-            start = position + 1
-    return [*parts, text[start:]]
 
 
 def _flat(content: Mapping[str, Any]) -> Entries:
@@ -123,7 +119,7 @@ def _flat(content: Mapping[str, Any]) -> Entries:
     pairs: list[tuple[str, Any]] = []
     for name, value in content.items():
         nested = name in NESTED and isinstance(value, Mapping)
-        inner = value.items() if nested else [("name", value)]
+        inner = value.items() if nested else [("name", read_seeds(value) if name == "seeds" else value)]
         pairs += [(str(name) if field == "name" else f"{name}.{field}", values) for field, values in inner]
     return {name: values if isinstance(values, list) else [values] for name, values in pairs}
 
@@ -186,7 +182,7 @@ def commands(points: Sequence[Point]) -> list[str]:
                 f"{name}:{','.join(f'{field}={value}' for field, value in fields.items())}" if fields else name
                 for _, name, fields, _ in group
             ]
-            found.append(shell_text("compare", [*methods, *words, f"seeds={','.join(map(str, seeds))}"]))
+            found.append(shell_text("compare", [*methods, *words, seeds_word(seeds)]))
     return found
 
 
@@ -196,7 +192,7 @@ def _parts(point: Point) -> tuple[str, dict[str, str], Settings]:
     if name.endswith(".py"):
         own, _, given = given.partition(":")
         name = f"{name}:{own}"
-    fields, others = dict(field.split("=", 1) for field in given.split(",") if field), Settings()
+    fields, others = dict(field.split("=", 1) for field in split_values(given) if field), Settings()
     for key, value in (point.fixed | point.chosen).items():
         owner, _, field = real_name(point.method, key).partition(".")
         if owner == "algorithm" and field:

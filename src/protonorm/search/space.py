@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from protonorm.config.experiment import Experiment
-from protonorm.config.methods import is_method
-from protonorm.config.parsing import parse_value, read_yaml
+from protonorm.config.hints import is_method_setting
+from protonorm.config.parsing import is_method, parse_value, read_yaml, split_values
 from protonorm.core.types import shown
-from protonorm.search.grid import DATA, Settings, has_field, method_fields, refuse_blind, settings_of, split_values
+from protonorm.search.grid import DATA, METHODS, Settings, refuse_blind, settings_of
 
 NUMBER = r"([-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:e[-+]?\d+)?)"
 RANGE = re.compile(rf"{NUMBER}\.\.{NUMBER}(:log)?", re.IGNORECASE)
@@ -93,16 +93,18 @@ class Space:
 def read_space(words: Sequence[str]) -> Space:
     """Parse a method, settings, ranges such as gamma=10..1000:log, and choices such as optimiser=sgd|adam."""
     methods = [word for word in words if is_method(word)]
-    if len(methods) != 1:
-        found = "none is given" if not methods else f"{' and '.join(methods)} are given"
-        raise ValueError(f"A search is for one method, and {found}; `protonorm sweep` runs several.")
     given: dict[str, Any] = {}
     for word in (word for word in words if word not in methods):  # values stay text: ranges are not YAML
         name, equals, text = word.partition("=")
         given |= {name.strip(): text} if equals else {str(key): value for key, value in read_yaml(Path(word)).items()}
-    fields, fixed, dimensions = method_fields(methods[0]), Settings(), dict[str, Dimension]()
+    for value in (given.pop(key) for key in METHODS if isinstance(given.get(key), str | list)):
+        methods += [value] if isinstance(value, str) else map(str, value)
+    if len(methods) != 1:
+        found = "none is given" if not methods else f"{' and '.join(methods)} are given"
+        raise ValueError(f"A search is for one method, and {found}; `protonorm sweep` runs several.")
+    fixed, dimensions = Settings(), dict[str, Dimension]()
     for key, value in given.items():
-        name = f"algorithm.{key}" if has_field(fields, key) else key
+        name = f"algorithm.{key}" if is_method_setting(key, methods, given) else key
         dimension = read_dimension(key, value) if isinstance(value, str) else None
         fixed.pop(name, None)
         dimensions.pop(name, None)
@@ -137,7 +139,9 @@ def _checked(method: str, fixed: Settings, dimensions: dict[str, Dimension]) -> 
         if name.split(".")[0] in UNTUNED:
             raise ValueError(f"{name} cannot be searched: accuracies under other data, rounds or seeds do not compare.")
     if "seeds" in fixed:
-        raise ValueError("seeds is refused: a search has one seed, and its best settings are run again with others.")
+        raise ValueError(
+            "seeds is refused: a search has one seed=…, and --repeat 3 runs its best settings with 3 others."
+        )
     if fixed.pop("tested", True) is not True:
         raise ValueError("tested is refused: a search never tests, and its best settings are tested in the end.")
     space = Space(method, fixed, dimensions, fixed.pop("seed", 0))

@@ -83,6 +83,6 @@ def test_no_room_and_no_memory_are_problems(monkeypatch):
 def test_what_is_no_cluster_is_refused():
     done = call(*WORDS, "--engine", "serial")
     assert done.exit_code == 2
-    assert "--engine serial is refused: a cluster has the engine ray." in done.stderr
+    assert "--engine must be ray for a cluster, got serial." in done.stderr
     done = call("--rounds", "5")
     assert "Settings are words without dashes: rounds=" in done.stderr

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from protonorm.analysis.contrasts import UNLIKE, is_local, is_solo
 from protonorm.analysis.settings import run_settings
 from protonorm.config.kinds import COMPONENTS, KINDS
+from protonorm.config.parsing import seeds_word
 from protonorm.core.own_failures import PREFIX
 from protonorm.core.text import counted, visible
 from protonorm.report.page.groups import Groups, setting_text
@@ -99,7 +100,7 @@ def compare_command(groups: Groups) -> Command | None:
         for name, (value, info) in given.items()
         if name.split(".")[0] not in ("algorithm", "seed")
     ]
-    repeated = [] if seeds[0] == [0] else [f"seeds={','.join(map(str, seeds[0]))}"]
+    repeated = [] if seeds[0] == [0] else [seeds_word(seeds[0])]
     named = [":".join(filter(None, [name, ",".join(fields)])) for name, fields in methods]
     return Command([*named, *common, *repeated, *(["--solo"] if both else [])], notes)
 

@@ -1,0 +1,161 @@
+"""Command `list`: components, settings of an experiment, and settings of a method. Does not import torch.
+
+Settings are read from the sources of their classes, whose comments explain them.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from functools import cache
+from itertools import takewhile
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from protonorm.cli.console import Column, entries_table, make_table, print_json, reporting, say
+from protonorm.cli.options import Json
+from protonorm.config.kinds import KINDS, PACKAGE
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="A kind of component, `settings`, or a method's name.")]
+EXPERIMENT = "protonorm.config.experiment:Experiment"
+TRAINING = ("protonorm.core.training", "Training")
+TYPES = {
+    "Count": "1, 2, …", "Size": "2, 3, …", "Width": "1, 2, …", "Whole": "0, 1, …", "Seed": "0, 1, …", "Positive": "> 0",
+    "NonNegative": "≥ 0", "Fraction": "0 < x ≤ 1", "Share": "0 < x < 1", "Below1": "0 ≤ x < 1", "bool": "true | false",
+    "str": "text", "int": "whole number", "float": "number", "Any": "a name", "PerClient": "a list",
+}  # fmt: skip
+CAPTION = (
+    "algorithm, dataset, partition, lr_schedule and protect have settings of their own: partition.alpha=0.1. "
+    "`protonorm list protonorm` has those of a method; `protonorm list datasets` and others, the names."
+)
+
+
+class Setting(NamedTuple):
+    """Setting as it is declared in a class."""
+
+    name: str
+    type: str
+    default: str
+    meaning: str
+
+
+def list_(topic: Topic, as_json: Json = False) -> None:
+    """List components that can be chosen by name; or all `settings` of an experiment, or those of a method."""
+    with reporting(quiet=as_json):
+        tables = {kind.plural: kind.table for kind in KINDS.values()}
+        methods = KINDS["algorithm"].table()
+        if topic in tables:
+            entries = tables[topic]()
+            if as_json:
+                print_json({key: {"summary": entry.summary, **entry.details} for key, entry in entries.items()})
+            else:
+                say(entries_table(topic.capitalize(), entries))
+        elif topic == "settings":
+            say_settings("Settings of an experiment", CAPTION, EXPERIMENT, as_json=as_json)
+        elif topic in methods:
+            entry = methods[topic]
+            about = exchanged(entry.target)
+            say_settings(f"{topic}: {entry.summary} ({entry.details['paper']})", about, entry.target, as_json=as_json)
+        else:
+            from protonorm.core.registry import nearest
+            from protonorm.core.types import shortened
+
+            name = shortened(topic)
+            raise ValueError(
+                f"There is nothing to list about {name!r}; {nearest(name, [*tables, 'settings', *methods])}"
+            )
+
+
+def say_settings(title: str, about: str, target: str, *, as_json: bool) -> None:
+    """Print the settings of a class."""
+    settings = list(read_class(*target.split(":")).values())
+    settings.sort(key=lambda item: target == EXPERIMENT and item.name in read_class(*TRAINING))  # method and data first
+    if as_json:
+        print_json({"title": title, "settings": [item._asdict() for item in settings], "about": about})
+        return
+    columns = [Column("setting", no_wrap=True), Column("values"), Column("default"), Column("meaning")]
+    say(make_table(title, columns, settings))
+    say(about)
+
+
+@cache
+def parse(module: str) -> tuple[ast.Module, list[str]]:
+    """Return the syntax tree and the lines of a module of this package."""
+    place = PACKAGE.joinpath(*module.split(".")[1:])
+    text = (Path(f"{place}.py") if Path(f"{place}.py").exists() else place / "__init__.py").read_text("utf-8")
+    return ast.parse(text), text.splitlines()
+
+
+def find(module: str, name: str) -> tuple[str, Any]:
+    """Return where a module's name is defined in this package, and the class or the value; None for other packages."""
+    for node in parse(module)[0].body:
+        match node:
+            case ast.ClassDef(name=found) if found == name:
+                return module, node
+            case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
+                return module, value
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
+                for target, value in zip(targets, values, strict=False):
+                    if isinstance(target, ast.Name) and target.id == name:
+                        return module, value
+            case ast.ImportFrom(module=str(place), names=names) if any(item.name == name for item in names):
+                return find(place, name) if place.startswith("protonorm.") else (place, None)
+    return module, None
+
+
+def read_class(module: str, name: str, prefix: str = "") -> dict[str, Setting]:
+    """Return the settings of a class and its bases in this package, by name; those of a nested class with its name."""
+    module, definition = find(module, name)
+    settings: dict[str, Setting] = {}
+    for base in definition.bases if definition else ():
+        settings |= read_class(module, ast.unparse(base).partition("[")[0])
+    for node in definition.body if definition else ():
+        kind = ast.unparse(node.annotation) if isinstance(node, ast.AnnAssign) else "ClassVar"
+        if kind.startswith("ClassVar") or node.target.id.startswith("_"):
+            continue
+        field = f"{prefix}{node.target.id}"
+        if kind.isidentifier() and isinstance(find(module, kind)[1], ast.ClassDef):
+            settings |= read_class(module, kind, f"{field}.")
+        else:
+            settings[field] = Setting(field, type_text(module, node.annotation), *default_and_meaning(module, node))
+    return settings
+
+
+def type_text(module: str, node: Any) -> str:
+    """Describe the values that a type allows."""
+    match node:
+        case ast.BinOp(left=left, right=right):
+            return f"{type_text(module, left)} | {type_text(module, right)}"
+        case ast.Subscript(value=ast.Name(id="Literal"), slice=values):
+            return " | ".join(str(value.value) for value in getattr(values, "elts", [values]))
+        case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[first, *_])):
+            return type_text(module, first)
+        case ast.Subscript(value=ast.Name(id=name)) | ast.Name(id=name) if name in TYPES:
+            return TYPES[name]
+        case ast.Name(id=name) if (defined := find(module, name))[1] is not None:
+            return type_text(*defined)
+    return "null" if ast.unparse(node) == "None" else ast.unparse(node)
+
+
+def default_and_meaning(module: str, node: ast.AnnAssign) -> tuple[str, str]:
+    """Return the default of a field, and its meaning: the description, or the comments behind and below it."""
+    value: Any = node.value
+    value = find(module, value.id)[1] if isinstance(value, ast.Name) else value
+    given = {item.arg: item.value for item in value.keywords} if isinstance(value, ast.Call) else {}
+    default = given.get("default", value)
+    text = json.dumps(default.value) if isinstance(default, ast.Constant) else ast.unparse(default) if default else "–"
+    if "description" in given:
+        return text.strip('"'), str(ast.literal_eval(given["description"]))
+    _, lines = parse(module)
+    end = node.end_lineno or node.lineno
+    below = takewhile(lambda line: line.startswith("#"), map(str.strip, lines[end:]))
+    comments = [lines[end - 1].partition("  # ")[2], *(line.strip("# ") for line in below)]
+    return text.strip('"'), "; ".join(filter(None, comments))
+
+
+def exchanged(target: str) -> str:
+    """Return what a method exchanges: the lines of its module about states and messages."""
+    text = ast.get_docstring(parse(target.partition(":")[0])[0]) or ""
+    return next((part for part in text.split("\n\n") if "message:" in part), "")
