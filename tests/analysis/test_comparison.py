@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from protonorm.analysis.breakdown import headline, plain_run, standing
-from protonorm.analysis.comparison import COLUMNS, MAJORITY, Reported, Unread, best, rows, whole
+from protonorm.analysis.comparison import COLUMNS, MAJORITY, Reported, Unread, rows, whole
 from protonorm.runs.run import RoundSummary, Summary
 from protonorm.runs.schema import Accuracy
 from tests.records import guessing, hundred, made
@@ -223,17 +223,6 @@ def test_methods_are_ranked_under_one_rule_at_a_time(several, tmp_path):
     assert found["local"].stands_out
     alone = rows({"high": several["high"], "local": logits["local"]})
     assert not any(row.leads for row in alone)
-
-
-def test_the_best_row_is_a_headline_row_and_never_the_majority(tmp_path):
-    runs = {
-        "early": [made(tmp_path / "a", rounds=9, done=2)],
-        "late": [made(tmp_path / "b", rounds=9, done=4)],
-        "none": [made(tmp_path / "c", done=0)],
-    }
-    found = rows(runs)
-    assert best(found, "last").method == "late"
-    assert best([row for row in found if row.method == "none"], "last") is None
 
 
 def test_the_majority_is_averaged_over_the_seeds_of_one_partition_only(tmp_path):

@@ -1,9 +1,10 @@
 from typing import get_args
 
+import numpy as np
 import pytest
 
 from protonorm.analysis.comparison import Row, rows
-from protonorm.analysis.contrasts import Contrast
+from protonorm.analysis.contrasts import Contrast, measure
 from protonorm.analysis.statistics import Verdict
 from protonorm.analysis.tables import (
     VERDICTS,
@@ -116,7 +117,9 @@ def test_rules_are_not_ranked_against_each_other():
 
 
 def test_only_the_verdicts_that_there_are_are_explained():
-    assert meaning_of_verdicts(["worse", None, "worse"]) == "worse: the whole interval lies below zero"
+    worse, alone = measure([np.array([-0.2, -0.1])] * 5), measure([np.array([-0.2, -0.1])])
+    assert meaning_of_verdicts([worse, alone, worse]) == "Verdicts: worse: the whole interval lies below zero."
+    assert meaning_of_verdicts([alone]) == ""
     assert set(VERDICTS) == set(get_args(Verdict))
 
 

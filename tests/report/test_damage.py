@@ -72,7 +72,7 @@ def refused(folder, to):
 def test_only_a_report_is_written_over(tmp_path):
     folder = record(tmp_path / "run")
     before = (folder / "metrics.jsonl").read_bytes()
-    assert "ends in .html or .htm" in refused(folder, folder / "metrics.jsonl")
+    assert "must end in .html or .htm" in refused(folder, folder / "metrics.jsonl")
     assert (folder / "metrics.jsonl").read_bytes() == before
     other = tmp_path / "thesis.html"
     other.write_text("<!doctype html><title>Thesis</title>")

@@ -2,9 +2,8 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
-from protonorm.report.drawing import save
+from protonorm.report.drawing import LIGHT, save
 from protonorm.report.figures import accuracy_curves, heat_map, save_figure
-from protonorm.report.palette import LIGHT
 from protonorm.report.paper_figures import (
     Star,
     convergence,

@@ -122,7 +122,7 @@ def test_names_of_networks_and_methods_are_text(tmp_path):
 
 
 def test_many_cases_are_thinned_and_the_page_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("protonorm.report.page.gains.CASES", 3)
+    monkeypatch.setattr("protonorm.report.page.clients.CASES", 3)
     runs = runs_of(tmp_path, "one", [[[60] * 9]]) + runs_of(tmp_path, "local", [[[50] * 9]])
     (panel,) = gains(runs)["panels"]
     assert [case[0] for case in panel["cases"]] == [0, 4, 8]

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import protonorm as pn
 from protonorm.cli.app import app
 from protonorm.report.page import write_page
-from protonorm.report.page.clients import directions, shown_share
+from protonorm.report.page.charts import directions, shown_share
 from protonorm.report.page.groups import by_method
 from protonorm.runs.run import read_run
 from tests.report.pages import data, made, page, record, words
