@@ -57,12 +57,18 @@ def test_how_rounds_were_chosen():
         ([(0,), (1,)], "One seed: there is no interval, and nothing says whether a difference is chance."),
         ([(0, 1, 2), ()], "± is half of the 95 % interval of the mean over 3 seeds (Student's t)."),
         (
+            [(0, 1, 2), (0, 1, 2, 3), (3, 4, 5)],
+            "± is half of the 95 % interval of the mean over seeds (Student's t): 3 of 0 and 2, 4 of 1.",
+        ),
+        ([(0, 1), (2, 3)], "A range holds the values of the two seeds."),
+        (
             [(0, 1), (0, 1, 2), (3, 4)],
-            "± is half of the 95 % interval of the mean over seeds (Student's t): 2 of 0 and 2, 3 of 1.",
+            "A range holds the values of the two seeds of 0 and 2. "
+            "± is half of the 95 % interval of the mean over 3 seeds (Student's t).",
         ),
         (
-            [(0, 1), (0,)],
-            "± is half of the 95 % interval of the mean over 2 seeds (Student's t). 1 has one seed, and no interval.",
+            [(0, 1, 2), (0,)],
+            "± is half of the 95 % interval of the mean over 3 seeds (Student's t). 1 has one seed, and no interval.",
         ),
         (
             [(0, 0), (3,), (4,)],
@@ -71,8 +77,8 @@ def test_how_rounds_were_chosen():
         ),
         ([()], ""),
         (
-            [(0, 1), (2, 2)],
-            "± is half of the 95 % interval of the mean over 2 seeds (Student's t). "
+            [(0, 1, 2), (2, 2)],
+            "± is half of the 95 % interval of the mean over 3 seeds (Student's t). "
             "Among the 2 runs of 1 some share a seed: they have no interval, not being independent.",
         ),
     ],

@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
+from protonorm.algorithms import ALGORITHMS, display_name
 from protonorm.analysis.contrasts import Contrast, against_local, against_solo, not_distinguishable
 from protonorm.analysis.settings import data_settings, labels
-from protonorm.analysis.statistics import Interval, mean_interval, share_a_seed
+from protonorm.analysis.statistics import Interval, mean_interval, share_a_seed, spread
 from protonorm.runs.choice import Choice
 from protonorm.runs.run import Run, Summary
 from protonorm.runs.schema import Accuracy
@@ -62,6 +63,7 @@ class Cell:
     mean: float
     std: float | None = None  # None for a single seed
     interval: Interval | None = None  # likewise
+    range: Interval | None = None  # of two seeds, shown in place of their very wide interval
 
     @classmethod
     def of(cls, values: Sequence[float | None], repeated: bool = False) -> Cell | None:
@@ -69,18 +71,22 @@ class Cell:
         known = [value for value in values if value is not None]
         if not known:
             return None
-        return cls(fmean(known), stdev(known) if len(known) > 1 else None, None if repeated else mean_interval(known))
+        std, apart = stdev(known) if len(known) > 1 else None, None if repeated else mean_interval(known)
+        return cls(fmean(known), std, apart, spread(known) if apart and len(known) == 2 else None)
 
     def __str__(self) -> str:
-        """Format the mean in per cent, with the half-width of its interval."""
+        """Format the mean in per cent with the half-width of its interval, or the range of two seeds."""
         return self.text()
 
     def text(self, scale: int = 100, digits: int = 2) -> str:
-        """Format the mean with the half-width of its interval, in other units than per cent."""
-        return f"{scale * self.mean:.{digits}f}{f' {self.spread(scale, digits)}' if self.interval else ''}"
+        """Format the mean with its spread, or the range alone, by default in per cent."""
+        mean = "" if self.range else f"{scale * self.mean:.{digits}f}"
+        return f"{mean} {self.spread(scale, digits)}".strip()
 
     def spread(self, scale: int = 100, digits: int = 2) -> str:
-        """Format the half-width of the interval; empty without one."""
+        """Format the half-width of the interval, or the range of two seeds; empty without either."""
+        if self.range:
+            return "–".join(f"{scale * end:.{digits}f}" for end in self.range)
         return f"± {scale * self.interval.half:.{digits}f}" if self.interval else ""
 
     @property
@@ -144,6 +150,40 @@ def rows(runs: Mapping[str, Sequence[Run | Unread]], margin: float = 0.0) -> lis
             marked = replace(row, leads=alike is not None, alike=alike or {})
             table[place] = replace(marked, local=local.get(row.method), solo=solo.get(row.method))
     return [*table, *_majority_rows([run for group in groups.values() for run in group])]
+
+
+def titled(table: Sequence[Row]) -> list[Row]:
+    """Return rows with display names in the place of keys, as tables for readers show them."""
+    names = display_names([row.method for row in table])
+
+    def named(contrast: Contrast | None) -> Contrast | None:
+        return contrast and replace(contrast, reference=names.get(contrast.reference, contrast.reference))
+
+    return [
+        replace(
+            row,
+            method=names[row.method],
+            local=named(row.local),
+            solo=named(row.solo),
+            alike={names[name]: reason for name, reason in row.alike.items()},
+        )
+        for row in table
+    ]
+
+
+def display_names(methods: Sequence[str]) -> dict[str, str]:
+    """Return the display name of each method of a comparison; a user's own label is unchanged.
+
+    A method whose display name another method has already keeps its key.
+    """
+    names: dict[str, str] = {}
+    for method in dict.fromkeys(methods):
+        name, _, settings = method.partition(" (")[0].partition(":")
+        words = method.partition(" (")[2].removesuffix(")")
+        details = ", ".join(filter(None, [settings.replace(",", ", "), words]))
+        title = f"{display_name(name)} ({details})" if details else display_name(name)
+        names[method] = title if name in ALGORITHMS and title not in names.values() else method
+    return names
 
 
 def whole(runs: Mapping[str, Sequence[Run | Unread]]) -> dict[str, list[Run]]:

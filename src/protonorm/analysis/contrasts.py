@@ -214,9 +214,9 @@ def who_gains(transfer: Transfer) -> str:
     return f"{', '.join(parts)}{end}."
 
 
-def points(gain: float) -> str:
+def points(gain: float, digits: int = 2) -> str:
     """Format a gain in percentage points, with its sign."""
-    return f"{100 * gain:+.2f}".replace("-", "−")
+    return f"{100 * gain:+.{digits}f}".replace("-", "−")
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,11 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
     return Interval(mean - half, mean + half)
 
 
+def spread(values: Sequence[float]) -> Interval | None:
+    """Return what tables and bands show of runs: the range of two, the interval of the mean of more; None for one."""
+    return Interval(min(values), max(values)) if len(values) == 2 else mean_interval(values)
+
+
 def bootstrap_interval(gains: Sequence[Numbers], weights: Sequence[Numbers] | None = None) -> Interval | None:
     """Return the percentile interval of the mean gain, over runs and clients; None below two runs or two clients."""
     if len(gains) < 2 or min(map(len, gains)) < 2:

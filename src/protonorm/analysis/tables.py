@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
-from protonorm.analysis.comparison import COLUMNS, RULES, Row, Unread, reported, rules_in_order, whole
+from protonorm.analysis.comparison import COLUMNS, RULES, Row, Unread, reported, rules_in_order, titled, whole
 from protonorm.analysis.contrasts import Contrast, Transfer, points, who_gains
 from protonorm.analysis.statistics import share_a_seed
-from protonorm.core.text import csv_lines, digits, latex_comment, latex_label, latex_text, listed, markdown_text
+from protonorm.core.text import (
+    csv_lines,
+    digits,
+    latex_comment,
+    latex_label,
+    latex_text,
+    listed,
+    markdown_text,
+    visible,
+)
+from protonorm.core.types import shortened
 from protonorm.runs.run import Run
 
 CHOSEN = {  # how the reported round was chosen
@@ -33,6 +43,10 @@ VERDICTS = {
 NOT_RANKED = "Accuracies under different rules are not ranked."
 FEW = 5  # seeds below which the bootstrap's interval may be much too narrow (docs/statistics.md)
 SHOWN = ("accuracy", "mean", "worst")  # columns of a printed table, without optimistic numbers
+CAPTION = "Test accuracy in per cent, pooled over clients, each method under its headline rule."
+BOLD = " Bold: distinguishable from all others under its rule."
+TITLE = 14  # maximum words of a title in a caption of at most 40 words
+NARROW, LONGEST = 15, 48  # characters of a name that fit in one line of a narrow column, and in several
 MARK = "Written by protonorm compare"  # identifies files written by this module
 ABOUT = ("method", "rule", "headline", "seed", "round", "chosen_by")
 FIELDS = (*ABOUT, *COLUMNS, "majority", "rounds_done", "run", "note")  # columns of the CSV
@@ -71,10 +85,14 @@ def what_spread_is(table: Sequence[Row]) -> str:
     for row in heads:
         if len(row.seeds) > 1 and not share_a_seed(row.seeds):
             methods.setdefault(len(row.seeds), []).append(row.method)
-    seeds = f"{next(iter(methods), '')} seeds (Student's t)" if len(methods) == 1 else "seeds (Student's t): "
-    if len(methods) > 1:
-        seeds += ", ".join(f"{count} of {listed(names)}" for count, names in methods.items())
-    sentences = [f"± is half of the 95 % interval of the mean over {seeds}."] if methods else []
+    pairs = methods.pop(2, [])
+    sentences = (
+        [f"A range holds the values of the two seeds{f' of {listed(pairs)}' if methods else ''}."] if pairs else []
+    )
+    if methods:
+        each = ", ".join(f"{count} of {listed(names)}" for count, names in methods.items())
+        seeds = f"{next(iter(methods))} seeds (Student's t)" if len(methods) == 1 else f"seeds (Student's t): {each}"
+        sentences.append(f"± is half of the 95 % interval of the mean over {seeds}.")
     sentences += (
         [f"{listed(single)} {'has' if len(single) == 1 else 'have'} one seed, and no interval."] if single else []
     )
@@ -155,37 +173,6 @@ def meaning_of_rules(table: Sequence[Row]) -> str:
     return f"Rules: {'; '.join(f'{rule}, {RULES[rule]}' for rule in rules)}." if rules else ""
 
 
-class TableCell(NamedTuple):
-    """Cell of a printed table."""
-
-    text: str
-    bold: bool = False
-
-
-class PrintedTable(NamedTuple):
-    """Table of plain text: headings, whether their columns are numeric, lines, and the caption's sentences."""
-
-    title: str
-    columns: list[tuple[str, bool]]
-    lines: list[list[TableCell]]
-    caption: list[str]
-
-
-def printed_table(title: str, rows: Sequence[Row]) -> PrintedTable:
-    """Build the printed table of a comparison: accuracies, and gains over the available references."""
-    kinds = [kind for kind in ("local", "solo") if any(row.contrast(kind) for row in rows)]
-    columns = [("method", False), ("rule", False), *((COLUMNS[name][0], True) for name in SHOWN)]
-    columns += [head for kind in kinds for head in ((f"gain on {kind}", True), ("lose", True), ("verdict", False))]
-    lines = []
-    for before, row in zip([None, *rows], rows, strict=False):
-        texts = ["" if before and row.method == before.method else row.method, "–" if row.is_majority else row.rule]
-        line = [*map(TableCell, texts), TableCell(row.text("accuracy"), row.stands_out)]
-        texts = [row.text(name) for name in SHOWN[1:]]
-        texts += [text for kind in kinds for text in gain_cells(row.contrast(kind))]
-        lines.append([*line, *map(TableCell, texts)])
-    return PrintedTable(title, columns, lines, caption(rows, SHOWN, gains=bool(kinds)))
-
-
 def gain_cells(contrast: Contrast | None) -> list[str]:
     """Format a method's gain against a reference with its interval, the share of losing clients, and the verdict."""
     if contrast is None:
@@ -197,42 +184,98 @@ def gain_cells(contrast: Contrast | None) -> list[str]:
     return [f"{points(transfer.mean)}{interval}", f"{100 * transfer.negative:.0f} %", transfer.verdict or "no interval"]
 
 
-def latex_table(table: PrintedTable) -> str:
-    """Render the table as a LaTeX environment; it needs booktabs, and LaTeX of 2018 or later for UTF-8."""
-    head, *body = _rendered(table, latex_text, "\\textbf{%s}", " & ")
-    lines = [
-        *map(latex_comment, [MARK, "needs \\usepackage{booktabs}"]),
-        "\\begin{table*}[t]",
-        "  \\centering\\small",
-        f"  \\begin{{tabular}}{{{''.join('r' if number else 'l' for _, number in table.columns)}}}",
-        f"    \\toprule\n    {head} \\\\\n    \\midrule",
-        *(f"    {line} \\\\" for line in body),
+def markdown_table(title: str, rows: Sequence[Row]) -> str:
+    """Render the table of all rules as Markdown, with each sentence of the caption as a paragraph below."""
+    rows, kinds = titled(rows), _kinds(rows)
+    head = ["method", "rule", *(COLUMNS[name][0] for name in SHOWN)]
+    head += [name for kind in kinds for name in (f"gain on {kind}", "lose", "verdict")]
+    lines = [head, ["---", "---", *["---:"] * len(SHOWN), *["---:", "---:", "---"] * len(kinds)]]
+    for before, row in zip([None, *rows], rows, strict=False):
+        name = "" if before and row.method == before.method else row.method
+        texts = [name, "–" if row.is_majority else row.rule, *map(row.text, SHOWN)]
+        texts += [text for kind in kinds for text in gain_cells(row.contrast(kind))]
+        texts = list(map(markdown_text, texts))
+        lines.append([*texts[:2], f"**{texts[2]}**" if row.stands_out else texts[2], *texts[3:]])
+    body = [f"| {' | '.join(line)} |" for line in lines]
+    paragraphs = [f"\n{markdown_text(sentence)}" for sentence in caption(rows, SHOWN, gains=bool(kinds))]
+    return "\n".join([f"<!-- {MARK} -->", f"### {markdown_text(title)}", "", *body, *paragraphs, ""])
+
+
+def latex_table(title: str, rows: Sequence[Row]) -> str:
+    """Render the headline rules as a LaTeX table that fits a column of a two-column page, with notes below.
+
+    It needs booktabs, and LaTeX of 2018 or later for UTF-8. Findings that are too long for notes are comments.
+    """
+    rows, kinds = [row for row in titled(rows) if row.headline], _kinds(rows)
+    brief = len(kinds) > 1  # no room for the worst tenth and for intervals of gains
+    wrap = max((len(row.method) for row in rows), default=0) > NARROW
+    name, column = ("\\raggedright %s", "p{0.27\\columnwidth}") if wrap else ("%s", "l")
+    lines = []
+    for row in rows:
+        accuracy, worst = row.cells["accuracy"], row.cells["worst"]
+        texts = [accuracy.text(digits=1) if accuracy else "–", f"{100 * worst.mean:.1f}" if worst else "–"]
+        texts = [*texts[: 1 if brief else 2], *(_short_gain(row.contrast(kind), brief) for kind in kinds)]
+        first, *rest = map(latex_text, texts)
+        first = f"\\textbf{{{first}}}" if row.stands_out else first
+        lines.append(" & ".join([name % latex_text(shortened(row.method, LONGEST)), first, *rest]))
+    head = ["Method", "Accuracy", *([] if brief else ["Worst"]), *(f"Gain on {kind}" for kind in kinds)]
+    words = visible(title).split()
+    short = " ".join(words[:TITLE]) + ("…" if len(words) > TITLE else "")
+    parts = [
+        *map(latex_comment, [MARK, "needs \\usepackage{booktabs}", *caption(rows, ("accuracy",), gains=bool(kinds))]),
+        "\\begin{table}[t]",
+        "  \\centering\\footnotesize\\setlength{\\tabcolsep}{3pt}",
+        f"  \\caption{{{latex_text(short)}. {CAPTION}{BOLD if any(row.stands_out for row in rows) else ''}}}",
+        f"  {latex_label('comparison')}",
+        f"  \\begin{{tabular}}{{@{{}}{column}{'r' * (len(head) - 1)}@{{}}}}",
+        "    \\toprule",
+        f"    {' & '.join(head)} \\\\",
+        "    \\midrule",
+        *(f"    {line} \\\\" for line in lines),
         "    \\bottomrule",
         "  \\end{tabular}",
-        f"  \\caption{{{latex_text(f'{table.title}. ')}{latex_text(' '.join(table.caption))}}}",
-        f"  {latex_label('comparison')}",
-        "\\end{table*}",
+        "  \\par\\smallskip\\begin{minipage}{\\columnwidth}\\scriptsize\\raggedright",
+        *(f"    {latex_text(note)}" for note in _notes(rows, kinds, brief)),
+        "  \\end{minipage}",
+        "\\end{table}",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(parts) + "\n"
 
 
-def markdown_table(table: PrintedTable) -> str:
-    """Render the table as Markdown, with each sentence of the caption as a paragraph below."""
-    head, *body = _rendered(table, markdown_text, "**%s**", " | ")
-    rule = " | ".join("---:" if number else "---" for _, number in table.columns)
-    lines = [
-        f"<!-- {MARK} -->",
-        f"### {markdown_text(table.title)}",
-        "",
-        *(f"| {line} |" for line in (head, rule, *body)),
+def _notes(rows: Sequence[Row], kinds: Sequence[str], brief: bool) -> list[str]:
+    """Return the notes of a LaTeX table: how its numbers were made, and what is wrong with single methods."""
+    methods = {rule: listed([row.method for row in rows if row.rule == rule]) for rule in {row.rule: 0 for row in rows}}
+    rules = "; ".join(f"{RULES[rule]}: {names}" for rule, names in methods.items() if rule in RULES)
+    against = {"local": "the same clients training alone", "solo": "the same clients federating with themselves alone"}
+    references = " and over ".join(against[kind] for kind in kinds)
+    transfers = [one.transfer for row in rows for one in (row.local, row.solo) if one and one.transfer]
+    seeds = [transfer.seeds for transfer in transfers if transfer.interval]
+    interval = "; a star: its 95 % bootstrap interval excludes zero" if brief else " with its 95 % bootstrap interval"
+    narrow = f" (fewer than {FEW} seeds: it may be too narrow)" if seeds and min(seeds) < FEW else ""
+    sentences = [
+        f"Accuracy {how_chosen(rows) or 'in no round yet'}.",
+        what_spread_is(rows),
+        "" if brief else "Worst: mean over the worst tenth of the clients.",
+        f"Gain: mean over clients, in points, over {references}{interval + narrow if seeds else ''}." if kinds else "",
+        f"Judged by {rules}." if rules else "",
+        *(f"{row.method} {row.note}." for row in rows if row.note),
     ]
-    return "\n".join([*lines, *(f"\n{markdown_text(sentence)}" for sentence in table.caption)]) + "\n"
+    return list(filter(None, sentences))
 
 
-def _rendered(table: PrintedTable, escape: Callable[[str], str], bold: str, separator: str) -> list[str]:
-    """Render the headings and the lines of a table."""
-    rows = [[TableCell(name) for name, _ in table.columns], *table.lines]
-    return [separator.join(bold % escape(text) if strong else escape(text) for text, strong in row) for row in rows]
+def _short_gain(contrast: Contrast | None, brief: bool) -> str:
+    """Format a gain for a narrow column: with its interval, or if `brief` with a star if that excludes zero."""
+    transfer = contrast.transfer if contrast else None
+    if transfer is None:
+        return "–" if contrast else ""
+    if brief or not transfer.interval:
+        return points(transfer.mean, 1) + ("*" if brief and transfer.verdict in ("better", "worse") else "")
+    return f"{points(transfer.mean, 1)} [{', '.join(points(end, 1) for end in transfer.interval)}]"
+
+
+def _kinds(rows: Sequence[Row]) -> list[str]:
+    """List the references that some rows have gains against."""
+    return [kind for kind in ("local", "solo") if any(row.contrast(kind) for row in rows)]
 
 
 def seed_lines(runs: Mapping[str, Sequence[Run | Unread]]) -> list[dict[str, Any]]:

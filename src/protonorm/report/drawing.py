@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -20,6 +20,8 @@ from protonorm.files import make_folder, replace
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from protonorm.runs.run import Run
 
 PROGRAM = "protonorm"  # written to the metadata of every file, as the program that made it
 KEYS = {".png": "Software", ".pdf": "Creator"}
@@ -176,6 +178,12 @@ def line_style(slot: int) -> dict[str, Any]:
         "markerfacecolor": "white" if hollow else colour,
         "markeredgecolor": colour,
     }
+
+
+def slots(runs: Mapping[str, Run]) -> dict[str, int]:
+    """Return the line style of each method: ProtoNorm has the strongest, the others follow in their order."""
+    names = sorted(runs, key=lambda name: runs[name].info.experiment.algorithm.name != "protonorm")
+    return {name: slot for slot, name in enumerate(names)}
 
 
 def marks_apart(slot: int, points: int, methods: int) -> tuple[int, int]:

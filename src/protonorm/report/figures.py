@@ -13,9 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from protonorm.analysis.statistics import Numbers, padded
+from protonorm.analysis.comparison import display_names
+from protonorm.analysis.statistics import Numbers, padded, spread
 from protonorm.core.text import counted
-from protonorm.report.drawing import label_text, line_style, marks_apart, ring_size, write_figure
+from protonorm.report.drawing import label_text, line_style, marks_apart, ring_size, slots, write_figure
 from protonorm.runs.run import Run
 from protonorm.runs.schema import RoundRecord
 
@@ -24,6 +25,7 @@ METHOD = 60  # maximum characters of a method's name in a legend
 FEW_CLASSES = 20  # maximum classes whose names fit beside a heat map
 FEW_CLIENTS = 20  # likewise for clients
 RING = 6  # size of a ring in points
+BAND = "95 % interval of the mean; range of two seeds"  # as in tables
 
 STYLE: Any = {  # matplotlib settings
     "font.size": 9,
@@ -35,21 +37,22 @@ STYLE: Any = {  # matplotlib settings
 
 
 def accuracy_curves(runs: Mapping[str, Sequence[Run]]) -> Figure:
-    """Draw each method's pooled accuracy over rounds under its headline rule, mean and spread over finished seeds.
+    """Draw each method's pooled accuracy over rounds under its headline rule, mean and band over finished seeds.
 
     Rings mark the reported round of each seed, chosen by validation where available. The legend gives the number of
     seeds and the meaning of the bands.
     """
     ended = {name: [run for run in found if run.finished] for name, found in runs.items()}
     drawn = {name: done for name, done in ended.items() if any(run.rounds for run in done)}
+    names, styles = display_names(list(runs)), slots({name: found[0] for name, found in runs.items()})
     rings: list[tuple[float, float]] = []
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(5.2, 3.7 + 0.1 * len(drawn)), layout="constrained")
         axes = figure.subplots()
         for method, done in drawn.items():
-            rule, slot = done[0].info.headline, list(runs).index(method)
+            rule, slot = done[0].info.headline, styles[method]
             curves = padded([[_percent(record, rule) for record in run.rounds] for run in done], np.nan)  # (seeds, R)
-            label = f"{label_text(method, METHOD)} ({label_text(rule)}, {counted(len(done), 'seed')})"
+            label = f"{label_text(names[method], METHOD)} ({label_text(rule)}, {counted(len(done), 'seed')})"
             _draw_curve(axes, curves, label, slot, len(drawn))
             points = [(run.chosen.record.round, _percent(run.chosen.record, rule)) for run in done if run.chosen]
             size, colour = ring_size(points, rings, RING), line_style(slot)["color"]
@@ -65,7 +68,7 @@ def accuracy_curves(runs: Mapping[str, Sequence[Run]]) -> Figure:
         axes.set_ylabel("test accuracy, pooled (%)")
         handles: list[Any] = axes.get_legend_handles_labels()[0]
         if any(len(done) > 1 for done in drawn.values()):
-            handles.append(Patch(color="0.3", alpha=0.2, linewidth=0, label="± a standard deviation over seeds"))
+            handles.append(Patch(color="0.3", alpha=0.2, linewidth=0, label=BAND))
         if handles:
             place: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15), "ncols": 2}
             axes.legend(handles=handles, frameon=False, fontsize=8, **place)
@@ -109,7 +112,9 @@ def _draw_curve(axes: Axes, curves: Numbers, label: str, slot: int, methods: int
     """Draw the rounds in which every seed was evaluated; markers of different methods are staggered."""
     rounds = np.flatnonzero(~np.isnan(curves).any(0))
     mean, style = curves[:, rounds].mean(0), line_style(slot)
-    axes.plot(rounds + 1, mean, label=label, linewidth=1.6, markevery=marks_apart(slot, len(rounds), methods), **style)
+    strength: Any = {"linewidth": 1.4 if slot else 2.2, "zorder": 2 if slot else 3}
+    axes.plot(rounds + 1, mean, label=label, markevery=marks_apart(slot, len(rounds), methods), **strength, **style)
     if len(curves) > 1:
-        spread = curves[:, rounds].std(0, ddof=1)
-        axes.fill_between(rounds + 1, mean - spread, mean + spread, color=style["color"], alpha=0.2, linewidth=0)
+        low, high = np.reshape([spread(values) or () for values in curves[:, rounds].T.tolist()], (-1, 2)).T
+        low, high = np.clip((low, high), 0, 100)  # Student's t knows no limits
+        axes.fill_between(rounds + 1, low, high, color=style["color"], alpha=0.2, linewidth=0)

@@ -72,15 +72,19 @@ def accuracy_panels(panels: Mapping[str, Mapping[str, Run]], printed: Mapping[st
     A ring marks the reported round, a cross the end of an unfinished run, and an arrow at the right edge the number
     printed in the paper.
     """
-    methods = list(dict.fromkeys(method for runs in panels.values() for method in runs))
+    methods: dict[str, Run] = {}  # with a run of each
+    for runs in panels.values():
+        methods |= {method: run for method, run in runs.items() if method not in methods}
+    styles = drawing.slots(methods)
     across = min(ACROSS, len(panels))
     with paper_style():
         figure, grid = _panels(len(panels), across, FULL if across > 1 else 1.4 * COLUMN, 2.4, 0.4)
         for number, (axes, (title, runs)) in enumerate(zip(grid, panels.items(), strict=True)):
-            _accuracy_panel(axes, runs, printed.get(title, {}), methods)
+            _accuracy_panel(axes, runs, printed.get(title, {}), styles)
             axes.set_title(label(number, label_text(title, NAME)) if len(panels) > 1 else label_text(title, NAME))
-        for slot, method in enumerate(methods):  # one legend for all panels
-            grid[0].plot([], [], label=label_text(method, NAME), linewidth=0.9, **_look(slot, 1, 1))
+        for method, run in methods.items():  # one legend for all panels
+            text = f"{label_text(method, NAME)} ({label_text(run.info.headline)})"
+            grid[0].plot([], [], label=text, linewidth=0.9, **_look(styles[method], 1, 1))
         every = [run for runs in panels.values() for run in runs.values()]
         signs = {"reported round": ("o", any(run.chosen for run in every)), "printed": ("<", any(printed.values()))}
         signs |= {"not finished": ("x", not all(run.finished for run in every))}
@@ -91,11 +95,13 @@ def accuracy_panels(panels: Mapping[str, Mapping[str, Run]], printed: Mapping[st
         return figure
 
 
-def _accuracy_panel(axes: Axes, runs: Mapping[str, Run], printed: Mapping[str, float], methods: Sequence[str]) -> None:
+def _accuracy_panel(
+    axes: Axes, runs: Mapping[str, Run], printed: Mapping[str, float], styles: Mapping[str, int]
+) -> None:
     rings: list[tuple[float, float]] = []
     for method, run in runs.items():
-        slot, pooled = methods.index(method), _pooled(run)
-        look = _look(slot, len(pooled), len(methods))
+        pooled = _pooled(run)
+        look = _look(styles[method], len(pooled), len(styles))
         rings += _accuracy(axes, "", run, look, rings)
         if pooled and not run.finished:
             axes.plot(*list(pooled.items())[-1], "x", color=look["color"], ms=RING, mew=1.0)
@@ -217,7 +223,8 @@ def _margin_curves(axes: Axes, margins: Mapping[str, Numbers]) -> None:
 
 def _look(slot: int, points: int, methods: int) -> dict[str, Any]:
     """Return the line style of a method's curve."""
-    return drawing.line_style(slot) | {"markersize": MARK, "markevery": drawing.marks_apart(slot, points, methods)}
+    marks = {"markersize": MARK, "markevery": drawing.marks_apart(slot, points, methods)}
+    return drawing.line_style(slot) | marks | {"zorder": 2 if slot else 3}
 
 
 @dataclass(frozen=True)

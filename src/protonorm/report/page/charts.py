@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protonorm.analysis.comparison import RULES, Cell, Row
-from protonorm.analysis.statistics import Numbers
+from protonorm.analysis.statistics import Numbers, spread
 from protonorm.core.text import counted, duration, listed, size_text
 from protonorm.report.page.groups import Groups, per_cent, rounded, significant
 from protonorm.runs import layout
@@ -81,16 +81,15 @@ def thinned(items: Sequence[Any], most: int) -> list[Any]:
     return [items[i] for i in chosen]
 
 
-def _over_seeds(name: str, slot: int, curves: Sequence[Curve], scale: float = 1.0) -> Line:
-    """Average curves over the seeds that reached each round; the band is one standard deviation to each side."""
+def _over_seeds(name: str, slot: int, curves: Sequence[Curve], scale: float = 1.0, most: float = np.inf) -> Line:
+    """Average curves over the seeds that reached each round; the band is that of tables, from 0 to `most`."""
     rounds = thinned(sorted(set().union(*curves)), POINTS)
     values = [[scale * curve[round] for curve in curves if round in curve] for round in rounds]
     means = list(map(fmean, values))
     line = {"name": name, "slot": slot, "x": rounds, "y": list(map(significant, means))}
-    spreads = [stdev(some) if len(some) > 1 else 0.0 for some in values]
     if any(len(some) > 1 for some in values):
-        line["low"] = [significant(mean - spread) for mean, spread in zip(means, spreads, strict=True)]
-        line["high"] = [significant(mean + spread) for mean, spread in zip(means, spreads, strict=True)]
+        bands = [spread(some) or (some[0], some[0]) for some in values]
+        line["low"], line["high"] = (list(map(significant, ends)) for ends in np.clip(bands, 0, most).T)
     return line
 
 
@@ -128,7 +127,7 @@ def _accuracy_line(name: str, slot: int, runs: Sequence[Run], rule: str) -> Line
     curves = list(filter(None, values))
     chosen = [(run.chosen.record.round, curve) for run, curve in zip(runs, values, strict=True) if run.chosen]
     last = fmean(100 * curve[max(curve)] for curve in curves) if curves else None  # of each seed, in its own last round
-    return _over_seeds(name, slot, curves, 100.0) | {
+    return _over_seeds(name, slot, curves, 100.0, 100.0) | {
         "reported": [[round, significant(100 * curve[round])] for round, curve in chosen if round in curve],
         "ends": sorted({max(curve) for curve in curves}),
         "last": last,

@@ -17,7 +17,13 @@ from protonorm.runs.run import Run
 
 Groups = Mapping[str, Sequence[Run]]  # runs of each method, by name
 
-OWN = ("algorithm", "auxiliary", "control", "seed")  # settings that belong to a method, or in which its runs differ
+OWN = (
+    "algorithm",
+    "auxiliary",
+    "control",
+    "label",
+    "seed",
+)  # of a method, or in which its runs differ
 WHOLE = 10**9  # integral floats below this are written without a decimal point
 
 
@@ -53,6 +59,8 @@ def _names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _method(one: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]) -> str:
+    if one.get("label"):  # the user's own name
+        return str(one["label"])
     same = ("algorithm", "dataset")  # defaults of a method's settings may depend on the data
     alike = [other for other in settings if all(other[name] == one[name] for name in same)]
     own = [name for name in one if name.split(".")[0] in ("algorithm", "auxiliary") and name != "algorithm"]

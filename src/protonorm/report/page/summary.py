@@ -157,8 +157,8 @@ def _how_drawn(groups: Groups) -> str:
     each = f"{most} seeds" if len(counts) == 1 else listed([f"{len(runs)} of {name}" for name, runs in groups.items()])
     fewer = "" if len(counts) == 1 else "seeds: "
     return (
-        f"Lines are means over the seeds that reached a round ({fewer}{each}), bands one standard deviation over seeds "
-        "to each side; a single seed has no band."
+        f"Lines are means over the seeds that reached a round ({fewer}{each}), bands the 95 % interval of the mean, or "
+        "the range of two seeds, as in tables; a single seed has no band."
     )
 
 

@@ -19,11 +19,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from protonorm.algorithms import display_name
 from protonorm.analysis.breakdown import headline
-from protonorm.analysis.comparison import COLUMNS, RULES, Row, rows, whole
+from protonorm.analysis.comparison import COLUMNS, RULES, Row, display_names, rows, titled, whole
 from protonorm.core.text import listed, visible
 from protonorm.files import make_folder, replace
-from protonorm.report.drawing import SLOTS, style_rules
+from protonorm.report.drawing import SLOTS, slots, style_rules
 from protonorm.report.page.charts import charts, rules_of, traffic
 from protonorm.report.page.clients import gains, populations_and_runs
 from protonorm.report.page.commands import commands, origins, settings_table, sources
@@ -119,7 +120,11 @@ def content(groups: Groups, table: Sequence[Row] | None = None) -> dict[str, Any
     `table` holds the rows of the comparison if known; methods without a run are not on the page.
     """
     groups = whole(groups)
+    order = slots({name: runs[0] for name, runs in groups.items()})
     table = [row for row in (rows(groups) if table is None else table) if row.is_majority or row.method in groups]
+    table = sorted(table, key=lambda row: order.get(row.method, len(order)))
+    names = display_names([row.method for row in table])
+    groups, table = {names[name]: groups[name] for name in order}, titled(table)
     ranked = len(groups) > 1 and len(by_data(groups)) == 1
     drawn, bars = charts(groups, [row for row in table if row.is_majority]), traffic(groups)
     won = gains(groups, table)
@@ -153,5 +158,6 @@ def content(groups: Groups, table: Sequence[Row] | None = None) -> dict[str, Any
 def title(groups: Groups) -> str:
     """Return the title of the page: its methods and data."""
     data = by_data(groups)
-    methods = dict.fromkeys(runs[0].info.experiment.algorithm.name.split(":")[-1] for runs in groups.values())
+    algorithms = [runs[0].info.experiment.algorithm.name.split(":")[-1] for runs in groups.values()]
+    methods = dict.fromkeys(map(display_name, algorithms))
     return f"{listed(list(groups if len(data) == 1 else methods), METHODS)} on {listed(list(data))}"
