@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from protonorm.analysis.breakdown import headline, plain_run, standing
-from protonorm.analysis.comparison import COLUMNS, MAJORITY, Reported, Unread, best, rows, whole
+from protonorm.analysis.comparison import COLUMNS, MAJORITY, Cell, Reported, Unread, rows, whole
 from protonorm.runs.run import RoundSummary, Summary
 from protonorm.runs.schema import Accuracy
 from tests.records import guessing, hundred, made
@@ -87,7 +87,16 @@ def test_seeds_are_averaged_with_an_interval(tmp_path):
     assert cell.mean == pytest.approx(5 / 16)
     assert cell.std == pytest.approx(1 / 8 / 2**0.5)
     assert cell.interval == pytest.approx((5 / 16 - 0.79414, 5 / 16 + 0.79414), abs=1e-5)
-    assert (str(cell), cell.short) == ("31.25 ± 79.41", "31.25")
+    assert cell.range == (1 / 4, 3 / 8)
+    assert (str(cell), cell.short, cell.text(1, 3)) == ("25.00–37.50", "31.25", "0.250–0.375")
+
+
+def test_of_two_seeds_tables_show_the_range_and_of_three_the_interval():
+    assert str(Cell.of([0.451, 0.463])) == "45.10–46.30"
+    assert str(Cell.of([0.4, 0.5, 0.6])) == "50.00 ± 24.84"
+    assert str(Cell.of([0.4, 0.5], repeated=True)) == "45.00"
+    assert str(Cell.of([0.4, None])) == "40.00"
+    assert Cell.of([None]) is None
 
 
 def test_one_seed_and_the_same_run_twice_have_no_interval(tmp_path):
@@ -223,17 +232,6 @@ def test_methods_are_ranked_under_one_rule_at_a_time(several, tmp_path):
     assert found["local"].stands_out
     alone = rows({"high": several["high"], "local": logits["local"]})
     assert not any(row.leads for row in alone)
-
-
-def test_the_best_row_is_a_headline_row_and_never_the_majority(tmp_path):
-    runs = {
-        "early": [made(tmp_path / "a", rounds=9, done=2)],
-        "late": [made(tmp_path / "b", rounds=9, done=4)],
-        "none": [made(tmp_path / "c", done=0)],
-    }
-    found = rows(runs)
-    assert best(found, "last").method == "late"
-    assert best([row for row in found if row.method == "none"], "last") is None
 
 
 def test_the_majority_is_averaged_over_the_seeds_of_one_partition_only(tmp_path):

@@ -4,7 +4,6 @@ import pytest
 
 from protonorm.analysis.settings import (
     data_settings,
-    dataset_names,
     differing,
     flatten_settings,
     labels,
@@ -62,7 +61,6 @@ def test_the_settings_of_the_data_have_no_seeds(tmp_path):
         "clients": 4,
         "train": 0.5,
     }
-    assert dataset_names([run, made(tmp_path / "b", dataset={"name": "spiral"}), run]) == ["fashion", "spiral"]
 
 
 @pytest.fixture
@@ -126,7 +124,7 @@ def test_a_name_or_a_value_that_no_run_has_is_refused_with_those_that_there_are(
 
 @pytest.mark.parametrize("word", ["seed", "=1", "seed=", " = "])
 def test_what_is_no_filter_is_refused(word):
-    with pytest.raises(ValueError, match="expected a filter such as dataset=fashion"):
+    with pytest.raises(ValueError, match="A filter must look like dataset=fashion"):
         read_filters([word])
 
 

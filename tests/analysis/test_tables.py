@@ -3,18 +3,20 @@
 import csv
 import io
 import re
+import shutil
+import subprocess
 
 import pytest
 
-from protonorm.analysis.comparison import COLUMNS, Unread, rows
+from protonorm.analysis.comparison import COLUMNS, Unread, display_names, rows
 from protonorm.analysis.tables import (
     FIELDS,
     MARK,
+    SHOWN,
     caption,
     csv_text,
     latex_table,
     markdown_table,
-    printed_table,
     seed_lines,
 )
 from tests.records import hundred, made
@@ -29,7 +31,7 @@ def runs(tmp_path):
     def make(name, *right, control="none", **settings):
         return [
             made(
-                tmp_path / f"{name[:5]}-{control}-{seed}", method={"name": name}, seed=seed, control=control,
+                tmp_path / f"{len(list(tmp_path.iterdir()))}", method={"name": name}, seed=seed, control=control,
                 clients=len(row), classes=1, rounds=1, population=hundred(len(row)), tested=[row], validated=[row],
                 **settings,
             )
@@ -42,38 +44,43 @@ def runs(tmp_path):
 @pytest.fixture
 def table(runs):
     """`up` gains .1 and .2 with both seeds, in every draw of the bootstrap between .1 and .2; `low` loses .2."""
-    groups = {
-        "up": runs("up", [60, 70], [60, 70]),
-        "low": runs("low", [30, 30], [30, 30]),
-        "local": runs("local", [50, 50], [50, 50], rules=["logits"]),
-    }
-    return printed_table("mine", rows(groups))
+    return rows(
+        {
+            "up": runs("up", [60, 70], [60, 80]),
+            "low": runs("low", [30, 30], [30, 30]),
+            "local": runs("local", [50, 50], [50, 50], rules=["logits"]),
+        }
+    )
+
+
+def cells(text):
+    """Read the lines of a Markdown table, the heading first."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in (lines[0], *lines[2:])]
 
 
 def test_accuracies_gains_and_verdicts(table):
-    assert [name for name, _ in table.columns] == [
-        "method", "rule", "accuracy", "clients", "worst 10 %", "gain on local", "lose", "verdict",
-    ]  # fmt: skip
-    texts = [[cell.text for cell in line] for line in table.lines]
-    up = ["up", "global", "65.00 ± 0.00", "65.00 ± 0.00", "60.00 ± 0.00", "+15.00 [+10.00, +20.00]", "0 %", "better"]
-    assert texts[0] == up
-    assert texts[1][:3] == ["", "logits", "32.50 ± 0.00"]
-    assert texts[4] == ["local", "logits", *["50.00 ± 0.00"] * 3, "", "", ""]
-    assert texts[5] == ["majority", "–", "100.00", "100.00", "100.00", "", "", ""]
-    assert [cell.text for line in table.lines for cell in line if cell.bold] == ["65.00 ± 0.00"]
+    head, *lines = cells(markdown_table("mine", table))
+    assert head == ["method", "rule", "accuracy", "clients", "worst 10 %", "gain on local", "lose", "verdict"]
+    assert lines[0][:5] == ["up", "global", "**65.00–70.00**", "65.00–70.00", "60.00–60.00"]
+    assert lines[0][5:] == [r"+17.50 \[+10.00, +25.00\]", "0 %", "better"]
+    assert lines[1][:3] == ["", "logits", "32.50–35.00"]
+    assert lines[4] == ["Local", "logits", *["50.00–50.00"] * 3, "", "", ""]
+    assert lines[5] == ["majority", "–", "100.00", "100.00", "100.00", "", "", ""]
+    assert sum("**" in cell for line in lines for cell in line) == 1
 
 
 def test_the_caption_explains_what_is_there_and_nothing_else(table, runs):
-    told = " ".join(table.caption)
+    told = " ".join(caption(table, SHOWN, gains=True))
     assert "Bold: the accuracy of up can be told apart from that of every other method under the rule global." in told
-    assert "± is half of the 95 % interval of the mean over 2 seeds (Student's t)." in told
+    assert "A range holds the values of the two seeds." in told
     assert "Clients: mean over clients, in that round; Worst 10 %: mean over the worst tenth" in told
     assert "Verdicts: better: the whole interval lies above zero; worse: the whole interval lies below zero." in told
     assert "Rules: global, nearest global prototype; logits, the model's own logits." in told
     assert "Majority: guessing" in told
-    for absent in ("est*", "optimistic", "last", "not distinguishable", "practically equal", "Solo", "worst 10 %: the"):
+    for absent in ("est*", "optimistic", "last", "not distinguishable", "practically equal", "Solo", "±"):
         assert absent not in told, absent
-    single = " ".join(printed_table("one", rows({"up": runs("alone", [60, 70])})).caption)
+    single = " ".join(caption(rows({"up": runs("alone", [60, 70])}), SHOWN))
     assert "One seed: there is no interval" in single
     for absent in ("Gain", "Verdicts", "±", "Bold", "bold"):
         assert absent not in single, absent
@@ -87,33 +94,74 @@ def test_columns_that_are_shown_are_explained(runs):
 
 
 def test_a_solo_control_has_columns_of_its_own(runs):
-    groups = {"up": runs("up", [60, 70]), "up (solo)": runs("up", [50, 50], control="solo")}
-    table = printed_table("mine", rows(groups))
-    assert [name for name, _ in table.columns][5:] == ["gain on solo", "lose", "verdict"]
-    assert [cell.text for cell in table.lines[0]][5:] == ["+15.00", "0 %", "no interval"]
-    assert "Solo: the same method" in " ".join(table.caption)
+    table = rows({"up": runs("up", [60, 70]), "up (solo)": runs("up", [50, 50], control="solo")})
+    head, first, *_ = cells(markdown_table("mine", table))
+    assert (head[5:], first[5:]) == (["gain on solo", "lose", "verdict"], ["+15.00", "0 %", "no interval"])
+    assert "Solo: the same method" in " ".join(caption(table, SHOWN, gains=True))
 
 
-def test_latex(table):
-    text = latex_table(table)
-    assert text.startswith(f"% {MARK}\n% needs \\usepackage{{booktabs}}\n\\begin{{table*}}[t]\n")
-    assert "  \\begin{tabular}{llrrrrrl}\n" in text
-    assert (
-        "    up & global & \\textbf{65.00 $\\pm$ 0.00} & 65.00 $\\pm$ 0.00 & 60.00 $\\pm$ 0.00 & "
-        "+15.00 {[}+10.00, +20.00] & 0 \\% & better \\\\\n"
-    ) in text
-    assert "  \\caption{mine. Bold: the accuracy of up can" in text
-    assert "  \\label{table:comparison}\n\\end{table*}\n" in text
+def test_latex_has_headline_rules_display_names_and_notes(table):
+    text = latex_table("mine", table)
+    assert text.startswith(f"% {MARK}\n% needs \\usepackage{{booktabs}}\n% Bold: the accuracy of up can")
+    assert "\n\\begin{table}[t]\n" in text
+    assert "  \\begin{tabular}{@{}lrrr@{}}\n" in text
+    assert "    Method & Accuracy & Worst & Gain on local \\\\\n" in text
+    assert "    up & \\textbf{65.0--70.0} & 60.0 & +17.5 {[}+10.0, +25.0] \\\\\n" in text
+    assert "    Local & 50.0--50.0 & 50.0 &  \\\\\n" in text
+    body = text[text.index("\\midrule") : text.index("\\bottomrule")]
+    assert body.count("\\\\") == 4
+    for note in ("A range holds the values of the two seeds.", "Judged by nearest global prototype: up and low;"):
+        assert note in text[text.index("\\begin{minipage}") :]
+    assert "  \\label{table:comparison}\n" in text
+
+
+def test_with_gains_over_both_references_a_star_takes_the_place_of_brackets(runs):
+    groups = {
+        "protonorm": runs("protonorm", *[[60, 70]] * 5),
+        "protonorm (solo)": runs("protonorm", *[[50, 50]] * 5, control="solo"),
+        "local": runs("local", *[[50, 50]] * 5),
+    }
+    text = latex_table("mine", rows(groups))
+    assert "    Method & Accuracy & Gain on local & Gain on solo \\\\\n" in text
+    assert "\\raggedright ProtoNorm & \\textbf{65.0 $\\pm$ 0.0} & +15.0{*} & +15.0{*} \\\\\n" in text
+    assert "\\raggedright ProtoNorm (solo) & 50.0 $\\pm$ 0.0 & +0.0 &  \\\\\n" in text
+    assert "a star: its 95 \\% bootstrap interval excludes zero." in text
+
+
+def caption_words(text):
+    return re.search(r"\\caption\{(.*)\}$", text, re.MULTILINE)[1].split()
+
+
+def test_a_caption_is_short_whatever_the_title(table):
+    assert len(caption_words(latex_table("a title of data", table))) < 30
+    assert len(caption_words(latex_table("word " * 50, table))) <= 40
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="LaTeX is not installed")
+@pytest.mark.parametrize("solo", [False, True])
+def test_latex_fits_a_column_of_a_two_column_page(runs, tmp_path, solo):
+    """Wide numbers, long names, three seeds or two: no box may be overfull."""
+    names = ["protonorm", "lgfedavg", "feddistill", "protonorm:gamma=100,lam=0.25", "local", "Ours_with & 100 % of it"]
+    wide = [[100, 0], [0, 100], [100, 100]]
+    groups = {
+        name: runs(name.partition(":")[0], *(wide if "lg" in name else wide[:2]), lr=n) for n, name in enumerate(names)
+    }
+    if solo:
+        groups["protonorm (solo)"] = runs("protonorm", *wide[:2], control="solo", lr=0)
+    title = "fashion, dirichlet (alpha 0.1), 20 clients, 100 rounds"
+    text = "\\documentclass[twocolumn]{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
+    (tmp_path / "page.tex").write_text(f"{text}{latex_table(title, rows(groups))}\\end{{document}}\n", encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stdout[-2000:]
+    assert "Overfull \\hbox" not in result.stdout, result.stdout[-2000:]
+    assert (tmp_path / "page.pdf").stat().st_size > 1000
 
 
 def test_markdown(table):
-    lines = markdown_table(table).splitlines()
+    lines = markdown_table("mine", table).splitlines()
     assert lines[:3] == [f"<!-- {MARK} -->", "### mine", ""]
-    assert lines[3] == "| method | rule | accuracy | clients | worst 10 % | gain on local | lose | verdict |"
     assert lines[4] == "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |"
-    assert lines[5] == (
-        r"| up | global | **65.00 ± 0.00** | 65.00 ± 0.00 | 60.00 ± 0.00 | +15.00 \[+10.00, +20.00\] | 0 % | better |"
-    )
     assert lines[11] == ""
     assert lines[12].startswith("Bold: the accuracy of up can be told apart")
 
@@ -121,19 +169,31 @@ def test_markdown(table):
 def test_names_are_text_in_both(runs):
     """As many cells in each line as columns, no sign that means anything, and no line break from a name."""
     found = rows({NASTY: runs("up", [60, 70]), "local": runs("local", [50, 50])})
-    table = printed_table(NASTY, found)
-    latex, markdown = latex_table(table), markdown_table(table)
+    latex, markdown = latex_table(NASTY, found), markdown_table(NASTY, found)
     assert "\x1b" not in latex + markdown
     body = re.sub(r"^%.*$", "", latex, flags=re.MULTILINE)
     assert "\\input" not in body
     bare = re.sub(r"\\[{}%&#_$]", "", body)
     assert bare.count("{") == bare.count("}")
     assert bare.count("$") % 2 == 0
-    assert {line.count("&") for line in bare.splitlines() if line.endswith("\\\\")} == {len(table.columns) - 1}
+    assert {line.count("&") for line in bare.splitlines() if line.endswith("\\\\")} == {3}
     rows_there = [line for line in markdown.splitlines() if line.startswith("|")]
-    assert {len(re.findall(r"(?<!\\)\|", line)) for line in rows_there} == {len(table.columns) + 1}
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in rows_there} == {8 + 1}
     assert "<b>" not in markdown.replace("\\<b\\>", "")
-    assert len(markdown.splitlines()) == 3 + 2 + len(table.lines) + 2 * len(table.caption)
+    assert len(markdown.splitlines()) == 3 + 2 + len(found) + 2 * len(caption(found, SHOWN, gains=True))
+
+
+def test_display_names_are_those_of_papers_and_labels_stay():
+    wanted = {
+        "protonorm": "ProtoNorm",
+        "lgfedavg": "LG-FedAvg",
+        "protonorm:gamma=5,lam=2": "ProtoNorm (gamma=5, lam=2)",
+        "protonorm:gamma=5 (solo)": "ProtoNorm (gamma=5, solo)",
+        "Ours": "Ours",
+        "mine.py:Mine": "mine.py:Mine",
+    }
+    assert display_names(list(wanted)) == wanted
+    assert display_names(["ProtoNorm", "protonorm"]) == {"ProtoNorm": "ProtoNorm", "protonorm": "protonorm"}
 
 
 @pytest.fixture

@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from protonorm.analysis.contrasts import Pair, corrected, gains_of, measure, who_gains
+from protonorm.analysis.contrasts import Contrast, Pair, Pairs, corrected, gains_of, measure, who_gains
 from protonorm.runs.run import Population
 from tests.records import hundred, made
 
@@ -96,7 +98,9 @@ def test_the_margin_decides_verdicts():
 def test_p_values_are_those_of_run_means_and_are_corrected_together():
     """Six equal gains have p = 1/32; with p = 1 beside it, twice that. A method without a test is left out."""
     sure, none = [np.full(2, 0.1)] * 6, [np.array([-0.1, 0.1])] * 6
-    found = corrected([measure(sure), measure(sure[:2]), None, measure(none)])
+    transfers = {"sure": measure(sure), "few": measure(sure[:2]), "unlike": None, "none": measure(none)}
+    contrasts = {name: Contrast("local", transfer) for name, transfer in transfers.items()}
+    found = [one.transfer for one in corrected(contrasts | {"alone": None}).values()]
     assert [one.p if one else one for one in found] == [1 / 32, None, None, 1]
     assert [one.p_holm if one else one for one in found] == [2 / 32, None, None, 1]
     assert measure(sure, repeated=True).p is None
@@ -114,10 +118,11 @@ def test_gains_are_those_of_the_reported_rounds(tmp_path):
     """Validation is best in round 2 of one and round 1 of the other: (60, 40) − (50, 45) of 100."""
     ours = run(tmp_path / "a", [[90, 90], [60, 40]], [[10, 10], [20, 20]])
     theirs = run(tmp_path / "b", [[50, 45], [99, 99]], [[20, 20], [10, 10]])
-    found = gains_of([Pair(ours, theirs)], "global", "global")
+    found = gains_of(Pairs([Pair(ours, theirs)]))
     assert found.gains[0].tolist() == [0.1, -0.05]
     assert (found.seeds, found.samples[0].tolist(), found.missing) == ([0], [100, 100], "")
-    halved = gains_of([Pair(ours, theirs)], "global", "logits")
+    other = replace(theirs, info=theirs.info.model_copy(update={"headline": "logits"}))
+    halved = gains_of(Pairs([Pair(ours, other)]))
     assert halved.gains[0].tolist() == [0.35, 0.18]  # half of 45 is 22 right answers
 
 
@@ -127,7 +132,7 @@ def test_a_client_without_test_samples_is_no_case(tmp_path):
     test[1] = 0
     parts = Population(whole.train, whole.validation, test)
     runs = [run(tmp_path / name, [[right, 0, 50]], population=parts) for name, right in (("a", 60), ("b", 50))]
-    found = gains_of([Pair(*runs)], "global", "global")
+    found = gains_of(Pairs([Pair(*runs)]))
     assert found.gains[0].tolist() == [0.1, 0.0]
     assert found.samples[0].tolist() == [100, 100]
 
@@ -138,7 +143,7 @@ def test_weights_are_the_samples_of_the_round_whatever_else_is_on_record(tmp_pat
     pair = Pair(*(run(tmp_path / name, [[20, 5]], population=parts) for name in "ab"))
     for one in pair:
         one.__dict__["population"] = Population(*(np.zeros((2, 1), int) for _ in range(3)))
-    assert gains_of([pair], "global", "global").samples[0].tolist() == [30, 10]
+    assert gains_of(Pairs([pair])).samples[0].tolist() == [30, 10]
 
 
 def test_no_gain_without_a_round_or_with_other_clients(tmp_path):
@@ -153,6 +158,6 @@ def test_no_gain_without_a_round_or_with_other_clients(tmp_path):
         (Pair(whole, unchecked), r"how their rounds were chosen (by validation; by test)"),
         (Pair(everybody, part), "the clients that were evaluated with seed 0"),
     ):
-        found = gains_of([pair], "global", "global")
+        found = gains_of(Pairs([pair]))
         assert found.missing.startswith(wanted)
         assert not found.gains

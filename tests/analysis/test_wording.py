@@ -1,9 +1,10 @@
 from typing import get_args
 
+import numpy as np
 import pytest
 
 from protonorm.analysis.comparison import Row, rows
-from protonorm.analysis.contrasts import Contrast
+from protonorm.analysis.contrasts import Contrast, measure
 from protonorm.analysis.statistics import Verdict
 from protonorm.analysis.tables import (
     VERDICTS,
@@ -56,12 +57,18 @@ def test_how_rounds_were_chosen():
         ([(0,), (1,)], "One seed: there is no interval, and nothing says whether a difference is chance."),
         ([(0, 1, 2), ()], "± is half of the 95 % interval of the mean over 3 seeds (Student's t)."),
         (
+            [(0, 1, 2), (0, 1, 2, 3), (3, 4, 5)],
+            "± is half of the 95 % interval of the mean over seeds (Student's t): 3 of 0 and 2, 4 of 1.",
+        ),
+        ([(0, 1), (2, 3)], "A range holds the values of the two seeds."),
+        (
             [(0, 1), (0, 1, 2), (3, 4)],
-            "± is half of the 95 % interval of the mean over seeds (Student's t): 2 of 0 and 2, 3 of 1.",
+            "A range holds the values of the two seeds of 0 and 2. "
+            "± is half of the 95 % interval of the mean over 3 seeds (Student's t).",
         ),
         (
-            [(0, 1), (0,)],
-            "± is half of the 95 % interval of the mean over 2 seeds (Student's t). 1 has one seed, and no interval.",
+            [(0, 1, 2), (0,)],
+            "± is half of the 95 % interval of the mean over 3 seeds (Student's t). 1 has one seed, and no interval.",
         ),
         (
             [(0, 0), (3,), (4,)],
@@ -70,8 +77,8 @@ def test_how_rounds_were_chosen():
         ),
         ([()], ""),
         (
-            [(0, 1), (2, 2)],
-            "± is half of the 95 % interval of the mean over 2 seeds (Student's t). "
+            [(0, 1, 2), (2, 2)],
+            "± is half of the 95 % interval of the mean over 3 seeds (Student's t). "
             "Among the 2 runs of 1 some share a seed: they have no interval, not being independent.",
         ),
     ],
@@ -116,7 +123,9 @@ def test_rules_are_not_ranked_against_each_other():
 
 
 def test_only_the_verdicts_that_there_are_are_explained():
-    assert meaning_of_verdicts(["worse", None, "worse"]) == "worse: the whole interval lies below zero"
+    worse, alone = measure([np.array([-0.2, -0.1])] * 5), measure([np.array([-0.2, -0.1])])
+    assert meaning_of_verdicts([worse, alone, worse]) == "Verdicts: worse: the whole interval lies below zero."
+    assert meaning_of_verdicts([alone]) == ""
     assert set(VERDICTS) == set(get_args(Verdict))
 
 

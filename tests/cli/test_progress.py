@@ -96,7 +96,7 @@ def test_without_a_terminal_a_line_comes_every_ten_seconds(told):
 
 def test_what_was_done_before_the_first_report_is_no_part_of_the_time_left(told):
     """Four rounds are done when the first is heard of; two more take 12 seconds, so that the last four take 24."""
-    with showing_progress():
+    with Display():
         for done in (4, 5, 6):
             report("2 runs, rounds", done, 10)
             told.now += 6

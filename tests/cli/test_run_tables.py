@@ -53,7 +53,7 @@ def bold_texts(groups):
 
 
 def test_gains_with_intervals_and_verdicts(runs, capsys):
-    """`up` gains .1 and .2 with both seeds, 65 pooled in both: ± 0.
+    """`up` gains .1 and .2 with both seeds, 65 pooled in both.
 
     Of four draws of clients all are the one with .1 in 1/16 of the cases, all the one with .2 as often: [.1, .2].
     """
@@ -65,21 +65,21 @@ def test_gains_with_intervals_and_verdicts(runs, capsys):
     }
     lines = shown(capsys, groups)
     assert line_of(lines, "method") == "method rule accuracy best* last gain on local lose verdict"
-    assert line_of(lines, "up") == "up global 65.00 ± 0.00 65.00 65.00 +15.00 [+10.00, +20.00] 0 % better"
+    assert line_of(lines, "up") == "up global 65.00–65.00 65.00 65.00 +15.00 [+10.00, +20.00] 0 % better"
     assert line_of(lines, "down") == (
-        "down global 40.00 ± 0.00 40.00 40.00 −10.00 [−20.00, +0.00] 50 % not distinguishable"
+        "down global 40.00–40.00 40.00 40.00 −10.00 [−20.00, +0.00] 50 % not distinguishable"
     )
-    assert line_of(lines, "same") == ("same global 50.00 ± 0.00 50.00 50.00 +0.00 [+0.00, +0.00] 0 % practically equal")
-    assert line_of(lines, "local") == "local global 50.00 ± 0.00 50.00 50.00"
-    assert bold_texts(groups) == ["65.00 ± 0.00"]
-    assert "With fewer than 5 seeds the brackets may be too narrow." in " ".join(" ".join(lines).split())
+    assert line_of(lines, "same") == ("same global 50.00–50.00 50.00 50.00 +0.00 [+0.00, +0.00] 0 % practically equal")
+    assert line_of(lines, "local") == "local global 50.00–50.00 50.00 50.00"
+    assert bold_texts(groups) == ["65.00–65.00"]
+    assert "With fewer than 5 seeds these intervals may be too narrow." in " ".join(" ".join(lines).split())
 
 
 def test_gains_stand_in_a_table_of_their_own_where_there_is_little_room(runs, capsys):
     """Beside each other, accuracies and gains need more than 80 characters."""
     groups = {"up": runs("up", [60, 70], [60, 70]), "local": runs("local", [50, 50], [50, 50])}
     lines = shown(capsys, groups, 80)
-    assert line_of(lines, "up global") == "up global 65.00 ± 0.00 65.00 65.00"
+    assert line_of(lines, "up global") == "up global 65.00–65.00 65.00 65.00"
     assert line_of(lines, "method against") == "method against gain lose worst 10 % verdict"
     assert line_of(lines, "up local") == "up local +15.00 [+10.00, +20.00] 0 % +10.00 better"
 

@@ -102,7 +102,7 @@ def test_a_filter_that_fits_nothing_is_refused_with_what_there_is(call):
     for words, told in (
         (["dataset=cifar10"], "No run has dataset=cifar10; there are: fashion, spiral."),
         (["gamma=3"], "'gamma' is not a setting of these runs; did you mean algorithm.gamma?"),
-        (["seed="], "'seed=' is refused: expected a filter such as dataset=fashion"),
+        (["seed="], "A filter must look like dataset=fashion or seed=0,1, got 'seed='."),
         (["nothing", "seed=0"], "There is no run 'nothing'"),
     ):
         done = call("show", *words)

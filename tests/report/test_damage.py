@@ -42,7 +42,7 @@ def test_prototypes_that_cannot_be_read_are_told_of_and_the_others_shown(tmp_pat
     path.unlink() if lost else flip(path)
     text = page([read_run(folder)], tmp_path)
     why = "missing" if lost else "damaged"
-    assert f"protonorm: Of the folder prototypes, 2.safetensors is {why}." in words(text)
+    assert f"ProtoNorm: Of the folder prototypes, 2.safetensors is {why}." in words(text)
     assert data(text)["spheres"][0]["rounds"] == [1, 3]
 
 
@@ -60,7 +60,7 @@ def test_times_that_are_missing_or_damaged_are_told_beside_the_time(tmp_path, da
     held = 2 if damage is flip else 1
     read = words(page([read_run(folder)], tmp_path))
     assert f"{0.5 * held:g} s timings.jsonl holds the times of {held} of 3 rounds" in read
-    assert f"protonorm, seed 0: timings.jsonl holds the times of {held} of 3 rounds." in read
+    assert f"ProtoNorm, seed 0: timings.jsonl holds the times of {held} of 3 rounds." in read
 
 
 def refused(folder, to):
@@ -72,7 +72,7 @@ def refused(folder, to):
 def test_only_a_report_is_written_over(tmp_path):
     folder = record(tmp_path / "run")
     before = (folder / "metrics.jsonl").read_bytes()
-    assert "ends in .html or .htm" in refused(folder, folder / "metrics.jsonl")
+    assert "must end in .html or .htm" in refused(folder, folder / "metrics.jsonl")
     assert (folder / "metrics.jsonl").read_bytes() == before
     other = tmp_path / "thesis.html"
     other.write_text("<!doctype html><title>Thesis</title>")

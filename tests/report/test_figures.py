@@ -1,12 +1,13 @@
 import numpy as np
+import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
-from protonorm.report.drawing import save
+from protonorm.report.drawing import LIGHT, save
 from protonorm.report.figures import accuracy_curves, heat_map, save_figure
-from protonorm.report.palette import LIGHT
 from protonorm.report.paper_figures import (
     Star,
+    accuracy_panels,
     convergence,
     distance_curves,
     first_distances,
@@ -28,12 +29,12 @@ def test_curves_have_a_line_for_each_method_and_one_for_the_majority(tmp_path):
     runs = {name: [run(spiral(algorithm=name), out=tmp_path).run] for name in ("protonorm", "local")}
     (axes,) = accuracy_curves(runs).axes
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [
-        "protonorm (global, 1 seed)",
-        "local (logits, 1 seed)",
+        "ProtoNorm (global, 1 seed)",
+        "Local (logits, 1 seed)",
         "reported round of a seed",
         "majority",
     ]
-    curves = [line for line in axes.lines if line.get_label().startswith("local")]
+    curves = [line for line in axes.lines if line.get_label().startswith("Local")]
     np.testing.assert_allclose(curves[0].get_ydata(), pooled(runs["local"][0], "logits"))
 
 
@@ -69,10 +70,27 @@ def test_several_seeds_are_drawn_as_mean_and_band(tmp_path):
     (axes,) = accuracy_curves(runs).axes
     assert len(axes.collections) == 1
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert labels[:1] == ["local (logits, 2 seeds)"]
-    assert "± a standard deviation over seeds" in labels
+    assert labels[:1] == ["Local (logits, 2 seeds)"]
+    assert "95 % interval of the mean; range of two seeds" in labels
     both = [pooled(one, "logits") for one in runs["local"]]
     np.testing.assert_allclose(axes.lines[0].get_ydata(), np.mean(both, 0))
+    band = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == pytest.approx((np.min(both), np.max(both)))
+
+
+def test_protonorm_is_the_strongest_line_wherever_it_stands(tmp_path):
+    """It has the first colour and the widest line, above the others, and the legend names its rule."""
+    names = ("fedproto", "local", "fedtgp", "protonorm")
+    runs = {name: runs_of(tmp_path, name, [[[10], [40]]]) for name in names}
+    lines = {line.get_label().split(" (")[0]: line for line in accuracy_curves(runs).axes[0].lines}
+    ours, others = lines["ProtoNorm"], [lines[name] for name in ("FedProto", "Local", "FedTGP")]
+    assert (ours.get_color(), ours.get_linestyle()) == (LIGHT[0], "-")
+    assert all(ours.get_linewidth() > line.get_linewidth() and ours.zorder > line.zorder for line in others)
+    assert len({line.get_color() for line in lines.values()} & set(LIGHT)) == 4
+    panel = accuracy_panels({"CIFAR": {name: found[0] for name, found in runs.items()}}, {})
+    labels = [text.get_text() for text in panel.legends[0].get_texts()]
+    assert labels[3] == "protonorm (global)"
+    assert panel.legends[0].get_lines()[3].get_color() == LIGHT[0]
 
 
 def test_curves_join_the_rounds_that_were_evaluated(tmp_path):
@@ -90,7 +108,7 @@ def test_a_run_whose_headline_rule_never_existed_has_figures(tmp_path):
     """Under `global` there is nothing in the first round, and there is no other."""
     found = made(tmp_path / "run", rounds=1)
     labels = [text.get_text() for text in accuracy_curves({"protonorm": [found]}).axes[0].get_legend().get_texts()]
-    assert labels == ["protonorm (global, 1 seed)", "majority"]
+    assert labels == ["ProtoNorm (global, 1 seed)", "majority"]
     assert convergence({"protonorm": found}).axes
 
 

@@ -30,7 +30,7 @@ def two(tmp_path):
 def test_a_point_for_each_client_with_its_size_network_and_gain(two):
     """Columns: client, seed, samples to train on, network, accuracy, in the reference, gain."""
     (panel,) = gains(two)["panels"]
-    assert panel["title"] == "one against local"
+    assert panel["title"] == "one against Local"
     assert panel["cases"] == [
         [0, 0, 10, 0, 60, 50, 10],
         [1, 0, 20, 1, 70, 50, 20],
@@ -53,7 +53,7 @@ def test_the_sentence_says_who_gains_and_that_one_seed_has_no_interval(two, tmp_
     assert "Mean gain by network: plain +2.50 and dense +10.00." in read
     assert "Clients with at most 25 samples to train on: +15.00; larger ones: −2.50." in read
     assert "There is no interval, and so no verdict." in read
-    assert "one local +6.25 one seed no interval 1 of 4, 25 % −5.00 −5.00 −5.00" in read
+    assert "one Local +6.25 one seed no interval 1 of 4, 25 % −5.00 −5.00 −5.00" in read
 
 
 def test_several_seeds_have_an_interval_and_a_verdict(tmp_path):
@@ -85,8 +85,8 @@ def test_the_exchange_is_told_apart_from_the_loss(tmp_path):
     found = gains(runs)
     told = [(one["kind"], one["title"], one["mean"]) for one in found["panels"]]
     assert told == [
-        ("local", "one against local", 20),
-        ("local", "one (solo) against local", 10),
+        ("local", "one against Local", 20),
+        ("local", "one (solo) against Local", 10),
         ("solo", "one against one (solo)", 10),
     ]
     assert [kind for kind, _ in found["kinds"]] == ["local", "solo"]
@@ -107,7 +107,7 @@ def test_what_cannot_be_compared_is_said_and_without_local_there_is_no_panel(tmp
     local = runs_of(tmp_path, "local", [[[50, 50]]], population=sizes(7, 7))
     found = gains(ours + local)
     assert found["panels"] == []
-    assert found["mismatches"] == ["one has no gain against local: they differ in who holds which samples."]
+    assert found["mismatches"] == ["one has no gain against Local: they differ in who holds which samples."]
     assert found["rows"][0]["cells"] == ["–"] * 8
     assert 'id="gains"' not in page(ours, tmp_path)
 
@@ -122,7 +122,7 @@ def test_names_of_networks_and_methods_are_text(tmp_path):
 
 
 def test_many_cases_are_thinned_and_the_page_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("protonorm.report.page.gains.CASES", 3)
+    monkeypatch.setattr("protonorm.report.page.clients.CASES", 3)
     runs = runs_of(tmp_path, "one", [[[60] * 9]]) + runs_of(tmp_path, "local", [[[50] * 9]])
     (panel,) = gains(runs)["panels"]
     assert [case[0] for case in panel["cases"]] == [0, 4, 8]

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import protonorm as pn
 from protonorm.cli.app import app
 from protonorm.report.page import write_page
-from protonorm.report.page.clients import directions, shown_share
+from protonorm.report.page.charts import directions, shown_share
 from protonorm.report.page.groups import by_method
 from protonorm.runs.run import read_run
 from tests.report.pages import data, made, page, record, words
@@ -36,7 +36,7 @@ def test_the_page_of_one_run_says_all_there_is(tmp_path):
     found = run(spiral(rounds=3), out=tmp_path).run
     text = page([found], tmp_path)
     read = words(text)
-    assert "protonorm on spiral" in read
+    assert "ProtoNorm on spiral" in read
     for part in ("Every rule", "Make it again", "Where each number came from", "On the unit sphere", "Margins"):
         assert part in read
     assert f"reported round {100 * found.chosen.record.rules['global'].pooled:.2f} %" in read
@@ -79,7 +79,7 @@ def test_equal_records_give_equal_files(tmp_path):
 
 
 def test_a_comparison_has_a_chart_for_each_rule_and_the_mean_and_spread_over_seeds(tmp_path):
-    """Under `local`, logits of the seeds are what the record says; mean and standard deviation (ddof 1) by numpy."""
+    """Under `local`, logits of the seeds are what the record says; mean and range of the two by numpy."""
     runs = [
         run(spiral(algorithm=name, seed=seed, rounds=2), out=tmp_path).run
         for name in ("protonorm", "local")
@@ -91,9 +91,11 @@ def test_a_comparison_has_a_chart_for_each_rule_and_the_mean_and_spread_over_see
     line = charts["accuracy-logits"]["lines"][1]
     both = [[100 * one.rules["logits"].pooled for one in found.rounds] for found in runs[2:]]
     np.testing.assert_allclose(line["y"], np.mean(both, 0), rtol=1e-3)
-    np.testing.assert_allclose(np.subtract(line["high"], line["y"]), np.std(both, 0, ddof=1), atol=0.02)
-    assert "± is half of the 95 % interval of the mean over 2 seeds (Student's t)." in words(text)
-    assert [one["name"] for one in data(text)["spheres"]] == ["protonorm, seed 0", "protonorm, seed 1"]
+    np.testing.assert_allclose([line["low"], line["high"]], [np.min(both, 0), np.max(both, 0)], atol=0.02)
+    assert "A range holds the values of the two seeds." in words(text)
+    assert "bands the 95 % interval of the mean, or the range of two seeds, as in tables" in words(text)
+    assert "A point is the global prototype of a class after the round shown, at unit length" in words(text)
+    assert [one["name"] for one in data(text)["spheres"]] == ["ProtoNorm, seed 0", "ProtoNorm, seed 1"]
 
 
 def test_what_comes_from_outside_stays_text(tmp_path):
@@ -195,7 +197,7 @@ def test_clients_that_were_not_evaluated_have_no_accuracy_and_the_page_says_so(t
 def test_lost_clients_are_told_of(tmp_path):
     late = "it had not replied after 5 seconds"
     text = page([made(tmp_path / "run", lost={2: {0: late, 3: late}, 3: {1: late}})], tmp_path)
-    wanted = f"protonorm, seed 0: 3 replies did not arrive, in rounds 2 and 3. The first was that of client 0: {late}."
+    wanted = f"ProtoNorm, seed 0: 3 replies did not arrive, in rounds 2 and 3. The first was that of client 0: {late}."
     assert wanted in words(text)
     assert "did not arrive" not in words(page([made(tmp_path / "whole")], tmp_path))
 

@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from protonorm.report.palette import DARK, DASHES, LIGHT, MARKERS, SLOTS, line_style, style_rules
+from protonorm.report.drawing import DARK, DASHES, LIGHT, MARKERS, SLOTS, line_style, style_rules
 
 
 def test_colours_have_enough_contrast_in_both_modes():

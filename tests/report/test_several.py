@@ -27,13 +27,13 @@ def test_every_method_is_named_with_its_data_in_few_words(tmp_path):
 
 def test_no_winner_is_declared_across_data_sets(tmp_path):
     found = content(by_method(two_data_sets(tmp_path)))
-    assert found["title"] == "protonorm and fedproto on spiral and fashion"
+    assert found["title"] == "ProtoNorm and FedProto on spiral and fashion"
     assert not [card for card in found["cards"] if card["first"]]
     assert not [mark for row in found["rows"] for _, mark in row["cells"] if mark]
     assert not [
         chart for chart in found["charts"]["accuracy"] if "majority" in chart["conclusion"] or chart["reference"]
     ]
-    assert "apart from that of protonorm (spiral)" not in found["lead"]
+    assert "apart from that of ProtoNorm (spiral)" not in found["lead"]
     assert found["captions"]["bold"] == ""
     assert found["headline"] == "spiral, iid, 4 clients, 3 rounds; fashion, iid, 4 clients, 3 rounds"
 
@@ -42,10 +42,10 @@ def test_each_method_is_held_against_its_own_majority(tmp_path):
     """The reported round has 3/4; guessing gets 20 % and 60 %."""
     lead = content(by_method(two_data_sets(tmp_path)))["lead"]
     assert (
-        "protonorm (spiral) reaches 75.00 % under the rule global. Guessing each client’s majority class gives 20"
+        "ProtoNorm (spiral) reaches 75.00 % under the rule global. Guessing each client’s majority class gives 20"
         in lead
     )
-    assert "fedproto (fashion), with 75.00 %, cannot be told apart from protonorm (fashion) (one seed" in lead
+    assert "ProtoNorm (fashion), with 75.00 %, cannot be told apart from FedProto (fashion) (one seed" in lead
     assert "gives 60.00 %." in lead
 
 

@@ -85,26 +85,27 @@ def test_one_seed_has_no_interval_and_no_winner(tmp_path):
 
 
 def test_a_method_that_stands_out_is_bold_in_one_column_and_its_interval_is_students(tmp_path):
-    """Accuracies .8 and .9: s = .0707, s/√2 = .05, t(.975, 1) = 12.7062: half of the interval is 63.53 points.
+    """Accuracies .8, .85 and .9: s = .05, s/√3 = .0289, t(.975, 2) = 4.3027: half of the interval is 12.42 points.
 
     Every client of every seed is 50 points better, so that every draw of the bootstrap is.
     """
-    runs = runs_of(tmp_path, "one", [[[80, 80]], [[90, 90]]]) + runs_of(tmp_path, "two", [[[30, 30]], [[40, 40]]])
+    right = [[[80, 80]], [[85, 85]], [[90, 90]]]
+    runs = runs_of(tmp_path, "one", right) + runs_of(tmp_path, "two", [[[n - 50 for n in row]] for [row] in right])
     found = told(runs)
     assert found["lead"].startswith(
-        "one reaches 85.00 ± 63.53 % under the rule global, and can be told apart from every other method judged by it."
+        "one reaches 85.00 ± 12.42 % under the rule global, and can be told apart from every other method judged by it."
         " With fewer than 5 seeds that is a hint."
     )
-    assert "(2 seeds), bands one standard deviation over seeds to each side" in found["captions"]["curves"]
+    assert "(3 seeds), bands the 95 % interval of the mean, or the range of two seeds" in found["captions"]["curves"]
     assert "told apart from the others under this rule" in words(page(runs, tmp_path))
     assert [(card["name"], card["value"], card["spread"]) for card in found["cards"] if card["first"]] == [
-        ("one", "85.00 %", "± 63.53")
+        ("one", "85.00 %", "± 12.42")
     ]
     marks = [[mark for _, mark in row["cells"]] for row in found["rows"]]
     assert marks[0] == [True] + [False] * 5
     assert not any(any(row) for row in marks[1:])
-    assert "<strong>85.00 ± 63.53</strong>" in page(runs, tmp_path)
-    assert "mean over 2 seeds (Student's t)" in found["lead"]
+    assert "<strong>85.00 ± 12.42</strong>" in page(runs, tmp_path)
+    assert "mean over 3 seeds (Student's t)" in found["lead"]
 
 
 def test_no_winner_is_named_across_rules(tmp_path):
@@ -113,7 +114,7 @@ def test_no_winner_is_named_across_rules(tmp_path):
     runs += runs_of(tmp_path, "local", [[[50, 50]], [[51, 51]]], rules=["logits"])
     found = told(runs)
     assert found["lead"].startswith(
-        "one reaches 90.50 ± 6.35 % under the rule global. local reaches 50.50 ± 6.35 % under the rule logits. "
+        "one reaches 90.00–91.00 % under the rule global. Local reaches 50.00–51.00 % under the rule logits. "
         "Accuracies under different rules are not ranked. Guessing"
     )
     assert not [card for card in found["cards"] if card["first"]]
@@ -124,7 +125,7 @@ def test_seeds_of_each_method_are_told_where_they_differ(tmp_path):
     runs = runs_of(tmp_path, "one", [[[80, 80]], [[90, 90]]]) + runs_of(tmp_path, "two", [[[30, 30]]])
     found = told(runs)
     assert "(seeds: 2 of one and 1 of two), bands" in found["captions"]["curves"]
-    assert "mean over 2 seeds (Student's t). two has one seed, and no interval." in found["lead"]
+    assert "A range holds the values of the two seeds. two has one seed, and no interval." in found["lead"]
 
 
 def test_a_dash_is_explained_where_there_is_one(tmp_path):
@@ -136,7 +137,7 @@ def test_a_dash_is_explained_where_there_is_one(tmp_path):
 
 
 def test_measures_beside_accuracy_are_in_a_table_with_their_intervals(tmp_path):
-    """Log losses of 1 and 2 have the mean 1.5 and half an interval of 12.7062 · .5; F1 is equal: ± 0.
+    """Of two seeds the range is shown: log losses of 1 and 2; F1 is equal.
 
     `logits` has probabilities, and `global` has not. A tenth of the way from 50 to 60 is 51.
     """
@@ -146,8 +147,8 @@ def test_measures_beside_accuracy_are_in_a_table_with_their_intervals(tmp_path):
         runs.append(runs_of(tmp_path, f"m{loss}", [[[50, 60]]] * 2, beside=beside)[seed])
     found = content({"one": runs})["measures"]
     assert found["titles"] == ["p10", "balanced", "macro-F1", "log loss", "calibration error"]
-    assert found["rows"][0]["cells"] == ["51.00 ± 0.00", "25.00 ± 0.00", "50.00 ± 0.00", "–", "–"]
-    assert found["rows"][1]["cells"][3:] == ["1.500 ± 6.353", "12.50 ± 0.00"]
+    assert found["rows"][0]["cells"] == ["51.00–51.00", "25.00–25.00", "50.00–50.00", "–", "–"]
+    assert found["rows"][1]["cells"][3:] == ["1.000–2.000", "12.50–12.50"]
     assert [row["continued"] for row in found["rows"]] == [False, True]
     single = content({"one": runs[:1]})["measures"]
     assert single["rows"][1]["cells"][3] == "1.000"

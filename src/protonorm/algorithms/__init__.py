@@ -65,3 +65,13 @@ ALGORITHMS: dict[str, Entry] = {
     )
     for name, (cls, models, shares, paper) in _METHODS.items()
 }
+
+TITLES = {
+    "lgfedavg": "LG-FedAvg",
+    "targets": "Fixed targets",
+}  # where the class has another name
+
+
+def display_name(name: str) -> str:
+    """Return a method's name as its paper writes it: ProtoNorm for protonorm; other names are unchanged."""
+    return TITLES.get(name) or (ALGORITHMS[name].target.split(":")[1] if name in ALGORITHMS else name)

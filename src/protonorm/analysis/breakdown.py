@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from protonorm.analysis.contrasts import EXACT, is_local, is_solo, pair_runs
+from protonorm.analysis.contrasts import EXACT, is_local, is_solo, pair_runs, reported_accuracies
 from protonorm.analysis.settings import run_settings
+from protonorm.analysis.statistics import Numbers
 from protonorm.core.types import shown
 from protonorm.metrics import METRICS
 from protonorm.runs.layout import INFO, find_runs
@@ -22,15 +22,7 @@ Rows = list[dict[str, Any]]
 
 SHOWN = ("alpha", "classes_per_client")  # partition settings shown in a headline
 ACCURACIES = ("pooled", "mean", "worst", "p10", *METRICS)  # attributes of an Accuracy
-APART = (
-    "algorithm",
-    "auxiliary",
-    "control",
-    "rounds",
-    "retries",
-    "quorum",
-    "deadline",
-)  # settings of a method, not of its data
+APART = ("algorithm", "auxiliary", "control", "rounds", "retries", "quorum", "deadline")  # not settings of the data
 
 
 def headline(runs: Mapping[str, Sequence[Run]]) -> str:
@@ -42,19 +34,18 @@ def headline(runs: Mapping[str, Sequence[Run]]) -> str:
 
 def describe_partition(partition: Component, shown: Sequence[str]) -> str:
     """Return a partition's name with the settings in `shown`: dirichlet (alpha 0.1)."""
-    settings = partition.settings
-    told = ", ".join(f"{name} {settings[name]}" for name in shown if name in settings)
-    return f"{partition.name} ({told})" if told else partition.name
+    settings = ", ".join(f"{name} {partition.settings[name]}" for name in shown if name in partition.settings)
+    return f"{partition.name} ({settings})" if settings else partition.name
 
 
 def standing(run: Run) -> str:
     """Describe the progress of a run."""
     if run.failure:
         return f"Stopped in round {run.failure.round}: {run.failure.reason}"
-    told = f"{len(run.rounds)} of {run.info.experiment.rounds} rounds are done"
+    progress = f"{len(run.rounds)} of {run.info.experiment.rounds} rounds are done"
     if run.stopped_early and len(run.rounds) < run.info.experiment.rounds:
-        return f"{told}; it ended early, as the validation accuracy rose no more."
-    return f"{told}." if run.finished else f"{told}; the same command goes on."
+        return f"{progress}; it ended early, as the validation accuracy rose no more."
+    return f"{progress}." if run.finished else f"{progress}; the same command goes on."
 
 
 def plain_run(run: Run) -> dict[str, Any]:
@@ -62,10 +53,8 @@ def plain_run(run: Run) -> dict[str, Any]:
 
     `chosen` is the reported round: how it was chosen, and its test accuracies under every rule.
     """
-    chosen = None
-    if run.chosen:
-        rules = {rule: found.model_dump() if found else None for rule, found in run.chosen.record.rules.items()}
-        chosen = {"round": run.chosen.record.round, "by": run.chosen.by, "rules": rules}
+    record = _reported(run)
+    rules = {rule: value and value.model_dump() for rule, value in record.rules.items()} if record else {}
     summaries = {rule: run.summary(rule) for rule in run.info.rules}
     return {
         "key": run.info.key,
@@ -74,7 +63,7 @@ def plain_run(run: Run) -> dict[str, Any]:
         "rounds": len(run.rounds),
         "finished": run.finished,
         "headline": run.info.headline,
-        "chosen": chosen,
+        "chosen": {"round": record.round, "by": _chosen_by(run), "rules": rules} if record else None,
         "summary": {
             rule: one and {"best": one.best._asdict(), "last": one.last._asdict(), "own_best": one.own_best}
             for rule, one in summaries.items()
@@ -86,15 +75,16 @@ def plain_run(run: Run) -> dict[str, Any]:
 
 def rows_by(run: Run, by: str, rule: str | None = None, alone: Run | None = None) -> list[dict[str, Any]]:
     """Build the rows of a frame of one run; `alone` is the run of the same clients without an exchange."""
-    ways: dict[str, Callable[[], list[dict[str, Any]]]] = {
-        "round": lambda: round_rows(run),
-        "client": lambda: client_rows(run, alone, rule),
-        "class": lambda: class_rows(run, alone, rule),
-        "rule": lambda: rule_rows(run),
-    }
-    if not isinstance(by, str) or by not in ways:
-        raise ValueError(f"by={shown(by)} is refused: expected {', '.join(ways)}.")
-    return ways[by]()
+    match by:
+        case "round":
+            return round_rows(run)
+        case "client":
+            return client_rows(run, alone, rule)
+        case "class":
+            return class_rows(run, alone, rule)
+        case "rule":
+            return rule_rows(run)
+    raise ValueError(f"by must be round, client, class or rule, got {shown(by)}.")
 
 
 def round_rows(run: Run) -> Rows:
@@ -112,11 +102,9 @@ def client_rows(run: Run, alone: Run | None = None, rule: str | None = None) -> 
     Accuracies of clients that were not evaluated are NaN; sample counts are None where the record lacks them. Raises a
     ValueError if the clients of `alone` differ.
     """
-    rule, record = check_rule(run, rule), _reported(run)
-    clients = run.info.experiment.clients
-    columns = _shares(run, rule, "client", alone)
+    rule, record, clients = check_rule(run, rule), _reported(run), run.info.experiment.clients
     measured = {name: run.measured(record, rule, name) if record else np.full(clients, np.nan) for name in METRICS}
-    columns = {"accuracy": columns.pop("accuracy"), **measured, **columns}
+    columns = _shares(run, rule, "client", alone, measured)
     sizes = {part: counts.sum(1).tolist() for part, counts in run.population._asdict().items()}  # (M,) each
     sizes["classes"] = (run.population.train > 0).sum(1).tolist()
     return [
@@ -132,13 +120,13 @@ def client_rows(run: Run, alone: Run | None = None, rule: str | None = None) -> 
 def class_rows(run: Run, alone: Run | None = None, rule: str | None = None) -> Rows:
     """Build a row for each class: clients and samples that have it, and its accuracy over all clients."""
     rule, record = check_rule(run, rule), _reported(run)
-    columns = _shares(run, rule, "class", alone)
+    columns = _shares(run, rule, "class", alone, {})
     counts = {"clients": (run.population.train > 0).sum(0)}
-    counts |= {part: some.sum(0) for part, some in run.population._asdict().items()}  # (K,) each
+    counts |= {part: samples.sum(0) for part, samples in run.population._asdict().items()}  # (K,) each
     return [
         about(run, record)
         | {"class": name, "number": k}
-        | {what: int(some[k]) if run.knows_samples else None for what, some in counts.items()}
+        | {part: int(count[k]) if run.knows_samples else None for part, count in counts.items()}
         | {"rule": rule}
         | {column: float(values[k]) for column, values in columns.items()}
         for k, name in enumerate(run.info.classes)
@@ -182,12 +170,11 @@ def matching_local(run: Run, local: Sequence[Run]) -> Run | None:
 
 def locals_in(root: Path) -> dict[Path, RunInfo]:
     """Find the runs of Local in a folder of runs; damaged runs are skipped."""
-    found: dict[Path, RunInfo] = {}
+    infos: dict[Path, RunInfo] = {}
     for folder in find_runs(root):
         with suppress(*UNREADABLE):
-            info = read_info(folder / INFO)
-            found |= {folder: info} if info.experiment.algorithm.name == "local" else {}
-    return found
+            infos[folder] = read_info(folder / INFO)
+    return {folder: info for folder, info in infos.items() if info.experiment.algorithm.name == "local"}
 
 
 def local_beside(run: Run, known: Mapping[Path, RunInfo] | None = None) -> Run | None:
@@ -195,12 +182,12 @@ def local_beside(run: Run, known: Mapping[Path, RunInfo] | None = None) -> Run |
     if is_local(run):
         return None
     wanted, needed = run_settings(run.info, without=APART), run.info.experiment.rounds
-    found = []
+    runs = []
     for folder, info in (locals_in(run.folder.parent) if known is None else known).items():
         if run_settings(info, without=APART) == wanted:
             with suppress(*UNREADABLE):
-                found.append(read_whole(folder, needed))
-    return matching_local(run, [one for one in found if len(one.rounds) >= needed or one.stopped_early])
+                runs.append(read_whole(folder, needed))
+    return matching_local(run, [one for one in runs if len(one.rounds) >= needed or one.stopped_early])
 
 
 def _reported(run: Run) -> RoundRecord | None:
@@ -211,20 +198,18 @@ def _chosen_by(run: Run) -> str:
     return run.chosen.by if run.chosen else "nothing"
 
 
-def _shares(run: Run, rule: str, unit: str, alone: Run | None) -> dict[str, NDArray[np.float64]]:
-    """Return the accuracy of each client or class, and that of the run `alone` with the same clients if given."""
-    record, size = _reported(run), run.info.experiment.clients if unit == "client" else len(run.info.classes)
-    by = Run.by_client if unit == "client" else Run.by_class
-    ours = by(run, record, rule) if record else np.full(size, np.nan)
+def _shares(run: Run, rule: str, unit: str, alone: Run | None, measured: Mapping[str, Numbers]) -> dict[str, Numbers]:
+    """Return the columns of clients or classes: accuracy, other measures, and the gain on the run `alone` if given."""
+    columns = {"accuracy": reported_accuracies(run, rule, unit), **measured}
     if alone is None:
-        return {"accuracy": ours}
-    told, ways = pair_runs([run], [alone]).mismatch, (_chosen_by(run), _chosen_by(alone))
-    if not told and ways[0] != ways[1]:
-        told = f"how their rounds were chosen (by {ways[0]}; by {ways[1]})"
-    if told:
-        raise ValueError(f"The two runs cannot be put side by side client by client: they differ in {told}.")
-    theirs = _shares(alone, alone.info.headline, unit, None)["accuracy"]
-    return {"accuracy": ours, "alone": theirs, "gain": np.round(ours - theirs, EXACT)}
+        return columns
+    mismatch, ways = pair_runs([run], [alone]).mismatch, (_chosen_by(run), _chosen_by(alone))
+    if not mismatch and ways[0] != ways[1]:
+        mismatch = f"how their rounds were chosen (by {ways[0]}; by {ways[1]})"
+    if mismatch:
+        raise ValueError(f"The two runs cannot be put side by side client by client: they differ in {mismatch}.")
+    theirs = reported_accuracies(alone, None, unit)
+    return columns | {"alone": theirs, "gain": np.round(columns["accuracy"] - theirs, EXACT)}
 
 
 def _accuracies(value: Any) -> dict[str, float | None]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
+from protonorm.algorithms import ALGORITHMS, display_name
 from protonorm.analysis.contrasts import Contrast, against_local, against_solo, not_distinguishable
 from protonorm.analysis.settings import data_settings, labels
-from protonorm.analysis.statistics import Interval, mean_interval, share_a_seed
+from protonorm.analysis.statistics import Interval, mean_interval, share_a_seed, spread
 from protonorm.runs.choice import Choice
 from protonorm.runs.run import Run, Summary
 from protonorm.runs.schema import Accuracy
@@ -27,12 +27,12 @@ class Reported(NamedTuple):
 
 
 COLUMNS: dict[str, tuple[str, Callable[[Reported], float | None]]] = {  # name: (title, value of a run)
-    "accuracy": ("accuracy", lambda found: found.chosen.pooled if found.chosen else None),
-    "mean": ("clients", lambda found: found.chosen.mean if found.chosen else None),
-    "worst": ("worst 10 %", lambda found: found.chosen.worst if found.chosen else None),
-    "best": ("best*", lambda found: found.beside.best.pooled),
-    "last": ("last", lambda found: found.beside.last.pooled),
-    "own_best": ("own best*", lambda found: found.beside.own_best),
+    "accuracy": ("accuracy", lambda run: run.chosen.pooled if run.chosen else None),
+    "mean": ("clients", lambda run: run.chosen.mean if run.chosen else None),
+    "worst": ("worst 10 %", lambda run: run.chosen.worst if run.chosen else None),
+    "best": ("best*", lambda run: run.beside.best.pooled),
+    "last": ("last", lambda run: run.beside.last.pooled),
+    "own_best": ("own best*", lambda run: run.beside.own_best),
 }
 
 RULES = {  # meaning of each prediction rule
@@ -63,10 +63,31 @@ class Cell:
     mean: float
     std: float | None = None  # None for a single seed
     interval: Interval | None = None  # likewise
+    range: Interval | None = None  # of two seeds, shown in place of their very wide interval
+
+    @classmethod
+    def of(cls, values: Sequence[float | None], repeated: bool = False) -> Cell | None:
+        """Average over runs; runs that share a seed (`repeated`) are not independent and get no interval."""
+        known = [value for value in values if value is not None]
+        if not known:
+            return None
+        std, apart = stdev(known) if len(known) > 1 else None, None if repeated else mean_interval(known)
+        return cls(fmean(known), std, apart, spread(known) if apart and len(known) == 2 else None)
 
     def __str__(self) -> str:
-        """Format the mean in per cent, with the half-width of its interval."""
-        return f"{self.short} ± {100 * self.interval.half:.2f}" if self.interval else self.short
+        """Format the mean in per cent with the half-width of its interval, or the range of two seeds."""
+        return self.text()
+
+    def text(self, scale: int = 100, digits: int = 2) -> str:
+        """Format the mean with its spread, or the range alone, by default in per cent."""
+        mean = "" if self.range else f"{scale * self.mean:.{digits}f}"
+        return f"{mean} {self.spread(scale, digits)}".strip()
+
+    def spread(self, scale: int = 100, digits: int = 2) -> str:
+        """Format the half-width of the interval, or the range of two seeds; empty without either."""
+        if self.range:
+            return "–".join(f"{scale * end:.{digits}f}" for end in self.range)
+        return f"± {scale * self.interval.half:.{digits}f}" if self.interval else ""
 
     @property
     def short(self) -> str:
@@ -114,12 +135,6 @@ class Row:
         return asdict(self)
 
 
-def best(table: Sequence[Row], column: str) -> Row | None:
-    """Return the method with the highest mean in a column under its headline rule, significant or not."""
-    known = [row for row in table if row.headline and not row.is_majority and row.cells.get(column)]
-    return max(known, key=lambda row: cell.mean if (cell := row.cells[column]) else -math.inf, default=None)
-
-
 def rows(runs: Mapping[str, Sequence[Run | Unread]], margin: float = 0.0) -> list[Row]:
     """Build a row for each method and rule, headline rules first, then a `majority` row for each partition of data.
 
@@ -129,43 +144,56 @@ def rows(runs: Mapping[str, Sequence[Run | Unread]], margin: float = 0.0) -> lis
     table = [row for method, found in runs.items() for row in _method_rows(method, groups.get(method, []), found)]
     leaders = _leaders(table, groups, margin)
     local, solo = against_local(groups, margin), against_solo(groups, margin)
-    table = [
-        replace(leaders.get(row.method, row), local=local.get(row.method), solo=solo.get(row.method))
-        if row.headline
-        else row
+    for place, row in enumerate(table):
+        if row.headline:
+            alike = leaders.get(row.method)
+            marked = replace(row, leads=alike is not None, alike=alike or {})
+            table[place] = replace(marked, local=local.get(row.method), solo=solo.get(row.method))
+    return [*table, *_majority_rows([run for group in groups.values() for run in group])]
+
+
+def titled(table: Sequence[Row]) -> list[Row]:
+    """Return rows with display names in the place of keys, as tables for readers show them."""
+    names = display_names([row.method for row in table])
+
+    def named(contrast: Contrast | None) -> Contrast | None:
+        return contrast and replace(contrast, reference=names.get(contrast.reference, contrast.reference))
+
+    return [
+        replace(
+            row,
+            method=names[row.method],
+            local=named(row.local),
+            solo=named(row.solo),
+            alike={names[name]: reason for name, reason in row.alike.items()},
+        )
         for row in table
     ]
-    return [*table, *majority_rows([run for found in groups.values() for run in found])]
+
+
+def display_names(methods: Sequence[str]) -> dict[str, str]:
+    """Return the display name of each method of a comparison; a user's own label is unchanged.
+
+    A method whose display name another method has already keeps its key.
+    """
+    names: dict[str, str] = {}
+    for method in dict.fromkeys(methods):
+        name, _, settings = method.partition(" (")[0].partition(":")
+        words = method.partition(" (")[2].removesuffix(")")
+        details = ", ".join(filter(None, [settings.replace(",", ", "), words]))
+        title = f"{display_name(name)} ({details})" if details else display_name(name)
+        names[method] = title if name in ALGORITHMS and title not in names.values() else method
+    return names
 
 
 def whole(runs: Mapping[str, Sequence[Run | Unread]]) -> dict[str, list[Run]]:
     """Return the readable runs of each method, each once, without methods that have none."""
-    read: dict[str, list[Run]] = {}
-    for method, found in runs.items():
-        known = [run for run in found if isinstance(run, Run)]
-        # federations of different clients may share a key
-        read[method] = list({(run.info.key, tuple(run.info.client_names or ())): run for run in known}.values())
-    return {method: found for method, found in read.items() if found}
-
-
-def majority_rows(runs: Sequence[Run]) -> list[Row]:
-    """Build the rows of the majority-class baseline: one per partition, labelled if there are several.
-
-    Each is averaged over the seeds of a partition; equal populations count once.
-    """
-    parts: dict[str, list[Run]] = {}
-    for run in runs:
-        parts.setdefault(json.dumps(data_settings(run), sort_keys=True), []).append(run)
-    table = []
-    for alike, name in zip(parts.values(), labels([data_settings(some[0]) for some in parts.values()]), strict=True):
-        seen = {tuple(part.tobytes() for part in run.population): run.majority for run in alike}
-        sources = {"mean": "mean", "worst": "worst", "own_best": "mean"}
-        cells = {
-            column: _cell([getattr(level, sources.get(column, "pooled")) for level in seen.values() if level])
-            for column in COLUMNS
-        }
-        table.append(Row(f"majority ({name})" if name else "majority", MAJORITY, True, cells))
-    return table
+    read = {method: [run for run in group if isinstance(run, Run)] for method, group in runs.items()}
+    return {  # federations of different clients may share a key
+        method: list({(run.info.key, tuple(run.info.client_names or ())): run for run in group}.values())
+        for method, group in read.items()
+        if group
+    }
 
 
 def reported(run: Run, rule: str) -> Reported | None:
@@ -177,50 +205,67 @@ def reported(run: Run, rule: str) -> Reported | None:
 
 def rules_in_order(run: Run) -> list[str]:
     """List a run's rules, its headline first."""
-    headline = run.info.headline
-    return [headline, *(rule for rule in run.info.rules if rule != headline)]
+    return sorted(run.info.rules, key=lambda rule: rule != run.info.headline)
 
 
-def _leaders(table: Sequence[Row], groups: Mapping[str, Sequence[Run]], margin: float) -> dict[str, Row]:
-    """Mark the highest accuracy among methods with the same headline rule, and list those not distinguishable from it.
+def _majority_rows(runs: Sequence[Run]) -> list[Row]:
+    """Build the rows of the majority-class baseline: one per partition, labelled if there are several.
+
+    Each is averaged over the seeds of a partition; equal populations count once.
+    """
+    parts: dict[str, list[Run]] = {}
+    for run in runs:
+        parts.setdefault(json.dumps(data_settings(run), sort_keys=True), []).append(run)
+    sources = {"mean": "mean", "worst": "worst", "own_best": "mean"}
+    table = []
+    for group, name in zip(parts.values(), labels([data_settings(some[0]) for some in parts.values()]), strict=True):
+        levels = {tuple(part.tobytes() for part in run.population): run.majority for run in group}.values()
+        cells = {
+            column: Cell.of([getattr(level, sources.get(column, "pooled")) for level in levels if level])
+            for column in COLUMNS
+        }
+        table.append(Row(f"majority ({name})" if name else "majority", MAJORITY, True, cells))
+    return table
+
+
+def _leaders(table: Sequence[Row], groups: Mapping[str, Sequence[Run]], margin: float) -> dict[str, dict[str, str]]:
+    """Return the method with the highest accuracy of each headline rule, and those not distinguishable from it.
 
     Methods with different headline rules are not ranked, as the difference might come from the rule. But no method
     stands out if another method is at least as accurate under another rule.
     """
-    heads = [(row, cell.mean) for row in table if row.headline and (cell := row.cells["accuracy"])]
-    marked = {}
-    for rule in dict.fromkeys(row.rule for row, _ in heads):
-        rivals = [row for row, _ in heads if row.rule == rule]
-        top = best(rivals, "accuracy") if len(rivals) > 1 else None
-        if top is not None:
-            alike = not_distinguishable(top.method, {row.method: groups[row.method] for row in rivals}, margin)
-            level = next(mean for row, mean in heads if row is top)
-            for row, mean in heads:
-                if row.rule != rule and mean >= level:
-                    alike[row.method] = f"no lower, but judged by {row.rule}"
-            marked[top.method] = replace(top, leads=True, alike=alike)
-    return marked
+    heads = [(row.method, row.rule, cell.mean) for row in table if row.headline and (cell := row.cells["accuracy"])]
+    leaders = {}
+    for rule in dict.fromkeys(rule for _, rule, _ in heads):
+        means = {method: mean for method, judged_by, mean in heads if judged_by == rule}
+        if len(means) > 1:
+            top = max(means, key=means.__getitem__)
+            leaders[top] = not_distinguishable(top, {method: groups[method] for method in means}, margin)
+            for method, other, mean in heads:
+                if other != rule and mean >= means[top]:
+                    leaders[top][method] = f"no lower, but judged by {other}"
+    return leaders
 
 
 def _method_rows(method: str, runs: Sequence[Run], found: Sequence[Run | Unread]) -> list[Row]:
     """Build a method's rows from its readable runs; unreadable runs are noted."""
-    unread = [one for one in found if isinstance(one, Unread)]
+    unread = [run for run in found if isinstance(run, Unread)]
     rules = rules_in_order(runs[0]) if runs else [unread[0].headline]
-    rounds = sorted({run.failure.round for run in runs if run.failure})
+    stopped = sorted({run.failure.round for run in runs if run.failure})
     table = []
     for rule in rules:
         numbers = [one for run in runs if (one := reported(run, rule))]
         repeated = share_a_seed([one.seed for one in numbers])
         known = [(one.seed, one.choice) for one in numbers if one.choice and one.chosen]
-        notes = [f"stopped in round {' and '.join(map(str, rounds))}"] if rounds else []
+        notes = [f"stopped in round {' and '.join(map(str, stopped))}"] if stopped else []
         if 0 < len(known) < len(runs) + len(unread):
             notes.append(f"{len(known)} of {len(runs) + len(unread)} seeds")
-        notes += [f"not read: {one.reason.rstrip('.')}" for one in unread]
+        notes += [f"not read: {run.reason.rstrip('.')}" for run in unread]
         row = Row(
             method,
             rule,
             headline=rule == rules[0],
-            cells={name: _cell([get(one) for one in numbers], repeated) for name, (_, get) in COLUMNS.items()},
+            cells={name: Cell.of([get(one) for one in numbers], repeated) for name, (_, get) in COLUMNS.items()},
             note=", ".join(notes),
             seeds=tuple(seed for seed, _ in known),
             rounds=tuple(choice.record.round for _, choice in known),
@@ -228,11 +273,3 @@ def _method_rows(method: str, runs: Sequence[Run], found: Sequence[Run | Unread]
         )
         table.append(row)
     return table
-
-
-def _cell(values: Sequence[float | None], repeated: bool = False) -> Cell | None:
-    """Average over runs; runs that share a seed are not independent and get no interval."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return None
-    return Cell(fmean(known), stdev(known) if len(known) > 1 else None, None if repeated else mean_interval(known))

@@ -14,18 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from protonorm.analysis import statistics
 from protonorm.analysis.settings import DATA, run_settings
-from protonorm.analysis.statistics import (
-    Interval,
-    Numbers,
-    Verdict,
-    bootstrap_interval,
-    holm,
-    mean_interval,
-    share_a_seed,
-    sign_flip,
-    verdict,
-)
+from protonorm.analysis.statistics import Interval, Numbers, Verdict, bootstrap_interval, share_a_seed, verdict
 from protonorm.runs.run import Run
 
 UNLIKE = ("control", "retries")  # settings in which a method and its solo control may differ
@@ -33,6 +24,7 @@ EXACT = 12  # decimals of a gain; further digits are rounding errors
 TAIL = 10  # `tail` is the mean gain of the worst 1/TAIL of the cases
 
 Groups = Mapping[str, Sequence[Run]]  # runs of each method
+Differ = Callable[[Run, Run], str]  # describes how two runs differ; empty if they can be paired
 
 
 class Pair(NamedTuple):
@@ -59,10 +51,21 @@ def is_solo(run: Run) -> bool:
     return getattr(run.info.experiment, "control", "none") == "solo"
 
 
+def reported_accuracies(run: Run, rule: str | None = None, unit: str = "client") -> Numbers:
+    """Return the accuracy of each client (M,) or class (K,) in the reported round, NaN if there is none.
+
+    The rule is the headline rule unless given.
+    """
+    by, size = (
+        (run.by_client, run.info.experiment.clients) if unit == "client" else (run.by_class, len(run.info.classes))
+    )
+    return by(run.chosen.record, rule or run.info.headline) if run.chosen else np.full(size, np.nan)
+
+
 def same_clients(run: Run, other: Run) -> str:
     """Return how the clients of two runs differ (data, names, networks, samples); empty if they are the same."""
-    if told := _difference(run_settings(run.info, DATA), run_settings(other.info, DATA)):
-        return told
+    if difference := _difference(run_settings(run.info, DATA), run_settings(other.info, DATA)):
+        return difference
     if run.info.client_names != other.info.client_names:
         return "who the clients are"
     if _networks(run) != _networks(other):
@@ -70,7 +73,7 @@ def same_clients(run: Run, other: Run) -> str:
     if any(not np.array_equal(one, two) for one, two in zip(run.population, other.population, strict=True)):
         return "who holds which samples"
     if not run.knows_samples and run.chosen and other.chosen:  # only the numbers of test samples are known
-        ours, theirs = (one.support(one.chosen.record) for one in (run, other) if one.chosen)
+        ours, theirs = run.support(run.chosen.record), other.support(other.chosen.record)
         tested = (ours > 0) & (theirs > 0)
         return "how many samples clients test on" if (ours[tested] != theirs[tested]).any() else ""
     return ""
@@ -82,22 +85,18 @@ def same_but_control(run: Run, other: Run) -> str:
     return _difference(first, second) or same_clients(run, other)
 
 
-def pair_runs(
-    runs: Sequence[Run], references: Sequence[Run], differ: Callable[[Run, Run], str] = same_clients
-) -> Pairs:
+def pair_runs(runs: Sequence[Run], references: Sequence[Run], differ: Differ = same_clients) -> Pairs:
     """Pair each run with the reference of the same seed and data, if all runs have one."""
-    ours, theirs = sorted(runs, key=_place), sorted(references, key=_place)
-    seeds, others = ([run.info.experiment.seed for run in some] for some in (ours, theirs))
-    if seeds != others:
-        told = "; ".join(", ".join(map(str, some)) or "none" for some in (seeds, others))
-        return Pairs([], f"seeds ({told})")
-    pairs = list(map(Pair, ours, theirs))
-    told = next(filter(None, starmap(differ, pairs)), "")
-    return Pairs([] if told else pairs, told)
 
+    def order(run: Run) -> tuple[int, str]:
+        return run.info.experiment.seed, json.dumps(run_settings(run.info, DATA), sort_keys=True)
 
-def _place(run: Run) -> tuple[int, str]:
-    return run.info.experiment.seed, json.dumps(run_settings(run.info, DATA), sort_keys=True)
+    seeds = [sorted(run.info.experiment.seed for run in group) for group in (runs, references)]
+    if seeds[0] != seeds[1]:
+        return Pairs([], f"seeds ({'; '.join(', '.join(map(str, some)) or 'none' for some in seeds)})")
+    pairs = list(map(Pair, sorted(runs, key=order), sorted(references, key=order)))
+    mismatch = next(filter(None, starmap(differ, pairs)), "")
+    return Pairs([] if mismatch else pairs, mismatch)
 
 
 def _networks(run: Run) -> list[Any]:
@@ -108,8 +107,8 @@ def _networks(run: Run) -> list[Any]:
 
 def _difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
     """Return the first setting that differs, with both values."""
-    names = [name for name in dict.fromkeys([*first, *second]) if first.get(name) != second.get(name)]
-    return f"{names[0]} ({first.get(names[0])}; {second.get(names[0])})" if names else ""
+    names = (name for name in {**first, **second} if first.get(name) != second.get(name))
+    return next((f"{name} ({first.get(name)}; {second.get(name)})" for name in names), "")
 
 
 class Gains(NamedTuple):
@@ -145,13 +144,12 @@ class Transfer:
     no_interval: str  # why there is no interval
 
 
-def gains_of(pairs: Sequence[Pair], rule: str, reference_rule: str) -> Gains:
-    """Compute gains client by client in the reported rounds; `missing` gives the reason if they are not comparable."""
-    found = Gains([], [], [])
-    for run, reference in pairs:
+def gains_of(paired: Pairs) -> Gains:
+    """Compute gains client by client, in the reported rounds under headline rules; or why there are none."""
+    computed = Gains([], [], [], paired.mismatch)
+    for run, reference in paired.pairs:
         seed, chosen, other = run.info.experiment.seed, run.chosen, reference.chosen
-        ours = run.by_client(chosen.record, rule) if chosen else np.zeros(0)
-        theirs = reference.by_client(other.record, reference_rule) if other else np.zeros(0)
+        ours, theirs = reported_accuracies(run), reported_accuracies(reference)
         known = ~np.isnan(ours)
         if chosen is None or other is None or not known.any() or np.isnan(theirs).all():
             return Gains([], [], [], f"a round to report, which seed {seed} does not have on both sides")
@@ -159,12 +157,11 @@ def gains_of(pairs: Sequence[Pair], rule: str, reference_rule: str) -> Gains:
             return Gains([], [], [], f"how their rounds were chosen (by {chosen.by}; by {other.by})")
         if not np.array_equal(known, ~np.isnan(theirs)):
             return Gains([], [], [], f"the clients that were evaluated with seed {seed}")
-        found.seeds.append(seed)
-        found.gains.append(np.round(ours[known] - theirs[known], EXACT))
-        found.samples.append(
-            run.support(chosen.record)[known].astype(float)
-        )  # population counts may be missing from the record
-    return found
+        computed.seeds.append(seed)
+        computed.gains.append(np.round(ours[known] - theirs[known], EXACT))
+        # population counts may be missing from the record
+        computed.samples.append(run.support(chosen.record)[known].astype(float))
+    return computed
 
 
 def measure(gains: Sequence[Numbers], margin: float = 0.0, *, repeated: bool = False) -> Transfer:
@@ -183,47 +180,43 @@ def measure(gains: Sequence[Numbers], margin: float = 0.0, *, repeated: bool = F
         mean=float(np.mean(means)),
         median=float(np.median(means)),
         interval=interval,
-        t_interval=None if repeated else mean_interval(means),
+        t_interval=None if repeated else statistics.mean_interval(means),
         benefit=gaining / len(cases),
         negative=len(harmed) / len(cases),
         loss=float(harmed.mean()) if len(harmed) else None,
         burden=float(harmed.sum()) / len(cases),
         tail=float(cases[: -(-len(cases) // TAIL)].mean()),  # at least one case
         worst=float(cases[0]),
-        p=None if repeated else sign_flip(means),
+        p=None if repeated else statistics.sign_flip(means),
         p_holm=None,
         verdict=verdict(interval, margin) if interval else None,
         no_interval="" if interval else "runs share a seed" if repeated else few,
     )
 
 
-def corrected(found: Sequence[Transfer | None]) -> list[Transfer | None]:
-    """Correct the p-values of a table's methods for multiple testing (Holm)."""
-    steps = iter(holm([one.p for one in found if one and one.p is not None]))
-    return [one if one is None or one.p is None else replace(one, p_holm=next(steps)) for one in found]
-
-
-def who_gains(found: Transfer) -> str:
+def who_gains(transfer: Transfer) -> str:
     """Describe how many clients gain and lose, and the largest loss."""
-    equal = found.cases - found.gaining - found.losing
-    if found.seeds == 1:
-        gain = "gains" if found.gaining == 1 else "gain"
-        parts = [f"{found.gaining} of {found.cases} clients {gain}", _verb(found.losing, "lose")]
-        parts += [f"{_verb(equal, 'stay')} equal"] if equal else []
+    gaining, losing = transfer.gaining, transfer.losing
+    equal = transfer.cases - gaining - losing
+    if transfer.seeds == 1:
+        parts = [
+            f"{gaining} of {transfer.cases} clients gain{'s' * (gaining == 1)}",
+            f"{losing} lose{'s' * (losing == 1)}",
+        ]
+        parts += [f"{equal} stay{'s' * (equal == 1)} equal"] if equal else []
     else:
-        parts = [f"over {found.seeds} seeds clients gain in {found.gaining} of {found.cases} cases"]
-        parts += [f"lose in {found.losing}"] + ([f"stay equal in {equal}"] if equal else [])
-    end = f"; the worst loses {-100 * found.worst:.1f} points" if found.losing else ""
+        parts = [
+            f"over {transfer.seeds} seeds clients gain in {gaining} of {transfer.cases} cases",
+            f"lose in {losing}",
+        ]
+        parts += [f"stay equal in {equal}"] if equal else []
+    end = f"; the worst loses {-100 * transfer.worst:.1f} points" if losing else ""
     return f"{', '.join(parts)}{end}."
 
 
-def points(gain: float) -> str:
+def points(gain: float, digits: int = 2) -> str:
     """Format a gain in percentage points, with its sign."""
-    return f"{100 * gain:+.2f}".replace("-", "−")
-
-
-def _verb(count: int, verb: str) -> str:
-    return f"{count} {verb}s" if count == 1 else f"{count} {verb}"
+    return f"{100 * gain:+.{digits}f}".replace("-", "−")
 
 
 @dataclass(frozen=True)
@@ -236,13 +229,15 @@ class Contrast:
 
 
 def against_local(groups: Groups, margin: float = 0.0) -> dict[str, Contrast]:
-    """Compare each method with clients that train alone, where runs of Local are given."""
+    """Compare each method with clients that train alone, where runs of Local are given.
+
+    Solo controls answer another question: their p-values are corrected separately.
+    """
     local = {name: runs for name, runs in groups.items() if is_local(runs[0])}
-    found = {name: _nearest(runs, local, same_clients, margin) for name, runs in groups.items() if name not in local}
-    controls = {
-        name: one for name, one in found.items() if is_solo(groups[name][0])
-    }  # corrected separately: they answer another question
-    return _corrected({name: one for name, one in found.items() if name not in controls}) | _corrected(controls)
+    methods = {name: runs for name, runs in groups.items() if name not in local}
+    found = {name: _nearest(runs, local, same_clients, margin) for name, runs in methods.items()}
+    families = [[name for name in methods if is_solo(methods[name][0]) == solo] for solo in (False, True)]
+    return {name: one for family in families for name, one in corrected({key: found[key] for key in family}).items()}
 
 
 def against_solo(groups: Groups, margin: float = 0.0) -> dict[str, Contrast]:
@@ -254,15 +249,25 @@ def against_solo(groups: Groups, margin: float = 0.0) -> dict[str, Contrast]:
             method = runs[0].info.experiment.algorithm
             own = {other: some for other, some in controls.items() if some[0].info.experiment.algorithm == method}
             found[name] = _nearest(runs, own, same_but_control, margin)
-    return _corrected(found)
+    return corrected(found)
+
+
+def corrected(contrasts: Mapping[str, Contrast | None]) -> dict[str, Contrast]:
+    """Correct the p-values of contrasts for multiple testing (Holm), without methods that have no contrast."""
+    known = {name: one for name, one in contrasts.items() if one}
+    tested = {name: one.transfer for name, one in known.items() if one.transfer and one.transfer.p is not None}
+    steps = statistics.holm([one.p for one in tested.values() if one.p is not None])
+    return known | {
+        name: replace(known[name], transfer=replace(transfer, p_holm=step))
+        for (name, transfer), step in zip(tested.items(), steps, strict=True)
+    }
 
 
 def not_distinguishable(name: str, groups: Groups, margin: float = 0.0) -> dict[str, str]:
     """List the methods whose pooled accuracy is not distinguishable from that of method `name`, with reasons."""
-    runs = groups[name]
-    others = {other: theirs for other, theirs in groups.items() if other != name}
-    found = {other: _alike(_gains(pair_runs(runs, theirs)), margin) for other, theirs in others.items()}
-    return {other: why for other, why in found.items() if why}
+    rivals = {other: runs for other, runs in groups.items() if other != name}
+    reasons = {other: _alike(gains_of(pair_runs(groups[name], runs)), margin) for other, runs in rivals.items()}
+    return {other: reason for other, reason in reasons.items() if reason}
 
 
 def _alike(gains: Gains, margin: float) -> str:
@@ -276,31 +281,16 @@ def _alike(gains: Gains, margin: float) -> str:
     interval = bootstrap_interval(gains.gains, gains.samples)
     if interval is None:
         return "fewer than two clients have no interval"
-    found = verdict(interval, margin)
-    return "" if found == "better" else f"difference {points(interval.low)} to {points(interval.high)} points"
+    better = verdict(interval, margin) == "better"
+    return "" if better else f"difference {points(interval.low)} to {points(interval.high)} points"
 
 
-def _nearest(
-    runs: Sequence[Run], references: Groups, differ: Callable[[Run, Run], str], margin: float
-) -> Contrast | None:
+def _nearest(runs: Sequence[Run], references: Groups, differ: Differ, margin: float) -> Contrast | None:
     """Compare runs with the first matching reference; without a match, return the mismatch with the first reference."""
-    found = None
+    mismatch = None
     for name, others in references.items():
-        gains = _gains(pair_runs(runs, others, differ))
+        gains = gains_of(pair_runs(runs, others, differ))
         if not gains.missing:
             return Contrast(name, measure(gains.gains, margin, repeated=share_a_seed(gains.seeds)))
-        found = found or Contrast(name, None, gains.missing)
-    return found
-
-
-def _gains(found: Pairs) -> Gains:
-    if not found.pairs:
-        return Gains([], [], [], found.mismatch)
-    rules = (found.pairs[0].run.info.headline, found.pairs[0].reference.info.headline)
-    return gains_of(found.pairs, *rules)
-
-
-def _corrected(found: Mapping[str, Contrast | None]) -> dict[str, Contrast]:
-    known = {name: one for name, one in found.items() if one}
-    steps = corrected([one.transfer for one in known.values()])
-    return {name: replace(one, transfer=step) for (name, one), step in zip(known.items(), steps, strict=True)}
+        mismatch = mismatch or Contrast(name, None, gains.missing)
+    return mismatch

@@ -11,33 +11,23 @@ from protonorm.core.types import shortened, shown
 from protonorm.runs.run import Run
 from protonorm.runs.schema import RunInfo
 
-DATA = (
-    "dataset",
-    "partition",
-    "clients",
-    "train",
-    "validation",
-)  # together with seeds, they determine each client's samples
+DATA = ("dataset", "partition", "clients", "train", "validation")  # with seeds, they determine each client's samples
 STATE = "state"  # pseudo-setting: progress of a run
 APART = ("rounds", STATE)  # shown in every list of runs anyway
 FIRST = ("algorithm", "control", "dataset", "partition", "clients", "models")  # listed first, in this order
-LISTED = 12  # maximum number of values or names in a sentence
 LONGEST = 24  # maximum characters of a value in a label or a table
-
-Filters = Mapping[str, Sequence[str]]  # accepted texts of each setting
 
 
 def flatten_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Flatten settings to the names that they have on the command line, such as algorithm.schedule.eta."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in settings.items():
-        if not isinstance(value, Mapping):
-            found[name] = value
-            continue
-        if "name" in value:
-            found[name] = value["name"]
-        found |= flatten_settings({f"{name}.{field}": one for field, one in value.items() if field != "name"})
-    return found
+        if isinstance(value, Mapping):
+            flat |= {name: value["name"]} if "name" in value else {}
+            flat |= flatten_settings({f"{name}.{field}": one for field, one in value.items() if field != "name"})
+        else:
+            flat[name] = value
+    return flat
 
 
 def run_settings(info: RunInfo, only: Collection[str] = (), without: Collection[str] = ()) -> dict[str, Any]:
@@ -69,24 +59,19 @@ def client_label(run: Run, id: int) -> str:
     return f"client {id}" if name == str(id) else name
 
 
-def dataset_names(runs: Sequence[Run]) -> list[str]:
-    """List the data sets of runs, each once."""
-    return list(dict.fromkeys(run.info.experiment.dataset.name for run in runs))
-
-
 def read_filters(words: Sequence[str]) -> dict[str, list[str]]:
     """Parse filters such as dataset=fashion and seed=0,1; a setting that is named twice may have either value."""
-    found: dict[str, list[str]] = {}
+    filters: dict[str, list[str]] = {}
     for word in words:
         name, _, value = (part.strip() for part in word.partition("="))
         if not name or not value:
-            raise ValueError(f"{shown(word)} is refused: expected a filter such as dataset=fashion or seed=0,1.")
+            raise ValueError(f"A filter must look like dataset=fashion or seed=0,1, got {shown(word)}.")
         parts = [value] if value[0] in "[{'\"" else [part.strip() for part in value.split(",")]
-        found.setdefault(name, []).extend(filter(None, parts))
-    return found
+        filters.setdefault(name, []).extend(filter(None, parts))
+    return filters
 
 
-def matching(runs: Sequence[Run], filters: Filters) -> list[Run]:
+def matching(runs: Sequence[Run], filters: Mapping[str, Sequence[str]]) -> list[Run]:
     """Return the runs that match the filters; raise a ValueError for a name or a value that no run has."""
     settings = [settings_of(run) for run in runs]
     kept = list(zip(runs, settings, strict=True))
@@ -95,8 +80,8 @@ def matching(runs: Sequence[Run], filters: Filters) -> list[Run]:
         values = [one[name] for one in settings if name in one]
         for text in texts:
             if not any(_same(name, text, value) for value in values):
-                known = list(dict.fromkeys(map(written, values)))
-                raise ValueError(f"No run has {shortened(f'{name}={text}')}; there are: {_few(known)}.")
+                known = dict.fromkeys(map(written, values))
+                raise ValueError(f"No run has {shortened(f'{name}={text}')}; there are: {shortened(', '.join(known))}.")
         kept = [(run, one) for run, one in kept if name in one and any(_same(name, text, one[name]) for text in texts)]
     return [run for run, _ in kept]
 
@@ -109,11 +94,15 @@ def differing(runs: Sequence[Run]) -> list[str]:
     settings = [settings_of(run) for run in runs]
     names = dict.fromkeys(name for one in settings for name in one if name not in APART)
 
-    def place(name: str) -> tuple[bool, int]:
+    def differs(name: str) -> bool:
         owner = name.split(".")[0]
-        return name == "seed", FIRST.index(owner) if owner in FIRST else len(FIRST)
+        pairs = {("" if owner == name else str(one.get(owner)), str(one.get(name))) for one in settings}
+        return len(pairs) > len({alike for alike, _ in pairs})
 
-    return sorted((name for name in names if _differs(name, settings)), key=place)
+    def place(name: str) -> tuple[bool, int]:
+        return name == "seed", [*FIRST, name.split(".")[0]].index(name.split(".")[0])
+
+    return sorted(filter(differs, names), key=place)
 
 
 def written(value: Any) -> str:
@@ -129,21 +118,11 @@ def _differences(one: Mapping[str, Any], others: Sequence[Mapping[str, Any]], na
     for name in names:
         alike = [other for other in others if str(other.get(name)) == str(one.get(name))]
         if len(alike) < len(others) and name in one:
-            value = one[name]
-            text = f"{value:g}" if isinstance(value, float) else str(value)
+            text = f"{one[name]:g}" if isinstance(one[name], float) else str(one[name])
             short = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
             words.append(short if name in ("dataset", "partition") else f"{name.split('.')[-1]}={short}")
         others = alike  # only runs with equal labels so far need further words
     return words
-
-
-def _differs(name: str, settings: Sequence[Mapping[str, Any]]) -> bool:
-    owner = name.split(".")[0]
-    values: dict[str, set[str]] = {}
-    for one in settings:
-        alike = "" if owner == name else str(one.get(owner))
-        values.setdefault(alike, set()).add(str(one.get(name)))
-    return any(len(found) > 1 for found in values.values())
 
 
 def _same(name: str, text: str, value: Any) -> bool:
@@ -161,14 +140,7 @@ def _same(name: str, text: str, value: Any) -> bool:
 
 def _check_name(name: str, settings: Sequence[Mapping[str, Any]]) -> None:
     known = list(dict.fromkeys(key for one in settings for key in one))
-    if name in known:
-        return
-    inside = [key for key in known if key.split(".")[-1] == name]
-    near = inside or get_close_matches(name, known, LISTED)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {_few(known)}."
-    raise ValueError(f"{shown(name)} is not a setting of these runs; {hint}")
-
-
-def _few(words: Sequence[str]) -> str:
-    more = f" and {len(words) - LISTED} more" if len(words) > LISTED else ""
-    return f"{', '.join(words[:LISTED])}{more}"
+    if name not in known:
+        near = [key for key in known if key.split(".")[-1] == name] or get_close_matches(name, known)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {shortened(', '.join(known))}."
+        raise ValueError(f"{shown(name)} is not a setting of these runs; {hint}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -38,6 +39,11 @@ class Interval(NamedTuple):
         return (self.high - self.low) / 2
 
 
+def padded(rows: Sequence[Sequence[float] | Numbers], fill: float = 0.0) -> Numbers:
+    """Stack rows of different lengths into one array (n, longest); `fill` stands at their ends."""
+    return np.array(list(zip_longest(*rows, fillvalue=fill)), float).T.copy()
+
+
 def mean_interval(values: Sequence[float]) -> Interval | None:
     """Return Student's t-interval of the mean over runs; None for a single run."""
     if len(values) < 2:
@@ -49,6 +55,11 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
     half = float(stdtrit(len(numbers) - 1, (1 + CONFIDENCE) / 2)) * error
     mean = float(numbers.mean())
     return Interval(mean - half, mean + half)
+
+
+def spread(values: Sequence[float]) -> Interval | None:
+    """Return what tables and bands show of runs: the range of two, the interval of the mean of more; None for one."""
+    return Interval(min(values), max(values)) if len(values) == 2 else mean_interval(values)
 
 
 def bootstrap_interval(gains: Sequence[Numbers], weights: Sequence[Numbers] | None = None) -> Interval | None:
@@ -65,17 +76,17 @@ def bootstrap_means(gains: Sequence[Numbers], weights: Sequence[Numbers] | None 
 
     Weights apply to the mean inside a run: with test samples as weights it is the difference of pooled accuracies.
     """
-    sizes = np.array([len(one) for one in gains])  # (S,) clients of each run
-    values, shares = _table(gains), _table(weights or [np.ones(size) for size in sizes])  # (S, M)
+    sizes = np.array(list(map(len, gains)))  # (S,) clients of each run
+    values, shares = padded(gains), padded(weights or list(map(np.ones, sizes)))  # (S, M)
     random = np.random.default_rng(SEED)
     picked = random.integers(len(gains), size=(RESAMPLES, len(gains)))  # (B, S) runs
-    found = []
+    means = []
     for runs in np.array_split(picked, math.ceil(RESAMPLES * values.size / CHUNK)):  # to bound memory
         limits, rows = sizes[runs][..., None], runs[..., None]  # (b, S, 1)
         drawn = random.integers(limits, size=(*runs.shape, values.shape[1]))  # (b, S, M) clients
         counted = np.where(np.arange(values.shape[1]) < limits, shares[rows, drawn], 0.0)
-        found.append(((counted * values[rows, drawn]).sum(-1) / counted.sum(-1)).mean(-1))
-    return np.concatenate(found)
+        means.append(((counted * values[rows, drawn]).sum(-1) / counted.sum(-1)).mean(-1))
+    return np.concatenate(means)
 
 
 def sign_flip(gains: Sequence[float]) -> float | None:
@@ -100,7 +111,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     steps = np.maximum.accumulate(numbers[order] * np.arange(len(numbers), 0, -1))
     corrected = np.empty_like(numbers)
     corrected[order] = np.minimum(steps, 1.0)
-    return [float(one) for one in corrected]
+    return [float(p) for p in corrected]
 
 
 def verdict(interval: Interval, margin: float = 0.0) -> Verdict:
@@ -115,11 +126,3 @@ def verdict(interval: Interval, margin: float = 0.0) -> Verdict:
 def share_a_seed(seeds: Sequence[int]) -> bool:
     """Return whether runs share a seed: they are then not independent, and have neither interval nor test."""
     return len(set(seeds)) < len(seeds)
-
-
-def _table(rows: Sequence[Numbers]) -> Numbers:
-    """Stack rows of different lengths into one array, padded with zeros."""
-    table = np.zeros((len(rows), max(map(len, rows))))
-    for place, row in enumerate(rows):
-        table[place, : len(row)] = row
-    return table

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from protonorm.analysis.comparison import COLUMNS, RULES, Row, Unread, reported, rules_in_order, whole
-from protonorm.analysis.contrasts import Contrast, points, who_gains
+from protonorm.analysis.comparison import COLUMNS, RULES, Row, Unread, reported, rules_in_order, titled, whole
+from protonorm.analysis.contrasts import Contrast, Transfer, points, who_gains
 from protonorm.analysis.statistics import share_a_seed
-from protonorm.core.text import csv_lines, digits, latex_comment, latex_label, latex_text, listed, markdown_text
+from protonorm.core.text import (
+    csv_lines,
+    digits,
+    latex_comment,
+    latex_label,
+    latex_text,
+    listed,
+    markdown_text,
+    visible,
+)
+from protonorm.core.types import shortened
 from protonorm.runs.run import Run
 
 CHOSEN = {  # how the reported round was chosen
@@ -33,6 +43,10 @@ VERDICTS = {
 NOT_RANKED = "Accuracies under different rules are not ranked."
 FEW = 5  # seeds below which the bootstrap's interval may be much too narrow (docs/statistics.md)
 SHOWN = ("accuracy", "mean", "worst")  # columns of a printed table, without optimistic numbers
+CAPTION = "Test accuracy in per cent, pooled over clients, each method under its headline rule."
+BOLD = " Bold: distinguishable from all others under its rule."
+TITLE = 14  # maximum words of a title in a caption of at most 40 words
+NARROW, LONGEST = 15, 48  # characters of a name that fit in one line of a narrow column, and in several
 MARK = "Written by protonorm compare"  # identifies files written by this module
 ABOUT = ("method", "rule", "headline", "seed", "round", "chosen_by")
 FIELDS = (*ABOUT, *COLUMNS, "majority", "rounds_done", "run", "note")  # columns of the CSV
@@ -44,43 +58,47 @@ def caption(rows: Sequence[Row], shown: Sequence[str], *, gains: bool = False, t
     `gains` adds the explanation of gains, `tail` that of the gains of the worst tenth of the clients.
     """
     controls = {row.solo.reference for row in rows if row.solo}  # their gains over Local are in the table
-    told = [why_bold(rows), *who_gains_lines([row for row in rows if row.method not in controls]), p_values(rows)]
-    told += [_about_accuracy(rows, shown), _about_gains(rows, tail=tail) if gains else "", meaning_of_rules(rows)]
-    told += sorted({f"{row.method} {row.note}." for row in rows if row.note})
-    return list(filter(None, told))
+    sentences = [why_bold(rows), *who_gains_lines([row for row in rows if row.method not in controls]), p_values(rows)]
+    sentences += [_about_accuracy(rows, shown), _about_gains(rows, tail=tail) if gains else "", meaning_of_rules(rows)]
+    return [*filter(None, sentences), *sorted({f"{row.method} {row.note}." for row in rows if row.note})]
 
 
 def how_chosen(table: Sequence[Row]) -> str:
     """Describe how the reported rounds were chosen."""
-    ways = {row.method: row.chosen_by.split(", ") for row in table if row.headline and row.chosen_by}
-    named = {way: [name for name, some in ways.items() if way in some] for some in ways.values() for way in some}
-    if len(named) < 2:
-        return "".join(CHOSEN[way] for way in named)
-    return "; ".join(f"of {listed(names)} {CHOSEN[way]}" for way, names in named.items())
+    methods: dict[str, list[str]] = {}  # by the way their rounds were chosen
+    for row in table:
+        for way in row.chosen_by.split(", ") if row.headline and row.chosen_by else ():
+            methods.setdefault(way, []).append(row.method)
+    if len(methods) < 2:
+        return "".join(CHOSEN[way] for way in methods)
+    return "; ".join(f"of {listed(names)} {CHOSEN[way]}" for way, names in methods.items())
 
 
 def what_spread_is(table: Sequence[Row]) -> str:
     """Describe the number of seeds and the meaning of ±, or why it is missing; empty if no round was evaluated."""
     heads = [row for row in table if row.headline and row.seeds]
-    shared = [f"the {len(row.seeds)} runs of {row.method}" for row in heads if share_a_seed(row.seeds)]
     single = [row.method for row in heads if len(row.seeds) == 1]
     if heads and len(single) == len(heads):
         return "One seed: there is no interval, and nothing says whether a difference is chance."
-    counts: dict[int, list[str]] = {}  # methods by their number of seeds
+    shared = [f"the {len(row.seeds)} runs of {row.method}" for row in heads if share_a_seed(row.seeds)]
+    methods: dict[int, list[str]] = {}  # by their number of seeds
     for row in heads:
         if len(row.seeds) > 1 and not share_a_seed(row.seeds):
-            counts.setdefault(len(row.seeds), []).append(row.method)
-    told, interval = [], "± is half of the 95 % interval of the mean over"
-    if len(counts) == 1:
-        told.append(f"{interval} {next(iter(counts))} seeds (Student's t).")
-    elif counts:
-        each = ", ".join(f"{count} of {listed(names)}" for count, names in counts.items())
-        told.append(f"{interval} seeds (Student's t): {each}.")
-    if single:
-        told.append(f"{listed(single)} {'has' if len(single) == 1 else 'have'} one seed, and no interval.")
+            methods.setdefault(len(row.seeds), []).append(row.method)
+    pairs = methods.pop(2, [])
+    sentences = (
+        [f"A range holds the values of the two seeds{f' of {listed(pairs)}' if methods else ''}."] if pairs else []
+    )
+    if methods:
+        each = ", ".join(f"{count} of {listed(names)}" for count, names in methods.items())
+        seeds = f"{next(iter(methods))} seeds (Student's t)" if len(methods) == 1 else f"seeds (Student's t): {each}"
+        sentences.append(f"± is half of the 95 % interval of the mean over {seeds}.")
+    sentences += (
+        [f"{listed(single)} {'has' if len(single) == 1 else 'have'} one seed, and no interval."] if single else []
+    )
     if shared:
-        told.append(f"Among {listed(shared)} some share a seed: they have no interval, not being independent.")
-    return " ".join(told)
+        sentences.append(f"Among {listed(shared)} some share a seed: they have no interval, not being independent.")
+    return " ".join(sentences)
 
 
 def why_bold(table: Sequence[Row]) -> str:
@@ -90,18 +108,19 @@ def why_bold(table: Sequence[Row]) -> str:
     """
     heads = [row for row in table if row.headline and not row.is_majority]
     several = len({row.rule for row in heads}) > 1
-    told = []
+    sentences = []
     for row in (row for row in heads if row.leads):
         where = f" under the rule {row.rule}" if several else ""
         if row.stands_out:
             apart = f"the accuracy of {row.method} can be told apart from that of every other method{where}"
-            told.append(f"Bold: {apart}.{is_hint(row)}")
+            sentences.append(f"Bold: {apart}.{is_hint(row)}")
         else:
             apart = f"that of {row.method} cannot be told apart from that of {_rivals(row)}"
-            told.append(f"No accuracy{where} is bold: {apart}.")
-    if several and not told:
-        told = ["No accuracy is bold: each method is judged under a rule of its own."]
-    return " ".join([*told, NOT_RANKED] if several else told)
+            sentences.append(f"No accuracy{where} is bold: {apart}.")
+    if several:
+        sentences = sentences or ["No accuracy is bold: each method is judged under a rule of its own."]
+        sentences.append(NOT_RANKED)
+    return " ".join(sentences)
 
 
 def is_hint(row: Row) -> str:
@@ -114,24 +133,38 @@ def who_gains_lines(table: Sequence[Row]) -> list[str]:
     return [
         f"{row.method} against {reference}: {who_gains(contrast.transfer)}"
         if contrast.transfer
-        else f"{row.method} has no gain against {reference}: they differ in {contrast.mismatch}."
+        else no_gain(row, contrast, reference)
         for row, reference, contrast in _references(table)
     ]
+
+
+def no_gain(row: Row, contrast: Contrast, reference: str) -> str:
+    """Describe why a method has no gain against a reference."""
+    return f"{row.method} has no gain against {reference}: they differ in {contrast.mismatch}."
 
 
 def p_values(table: Sequence[Row]) -> str:
     """List the Holm-corrected p-values of the sign-flip tests; empty below six seeds."""
-    found = [
+    tests = [
         f"{row.method} against {reference} p {'<' if p < 0.001 else '='} {max(p, 0.001):.3f}"
         for row, reference, contrast in _references(table)
         if contrast.transfer and (p := contrast.transfer.p_holm) is not None
     ]
-    return f"Sign-flip test over seeds, p corrected by Holm: {', '.join(found)}." if found else ""
+    return f"Sign-flip test over seeds, p corrected by Holm: {', '.join(tests)}." if tests else ""
 
 
-def meaning_of_verdicts(found: Collection[str | None]) -> str:
-    """Explain the verdicts that occur."""
-    return "; ".join(f"{name}: {meaning}" for name, meaning in VERDICTS.items() if name in found)
+def meaning_of_verdicts(transfers: Collection[Transfer]) -> str:
+    """Explain the verdicts that occur, and when their intervals are unreliable; empty if there are none."""
+    judged = [one for one in transfers if one.verdict]
+    if not judged:
+        return ""
+    meanings = "; ".join(f"{name}: {VERDICTS[name]}" for name in VERDICTS if name in {one.verdict for one in judged})
+    few = (
+        f" With fewer than {FEW} seeds these intervals may be too narrow."
+        if min(one.seeds for one in judged) < FEW
+        else ""
+    )
+    return f"Verdicts: {meanings}.{few}"
 
 
 def meaning_of_rules(table: Sequence[Row]) -> str:
@@ -140,90 +173,109 @@ def meaning_of_rules(table: Sequence[Row]) -> str:
     return f"Rules: {'; '.join(f'{rule}, {RULES[rule]}' for rule in rules)}." if rules else ""
 
 
-class TableCell(NamedTuple):
-    """Cell of a printed table."""
-
-    text: str
-    bold: bool = False
-
-
-class PrintedTable(NamedTuple):
-    """Table of plain text: headings, whether their columns are numeric, lines, and the caption's sentences."""
-
-    title: str
-    columns: list[tuple[str, bool]]
-    lines: list[list[TableCell]]
-    caption: list[str]
-
-
-def printed_table(title: str, rows: Sequence[Row]) -> PrintedTable:
-    """Build the printed table of a comparison: accuracies, and gains over the available references."""
-    kinds = [kind for kind in ("local", "solo") if any(row.contrast(kind) for row in rows)]
-    columns = [("method", False), ("rule", False), *((COLUMNS[name][0], True) for name in SHOWN)]
-    columns += [one for kind in kinds for one in ((f"gain on {kind}", True), ("lose", True), ("verdict", False))]
-    lines = []
-    for before, row in zip([None, *rows], rows, strict=False):
-        texts = ["" if before and row.method == before.method else row.method, "–" if row.is_majority else row.rule]
-        line = [*map(TableCell, texts), TableCell(row.text("accuracy"), row.stands_out)]
-        texts = [row.text(name) for name in SHOWN[1:]]
-        texts += [text for kind in kinds for text in gain_cells(row.contrast(kind))]
-        lines.append([*line, *map(TableCell, texts)])
-    return PrintedTable(title, columns, lines, caption(rows, SHOWN, gains=bool(kinds)))
-
-
 def gain_cells(contrast: Contrast | None) -> list[str]:
     """Format a method's gain against a reference with its interval, the share of losing clients, and the verdict."""
     if contrast is None:
         return ["", "", ""]
-    found = contrast.transfer
-    if found is None:
+    transfer = contrast.transfer
+    if transfer is None:
         return ["–", "–", "not comparable"]
-    interval = f" [{points(found.interval.low)}, {points(found.interval.high)}]" if found.interval else ""
-    return [f"{points(found.mean)}{interval}", f"{100 * found.negative:.0f} %", found.verdict or "no interval"]
+    interval = f" [{points(transfer.interval.low)}, {points(transfer.interval.high)}]" if transfer.interval else ""
+    return [f"{points(transfer.mean)}{interval}", f"{100 * transfer.negative:.0f} %", transfer.verdict or "no interval"]
 
 
-def latex_table(table: PrintedTable) -> str:
-    """Render the table as a LaTeX environment; it needs booktabs, and LaTeX of 2018 or later for UTF-8."""
+def markdown_table(title: str, rows: Sequence[Row]) -> str:
+    """Render the table of all rules as Markdown, with each sentence of the caption as a paragraph below."""
+    rows, kinds = titled(rows), _kinds(rows)
+    head = ["method", "rule", *(COLUMNS[name][0] for name in SHOWN)]
+    head += [name for kind in kinds for name in (f"gain on {kind}", "lose", "verdict")]
+    lines = [head, ["---", "---", *["---:"] * len(SHOWN), *["---:", "---:", "---"] * len(kinds)]]
+    for before, row in zip([None, *rows], rows, strict=False):
+        name = "" if before and row.method == before.method else row.method
+        texts = [name, "–" if row.is_majority else row.rule, *map(row.text, SHOWN)]
+        texts += [text for kind in kinds for text in gain_cells(row.contrast(kind))]
+        texts = list(map(markdown_text, texts))
+        lines.append([*texts[:2], f"**{texts[2]}**" if row.stands_out else texts[2], *texts[3:]])
+    body = [f"| {' | '.join(line)} |" for line in lines]
+    paragraphs = [f"\n{markdown_text(sentence)}" for sentence in caption(rows, SHOWN, gains=bool(kinds))]
+    return "\n".join([f"<!-- {MARK} -->", f"### {markdown_text(title)}", "", *body, *paragraphs, ""])
 
-    def row(cells: Sequence[TableCell]) -> str:
-        texts = [(f"\\textbf{{{latex_text(text)}}}" if bold else latex_text(text)) for text, bold in cells]
-        return f"    {' & '.join(texts)} \\\\"
 
-    lines = [
-        *map(latex_comment, [MARK, "needs \\usepackage{booktabs}"]),
-        "\\begin{table*}[t]",
-        "  \\centering\\small",
-        f"  \\begin{{tabular}}{{{''.join('r' if number else 'l' for _, number in table.columns)}}}",
+def latex_table(title: str, rows: Sequence[Row]) -> str:
+    """Render the headline rules as a LaTeX table that fits a column of a two-column page, with notes below.
+
+    It needs booktabs, and LaTeX of 2018 or later for UTF-8. Findings that are too long for notes are comments.
+    """
+    rows, kinds = [row for row in titled(rows) if row.headline], _kinds(rows)
+    brief = len(kinds) > 1  # no room for the worst tenth and for intervals of gains
+    wrap = max((len(row.method) for row in rows), default=0) > NARROW
+    name, column = ("\\raggedright %s", "p{0.27\\columnwidth}") if wrap else ("%s", "l")
+    lines = []
+    for row in rows:
+        accuracy, worst = row.cells["accuracy"], row.cells["worst"]
+        texts = [accuracy.text(digits=1) if accuracy else "–", f"{100 * worst.mean:.1f}" if worst else "–"]
+        texts = [*texts[: 1 if brief else 2], *(_short_gain(row.contrast(kind), brief) for kind in kinds)]
+        first, *rest = map(latex_text, texts)
+        first = f"\\textbf{{{first}}}" if row.stands_out else first
+        lines.append(" & ".join([name % latex_text(shortened(row.method, LONGEST)), first, *rest]))
+    head = ["Method", "Accuracy", *([] if brief else ["Worst"]), *(f"Gain on {kind}" for kind in kinds)]
+    words = visible(title).split()
+    short = " ".join(words[:TITLE]) + ("…" if len(words) > TITLE else "")
+    parts = [
+        *map(latex_comment, [MARK, "needs \\usepackage{booktabs}", *caption(rows, ("accuracy",), gains=bool(kinds))]),
+        "\\begin{table}[t]",
+        "  \\centering\\footnotesize\\setlength{\\tabcolsep}{3pt}",
+        f"  \\caption{{{latex_text(short)}. {CAPTION}{BOLD if any(row.stands_out for row in rows) else ''}}}",
+        f"  {latex_label('comparison')}",
+        f"  \\begin{{tabular}}{{@{{}}{column}{'r' * (len(head) - 1)}@{{}}}}",
         "    \\toprule",
-        row([TableCell(name) for name, _ in table.columns]),
+        f"    {' & '.join(head)} \\\\",
         "    \\midrule",
-        *map(row, table.lines),
+        *(f"    {line} \\\\" for line in lines),
         "    \\bottomrule",
         "  \\end{tabular}",
-        f"  \\caption{{{latex_text(f'{table.title}. ')}{latex_text(' '.join(table.caption))}}}",
-        f"  {latex_label('comparison')}",
-        "\\end{table*}",
+        "  \\par\\smallskip\\begin{minipage}{\\columnwidth}\\scriptsize\\raggedright",
+        *(f"    {latex_text(note)}" for note in _notes(rows, kinds, brief)),
+        "  \\end{minipage}",
+        "\\end{table}",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(parts) + "\n"
 
 
-def markdown_table(table: PrintedTable) -> str:
-    """Render the table as Markdown, with each sentence of the caption as a paragraph below."""
-
-    def row(cells: Sequence[TableCell]) -> str:
-        texts = [(f"**{markdown_text(text)}**" if bold else markdown_text(text)) for text, bold in cells]
-        return f"| {' | '.join(texts)} |"
-
-    lines = [
-        f"<!-- {MARK} -->",
-        f"### {markdown_text(table.title)}",
-        "",
-        row([TableCell(name) for name, _ in table.columns]),
-        f"| {' | '.join('---:' if number else '---' for _, number in table.columns)} |",
-        *map(row, table.lines),
-        *(line for sentence in table.caption for line in ("", markdown_text(sentence))),
+def _notes(rows: Sequence[Row], kinds: Sequence[str], brief: bool) -> list[str]:
+    """Return the notes of a LaTeX table: how its numbers were made, and what is wrong with single methods."""
+    methods = {rule: listed([row.method for row in rows if row.rule == rule]) for rule in {row.rule: 0 for row in rows}}
+    rules = "; ".join(f"{RULES[rule]}: {names}" for rule, names in methods.items() if rule in RULES)
+    against = {"local": "the same clients training alone", "solo": "the same clients federating with themselves alone"}
+    references = " and over ".join(against[kind] for kind in kinds)
+    transfers = [one.transfer for row in rows for one in (row.local, row.solo) if one and one.transfer]
+    seeds = [transfer.seeds for transfer in transfers if transfer.interval]
+    interval = "; a star: its 95 % bootstrap interval excludes zero" if brief else " with its 95 % bootstrap interval"
+    narrow = f" (fewer than {FEW} seeds: it may be too narrow)" if seeds and min(seeds) < FEW else ""
+    sentences = [
+        f"Accuracy {how_chosen(rows) or 'in no round yet'}.",
+        what_spread_is(rows),
+        "" if brief else "Worst: mean over the worst tenth of the clients.",
+        f"Gain: mean over clients, in points, over {references}{interval + narrow if seeds else ''}." if kinds else "",
+        f"Judged by {rules}." if rules else "",
+        *(f"{row.method} {row.note}." for row in rows if row.note),
     ]
-    return "\n".join(lines) + "\n"
+    return list(filter(None, sentences))
+
+
+def _short_gain(contrast: Contrast | None, brief: bool) -> str:
+    """Format a gain for a narrow column: with its interval, or if `brief` with a star if that excludes zero."""
+    transfer = contrast.transfer if contrast else None
+    if transfer is None:
+        return "–" if contrast else ""
+    if brief or not transfer.interval:
+        return points(transfer.mean, 1) + ("*" if brief and transfer.verdict in ("better", "worse") else "")
+    return f"{points(transfer.mean, 1)} [{', '.join(points(end, 1) for end in transfer.interval)}]"
+
+
+def _kinds(rows: Sequence[Row]) -> list[str]:
+    """List the references that some rows have gains against."""
+    return [kind for kind in ("local", "solo") if any(row.contrast(kind) for row in rows)]
 
 
 def seed_lines(runs: Mapping[str, Sequence[Run | Unread]]) -> list[dict[str, Any]]:
@@ -236,9 +288,9 @@ def seed_lines(runs: Mapping[str, Sequence[Run | Unread]]) -> list[dict[str, Any
     for method, found in runs.items():
         lines += [_seed_line(method, run, rule) for run in read.get(method, []) for rule in rules_in_order(run)]
         lines += [
-            {"method": method, "rule": one.headline, "headline": True, "note": f"not read: {one.reason}"}
-            for one in found
-            if isinstance(one, Unread)
+            {"method": method, "rule": run.headline, "headline": True, "note": f"not read: {run.reason}"}
+            for run in found
+            if isinstance(run, Unread)
         ]
     return [{name: line.get(name) for name in FIELDS} for line in lines]
 
@@ -250,8 +302,8 @@ def csv_text(runs: Mapping[str, Sequence[Run | Unread]]) -> str:
 
 
 def _seed_line(method: str, run: Run, rule: str) -> dict[str, Any]:
-    found = reported(run, rule)
-    choice = found.choice if found and found.chosen else None
+    numbers = reported(run, rule)
+    choice = numbers.choice if numbers and numbers.chosen else None
     return {
         "method": method,
         "rule": rule,
@@ -259,7 +311,7 @@ def _seed_line(method: str, run: Run, rule: str) -> dict[str, Any]:
         "seed": run.info.experiment.seed,
         "round": choice.record.round if choice else None,
         "chosen_by": choice.by if choice else None,
-        **{name: number(found) if found else None for name, (_, number) in COLUMNS.items()},
+        **{name: number(numbers) if numbers else None for name, (_, number) in COLUMNS.items()},
         "majority": run.majority.pooled if run.majority else None,
         "rounds_done": len(run.rounds),
         "run": run.info.key,
@@ -269,48 +321,44 @@ def _seed_line(method: str, run: Run, rule: str) -> dict[str, Any]:
 
 def _about_accuracy(rows: Sequence[Row], shown: Sequence[str]) -> str:
     """Explain the columns of accuracies: how their round was chosen, the number of seeds, and ±."""
-    told = [f"Accuracy: test accuracy in per cent, pooled over clients, {how_chosen(rows) or 'in no round yet'}."]
-    told += [f"{others}." for others in ["; ".join(MEANINGS[name] for name in shown if name in MEANINGS)] if others]
-    told += [f"{OPTIMISTIC}."] if any(COLUMNS[name][0].endswith("*") for name in shown) else []
-    told += [what_spread_is(rows)]
-    told += ["Majority: guessing each client's most frequent class."] if any(row.is_majority for row in rows) else []
-    return " ".join(filter(None, told))
+    meanings = "; ".join(MEANINGS[name] for name in shown if name in MEANINGS)
+    sentences = [
+        f"Accuracy: test accuracy in per cent, pooled over clients, {how_chosen(rows) or 'in no round yet'}.",
+        f"{meanings}." if meanings else "",
+        f"{OPTIMISTIC}." if any(COLUMNS[name][0].endswith("*") for name in shown) else "",
+        what_spread_is(rows),
+        "Majority: guessing each client's most frequent class." if any(row.is_majority for row in rows) else "",
+    ]
+    return " ".join(filter(None, sentences))
 
 
 def _about_gains(rows: Sequence[Row], *, tail: bool) -> str:
     """Explain gains, and the verdicts that occur."""
-    found = [one.transfer for row in rows for one in (row.local, row.solo) if one and one.transfer]
-    judged = [one for one in found if one.verdict]
-    interval = "; in brackets its 95 % interval (bootstrap over seeds and clients)" if judged else ""
-    told = [
+    transfers = [one.transfer for row in rows for one in (row.local, row.solo) if one and one.transfer]
+    verdicts = meaning_of_verdicts(transfers)
+    interval = "; in brackets its 95 % interval (bootstrap over seeds and clients)" if verdicts else ""
+    sentences = [
         "Gain: mean over clients, in points, of a client's accuracy minus that of the same client in the reference, "
         f"with the same seed, samples and network, each under its own headline rule{interval}. Lose: share of the "
         f"clients that lose{'; worst 10 %: the mean gain of the tenth that gains least' if tail else ''}."
     ]
     if any(row.solo for row in rows):
-        told += [
+        sentences.append(
             "Local: every client trains alone, so that a gain on it also counts what the method's loss brings. Solo: "
             "the same method, every client federating with itself alone; a gain on it is what the exchange brought."
-        ]
-    if judged:
-        told += [f"Verdicts: {meaning_of_verdicts([one.verdict for one in judged])}."]
-        few = min(one.seeds for one in judged) < FEW
-        told += [f"With fewer than {FEW} seeds the brackets may be too narrow."] if few else []
-    return " ".join(told)
+        )
+    return " ".join(filter(None, [*sentences, verdicts]))
 
 
 def _rivals(row: Row) -> str:
     """List the methods that a row is not distinguishable from, with reasons; a common reason is given once."""
-    reasons = dict.fromkeys(row.alike.values())
+    reasons = set(row.alike.values())
     if len(reasons) == 1:
-        return f"{listed(list(row.alike))} ({next(iter(reasons))})"
-    return listed([f"{name} ({why})" for name, why in row.alike.items()])
+        return f"{listed(list(row.alike))} ({reasons.pop()})"
+    return listed([f"{name} ({reason})" for name, reason in row.alike.items()])
 
 
 def _references(table: Sequence[Row]) -> list[tuple[Row, str, Contrast]]:
     """List the references of each method: Local, and its solo control."""
-    found = []
-    for row in table:
-        found += [(row, row.local.reference, row.local)] if row.local else []
-        found += [(row, "its solo control", row.solo)] if row.solo else []
-    return found
+    pairs = [(row, one, one is row.solo) for row in table for one in (row.local, row.solo) if one]
+    return [(row, "its solo control" if solo else one.reference, one) for row, one, solo in pairs]

@@ -12,10 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 
-from protonorm.report.drawing import label_text, write_figure
-from protonorm.report.palette import line_style, marks_apart, ring_size
+from protonorm.analysis.comparison import display_names
+from protonorm.analysis.statistics import Numbers, padded, spread
+from protonorm.core.text import counted
+from protonorm.report.drawing import label_text, line_style, marks_apart, ring_size, slots, write_figure
 from protonorm.runs.run import Run
 from protonorm.runs.schema import RoundRecord
 
@@ -24,6 +25,7 @@ METHOD = 60  # maximum characters of a method's name in a legend
 FEW_CLASSES = 20  # maximum classes whose names fit beside a heat map
 FEW_CLIENTS = 20  # likewise for clients
 RING = 6  # size of a ring in points
+BAND = "95 % interval of the mean; range of two seeds"  # as in tables
 
 STYLE: Any = {  # matplotlib settings
     "font.size": 9,
@@ -35,22 +37,23 @@ STYLE: Any = {  # matplotlib settings
 
 
 def accuracy_curves(runs: Mapping[str, Sequence[Run]]) -> Figure:
-    """Draw each method's pooled accuracy over rounds under its headline rule, mean and spread over finished seeds.
+    """Draw each method's pooled accuracy over rounds under its headline rule, mean and band over finished seeds.
 
     Rings mark the reported round of each seed, chosen by validation where available. The legend gives the number of
     seeds and the meaning of the bands.
     """
     ended = {name: [run for run in found if run.finished] for name, found in runs.items()}
     drawn = {name: done for name, done in ended.items() if any(run.rounds for run in done)}
+    names, styles = display_names(list(runs)), slots({name: found[0] for name, found in runs.items()})
     rings: list[tuple[float, float]] = []
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(5.2, 3.7 + 0.1 * len(drawn)), layout="constrained")
         axes = figure.subplots()
         for method, done in drawn.items():
-            rule, slot = done[0].info.headline, list(runs).index(method)
-            curves = _table([_pooled(run, rule) for run in done])  # (seeds, R)
-            seeds = f"{len(done)} seed{'s' if len(done) > 1 else ''}"
-            _draw_curve(axes, curves, f"{label_text(method, METHOD)} ({label_text(rule)}, {seeds})", slot, len(drawn))
+            rule, slot = done[0].info.headline, styles[method]
+            curves = padded([[_percent(record, rule) for record in run.rounds] for run in done], np.nan)  # (seeds, R)
+            label = f"{label_text(names[method], METHOD)} ({label_text(rule)}, {counted(len(done), 'seed')})"
+            _draw_curve(axes, curves, label, slot, len(drawn))
             points = [(run.chosen.record.round, _percent(run.chosen.record, rule)) for run in done if run.chosen]
             size, colour = ring_size(points, rings, RING), line_style(slot)["color"]
             axes.plot(*np.reshape(points, (-1, 2)).T, "o", color=colour, mfc="none", ms=size, mew=1.2)
@@ -65,11 +68,10 @@ def accuracy_curves(runs: Mapping[str, Sequence[Run]]) -> Figure:
         axes.set_ylabel("test accuracy, pooled (%)")
         handles: list[Any] = axes.get_legend_handles_labels()[0]
         if any(len(done) > 1 for done in drawn.values()):
-            handles.append(Patch(color="0.3", alpha=0.2, linewidth=0, label="± a standard deviation over seeds"))
+            handles.append(Patch(color="0.3", alpha=0.2, linewidth=0, label=BAND))
         if handles:
-            axes.legend(
-                handles=handles, frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2
-            )
+            place: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15), "ncols": 2}
+            axes.legend(handles=handles, frameon=False, fontsize=8, **place)
         return figure
 
 
@@ -100,30 +102,19 @@ def save_figure(figure: Figure, path: Path) -> Path:
     return write_figure(figure, path, DPI)
 
 
-def _pooled(run: Run, rule: str) -> list[float]:
-    """Return the pooled accuracy of each round in per cent; NaN where no client was evaluated."""
-    return [_percent(record, rule) for record in run.rounds]
-
-
 def _percent(record: RoundRecord, rule: str) -> float:
-    found = record.rules.get(rule)
-    return 100 * found.pooled if found else np.nan
+    """Return the pooled accuracy of a round in per cent; NaN if no client was evaluated."""
+    accuracy = record.rules.get(rule)
+    return 100 * accuracy.pooled if accuracy else np.nan
 
 
-def _table(curves: Sequence[Sequence[float]]) -> NDArray[np.float64]:
-    """Stack curves in rows; shorter curves are padded with NaN."""
-    table = np.full((len(curves), max(map(len, curves), default=0)), np.nan)
-    for row, curve in zip(table, curves, strict=True):
-        row[: len(curve)] = curve
-    return table
-
-
-def _draw_curve(axes: Axes, curves: NDArray[np.float64], label: str, slot: int, methods: int) -> None:
+def _draw_curve(axes: Axes, curves: Numbers, label: str, slot: int, methods: int) -> None:
     """Draw the rounds in which every seed was evaluated; markers of different methods are staggered."""
     rounds = np.flatnonzero(~np.isnan(curves).any(0))
     mean, style = curves[:, rounds].mean(0), line_style(slot)
-    marked = marks_apart(slot, len(rounds), methods)
-    axes.plot(rounds + 1, mean, label=label, linewidth=1.6, markevery=marked, **style)
+    strength: Any = {"linewidth": 1.4 if slot else 2.2, "zorder": 2 if slot else 3}
+    axes.plot(rounds + 1, mean, label=label, markevery=marks_apart(slot, len(rounds), methods), **strength, **style)
     if len(curves) > 1:
-        spread = curves[:, rounds].std(0, ddof=1)
-        axes.fill_between(rounds + 1, mean - spread, mean + spread, color=style["color"], alpha=0.2, linewidth=0)
+        low, high = np.reshape([spread(values) or () for values in curves[:, rounds].T.tolist()], (-1, 2)).T
+        low, high = np.clip((low, high), 0, 100)  # Student's t knows no limits
+        axes.fill_between(rounds + 1, low, high, color=style["color"], alpha=0.2, linewidth=0)

@@ -12,11 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from protonorm.report.drawing import COLOURS, COLUMN, FULL, add_legend, label, label_text, paper_style
-from protonorm.report.palette import LIGHT, SLOTS, line_style, marks_apart, ring_size
+from protonorm.analysis.statistics import Numbers
+from protonorm.report import drawing
+from protonorm.report.drawing import COLOURS, COLUMN, FULL, LIGHT, SLOTS, add_legend, label, label_text, paper_style
 from protonorm.runs.run import Run
-
-Numbers = NDArray[np.float64]
 
 NAME = 60  # maximum characters of a run's name
 ACROSS = 3  # panels side by side
@@ -27,8 +26,20 @@ ORTHOGONAL = float(np.sqrt(2))  # the distance that the paper expects
 MOST_FEATURES = 1500  # maximum points of a panel: more only enlarge the file
 MOST_SAMPLES = 6000  # likewise, for the data
 
-Vectors = NDArray[np.float64]  # (n, 2)
+Vectors = Numbers  # (n, 2)
 Classes = NDArray[np.int64]  # (n,)
+
+
+def _panels(
+    count: int, across: int, width: float, height: float, more: float = 0.0, **shared: Any
+) -> tuple[Figure, list[Axes]]:
+    """Make a figure of `count` panels with `across` side by side, in rows of this height, and `more` below them."""
+    down = -(-count // across)
+    figure = Figure(figsize=(width, height * down + more), layout="constrained")
+    grid = figure.subplots(down, across, squeeze=False, **shared).ravel().tolist()
+    for axes in grid[count:]:
+        axes.set_axis_off()
+    return figure, grid[:count]
 
 
 def convergence(runs: Mapping[str, Run]) -> Figure:
@@ -38,10 +49,9 @@ def convergence(runs: Mapping[str, Run]) -> Figure:
     """
     rings: list[tuple[float, float]] = []
     with paper_style():
-        figure = Figure(figsize=(COLUMN, 1.9), layout="constrained")
-        left, right = figure.subplots(1, 2, sharex=True)
+        figure, (left, right) = _panels(2, 2, COLUMN, 1.9, sharex=True)
         for number, (name, run) in enumerate(runs.items()):
-            steps = {one.round: one.server.get("alignment.steps", np.nan) for one in run.rounds}
+            steps = {record.round: record.server.get("alignment.steps", np.nan) for record in run.rounds}
             look = _look(number, len(steps), len(runs))
             left.plot(list(steps), list(steps.values()), label=label_text(name, NAME), linewidth=0.9, **look)
             rings += _accuracy(right, name, run, _look(number, len(_pooled(run)), len(runs)), rings)
@@ -62,35 +72,36 @@ def accuracy_panels(panels: Mapping[str, Mapping[str, Run]], printed: Mapping[st
     A ring marks the reported round, a cross the end of an unfinished run, and an arrow at the right edge the number
     printed in the paper.
     """
-    methods = list(dict.fromkeys(method for runs in panels.values() for method in runs))
+    methods: dict[str, Run] = {}  # with a run of each
+    for runs in panels.values():
+        methods |= {method: run for method, run in runs.items() if method not in methods}
+    styles = drawing.slots(methods)
     across = min(ACROSS, len(panels))
-    down = -(-len(panels) // across)
     with paper_style():
-        width = FULL if across > 1 else 1.4 * COLUMN
-        figure = Figure(figsize=(width, 2.4 * down + 0.4), layout="constrained")
-        grid = figure.subplots(down, across, squeeze=False).ravel()
-        for number, (axes, (title, runs)) in enumerate(zip(grid, panels.items(), strict=False)):
-            _accuracy_panel(axes, runs, printed.get(title, {}), methods)
+        figure, grid = _panels(len(panels), across, FULL if across > 1 else 1.4 * COLUMN, 2.4, 0.4)
+        for number, (axes, (title, runs)) in enumerate(zip(grid, panels.items(), strict=True)):
+            _accuracy_panel(axes, runs, printed.get(title, {}), styles)
             axes.set_title(label(number, label_text(title, NAME)) if len(panels) > 1 else label_text(title, NAME))
-        for axes in grid[len(panels) :]:
-            axes.set_axis_off()
-        for slot, method in enumerate(methods):  # one legend for all panels
-            grid[0].plot([], [], label=label_text(method, NAME), linewidth=0.9, **_look(slot, 1, 1))
-        held = [run for runs in panels.values() for run in runs.values()]
-        signs = {"reported round": ("o", any(run.chosen for run in held)), "printed": ("<", any(printed.values()))}
-        signs |= {"not finished": ("x", not all(run.finished for run in held))}
-        for told, (sign, is_there) in signs.items():
+        for method, run in methods.items():  # one legend for all panels
+            text = f"{label_text(method, NAME)} ({label_text(run.info.headline)})"
+            grid[0].plot([], [], label=text, linewidth=0.9, **_look(styles[method], 1, 1))
+        every = [run for runs in panels.values() for run in runs.values()]
+        signs = {"reported round": ("o", any(run.chosen for run in every)), "printed": ("<", any(printed.values()))}
+        signs |= {"not finished": ("x", not all(run.finished for run in every))}
+        for text, (sign, is_there) in signs.items():
             if is_there:
-                grid[0].plot([], [], sign, color="0.3", mfc="none", ms=RING, mew=0.8, label=told)
+                grid[0].plot([], [], sign, color="0.3", mfc="none", ms=RING, mew=0.8, label=text)
         add_legend(figure, grid[0], ACROSS)
         return figure
 
 
-def _accuracy_panel(axes: Axes, runs: Mapping[str, Run], printed: Mapping[str, float], methods: Sequence[str]) -> None:
+def _accuracy_panel(
+    axes: Axes, runs: Mapping[str, Run], printed: Mapping[str, float], styles: Mapping[str, int]
+) -> None:
     rings: list[tuple[float, float]] = []
     for method, run in runs.items():
-        slot, pooled = methods.index(method), _pooled(run)
-        look = _look(slot, len(pooled), len(methods))
+        pooled = _pooled(run)
+        look = _look(styles[method], len(pooled), len(styles))
         rings += _accuracy(axes, "", run, look, rings)
         if pooled and not run.finished:
             axes.plot(*list(pooled.items())[-1], "x", color=look["color"], ms=RING, mew=1.0)
@@ -104,7 +115,7 @@ def _accuracy_panel(axes: Axes, runs: Mapping[str, Run], printed: Mapping[str, f
 
 def _pooled(run: Run) -> dict[int, float]:
     """Return the pooled accuracy under the headline rule by round, in per cent."""
-    return {one.round: 100 * found.pooled for one in run.rounds if (found := one.rules.get(run.info.headline))}
+    return {record.round: 100 * one.pooled for record in run.rounds if (one := record.rules.get(run.info.headline))}
 
 
 def _accuracy(
@@ -117,26 +128,25 @@ def _accuracy(
     if round not in pooled:  # a round chosen by validation may lack a test accuracy
         return []
     at = (float(round), pooled[round])
-    axes.plot(*at, "o", color=look["color"], mfc="none", ms=ring_size([at], before, RING), mew=0.8)
+    axes.plot(*at, "o", color=look["color"], mfc="none", ms=drawing.ring_size([at], before, RING), mew=0.8)
     return [at]
 
 
 def first_distances(run: Run) -> Numbers | None:
     """Return the minimum, mean and maximum distance along the first alignment (steps + 1, 3), or None."""
-    found = run.figures().get("alignment.distances")
-    return None if found is None else found.astype(np.float64)
+    distances = run.figures().get("alignment.distances")
+    return None if distances is None else distances.astype(np.float64)
 
 
 def distance_curves(runs: Mapping[str, Run]) -> Figure:
     """Draw the minimum, mean and maximum distance after each step of the first alignment, a panel for each run."""
     with paper_style():
-        figure = Figure(figsize=(COLUMN, 1.85), layout="constrained")
-        grid = figure.subplots(1, len(runs), squeeze=False, sharey=True)[0]
+        figure, grid = _panels(len(runs), len(runs), COLUMN, 1.85, sharey=True)
         for number, (axes, (title, run)) in enumerate(zip(grid, runs.items(), strict=True)):
-            found = first_distances(run)
-            if found is not None and found.size:
-                steps = np.arange(len(found))
-                least, mean, greatest = found.T
+            distances = first_distances(run)
+            if distances is not None and distances.size:
+                steps = np.arange(len(distances))
+                least, mean, greatest = distances.T
                 axes.fill_between(steps, least, greatest, color=COLOURS[5], alpha=0.25, linewidth=0)
                 axes.plot(steps, greatest, "--", color=COLOURS[4], label="max")
                 axes.plot(steps, mean, "-", color=COLOURS[0], label="mean")
@@ -153,21 +163,18 @@ def distance_curves(runs: Mapping[str, Run]) -> Figure:
 
 def normalised_margins(run: Run) -> Numbers | None:
     """Return the margins (K',) of the last round that has any, divided by the largest; None without prototypes."""
-    known = [found[1] for record in run.rounds if (found := run.margins(record))]
-    if not known or not known[-1].any():
-        return None
-    return np.asarray(known[-1] / known[-1].max())
+    known = [margins[1] for record in run.rounds if (margins := run.margins(record))]
+    return np.asarray(known[-1] / known[-1].max()) if known and known[-1].any() else None
 
 
 def margin_panels(panels: Mapping[str, Mapping[str, Run]]) -> Figure:
     """Draw each class's margin, a panel for each data set: bars for few classes, sorted curves for many."""
     with paper_style():
-        figure = Figure(figsize=(COLUMN, 1.55 * len(panels) + 0.25), layout="constrained")
-        grid = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
+        figure, grid = _panels(len(panels), 1, COLUMN, 1.55, 0.25)
         for number, (axes, (title, runs)) in enumerate(zip(grid, panels.items(), strict=True)):
-            found = {name: values for name, run in runs.items() if (values := normalised_margins(run)) is not None}
-            classes = max(map(len, found.values()), default=0)
-            (_margin_bars if classes <= FEW_CLASSES else _margin_curves)(axes, found)
+            margins = {name: values for name, run in runs.items() if (values := normalised_margins(run)) is not None}
+            classes = max(map(len, margins.values()), default=0)
+            (_margin_bars if classes <= FEW_CLASSES else _margin_curves)(axes, margins)
             axes.set_ylim(0, 1.05)
             axes.set_ylabel("normalised margin")
             axes.set_title(label(number, label_text(title, NAME)) if len(panels) > 1 else "")
@@ -177,11 +184,9 @@ def margin_panels(panels: Mapping[str, Mapping[str, Run]]) -> Figure:
 
 def heat_maps(runs: Mapping[str, Run]) -> Figure:
     """Draw samples by client and class, two maps per row, each with its own colour scale; titles may hold formulas."""
-    down = -(-len(runs) // 2)
     with paper_style():
-        figure = Figure(figsize=(COLUMN, 1.62 * down), layout="constrained")
-        grid = figure.subplots(down, 2, squeeze=False)
-        for number, (axes, (title, run)) in enumerate(zip(grid.flat, runs.items(), strict=False)):
+        figure, grid = _panels(len(runs), 2, COLUMN, 1.62)
+        for number, (axes, (title, run)) in enumerate(zip(grid, runs.items(), strict=True)):
             counts = np.sum(run.population, axis=0)  # (M, K)
             image = axes.imshow(counts, aspect="auto", cmap="Blues", origin="lower", interpolation="nearest")
             bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=18)
@@ -190,44 +195,36 @@ def heat_maps(runs: Mapping[str, Run]) -> Figure:
             axes.tick_params(labelsize=6)
             axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
             axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-            for side in ("top", "right"):
-                axes.spines[side].set_visible(True)
+            axes.spines[["top", "right"]].set_visible(True)
             axes.set_title(label(number, title))
             if number % 2 == 0:
                 axes.set_ylabel("client")
             if number >= len(runs) - 2:
                 axes.set_xlabel("class")
-        for axes in grid.flat[len(runs) :]:
-            axes.set_axis_off()
         return figure
 
 
-def _margin_bars(axes: Axes, found: Mapping[str, Numbers]) -> None:
-    width = 0.8 / max(len(found), 1)
-    for number, (name, values) in enumerate(found.items()):
-        places = np.arange(len(values)) + (number - (len(found) - 1) / 2) * width
-        axes.bar(
-            places,
-            values,
-            width * 0.92,
-            color=LIGHT[number % SLOTS],
-            hatch=HATCHES[number // SLOTS % len(HATCHES)],
-            label=label_text(name, NAME),
-        )
-    axes.set_xticks(range(max(map(len, found.values()), default=0)))
+def _margin_bars(axes: Axes, margins: Mapping[str, Numbers]) -> None:
+    width = 0.8 / max(len(margins), 1)
+    for number, (name, values) in enumerate(margins.items()):
+        places = np.arange(len(values)) + (number - (len(margins) - 1) / 2) * width
+        look: Any = {"color": LIGHT[number % SLOTS], "hatch": HATCHES[number // SLOTS % len(HATCHES)]}
+        axes.bar(places, values, width * 0.92, label=label_text(name, NAME), **look)
+    axes.set_xticks(range(max(map(len, margins.values()), default=0)))
     axes.set_xlabel("class")
 
 
-def _margin_curves(axes: Axes, found: Mapping[str, Numbers]) -> None:
-    for number, (name, values) in enumerate(found.items()):
-        look = _look(number, len(values), len(found))
+def _margin_curves(axes: Axes, margins: Mapping[str, Numbers]) -> None:
+    for number, (name, values) in enumerate(margins.items()):
+        look = _look(number, len(values), len(margins))
         axes.plot(np.sort(values), label=label_text(name, NAME), linewidth=0.6, **look)
     axes.set_xlabel("classes, sorted by margin")
 
 
 def _look(slot: int, points: int, methods: int) -> dict[str, Any]:
     """Return the line style of a method's curve."""
-    return line_style(slot) | {"markersize": MARK, "markevery": marks_apart(slot, points, methods)}
+    marks = {"markersize": MARK, "markevery": drawing.marks_apart(slot, points, methods)}
+    return drawing.line_style(slot) | marks | {"zorder": 2 if slot else 3}
 
 
 @dataclass(frozen=True)
@@ -245,18 +242,11 @@ class Star:
 
 def stars(panels: Sequence[Star], across: int, width: float = FULL, lettered: bool = True) -> Figure:
     """Draw stars in a grid with `across` columns."""
-    down = -(-len(panels) // across)
     with paper_style():
-        figure = Figure(figsize=(width, width / across * 1.16 * down), layout="constrained")
-        grid = figure.subplots(down, across, squeeze=False).flat
-        for number, axes in enumerate(grid):
-            if number >= len(panels):
-                axes.set_axis_off()
-                continue
-            panel = panels[number]
+        figure, grid = _panels(len(panels), across, width, width / across * 1.16)
+        for number, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
             _draw(axes, panel)
-            title = label(number, panel.title) if lettered else panel.title
-            axes.set_xlabel(title, fontsize=7, labelpad=2)
+            axes.set_xlabel(label(number, panel.title) if lettered else panel.title, fontsize=7, labelpad=2)
         return figure
 
 
@@ -264,13 +254,12 @@ def toy_data(points: NDArray[np.float32], labels: NDArray[np.int64], run: Run) -
     """Draw the data's points (n, 2) by class, and each client's samples of each class."""
     counts = np.sum(run.population, axis=0)  # (M, K)
     with paper_style():
-        figure = Figure(figsize=(COLUMN, 1.7), layout="constrained")
-        left, right = figure.subplots(1, 2)
+        figure, (left, right) = _panels(2, 2, COLUMN, 1.7)
         chosen = _thinned(len(labels), MOST_SAMPLES)
         x, y = points[chosen].T
         left.scatter(x, y, s=0.7, c=_colours(labels[chosen]), linewidths=0, rasterized=True)
         left.set(aspect="equal", xticks=[], yticks=[])
-        _frame(left)
+        left.spines[["top", "right"]].set_visible(True)
         bottoms = np.cumsum(counts, axis=1) - counts  # (M, K): bars of a client are stacked
         for number, colour in enumerate(_colours(np.arange(counts.shape[1]))):
             right.bar(range(len(counts)), counts[:, number], bottom=bottoms[:, number], width=0.8, color=colour)
@@ -294,13 +283,8 @@ def _draw(axes: Axes, star: Star) -> None:
     axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
     axes.axhline(0, color="0.88", linewidth=0.5, zorder=0)
     axes.axvline(0, color="0.88", linewidth=0.5, zorder=0)
-    _frame(axes)
+    axes.spines[["top", "right"]].set_visible(True)
     axes.text(0.97, 0.03, f"±{reach:.2g}", transform=axes.transAxes, ha="right", va="bottom", fontsize=5, color="0.4")
-
-
-def _frame(axes: Axes) -> None:
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(True)
 
 
 def _thinned(size: int, most: int) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from protonorm.analysis.breakdown import check_rule, headline, matching_local, plain_run, rows_by
 from protonorm.analysis.comparison import COLUMNS, Row, Unread, rows, whole
 from protonorm.analysis.contrasts import is_local, points
-from protonorm.analysis.tables import csv_text, latex_table, markdown_table, printed_table
+from protonorm.analysis.tables import csv_text, latex_table, markdown_table
 from protonorm.core.text import html_table
 from protonorm.core.types import shown
 from protonorm.files import make_folder, replace, sealed, unsealed
@@ -101,11 +101,11 @@ class Comparison:
 
     def latex(self) -> str:
         """Return the LaTeX table of `compare --latex`."""
-        return latex_table(printed_table(self.title, self.rows))
+        return latex_table(self.title, self.rows)
 
     def markdown(self) -> str:
         """Return the Markdown table of `compare --markdown`."""
-        return markdown_table(printed_table(self.title, self.rows))
+        return markdown_table(self.title, self.rows)
 
     def page(self, path: str | Path) -> Path:
         """Write the report page, one self-contained HTML file, and return its path."""

@@ -1,23 +1,31 @@
-"""Charts over rounds: accuracy, traffic in bytes, seconds, and distances between prototypes."""
+"""Charts over rounds: accuracy, traffic in bytes, seconds, distances between prototypes, and their sphere."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean, stdev
-from typing import Any
+from contextlib import suppress
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protonorm.analysis.comparison import RULES, Cell, Row
+from protonorm.analysis.statistics import Numbers, spread
 from protonorm.core.text import counted, duration, listed, size_text
 from protonorm.report.page.groups import Groups, per_cent, rounded, significant
+from protonorm.runs import layout
 from protonorm.runs.run import Run
 from protonorm.runs.schema import RoundRecord
 
 POINTS = 300  # maximum points of a curve; more than most screens resolve
 FAR = 20  # ratio of mean distances above which the axis is logarithmic
-NOTHING = "No round has been evaluated yet."
-UNTESTED = "The test parts are not evaluated (tested=false)."
+COORDINATES = 200_000  # maximum coordinates and angles of prototypes on a page
+THOUSANDTHS = 1000  # coordinates are sent as integer thousandths
+FLAT = 1e-9  # threshold for a direction without variance
+FILES = 4  # maximum files named in a sentence
+NOTHING = "No round{} has been evaluated yet."  # with the data set, if there are several
+UNTESTED = "The test parts{} are not evaluated (tested=false)."
 
 Curve = Mapping[int, float]  # value by round
 Range = tuple[float, float, float]  # smallest, mean, largest
@@ -44,14 +52,14 @@ def traffic(groups: Groups) -> dict[str, Any]:
             counts = [[getattr(record.bytes, way) for record in run.rounds] for run in runs]
             rows[-1][way] = round(fmean(map(sum, counts)))
             rows[-1][f"round_{way}"] = round(fmean(values[-1] if values else 0 for values in counts))
-    told = listed([f"{row['name']} {size_text(row['up'] + row['down'])}" for row in rows])
-    return {"rows": rows, "conclusion": f"Sent in all rounds: {told}."}
+    sent = listed([f"{row['name']} {size_text(row['up'] + row['down'])}" for row in rows])
+    return {"rows": rows, "conclusion": f"Sent in all rounds: {sent}."}
 
 
 def rules_of(groups: Groups) -> list[str]:
     """List the rules of all runs, the known rules in their usual order."""
-    found = dict.fromkeys(rule for runs in groups.values() for run in runs for rule in run.info.rules)
-    return [*(rule for rule in RULES if rule in found), *(rule for rule in found if rule not in RULES)]
+    rules = dict.fromkeys(rule for runs in groups.values() for run in runs for rule in run.info.rules)
+    return [*(rule for rule in RULES if rule in rules), *(rule for rule in rules if rule not in RULES)]
 
 
 def is_untested(run: Run) -> bool:
@@ -61,8 +69,8 @@ def is_untested(run: Run) -> bool:
 
 def untimed(run: Run) -> str:
     """Return a note on rounds without a recorded time; empty if all rounds have one."""
-    held, rounds = len(run.seconds), len(run.rounds)
-    return f"timings.jsonl holds the times of {held} of {rounds} rounds" if held < rounds else ""
+    timed, rounds = len(run.seconds), len(run.rounds)
+    return f"timings.jsonl holds the times of {timed} of {rounds} rounds" if timed < rounds else ""
 
 
 def thinned(items: Sequence[Any], most: int) -> list[Any]:
@@ -73,16 +81,15 @@ def thinned(items: Sequence[Any], most: int) -> list[Any]:
     return [items[i] for i in chosen]
 
 
-def _over_seeds(name: str, slot: int, curves: Sequence[Curve], scale: float = 1.0) -> Line:
-    """Average curves over the seeds that reached each round; the band is one standard deviation to each side."""
+def _over_seeds(name: str, slot: int, curves: Sequence[Curve], scale: float = 1.0, most: float = np.inf) -> Line:
+    """Average curves over the seeds that reached each round; the band is that of tables, from 0 to `most`."""
     rounds = thinned(sorted(set().union(*curves)), POINTS)
-    values = [[scale * curve[one] for curve in curves if one in curve] for one in rounds]
-    means = [fmean(one) for one in values]
+    values = [[scale * curve[round] for curve in curves if round in curve] for round in rounds]
+    means = list(map(fmean, values))
     line = {"name": name, "slot": slot, "x": rounds, "y": list(map(significant, means))}
-    if any(len(one) > 1 for one in values):
-        bands = [(mean, stdev(one) if len(one) > 1 else 0.0) for mean, one in zip(means, values, strict=True)]
-        line["low"] = [significant(mean - spread) for mean, spread in bands]
-        line["high"] = [significant(mean + spread) for mean, spread in bands]
+    if any(len(some) > 1 for some in values):
+        bands = [spread(some) or (some[0], some[0]) for some in values]
+        line["low"], line["high"] = (list(map(significant, ends)) for ends in np.clip(bands, 0, most).T)
     return line
 
 
@@ -107,11 +114,11 @@ def _accuracy_charts(groups: Groups, majorities: Sequence[Row]) -> list[Chart]:
         ((_, runs),) = groups.items()
         lines = [_accuracy_line(rule, slot, runs, rule) for slot, rule in enumerate(rules_of(groups))]
         return [_accuracy_chart("accuracy", "Every rule", lines, level)]
-    found = []
+    drawn = []
     for rule in rules_of(groups):
         lines = [_accuracy_line(name, slot, runs, rule) for slot, (name, runs) in enumerate(groups.items())]
-        found.append(_accuracy_chart(f"accuracy-{rule}", f"{rule}: {RULES.get(rule, rule)}", lines, level))
-    return found
+        drawn.append(_accuracy_chart(f"accuracy-{rule}", f"{rule}: {RULES.get(rule, rule)}", lines, level))
+    return drawn
 
 
 def _accuracy_line(name: str, slot: int, runs: Sequence[Run], rule: str) -> Line:
@@ -120,7 +127,7 @@ def _accuracy_line(name: str, slot: int, runs: Sequence[Run], rule: str) -> Line
     curves = list(filter(None, values))
     chosen = [(run.chosen.record.round, curve) for run, curve in zip(runs, values, strict=True) if run.chosen]
     last = fmean(100 * curve[max(curve)] for curve in curves) if curves else None  # of each seed, in its own last round
-    return _over_seeds(name, slot, curves, 100.0) | {
+    return _over_seeds(name, slot, curves, 100.0, 100.0) | {
         "reported": [[round, significant(100 * curve[round])] for round, curve in chosen if round in curve],
         "ends": sorted({max(curve) for curve in curves}),
         "last": last,
@@ -131,20 +138,20 @@ def _accuracy_line(name: str, slot: int, runs: Sequence[Run], rule: str) -> Line
 def _accuracy_chart(id: str, title: str, lines: Sequence[Line], level: Cell | None) -> Chart:
     """Build a chart of accuracies; its conclusion gives each method's last accuracy and the reported rounds."""
     known = [line for line in lines if line["x"]]
-    told = [UNTESTED if all(line["untested"] for line in lines) else NOTHING]
+    conclusion = (UNTESTED if all(line["untested"] for line in lines) else NOTHING).format("")
     reference: list[dict[str, Any]] = [{"name": "majority", "y": rounded(100 * level.mean)}] if level else []
     if known:
         done = max(line["ends"][-1] for line in known)
         ends = listed([f"{line['name']} {line['last']:.2f} %{_ended(line['ends'], done)}" for line in known])
         guess = [f"; guessing the majority class gives {per_cent(one['y'] / 100)}" for one in reference]
-        told = [f"After {counted(done, 'round')}: {ends}{''.join(guess)}."]
-    rounds = {line["name"]: sorted({one[0] for one in line["reported"]}) for line in known if line["reported"]}
+        conclusion = f"After {counted(done, 'round')}: {ends}{''.join(guess)}."
+    rounds = {line["name"]: sorted({round for round, _ in line["reported"]}) for line in known if line["reported"]}
     texts = {name: listed(list(map(str, some))) for name, some in rounds.items()}
     if len(set(texts.values())) == 1:
-        told.append(f"Reported round: {next(iter(texts.values()))}.")
+        conclusion += f" Reported round: {next(iter(texts.values()))}."
     elif texts:
-        told.append(f"Reported rounds: {', '.join(f'{name} {text}' for name, text in texts.items())}.")
-    return _chart(id, title, "test accuracy, pooled (%)", known, " ".join(told), reference=reference, most=100)
+        conclusion += f" Reported rounds: {', '.join(f'{name} {text}' for name, text in texts.items())}."
+    return _chart(id, title, "test accuracy, pooled (%)", known, conclusion, reference=reference, most=100)
 
 
 def _ended(rounds: Sequence[int], done: int) -> str:
@@ -157,19 +164,20 @@ def _ended(rounds: Sequence[int], done: int) -> str:
 def _byte_chart(groups: Groups, way: str) -> Chart:
     """Build the chart of the bytes that all clients together send or receive in each round."""
     known = _lines(groups, lambda run: {one.round: getattr(one.bytes, way) for one in run.rounds}, 1e-3)
-    ends = [f"{line['name']} {size_text(1000 * line['y'][-1])}" for line in known]
-    told = f"In the last round, all clients together: {listed(ends)}." if ends else "No round is done yet."
-    return _chart(f"bytes-{way}", f"Bytes {way}, a round", f"kB {way}", known, told, zero=True)
+    ends = listed([f"{line['name']} {size_text(1000 * line['y'][-1])}" for line in known])
+    conclusion = f"In the last round, all clients together: {ends}." if ends else "No round is done yet."
+    return _chart(f"bytes-{way}", f"Bytes {way}, a round", f"kB {way}", known, conclusion, zero=True)
 
 
 def _seconds_chart(groups: Groups) -> Chart:
     """Build the chart of the seconds of each round."""
     totals = [f"{name} {duration(sum(runs[0].seconds.values()))}" for name, runs in groups.items() if runs[0].seconds]
-    told = f"All rounds together (first seed): {listed(totals)}." if totals else "There are no times on record."
-    lacking = [(name, run, one) for name, runs in groups.items() for run in runs if (one := untimed(run))]
-    told += "".join(f" {name}, seed {run.info.experiment.seed}: {one}." for name, run, one in lacking)
-    known = _lines(groups, lambda run: run.seconds)
-    return _chart("seconds", "Seconds a round", "seconds", known, told, zero=True)
+    conclusion = f"All rounds together (first seed): {listed(totals)}." if totals else "There are no times on record."
+    for name, run in ((name, run) for name, runs in groups.items() for run in runs if untimed(run)):
+        conclusion += f" {name}, seed {run.info.experiment.seed}: {untimed(run)}."
+    return _chart(
+        "seconds", "Seconds a round", "seconds", _lines(groups, lambda run: run.seconds), conclusion, zero=True
+    )
 
 
 def _prototype_charts(groups: Groups) -> list[Chart]:
@@ -179,10 +187,10 @@ def _prototype_charts(groups: Groups) -> list[Chart]:
         return []
     means = [value for line in distances for value in line["y"] if value]
     far = bool(means) and max(means) > FAR * min(means)
-    told = _last_range(distances, "mean distance"), _last_range(margins, "mean relative margin")
+    ends = _last_range(distances, "mean distance"), _last_range(margins, "mean relative margin")
     return [
-        _chart("distances", "Pairwise distances", "distance", distances, told[0], log=far, zero=True),
-        _chart("margins", "Margins", "margin ÷ mean distance", margins, told[1], zero=True),
+        _chart("distances", "Pairwise distances", "distance", distances, ends[0], log=far, zero=True),
+        _chart("margins", "Margins", "margin ÷ mean distance", margins, ends[1], zero=True),
     ]
 
 
@@ -190,29 +198,112 @@ def _ranges(groups: Groups, part: Callable[[Run, RoundRecord], Range | None]) ->
     """Build lines of the mean of each round with a band from smallest to largest, averaged over seeds."""
     lines = []
     for slot, (name, runs) in enumerate(groups.items()):
-        curves = [{one.round: found for one in run.rounds if (found := part(run, one))} for run in runs]
+        curves = [{record.round: one for record in run.rounds if (one := part(run, record))} for run in runs]
         rounds = thinned(sorted(set[int]().union(*curves)), POINTS)
-        values = [np.mean([curve[one] for curve in curves if one in curve], axis=0) for one in rounds]
-        low, y, high = ([significant(one[i]) for one in values] for i in range(3))
+        values = [np.mean([curve[round] for curve in curves if round in curve], axis=0) for round in rounds]
+        low, y, high = ([significant(value[i]) for value in values] for i in range(3))
         lines.append({"name": name, "slot": slot, "x": rounds, "y": y, "low": low, "high": high})
     return [line for line in lines if line["x"]]
 
 
 def _distances(_: Run, record: RoundRecord) -> Range | None:
-    found = record.prototypes
-    return (found.min, found.mean, found.max) if found else None
+    distances = record.prototypes
+    return (distances.min, distances.mean, distances.max) if distances else None
 
 
 def _margins(run: Run, record: RoundRecord) -> Range | None:
-    found = run.margins(record)
-    if found is None or record.prototypes is None or not record.prototypes.mean:
+    margins = run.margins(record)
+    if margins is None or record.prototypes is None or not record.prototypes.mean:
         return None
-    shares = found[1] / record.prototypes.mean  # (K',)
+    shares = margins[1] / record.prototypes.mean  # (K',)
     return float(shares.min()), float(shares.mean()), float(shares.max())
 
 
 def _last_range(lines: Sequence[Line], what: str) -> str:
-    ends = [
-        f"{line['name']} {line['y'][-1]:.3g} (from {line['low'][-1]:.3g} to {line['high'][-1]:.3g})" for line in lines
-    ]
-    return f"After the last recorded round, {what}: {listed(ends)}."
+    ends = [(line["name"], *(line[part][-1] for part in ("y", "low", "high"))) for line in lines]
+    texts = [f"{name} {mean:.3g} (from {low:.3g} to {high:.3g})" for name, mean, low, high in ends]
+    return f"After the last recorded round, {what}: {listed(texts)}."
+
+
+class Snapshot(NamedTuple):
+    """Global prototypes after a round."""
+
+    round: int
+    classes: NDArray[np.int64]  # (K',)
+    units: Numbers  # (K', d), unit length
+    lengths: Numbers  # (K',)
+
+
+def read_snapshots(run: Run, runs: int) -> tuple[list[Snapshot], list[str]]:
+    """Read the prototypes of as many rounds as a page of `runs` runs can hold, and note unreadable files."""
+    folder, rounds = run.folder / layout.PROTOTYPES, run.snapshots()
+    there = [round for round in rounds if layout.exists(folder / f"{round}.safetensors")]
+    most = COORDINATES // (5 * len(run.info.classes) * runs)
+    shots = {round: _read(run, round) for round in thinned(there, max(2, most))}
+    unread = {"missing": [round for round in rounds if round not in there]}
+    unread["damaged"] = [round for round, shot in shots.items() if shot is None]
+    sentences = []
+    for why, some in unread.items():
+        names = listed([f"{round}.safetensors" for round in some], FILES)
+        sentences += [f"Of the folder prototypes, {names} {'is' if len(some) == 1 else 'are'} {why}."] if some else []
+    return list(filter(None, shots.values())), sentences
+
+
+def sphere(snapshots: list[Snapshot], classes: int) -> dict[str, Any]:
+    """Project all rounds on the directions in which the last round's prototypes differ most."""
+    basis = directions(snapshots[-1].units)  # (d, 3)
+    return {
+        "rounds": [shot.round for shot in snapshots],
+        "flat": snapshots[-1].units.shape[1] == 2,
+        "dimension": snapshots[-1].units.shape[1],
+        "views": [_view(shot, basis, classes) for shot in snapshots],
+    }
+
+
+def _view(shot: Snapshot, basis: Numbers, classes: int) -> dict[str, Any]:
+    """Return one round's points, each with its nearest neighbour and their angle, and the share of variance shown."""
+    points = np.rint(shot.units @ basis * THOUSANDTHS).astype(int)  # (K', 3)
+    placed: list[list[float | None] | None] = [None] * classes
+    cosines = np.clip(shot.units @ shot.units.T, -1, 1)
+    np.fill_diagonal(cosines, -2)
+    for label, point, row in zip(shot.classes, points, cosines, strict=True):
+        near, alone = int(row.argmax()), len(points) < 2
+        angle = None if alone else rounded(np.degrees(np.arccos(max(row[near], -1))), 1)
+        placed[label] = [*point.tolist(), -1 if alone else int(shot.classes[near]), angle]
+    return {
+        "points": placed,
+        "share": rounded(shown_share(shot.units, basis), 4),
+        "lengths": [significant(value, 3) for value in (shot.lengths.min(), shot.lengths.max())],
+    }
+
+
+def directions(units: Numbers) -> Numbers:
+    """Compute three orthonormal directions (d, 3): principal axes of the centred vectors, then of their residuals.
+
+    In the plane the axes stay as they are. With fewer than three directions, the others are zero.
+    """
+    if units.shape[1] == 2:
+        return np.eye(2, 3)
+    basis = np.zeros((units.shape[1], 0))
+    for rows in (units - units.mean(0), units):
+        left = rows - rows @ basis @ basis.T
+        _, strengths, axes = np.linalg.svd(left, full_matrices=False)
+        basis = np.hstack([basis, axes[strengths > FLAT * max(1.0, len(units))][: 3 - basis.shape[1]].T])
+    signs = np.sign(basis[np.abs(basis).argmax(0), range(basis.shape[1])])  # fixed, so that equal runs look equal
+    return np.pad(basis * signs, ((0, 0), (0, 3 - basis.shape[1])))
+
+
+def shown_share(units: Numbers, basis: Numbers) -> float:
+    """Return the share of the vectors' variance that a projection shows."""
+    centred = units - units.mean(0)
+    whole = float(np.square(centred).sum())
+    return float(np.square(centred @ basis).sum()) / whole if whole > FLAT else 1.0
+
+
+def _read(run: Run, round: int) -> Snapshot | None:
+    with suppress(ValueError):
+        classes, vectors = run.prototypes(round)
+        if np.isfinite(vectors).all():
+            lengths = np.linalg.norm(vectors, axis=1)
+            return Snapshot(round, classes, vectors / np.where(lengths > 0, lengths, 1.0)[:, None], lengths)
+    return None

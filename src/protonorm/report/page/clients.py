@@ -1,18 +1,23 @@
-"""Clients and classes on the page: samples, accuracy in selectable rounds, and prototypes on the sphere."""
+"""Clients on the page: samples, accuracy in selectable rounds, and gains against Local and against solo controls."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from protonorm.analysis import contrasts
 from protonorm.analysis.breakdown import describe_partition
+from protonorm.analysis.comparison import Row
+from protonorm.analysis.contrasts import Transfer, points
 from protonorm.analysis.settings import client_label
+from protonorm.analysis.statistics import Interval, Numbers
+from protonorm.analysis.tables import meaning_of_verdicts, no_gain
 from protonorm.core.text import counted, listed
-from protonorm.report.page.charts import rules_of, thinned
-from protonorm.report.page.groups import Groups, rounded, significant
-from protonorm.runs import layout
+from protonorm.report.page.charts import read_snapshots, rules_of, sphere, thinned
+from protonorm.report.page.groups import Groups, rounded
 from protonorm.runs.arrays import majority_correct
 from protonorm.runs.run import Run
 
@@ -20,42 +25,41 @@ NUMBERS = 200_000  # maximum accuracies of single clients and classes on a page,
 ROUNDS = 50  # maximum selectable rounds
 SHOWN = 200  # maximum clients shown individually; of more, an evenly spaced subset
 PARTITION = ("alpha", "classes_per_client", "seed")  # partition settings that are part of its name
-COORDINATES = 200_000  # maximum coordinates and angles of prototypes on a page
-THOUSANDTHS = 1000  # coordinates are sent as integer thousandths
-FLAT = 1e-9  # threshold for a direction without variance
-FILES = 4  # maximum files named in a sentence
-
-Array = NDArray[np.float64]
+CASES = 20_000  # maximum points of the charts of gains
+HALVES = 4  # minimum cases for a comparison of small and large clients
+KINDS = {  # references of a method: (heading, pairing condition)
+    "local": ("Against Local: each client trains alone", contrasts.same_clients),
+    "solo": ("Against its own solo control: what the exchange brought", contrasts.same_but_control),
+}
 
 
 def populations_and_runs(groups: Groups) -> dict[str, Any]:
     """Collect the populations and each run's details; runs with equal populations share one."""
     populations: dict[tuple[Any, ...], dict[str, Any]] = {}
-    runs, spheres, unread = [], [], []
+    details, spheres, unread = [], [], []
     count = sum(map(len, groups.values()))
-    for slot, (name, found) in enumerate(groups.items()):
-        for run in found:
+    for slot, (name, runs) in enumerate(groups.items()):
+        for run in runs:
             names = tuple(run.client_name(id) for id in range(run.info.experiment.clients))
-            held = (names, tuple(run.info.classes), *(part.tobytes() for part in run.population))
-            population = populations.setdefault(held, _describe_population(run, name))["name"]
+            key = (names, tuple(run.info.classes), *(part.tobytes() for part in run.population))
+            population = populations.setdefault(key, _describe_population(run, name))["name"]
             seed = run.info.experiment.seed
-            label = f"{name}, seed {seed}" if len(found) > 1 else name
-            about = {"name": label, "method": name, "slot": slot, "seed": seed, "population": population}
-            runs.append({**about, "headline": run.info.headline, **_details(run, count)})
-            snapshots, lacking = _read_snapshots(run, count)
-            unread += [f"{label}: {one}" for one in lacking]
+            label = f"{name}, seed {seed}" if len(runs) > 1 else name
+            about = {"name": label, "slot": slot, "population": population}
+            details.append(about | {"method": name, "seed": seed, "headline": run.info.headline} | _details(run, count))
+            snapshots, damages = read_snapshots(run, count)
+            unread += [f"{label}: {damage}" for damage in damages]
             if snapshots:
-                shown = _sphere(snapshots, len(run.info.classes))
-                spheres.append({"name": label, "slot": slot, "population": population, **shown})
-    told = {"populations": list(populations.values()), "runs": runs, "spheres": spheres}
-    return {**told, "unread": unread, "rules": rules_of(groups)}
+                spheres.append(about | sphere(snapshots, len(run.info.classes)))
+    parts = {"populations": list(populations.values()), "runs": details, "spheres": spheres}
+    return {**parts, "unread": unread, "rules": rules_of(groups)}
 
 
 def _describe_population(run: Run, method: str) -> dict[str, Any]:
     """Describe a population: samples and networks of the clients, and the accuracy of the majority class."""
     info, (train, validation, test) = run.info, run.population
     correct = majority_correct(train, test)  # (M, K)
-    clients, shown = info.experiment.clients, _shown_clients(run)
+    clients, shown = info.experiment.clients, thinned(range(info.experiment.clients), SHOWN)
     partition = describe_partition(info.experiment.partition, PARTITION)
     return {
         "name": f"{info.experiment.dataset.name}, {partition}, {counted(clients, 'client')}, as in {method}",
@@ -75,17 +79,12 @@ def _describe_population(run: Run, method: str) -> dict[str, Any]:
     }
 
 
-def _shown_clients(run: Run) -> list[int]:
-    """Select the clients that a page shows individually."""
-    return thinned(range(run.info.experiment.clients), SHOWN)
-
-
 def _details(run: Run, runs: int) -> dict[str, Any]:
     """Return a run's accuracy by client and by class, in the selectable rounds and the reported round.
 
     It is None for a round in which a rule was not evaluated.
     """
-    shown, rules = _shown_clients(run), run.info.rules
+    shown, rules = thinned(range(run.info.experiment.clients), SHOWN), run.info.rules
     most = min(ROUNDS, NUMBERS // ((len(shown) + len(run.info.classes)) * len(rules) * runs))
     reported = run.chosen.record.round if run.chosen else None
     evaluated = [record for record in run.rounds if record.rules]
@@ -95,108 +94,146 @@ def _details(run: Run, runs: int) -> dict[str, Any]:
     for rule in rules:
         known = [record if record.rules.get(rule) else None for record in records]
         accuracies[rule] = {
-            "clients": [_per_cents(run.by_client(one, rule)[shown]) if one else None for one in known],
-            "classes": [_per_cents(run.by_class(one, rule)) if one else None for one in known],
+            "clients": [record and _per_cents(run.by_client(record, rule)[shown]) for record in known],
+            "classes": [record and _per_cents(run.by_class(record, rule)) for record in known],
         }
     return {"rounds": [record.round for record in records], "reported": reported, "rules": accuracies}
 
 
-def _shares(correct: NDArray[np.int64], support: NDArray[np.int64]) -> Array:
+def _shares(correct: NDArray[np.int64], support: NDArray[np.int64]) -> Numbers:
     """Divide correct predictions by samples; NaN where there are no samples."""
     shares = np.full(len(support), np.nan)
     np.divide(correct, support, out=shares, where=support > 0)
     return shares
 
 
-def _per_cents(shares: Array) -> list[float | None]:
+def _per_cents(shares: Numbers) -> list[float | None]:
     return [rounded(100 * share) for share in shares.tolist()]
 
 
-class Snapshot(NamedTuple):
-    """Global prototypes after a round."""
+class Cases(NamedTuple):
+    """Clients of paired runs that were tested in both, each column (n,)."""
 
-    round: int
-    classes: NDArray[np.int64]  # (K',)
-    units: Array  # (K', d), unit length
-    lengths: Array  # (K',)
+    clients: NDArray[np.int64]
+    seeds: NDArray[np.int64]
+    samples: NDArray[np.int64]  # training samples; all 0 if not on record
+    networks: NDArray[np.object_]
+    accuracies: NDArray[np.float64]
+    references: NDArray[np.float64]
 
-
-def _read_snapshots(run: Run, runs: int) -> tuple[list[Snapshot], list[str]]:
-    """Read the prototypes of as many rounds as a page of `runs` runs can hold, and note unreadable files."""
-    folder, rounds = run.folder / layout.PROTOTYPES, run.snapshots()
-    there = [round for round in rounds if layout.exists(folder / f"{round}.safetensors")]
-    most = COORDINATES // (5 * len(run.info.classes) * runs)
-    found = {round: _read(run, round) for round in thinned(there, max(2, most))}
-    unread = {"missing": [round for round in rounds if round not in there]}
-    unread["damaged"] = [round for round, shot in found.items() if shot is None]
-    told = []
-    for why, some in unread.items():
-        names = listed([f"{round}.safetensors" for round in some], FILES)
-        told += [f"Of the folder prototypes, {names} {'is' if len(some) == 1 else 'are'} {why}."] if some else []
-    return [shot for shot in found.values() if shot], told
+    @property
+    def gains(self) -> NDArray[np.float64]:
+        """Gain of each client, as a fraction."""
+        return np.round(self.accuracies - self.references, contrasts.EXACT)
 
 
-def _sphere(snapshots: list[Snapshot], classes: int) -> dict[str, Any]:
-    """Project all rounds on the directions in which the last round's prototypes differ most."""
-    basis = directions(snapshots[-1].units)  # (d, 3)
+def gains(groups: Groups, table: Sequence[Row]) -> dict[str, Any]:
+    """Build the panels and the table of gains; both are empty without a reference."""
+    every = [(kind, row, one) for kind in KINDS for row in table if (one := row.contrast(kind))]
+    known = [(kind, row, one.reference, one.transfer) for kind, row, one in every if one.transfer]
+    transfers = [transfer for _, _, _, transfer in known]
+    networks = list(dict.fromkeys(name for runs in groups.values() for run in runs for name in _networks(run)))
+    panels = []
+    for number, (kind, row, reference, transfer) in enumerate(known):
+        cases = _cases(contrasts.pair_runs(groups[row.method], groups[reference], KINDS[kind][1]))
+        about = {"id": f"gains-{number}", "kind": kind, "slot": list(groups).index(row.method)}
+        about["title"] = f"{row.method} against {reference}"
+        panels.append(about | _panel(cases, transfer, groups[row.method][0], networks, CASES // len(known)))
+    verdicts = meaning_of_verdicts(transfers)
+    explained = f"Intervals: 95 %, by the bootstrap over seeds and clients. {verdicts}"
     return {
-        "rounds": [one.round for one in snapshots],
-        "flat": snapshots[-1].units.shape[1] == 2,
-        "dimension": snapshots[-1].units.shape[1],
-        "views": [_view(one, basis, classes) for one in snapshots],
+        "kinds": [(kind, heading) for kind, (heading, _) in KINDS.items() if any(kind == one[0] for one in known)],
+        "panels": panels,
+        "networks": networks,
+        "rows": [
+            {"method": row.method, "against": one.reference, "cells": _cells(one.transfer)} for _, row, one in every
+        ],
+        "tested": any(one.p_holm is not None for one in transfers),
+        "explained": explained if verdicts else "There is no interval, and so no verdict.",
+        "mismatches": [no_gain(row, one, one.reference) for _, row, one in every if not one.transfer],
     }
 
 
-def _view(shot: Snapshot, basis: Array, classes: int) -> dict[str, Any]:
-    """Return one round's points, each with its nearest neighbour and their angle, and the share of variance shown."""
-    points = np.rint(shot.units @ basis * THOUSANDTHS).astype(int)  # (K', 3)
-    placed: list[list[float | None] | None] = [None] * classes
-    cosines = np.clip(shot.units @ shot.units.T, -1, 1)
-    np.fill_diagonal(cosines, -2)
-    for row, (label, point) in enumerate(zip(shot.classes, points, strict=True)):
-        near = int(cosines[row].argmax())
-        alone = len(points) < 2
-        angle = None if alone else rounded(np.degrees(np.arccos(max(cosines[row, near], -1))), 1)
-        placed[label] = [*point.tolist(), -1 if alone else int(shot.classes[near]), angle]
+def _cases(paired: contrasts.Pairs) -> Cases:
+    """Collect the clients of all pairs, with their accuracies under the headline rules in the reported rounds."""
+    columns: list[tuple[NDArray[Any], ...]] = []
+    for run, reference in paired.pairs:
+        ours, theirs = contrasts.reported_accuracies(run), contrasts.reported_accuracies(reference)
+        (ids,) = np.nonzero(~np.isnan(ours))
+        networks = np.array([run.info.network_name(id) for id in ids.tolist()], object)
+        seeds, samples = np.full(len(ids), run.info.experiment.seed), run.population.train.sum(1)[ids]
+        columns.append((ids, seeds, samples, networks, ours[ids], theirs[ids]))
+    return Cases(*map(np.concatenate, zip(*columns, strict=True)))
+
+
+def _panel(cases: Cases, transfer: Transfer, run: Run, networks: list[str], most: int) -> dict[str, Any]:
+    """Build a chart: a point for each case, the mean gain with its interval, and the conclusion in words."""
+    sentence, count = contrasts.who_gains(transfer), len(cases.gains)
+    columns = [column.tolist() for column in (*cases, cases.gains)]
+    shown = thinned(list(zip(*columns, strict=True)), most)
+    fewer = f" The chart shows {len(shown)} of {count} cases." if len(shown) < count else ""
+    counted = bool(cases.samples.any())
+    rows = [
+        [id, seed, samples if counted else None, networks.index(network), *(rounded(100 * share) for share in shares)]
+        for id, seed, samples, network, *shares in shown
+    ]
+    names = {id: client_label(run, id) for id in sorted({row[0] for row in rows})}
     return {
-        "points": placed,
-        "share": rounded(shown_share(shot.units, basis), 4),
-        "lengths": [significant(value, 3) for value in (shot.lengths.min(), shot.lengths.max())],
+        "sentence": f"{sentence[0].upper()}{sentence[1:]}",
+        "judged": f"{_judged(transfer)}{fewer}",
+        "parts": _parts(cases),
+        "mean": rounded(100 * transfer.mean),
+        "interval": [rounded(100 * end) for end in transfer.interval] if transfer.interval else None,
+        "clients": {id: name for id, name in names.items() if name != f"client {id}"},  # clients with a name
+        "cases": rows,
     }
 
 
-def directions(units: Array) -> Array:
-    """Compute three orthonormal directions (d, 3): principal axes of the centred vectors, then of their residuals.
-
-    In the plane the axes stay as they are. With fewer than three directions, the others are zero.
-    """
-    if units.shape[1] == 2:
-        return np.eye(2, 3)
-    basis = np.zeros((units.shape[1], 0))
-    for rows in (units - units.mean(0), units):
-        left = rows - rows @ basis @ basis.T
-        _, strengths, axes = np.linalg.svd(left, full_matrices=False)
-        basis = np.hstack([basis, axes[strengths > FLAT * max(1.0, len(units))][: 3 - basis.shape[1]].T])
-    signs = np.sign(
-        basis[np.abs(basis).argmax(0), range(basis.shape[1])]
-    )  # fix the signs, so that equal runs look equal
-    return np.pad(basis * signs, ((0, 0), (0, 3 - basis.shape[1])))
+def _judged(transfer: Transfer) -> str:
+    """Describe the mean gain with its interval, the verdict, the share that loses, and the worst tenth."""
+    interval = f", without an interval ({transfer.no_interval})"
+    if transfer.interval:
+        interval = f", 95 % interval {_span(transfer.interval)}: {transfer.verdict}"
+    lose = f"Negative transfer in {100 * transfer.negative:.0f} %"
+    tail = f"the worst tenth’s mean gain is {points(transfer.tail)}"
+    return f"Mean gain {points(transfer.mean)} points{interval}. {lose}; {tail}."
 
 
-def shown_share(units: Array, basis: Array) -> float:
-    """Return the share of the vectors' variance that a projection shows."""
-    centred = units - units.mean(0)
-    whole = float(np.square(centred).sum())
-    return float(np.square(centred @ basis).sum()) / whole if whole > FLAT else 1.0
+def _parts(cases: Cases) -> str:
+    """Describe the mean gain by network, and of small and large clients; descriptive, not tested."""
+    gains, names = cases.gains, dict.fromkeys(cases.networks.tolist())
+    means = listed([f"{name} {points(gains[cases.networks == name].mean())}" for name in names])
+    sentences = [f"Mean gain by network: {means}."] if len(names) > 1 else []
+    middle = np.median(cases.samples)
+    small = cases.samples <= middle
+    if len(gains) >= HALVES and not small.all():
+        sentences.append(
+            f"Clients with at most {int(middle)} samples to train on: {points(gains[small].mean())}; "
+            f"larger ones: {points(gains[~small].mean())}."
+        )
+    return " ".join(sentences)
 
 
-def _read(run: Run, round: int) -> Snapshot | None:
-    try:
-        classes, vectors = run.prototypes(round)
-    except ValueError:
-        return None
-    if not np.isfinite(vectors).all():
-        return None
-    lengths = np.linalg.norm(vectors, axis=1)
-    units = vectors / np.where(lengths > 0, lengths, 1.0)[:, None]
-    return Snapshot(round, classes, units, lengths)
+def _cells(transfer: Transfer | None) -> list[str]:
+    """Format a row of the table of gains."""
+    if transfer is None:
+        return ["–"] * 8
+    p = transfer.p_holm
+    return [
+        points(transfer.mean),
+        _span(transfer.interval) if transfer.interval else transfer.no_interval,
+        transfer.verdict or "no interval",
+        f"{transfer.losing} of {transfer.cases}, {100 * transfer.negative:.0f} %",
+        points(-transfer.loss) if transfer.loss is not None else "–",
+        points(transfer.tail),
+        points(transfer.worst),
+        "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}",
+    ]
+
+
+def _span(interval: Interval) -> str:
+    return f"{points(interval.low)} to {points(interval.high)}"
+
+
+def _networks(run: Run) -> list[str]:
+    return [run.info.network_name(id) for id in range(min(len(run.info.networks), run.info.experiment.clients))]

@@ -27,13 +27,9 @@ SOURCES = [  # (part of the page, file in a run's folder, how it is aggregated)
     ("Settings, commands, versions", layout.INFO, "as recorded; a command names the settings that the user gave"),
     ("How the runs were made", layout.PROVENANCE, "as recorded when a run began or went on"),
     ("Samples of each client and class", layout.POPULATION, "as recorded; the majority line follows from them"),
-    (
-        "Reported round",
-        layout.METRICS,
-        "the best mean validation accuracy under the headline rule; without, the best test",
-    ),
-    ("Accuracy and measures: tables", layout.METRICS, "rules; mean and half of the 95 % interval over seeds"),
-    ("Accuracy: curves", layout.METRICS, "rules; mean and standard deviation over seeds"),
+    ("Reported round", layout.METRICS, "best mean validation accuracy under the headline rule; without, the best test"),
+    ("Accuracy and measures: tables", layout.METRICS, "rules; mean and 95 % interval over seeds, or the range of two"),
+    ("Accuracy: curves", layout.METRICS, "rules; mean over seeds, with the same interval"),
     ("Accuracy of clients and classes", layout.EVALUATIONS, "right answers divided by samples"),
     ("Who gains, who loses", layout.EVALUATIONS, "accuracy of a client minus that of the same client in the reference"),
     ("Distances", layout.METRICS, "prototypes, as recorded"),
@@ -70,8 +66,7 @@ def commands(groups: Groups) -> dict[str, Any]:
 def run_command(info: RunInfo) -> Command:
     """Build the words after `protonorm run`: the settings that the user gave."""
     notes: list[str] = []
-    words = [f"{name}={_value(name, value, info, notes)}" for name, value in info.changed.items()]
-    return Command(words, notes)
+    return Command([f"{name}={_value(name, value, info, notes)}" for name, value in info.changed.items()], notes)
 
 
 def compare_command(groups: Groups) -> Command | None:
@@ -79,42 +74,39 @@ def compare_command(groups: Groups) -> Command | None:
 
     If every method but Local also has its solo control, and there are no other runs, the command creates both.
     """
-    both = len({is_solo(found[0]) for found in groups.values()}) == 2
-    shown = {name: found for name, found in groups.items() if not (both and is_solo(found[0]))}
+    both = len({is_solo(runs[0]) for runs in groups.values()}) == 2
     if both and not _have_controls(groups):
         return None
-    infos = [[run.info for run in found] for found in shown.values()]
-    seeds = [[info.experiment.seed for info in found] for found in infos]
-    every = [info for found in infos for info in found]
+    infos = [[run.info for run in runs] for runs in groups.values() if not (both and is_solo(runs[0]))]
+    seeds = [[info.experiment.seed for info in group] for group in infos]
+    every = [info for group in infos for info in group]
     if any(one != seeds[0] for one in seeds) or any(_shared(info) != _shared(every[0]) for info in every):
         return None
     if any("auxiliary" in info.changed for info in every):
         return None  # `local`, which is part of every comparison, does not accept it
     notes: list[str] = []
-    methods = [_method(found[0], notes) for found in infos]
+    methods = [_method(group[0], notes) for group in infos]
     if any("," in field for _, fields in methods for field in fields):
         return None  # commas separate the fields of a method
     given = {name: (value, info) for info in every for name, value in info.changed.items()}
-    common = [
+    words = [":".join(filter(None, [name, ",".join(fields)])) for name, fields in methods]
+    words += [
         f"{name}={_value(name, value, info, notes)}"
         for name, (value, info) in given.items()
         if name.split(".")[0] not in ("algorithm", "seed")
     ]
-    repeated = [] if seeds[0] == [0] else [seeds_word(seeds[0])]
-    named = [":".join(filter(None, [name, ",".join(fields)])) for name, fields in methods]
-    return Command([*named, *common, *repeated, *(["--solo"] if both else [])], notes)
+    words += [] if seeds[0] == [0] else [seeds_word(seeds[0])]
+    return Command([*words, *(["--solo"] if both else [])], notes)
 
 
 def _have_controls(groups: Groups) -> bool:
     """Return whether each method but Local has one solo control, with the same seeds and settings."""
-    methods = [[run for run in found if not is_local(run)] for found in groups.values()]
-    told: dict[bool, list[str]] = {False: [], True: []}
-    for found in filter(None, methods):
-        plain = [
-            {name: value for name, value in run.info.experiment.plain().items() if name not in UNLIKE} for run in found
-        ]
-        told[is_solo(found[0])].append(json.dumps(plain, sort_keys=True))
-    return sorted(told[False]) == sorted(told[True])
+    settings: dict[bool, list[str]] = {False: [], True: []}
+    for runs in groups.values():
+        if not is_local(runs[0]):
+            plain = [run_settings(run.info, without=UNLIKE) for run in runs]
+            settings[is_solo(runs[0])].append(json.dumps(plain, sort_keys=True))
+    return sorted(settings[False]) == sorted(settings[True])
 
 
 def shell_text(verb: str, words: list[str]) -> str:
@@ -146,20 +138,15 @@ def _shell_sign(sign: str) -> str:
 
 def settings_table(groups: Groups) -> dict[str, Any]:
     """Build the table of all settings, a column for each method; True marks settings that the user gave."""
-    columns = [run_settings(found[0].info) for found in groups.values()]
-    for column, found in zip(columns, groups.values(), strict=True):
-        column["seed"] = ", ".join(str(run.info.experiment.seed) for run in found)
-    given = [set().union(*(run.info.changed for run in found)) for found in groups.values()]
-    names = dict.fromkeys(name for column in columns for name in column)
-    places = {name: place for place, name in enumerate(columns[0])}
-
-    def cell(column: Mapping[str, Any], name: str) -> str:
-        if name not in column:
-            return ""
-        return str(column[name]) if name == "seed" else setting_text(column[name])
-
+    columns = []  # the texts of each method's settings, and which were given
+    for runs in groups.values():
+        texts = {name: setting_text(value) for name, value in run_settings(runs[0].info).items()}
+        texts["seed"] = ", ".join(str(run.info.experiment.seed) for run in runs)
+        columns.append((texts, set().union(*(run.info.changed for run in runs))))
+    places = {name: place for place, name in enumerate(columns[0][0])}
+    names = dict.fromkeys(name for texts, _ in columns for name in texts)
     rows = [
-        (name, [(cell(column, name), name in changed) for column, changed in zip(columns, given, strict=True)])
+        (name, [(texts.get(name, ""), name in given) for texts, given in columns])
         for name in sorted(names, key=lambda name: places.get(name.split(".")[0], len(places)))
     ]
     return {"methods": list(groups), "rows": rows}
@@ -174,9 +161,10 @@ def _shared(info: RunInfo) -> dict[str, Any]:
 def _method(info: RunInfo, notes: list[str]) -> tuple[str, list[str]]:
     """Return a method's name and its fields as `compare` accepts them: field=value."""
     name = info.changed.get("algorithm", KINDS["algorithm"].default)
-    fields = {key: value for key, value in info.changed.items() if key.startswith("algorithm.")}
-    written = [f"{key.removeprefix('algorithm.')}={setting_text(value)}" for key, value in fields.items()]
-    return _value("algorithm", name, info, notes), written
+    fields = [
+        (key.removeprefix("algorithm."), one) for key, one in info.changed.items() if key.startswith("algorithm.")
+    ]
+    return _value("algorithm", name, info, notes), [f"{field}={setting_text(value)}" for field, value in fields]
 
 
 def _value(name: str, value: Any, info: RunInfo, notes: list[str]) -> str:
@@ -223,28 +211,23 @@ def origins(groups: Groups) -> list[dict[str, Any]]:
 
     Starts that led to no round are omitted.
     """
-    found: dict[tuple[Facts, ...], list[str]] = {}
+    keys: dict[tuple[Facts, ...], list[str]] = {}
     for run in (run for runs in groups.values() for run in runs):
-        last = {one.done: one for one in run.starts}
-        led = [one for one in last.values() if one.done < len(run.rounds)] or list(last.values())[-1:]
-        found.setdefault(tuple(_facts(one, several=len(led) > 1) for one in led), []).append(run.info.key)
-    return [{"runs": keys, "starts": [list(facts) for facts in starts]} for starts, keys in found.items() if starts]
+        last = {start.done: start for start in run.starts}
+        led = [start for start in last.values() if start.done < len(run.rounds)] or list(last.values())[-1:]
+        keys.setdefault(tuple(_facts(start, several=len(led) > 1) for start in led), []).append(run.info.key)
+    return [{"runs": runs, "starts": [list(facts) for facts in starts]} for starts, runs in keys.items() if starts]
 
 
 def sources(groups: Groups) -> dict[str, Any]:
     """List the source files, with a fingerprint of the metrics to compare a page with its record."""
-    runs = []
-    for run in (run for found in groups.values() for run in found):
+    rows = []
+    for run in (run for runs in groups.values() for run in runs):
         metrics = layout.read_file(run.folder / layout.METRICS)
-        runs.append(
-            {
-                "folder": run.folder.resolve().name,
-                "key": run.info.key,
-                "metrics": "no file" if metrics is None else hashlib.sha256(metrics).hexdigest()[:16],
-                "versions": _versions(run.info.versions),
-            }
-        )
-    return {"parts": SOURCES, "runs": runs}
+        digest = "no file" if metrics is None else hashlib.sha256(metrics).hexdigest()[:16]
+        about = {"folder": run.folder.resolve().name, "key": run.info.key}
+        rows.append(about | {"metrics": digest, "versions": _versions(run.info.versions)})
+    return {"parts": SOURCES, "runs": rows}
 
 
 def _facts(made: Provenance, *, several: bool) -> Facts:

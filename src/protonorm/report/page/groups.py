@@ -17,49 +17,55 @@ from protonorm.runs.run import Run
 
 Groups = Mapping[str, Sequence[Run]]  # runs of each method, by name
 
-OWN = ("algorithm", "auxiliary", "control", "seed")  # settings that belong to a method, or in which its runs differ
+OWN = (
+    "algorithm",
+    "auxiliary",
+    "control",
+    "label",
+    "seed",
+)  # of a method, or in which its runs differ
 WHOLE = 10**9  # integral floats below this are written without a decimal point
 
 
 def by_method(runs: Iterable[Run]) -> Groups:
     """Group runs that differ only in the seed, and name the groups by their differences."""
-    found: dict[str, list[Run]] = {}
+    alike: dict[str, list[Run]] = {}
     for run in {run.folder.resolve(): run for run in runs}.values():
-        plain = {name: value for name, value in run.info.experiment.plain().items() if name != "seed"}
-        found.setdefault(json.dumps(plain, sort_keys=True), []).append(run)
-    groups = [sorted(group, key=lambda run: run.info.experiment.seed) for group in found.values()]
+        plain = run.info.experiment.plain() | {"seed": None}
+        alike.setdefault(json.dumps(plain, sort_keys=True), []).append(run)
+    groups = [sorted(group, key=lambda run: run.info.experiment.seed) for group in alike.values()]
     return dict(zip(_names([run_settings(group[0].info) for group in groups]), groups, strict=True))
 
 
 def differences(groups: Groups) -> list[str]:
     """List the settings in which groups differ, other than the method, its second network and its control."""
-    settings = [run_settings(found[0].info) for found in groups.values()]
+    settings = [run_settings(runs[0].info, without=OWN) for runs in groups.values()]
     names = dict.fromkeys(name for one in settings for name in one)
-    return [
-        name for name in names if name.split(".")[0] not in OWN and len({str(one.get(name)) for one in settings}) > 1
-    ]
+    return [name for name in names if len({str(one.get(name)) for one in settings}) > 1]
 
 
 def _names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the name of each group: the method with its settings, then other differences in parentheses."""
-    methods = [_method(one, settings) for one in settings]
     others = labels([_data_first(one) for one in settings])
-    solo = ["solo" if one.get("control") == "solo" else "" for one in settings]  # as `compare --solo` names them
-    told = [", ".join(filter(None, words)) for words in zip(solo, others, strict=True)]
-    names = [f"{method} ({words})" if words else method for method, words in zip(methods, told, strict=True)]
+    names: list[str] = []
     seen: Counter[str] = Counter()
-    for place, name in enumerate(names):
+    for one, other in zip(settings, others, strict=True):
+        solo = "solo" if one.get("control") == "solo" else ""  # as `compare --solo` names them
+        words = ", ".join(filter(None, [solo, other]))
+        name = _method(one, settings) + (f" ({words})" if words else "")
         seen[name] += 1
-        names[place] = name if seen[name] == 1 else f"{name} no. {seen[name]}"  # two classes may share a name
+        names.append(name if seen[name] == 1 else f"{name} no. {seen[name]}")  # two classes may share a name
     return names
 
 
 def _method(one: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]) -> str:
+    if one.get("label"):  # the user's own name
+        return str(one["label"])
     same = ("algorithm", "dataset")  # defaults of a method's settings may depend on the data
     alike = [other for other in settings if all(other[name] == one[name] for name in same)]
     own = [name for name in one if name.split(".")[0] in ("algorithm", "auxiliary") and name != "algorithm"]
-    told = [name for name in own if len({str(other.get(name)) for other in alike}) > 1]
-    words = [f"{name.removeprefix('algorithm.')}={setting_text(one[name])}" for name in told]
+    differ = [name for name in own if len({str(other.get(name)) for other in alike}) > 1]
+    words = [f"{name.removeprefix('algorithm.')}={setting_text(one[name])}" for name in differ]
     return f"{one['algorithm'].split(':')[-1]}{':' if words else ''}{','.join(words)}"
 
 
@@ -88,38 +94,23 @@ def significant(value: Any, digits: int = 4) -> float | None:
     return float(f"{float(value):.{digits}g}") if value is not None and math.isfinite(value) else None
 
 
-def setting_text(value: Any) -> str:
-    """Format the value of a setting so that the command line parses it back."""
+def setting_text(value: Any, *, listed: bool = False) -> str:
+    """Format the value of a setting, or a member of a list, so that the command line parses it back."""
     if isinstance(value, float):
         written = repr(int(value)) if value == int(value) and abs(value) < WHOLE else repr(value)
         mantissa, e, power = written.partition("e")
         return f"{mantissa}.0e{power}" if e and "." not in mantissa else written  # YAML requires the decimal point
     if isinstance(value, str):
-        return value if _is_bare(value) else _quoted(value)
+        return value if _is_bare(value, listed) else visible(json.dumps(value, ensure_ascii=False))
     if isinstance(value, list):
-        return f"[{', '.join(map(_member, value))}]"
+        return f"[{', '.join(setting_text(member, listed=True) for member in value)}]"
     return json.dumps(value)
 
 
-def _member(value: Any) -> str:
-    """Format a value inside a list, where commas, brackets and colons are special."""
-    if not isinstance(value, str):
-        return setting_text(value)
-    try:
-        return value if load_plain(f"[{value}]") == [value] else _quoted(value)
-    except yaml.YAMLError:
-        return _quoted(value)
-
-
-def _is_bare(text: str) -> bool:
+def _is_bare(text: str, listed: bool) -> bool:
     """Return whether the command line parses an unquoted text as itself; invisible characters need quotes."""
     try:
-        return bool(parse_value("", text) == text and visible(text) == text)
-    except ValueError:
+        same = load_plain(f"[{text}]") == [text] if listed else parse_value("", text) == text
+    except (ValueError, yaml.YAMLError):
         return False
-
-
-def _quoted(text: str) -> str:
-    """Quote a text as YAML does, with visible escapes."""
-    plain = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{visible(plain)}"'
+    return bool(same) and visible(text) == text

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
 from typing import Any
 
 from protonorm.analysis.breakdown import standing
 from protonorm.analysis.comparison import COLUMNS, Cell, Row, rows
-from protonorm.analysis.settings import client_label, dataset_names
-from protonorm.analysis.statistics import mean_interval, share_a_seed
+from protonorm.analysis.settings import client_label
+from protonorm.analysis.statistics import share_a_seed
 from protonorm.analysis.tables import NOT_RANKED, OPTIMISTIC, how_chosen, is_hint, p_values, what_spread_is, why_bold
 from protonorm.core.text import counted, duration, listed, size_text
 from protonorm.metrics import metrics
@@ -21,31 +20,28 @@ RIVALS = 4  # maximum methods named in a sentence
 ROUNDS = 3  # maximum reported rounds listed individually
 NAMED = 4  # maximum rounds named in a notice
 WAYS = {"validation": "validation", "test": "test*", "last": "last"}  # how a reported round was chosen
+Card = dict[str, Any]
 P10 = ("p10", "the accuracy that a tenth of the clients does not reach", True)
 
 
 def by_data(groups: Groups) -> dict[str, Groups]:
     """Group the methods by data set: accuracies on different data are not compared."""
-    names = dataset_names([found[0] for found in groups.values()])
-    return {
-        name: {method: found for method, found in groups.items() if dataset_names(found[:1]) == [name]}
-        for name in names
-    }
+    parts: dict[str, dict[str, Sequence[Run]]] = {}
+    for method, runs in groups.items():
+        parts.setdefault(runs[0].info.experiment.dataset.name, {})[method] = runs
+    return dict(parts)
 
 
 def lead(groups: Groups, table: Sequence[Row]) -> str:
     """Describe the outcome of the comparison or the run for each data set, then how its numbers were obtained."""
-    parts, told = by_data(groups), []
+    parts, sentences = by_data(groups), []
     for name, part in parts.items():
         where = f" on {name}" if len(parts) > 1 else ""
-        if said := _outcome(rows(part) if where else table):
-            told.append(said)
-        elif all(is_untested(run) for runs in part.values() for run in runs):
-            told.append(f"The test parts{where} are not evaluated (tested=false)." if where else UNTESTED)
-        else:
-            told.append(f"No round{where} has been evaluated yet." if where else NOTHING)
-    told += [f"Test accuracies are pooled over clients, {how}."] if (how := how_chosen(table)) else []
-    return " ".join(filter(None, [*told, what_spread_is(table)]))
+        untested = all(is_untested(run) for runs in part.values() for run in runs)
+        outcome = _outcome(rows(part) if where else table)
+        sentences.append(outcome or (UNTESTED if untested else NOTHING).format(where))
+    sentences += [f"Test accuracies are pooled over clients, {how}."] if (how := how_chosen(table)) else []
+    return " ".join(filter(None, [*sentences, what_spread_is(table)]))
 
 
 def _outcome(table: Sequence[Row]) -> str:
@@ -56,57 +52,62 @@ def _outcome(table: Sequence[Row]) -> str:
     heads = [row for row in table if row.headline and not row.is_majority and row.cells["accuracy"]]
     if not heads:
         return ""
-    told = []
+    sentences = []
     for row in heads:
         reached = f"{row.method} reaches {row.cells['accuracy']} % under the rule {row.rule}"
         if row.stands_out:
-            told.append(f"{reached}, and can be told apart from every other method judged by it.{is_hint(row)}")
+            sentences.append(f"{reached}, and can be told apart from every other method judged by it.{is_hint(row)}")
         elif row.leads:
-            why = set(row.alike.values())
-            reason = f" ({next(iter(why))})" if len(why) == 1 else ""
-            told.append(
+            reasons = set(row.alike.values())
+            reason = f" ({reasons.pop()})" if len(reasons) == 1 else ""
+            sentences.append(
                 f"No method stands out under the rule {row.rule}: {row.method}, with {row.cells['accuracy']} %, cannot "
                 f"be told apart from {listed(list(row.alike), RIVALS)}{reason}."
             )
         elif sum(one.rule == row.rule for one in heads) == 1:
-            told.append(f"{reached}.")
-    told += [NOT_RANKED] if len({row.rule for row in heads}) > 1 else []
+            sentences.append(f"{reached}.")
+    sentences += [NOT_RANKED] if len({row.rule for row in heads}) > 1 else []
     levels = [row.cells["accuracy"] for row in table if row.is_majority]
     if len(levels) == 1 and levels[0]:  # where populations differ, no single level applies to all methods
-        told.append(f"Guessing each client’s majority class gives {per_cent(levels[0].mean)}.")
-    return " ".join(told)
+        sentences.append(f"Guessing each client’s majority class gives {per_cent(levels[0].mean)}.")
+    return " ".join(sentences)
 
 
-def cards(groups: Groups, table: Sequence[Row], *, ranked: bool) -> list[dict[str, Any]]:
+def cards(groups: Groups, table: Sequence[Row], *, ranked: bool) -> list[Card]:
     """Build the cards at the top of the page: the number of each method, or those of the single run."""
+
+    def card(name: str, cell: Cell | str | None, note: str, slot: int | None = None, first: bool = False) -> Card:
+        value, spread = (f"{cell.short} %", cell.spread()) if isinstance(cell, Cell) else (cell or "–", "")
+        return {"slot": slot, "name": name, "value": value, "spread": spread, "note": note, "first": first}
+
+    scale = "guessing, for scale"
     if len(groups) > 1:
         heads = [row for row in table if row.headline]
         return [
-            {
-                "slot": None if row.is_majority else slot,
-                "name": row.method,
-                **_value(row.cells["accuracy"]),
-                "note": "guessing, for scale" if row.is_majority else f"rule {row.rule}{_where(row)}",
-                "first": ranked and row.stands_out,
-            }
+            card(row.method, row.cells["accuracy"], scale)
+            if row.is_majority
+            else card(
+                row.method, row.cells["accuracy"], f"rule {row.rule}{_where(row)}", slot, ranked and row.stands_out
+            )
             for slot, row in enumerate(heads)
         ]
     ((_, runs),) = groups.items()
-    head = table[0]
-    named = [
-        ("accuracy", "reported round", _where(head).removeprefix(", ")),
-        ("best", "best test round*", "optimistic"),
-        ("last", "last round", ""),
-        ("worst", "worst tenth of the clients", "in the reported round"),
-    ]
-    found = [(name, _value(head.cells[column]), note) for column, name, note in named]
-    found.append(("majority class", _value(table[-1].cells["accuracy"]), "guessing, for scale"))
+    cells = table[0].cells
     first = "the first seed" if len(runs) > 1 else ""
     sent = sum(record.bytes.up + record.bytes.down for record in runs[0].rounds)
-    timed = ", ".join(filter(None, [first, untimed(runs[0])]))
-    found.append(("sent in all", {"value": size_text(sent), "spread": ""}, first))
-    found.append(("time of all rounds", {"value": duration(sum(runs[0].seconds.values())), "spread": ""}, timed))
-    return [{"slot": None, "name": name, **value, "note": note, "first": False} for name, value, note in found]
+    return [
+        card("reported round", cells["accuracy"], _where(table[0]).removeprefix(", ")),
+        card("best test round*", cells["best"], "optimistic"),
+        card("last round", cells["last"], ""),
+        card("worst tenth of the clients", cells["worst"], "in the reported round"),
+        card("majority class", table[-1].cells["accuracy"], scale),
+        card("sent in all", size_text(sent), first),
+        card(
+            "time of all rounds",
+            duration(sum(runs[0].seconds.values())),
+            ", ".join(filter(None, [first, untimed(runs[0])])),
+        ),
+    ]
 
 
 def captions(groups: Groups, table: Sequence[Row], *, ranked: bool) -> dict[str, str]:
@@ -144,9 +145,7 @@ def table_rows(table: Sequence[Row], *, ranked: bool) -> list[dict[str, Any]]:
 def _rounds_text(rounds: Sequence[int]) -> str:
     """Format the reported rounds of the seeds, or their range if there are many."""
     known = sorted(set(rounds))
-    if not known:
-        return "–"
-    return listed([str(one) for one in known]) if len(known) <= ROUNDS else f"{known[0]} to {known[-1]}"
+    return (listed(list(map(str, known))) if len(known) <= ROUNDS else f"{known[0]} to {known[-1]}") or "–"
 
 
 def _how_drawn(groups: Groups) -> str:
@@ -158,18 +157,9 @@ def _how_drawn(groups: Groups) -> str:
     each = f"{most} seeds" if len(counts) == 1 else listed([f"{len(runs)} of {name}" for name, runs in groups.items()])
     fewer = "" if len(counts) == 1 else "seeds: "
     return (
-        f"Lines are means over the seeds that reached a round ({fewer}{each}), bands one standard deviation over seeds "
-        "to each side; a single seed has no band."
+        f"Lines are means over the seeds that reached a round ({fewer}{each}), bands the 95 % interval of the mean, or "
+        "the range of two seeds, as in tables; a single seed has no band."
     )
-
-
-def _value(cell: Cell | None) -> dict[str, str]:
-    """Format the number of a card, and the half-width of its interval separately."""
-    interval = cell.interval if cell else None
-    return {
-        "value": f"{cell.short} %" if cell else "–",
-        "spread": f"± {100 * interval.half:.2f}" if interval else "",
-    }
 
 
 def _where(row: Row) -> str:
@@ -189,12 +179,12 @@ def measures(groups: Groups, table: Sequence[Row]) -> dict[str, Any]:
     lines: list[dict[str, Any]] = []
     for row in (row for row in table if row.method in groups):
         runs = groups[row.method]
-        found = [run.chosen.record.rules.get(row.rule) for run in runs if run.chosen]
+        values = [run.chosen.record.rules.get(row.rule) for run in runs if run.chosen]
         repeated = share_a_seed([run.info.experiment.seed for run in runs])
-        cells = [
-            _cell([getattr(one, name, None) for one in found if one], share=share, repeated=repeated)
-            for name, (_, _, share) in described.items()
-        ]
+        cells = []
+        for name, (_, _, share) in described.items():  # a dash if the rule has no such measure
+            cell = Cell.of([getattr(value, name, None) for value in values], repeated)
+            cells.append(cell.text(*((100, 2) if share else (1, 3))) if cell else "–")
         continued = bool(lines) and lines[-1]["method"] == row.method
         about = {"method": row.method, "rule": row.rule, "headline": row.headline}
         lines.append({**about, "cells": cells, "continued": continued})
@@ -205,19 +195,6 @@ def measures(groups: Groups, table: Sequence[Row]) -> dict[str, Any]:
         "dashes": any("–" in line["cells"] for line in lines),
         "rows": lines if known else [],
     }
-
-
-def _cell(values: Sequence[float | None], *, share: bool, repeated: bool) -> str:
-    """Format the mean over seeds, with the half-width of its 95 % interval; a dash if the rule has no such measure.
-
-    Runs that share a seed are not independent and get no interval.
-    """
-    scale, digits = (100, 2) if share else (1, 3)
-    known = [scale * value for value in values if value is not None]
-    if not known:
-        return "–"
-    interval = None if repeated else mean_interval(known)
-    return f"{fmean(known):.{digits}f}" + (f" ± {interval.half:.{digits}f}" if interval else "")
 
 
 def standings(groups: Groups) -> list[dict[str, Any]]:
@@ -246,20 +223,20 @@ def notices(groups: Groups) -> list[str]:
     """List warnings for the reader: rounds chosen by test, incomplete runs, runs with different settings."""
     named = [(f"{name}, seed {run.info.experiment.seed}", run) for name, runs in groups.items() for run in runs]
     tested = [name for name, runs in groups.items() if any(run.chosen and run.chosen.by == "test" for run in runs)]
-    told = []
+    warnings = []
     if tested:
         start = "There" if len(tested) == len(groups) else f"For {listed(tested)} there"
-        told.append(f"{start} is no validation part: the best test round is reported, which is optimistic.")
-    told += [f"{name}: {standing(run)}" for name, run in named if not run.finished or run.failure]
-    told += [f"{name}: {lost}" for name, run in named if (lost := _lost_clients(run))]
-    told += [f"{name}: {partial}" for name, run in named if (partial := _partly_evaluated(run))]
+        warnings.append(f"{start} is no validation part: the best test round is reported, which is optimistic.")
+    warnings += [f"{name}: {standing(run)}" for name, run in named if not run.finished or run.failure]
+    for describe in (_lost_clients, _partly_evaluated):
+        warnings += [f"{name}: {text}" for name, run in named if (text := describe(run))]
     if unlike := differences(groups):
-        told.append(f"These runs differ in more than the method: {listed(unlike)}. Read the comparison with care.")
+        warnings.append(f"These runs differ in more than the method: {listed(unlike)}. Read the comparison with care.")
     if len({tuple(run.info.versions.items()) for _, run in named}) > 1:
-        told.append("These runs were made with different versions; the list of sources names them.")
+        warnings.append("These runs were made with different versions; the list of sources names them.")
     if len({len(runs) for runs in groups.values()}) > 1:
-        told.append("The methods have different numbers of seeds.")
-    return told
+        warnings.append("The methods have different numbers of seeds.")
+    return warnings
 
 
 def _lost_clients(run: Run) -> str:
@@ -269,8 +246,7 @@ def _lost_clients(run: Run) -> str:
         return ""
     id, reason = next(iter(rounds[0].lost.items()))
     replies = counted(sum(len(record.lost) for record in rounds), "reply", "replies")
-    numbers = listed([str(record.round) for record in rounds], NAMED)
-    where = f"round{'' if len(rounds) == 1 else 's'} {numbers}"
+    where = f"round{'' if len(rounds) == 1 else 's'} {listed([str(record.round) for record in rounds], NAMED)}"
     who = client_label(run, int(id)) if id in map(str, range(run.info.experiment.clients)) else f"client {id}"
     return f"{replies} did not arrive, in {where}. The first was that of {who}: {reason.rstrip('.')}."
 

@@ -19,17 +19,17 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from protonorm.algorithms import display_name
 from protonorm.analysis.breakdown import headline
-from protonorm.analysis.comparison import COLUMNS, RULES, Row, rows, whole
+from protonorm.analysis.comparison import COLUMNS, RULES, Row, display_names, rows, titled, whole
 from protonorm.core.text import listed, visible
 from protonorm.files import make_folder, replace
+from protonorm.report.drawing import SLOTS, slots, style_rules
 from protonorm.report.page.charts import charts, rules_of, traffic
-from protonorm.report.page.clients import populations_and_runs
+from protonorm.report.page.clients import gains, populations_and_runs
 from protonorm.report.page.commands import commands, origins, settings_table, sources
-from protonorm.report.page.gains import gains
 from protonorm.report.page.groups import Groups, by_method
 from protonorm.report.page.summary import by_data, captions, cards, lead, measures, notices, standings, table_rows
-from protonorm.report.palette import SLOTS, style_rules
 from protonorm.runs.run import Run
 
 SCRIPTS = ("draw", "tips", "lines", "dots", "heat", "bars", "gains", "sphere", "start")  # in this order
@@ -43,12 +43,12 @@ def write_page(runs: Groups | Iterable[Run], path: str | Path, table: Sequence[R
     """Write the report of runs, or of a comparison's runs by method with its rows, and return its path."""
     path = Path(path)
     refuse_to_overwrite(path)
-    every = [run for found in runs.values() for run in found] if isinstance(runs, Mapping) else list(runs)
-    if not every:
+    groups = runs if isinstance(runs, Mapping) else by_method(runs)
+    if not any(groups.values()):
         raise ValueError("There is nothing to report: give at least one run.")
-    found = content(runs if isinstance(runs, Mapping) else by_method(every), table)
+    page = render(content(groups, table))
     make_folder(path.parent)
-    replace(path, render(found).encode())
+    replace(path, page.encode())
     return path
 
 
@@ -57,7 +57,7 @@ def refuse_to_overwrite(path: Path) -> None:
     if path.is_dir():
         raise ValueError(f"{path} is a folder; give the name of a file that ends in {' or '.join(ENDINGS)}.")
     if path.suffix.lower() not in ENDINGS:
-        raise ValueError(f"{path} is refused: the name of a report ends in {' or '.join(ENDINGS)}.")
+        raise ValueError(f"The name of a report must end in {' or '.join(ENDINGS)}, got {path}.")
     if os.path.lexists(path) and not is_page(path):
         raise ValueError(f"{path} exists and is not a report of protonorm; it is left as it is. Give another name.")
 
@@ -71,32 +71,22 @@ def is_page(path: Path) -> bool:
     return head.lstrip().startswith(b"<!doctype html>") and MARK in head
 
 
-def render(found: dict[str, Any]) -> str:
+def render(values: dict[str, Any]) -> str:
     """Render the template. Every text is escaped; only the page's own style and script may take effect.
 
     Invisible characters, such as marks that reverse a line, are made visible; commands contain line breaks and are
     escaped already.
     """
-    found = show_hidden(found) | {"commands": found["commands"]}
-    environment = Environment(
-        loader=PackageLoader("protonorm.report.page", "assets"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    values = show_hidden(values) | {"commands": values["commands"]}
+    assets = PackageLoader("protonorm.report.page", "assets")
+    jinja = Environment(loader=assets, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     style = f"{asset('page.css')}\n{style_rules()}"
-    script = "\n".join(asset(f"{name}.js") for name in SCRIPTS)
-    script = f'(() => {{\n"use strict";\n{script}\n}})();'
-    policy = (
-        f"default-src 'none'; style-src '{digest(style)}'; script-src '{digest(script)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    return environment.get_template("page.html").render(
-        found
-        | {"style": Markup(style), "script": Markup(script), "policy": policy, "data": embedded(found["data"])}
-        | {"slots": SLOTS}
-    )
+    parts = "\n".join(asset(f"{name}.js") for name in SCRIPTS)
+    script = f'(() => {{\n"use strict";\n{parts}\n}})();'
+    sources = f"style-src '{digest(style)}'; script-src '{digest(script)}'"
+    values |= {"policy": f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'", "slots": SLOTS}
+    values |= {"style": Markup(style), "script": Markup(script), "data": embedded(values["data"])}
+    return jinja.get_template("page.html").render(values)
 
 
 def show_hidden(value: Any) -> Any:
@@ -130,13 +120,15 @@ def content(groups: Groups, table: Sequence[Row] | None = None) -> dict[str, Any
     `table` holds the rows of the comparison if known; methods without a run are not on the page.
     """
     groups = whole(groups)
-    made = rows(groups) if table is None else table
-    table = [row for row in made if row.is_majority or row.method in groups]
-    majorities = [row for row in table if row.is_majority]
+    order = slots({name: runs[0] for name, runs in groups.items()})
+    table = [row for row in (rows(groups) if table is None else table) if row.is_majority or row.method in groups]
+    table = sorted(table, key=lambda row: order.get(row.method, len(order)))
+    names = display_names([row.method for row in table])
+    groups, table = {names[name]: groups[name] for name in order}, titled(table)
     ranked = len(groups) > 1 and len(by_data(groups)) == 1
-    drawn, bars = charts(groups, majorities), traffic(groups)
-    found = gains(groups, table)
-    points = {"networks": found["networks"], "panels": found["panels"]}
+    drawn, bars = charts(groups, [row for row in table if row.is_majority]), traffic(groups)
+    won = gains(groups, table)
+    points = {"networks": won["networks"], "panels": won["panels"]}
     data = {"charts": drawn, "traffic": bars, "gains": points, **populations_and_runs(groups)}
     return {
         "title": title(groups),
@@ -150,7 +142,7 @@ def content(groups: Groups, table: Sequence[Row] | None = None) -> dict[str, Any
         "measures": measures(groups, table),
         "rules": [(rule, RULES[rule]) for rule in rules_of(groups) if rule in RULES],
         "charts": drawn,
-        "gains": found,
+        "gains": won,
         "traffic": bars,
         "spheres": bool(data["spheres"]),
         "unread": data.pop("unread"),
@@ -166,7 +158,6 @@ def content(groups: Groups, table: Sequence[Row] | None = None) -> dict[str, Any
 def title(groups: Groups) -> str:
     """Return the title of the page: its methods and data."""
     data = by_data(groups)
-    runs = [found[0] for found in groups.values()]
-    methods = dict.fromkeys(run.info.experiment.algorithm.name.split(":")[-1] for run in runs)
-    names = list(groups if len(data) == 1 else methods)
-    return f"{listed(names, METHODS)} on {listed(list(data))}"
+    algorithms = [runs[0].info.experiment.algorithm.name.split(":")[-1] for runs in groups.values()]
+    methods = dict.fromkeys(map(display_name, algorithms))
+    return f"{listed(list(groups if len(data) == 1 else methods), METHODS)} on {listed(list(data))}"
