@@ -33,7 +33,7 @@ OURS, SAME_LOOP, FLOWER = "protonorm deploy", "Flower, push and pull", "Flower, 
 
 SERVER = """
 import json, sys, time
-from protonorm.deployment.flower.server import ask_for_run, serve
+from protonorm.deployment.https.serving import ask_for_run, serve
 from protonorm.deployment.folders import FederationFolder
 def tell(event):
     with open(sys.argv[2], "a") as file:
@@ -45,7 +45,7 @@ serve(folder, tell, once=True)
 CLIENT = """
 import sys
 from protonorm.deployment.folders import ClientFolder
-from protonorm.deployment.flower.client import run_client
+from protonorm.deployment.worker import run_client
 run_client(ClientFolder.open(sys.argv[1]), linger=0.0)
 """
 

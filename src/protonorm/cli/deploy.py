@@ -1,4 +1,4 @@
-"""Commands `deploy …` for the server: a real federation between organisations, over Flower."""
+"""Commands `deploy …` for the server: a real federation between organisations, over HTTPS."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ Bind = Annotated[str | None, typer.Option(help="Address to listen at; all that t
 Quorum = Annotated[float, typer.Option(help="Share of the clients that must answer for a round to count.")]
 Deadline = Annotated[float, typer.Option(help="Seconds that clients have in a round; who is late is lost for it.")]
 MetricsPort = Annotated[int | None, typer.Option(help="Port of figures for Prometheus, on this machine alone.")]
-Plaintext = Annotated[bool, typer.Option("--plaintext", help="No TLS; refused but on loopback, for tests.")]
 ClientName = Annotated[str, typer.Argument(metavar="NAME", help="What the client is called.")]
 PublicKey = Annotated[
     str,
@@ -53,7 +52,6 @@ def init(
     quorum: Quorum = 0.5,
     deadline: Deadline = 600.0,
     metrics_port: MetricsPort = None,
-    plaintext: Plaintext = False,
     as_json: Json = False,
 ) -> None:
     """Create a federation: its agreement, a certificate authority, the server's certificate, and settings."""
@@ -74,7 +72,6 @@ def init(
                 "quorum": quorum,
                 "deadline": deadline,
                 "metrics_port": metrics_port,
-                "plaintext": plaintext,
             }
         )
         made = FederationFolder.create(folder, settings, read_terms(terms or []))
@@ -126,6 +123,13 @@ def add_client(name: ClientName, public_key: PublicKey, folder: FederationPath =
         )
 
 
+def revoke(name: ClientName, folder: FederationPath = None) -> None:
+    """Revoke a client's key, and cut its connections; `add-client` with a new key lets the client in again."""
+    with reporting():
+        member = open_federation(folder).revoke(name)
+        say(visible(f"Client {member.id}, {member.name}, is no longer let in with the key that it had."))
+
+
 def server(folder: FederationPath = None, begin: Begin = False) -> None:
     """Run the server until it is stopped: accept clients, and run the rounds when `deploy run` requests them."""
     with reporting(quiet=True):
@@ -173,8 +177,8 @@ def renew(folder: FederationPath = None) -> None:
         from protonorm.deployment.keys import hosts_of, read_certificate
         from protonorm.deployment.process_lock import is_locked
 
-        found.renew_certificate()
-        made = read_certificate(found.superlink.certificate)
+        found.renew_certificates()
+        made = read_certificate(found.tls.certificate)
         say(f"The server's certificate is for {', '.join(hosts_of(made))}, until {made.not_valid_after_utc:%Y-%m-%d}.")
         for member in found.roster:
             place, bundle = found.bundles / f"{member.name}.json", found.bundle(member)
@@ -223,6 +227,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "stop": deploy_status.stop,
     "doctor": deploy_status.doctor,
     "renew": renew,
+    "revoke": revoke,
     "export-app": export_app,
 }
 for title, command in COMMANDS.items():

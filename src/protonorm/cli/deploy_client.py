@@ -73,7 +73,6 @@ Checksum = Annotated[
     typer.Option(help="The bundle's checksum as the server's owner read it to you; confirms without asking."),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Confirm the agreement without being asked.")]
-Plaintext = Annotated[bool, typer.Option("--plaintext", help="No TLS; refused but on loopback, for tests.")]
 BeginAnew = Annotated[
     bool, typer.Option("--begin-anew", help="Where the client's state is lost, go on with a new network.")
 ]
@@ -114,7 +113,6 @@ def client(
     folder: ClientPath = None,
     checksum: Checksum = None,
     yes: Yes = False,
-    plaintext: Plaintext = False,
     check: Check = False,
     begin_anew: BeginAnew = False,
     no_own_code: NoOwnCode = False,
@@ -142,7 +140,6 @@ def client(
             "validation": validation,
             "device": device,
             "allowed": str(evaluation) if evaluation else None,
-            "plaintext": plaintext,  # only for this start
         }
         found.begin_anew = begin_anew
         with process_lock(found.lock, f"The client in {found.path}"):
@@ -200,11 +197,9 @@ def _data(data: str | None, label: str | None, text: str | None) -> Any:
 
 def _confirm(found: ClientFolder, got: Bundle, path: Path | None, checksum: str | None, *, yes: bool) -> None:
     """Show the agreement and ask for confirmation, unless it was confirmed before."""
-    from protonorm.deployment.settings import address_of, differing, refuse_plaintext
+    from protonorm.deployment.settings import address_of, differing
 
     got.refuse_other_key(found.public_key)
-    if found.settings.plaintext:
-        refuse_plaintext(got.host)
     if checksum is not None and "".join(checksum.split()).lower() != got.fingerprint.replace(" ", ""):
         raise ValueError(f"The bundle has the checksum {got.fingerprint}, not the one given: it is not what was sent.")
     if found.joined and found.bundle.write() == got.write():

@@ -45,13 +45,13 @@ ACCURACY = ("round", "mean of clients", "all samples", "validation")
 
 
 def check_installed() -> None:
-    """Raise a ValueError if Flower or other requirements of a federation are not installed."""
+    """Raise a ValueError if a requirement of a federation is not installed."""
     from importlib.util import find_spec
 
-    needed = {"flwr": "flwr", "cryptography": "cryptography", "prometheus_client": "prometheus-client"}
+    needed = {"aiohttp": "aiohttp", "cryptography": "cryptography", "prometheus_client": "prometheus-client"}
     if missing := [name for module, name in needed.items() if find_spec(module) is None]:
         raise ValueError(
-            f"`protonorm deploy` needs {', '.join(missing)}, not installed here: pip install 'protonorm[flower]'."
+            f"`protonorm deploy` needs {', '.join(missing)}, not installed here: pip install 'protonorm[deploy]'."
         )
 
 

@@ -20,10 +20,11 @@ from protonorm.errors import Failed
 from protonorm.files import make_folder
 
 if TYPE_CHECKING:
-    from protonorm.deployment.flower.superlink import SuperLink
+    from protonorm.deployment.https.server import Server
 
 LOOPBACK = "127.0.0.1"
 LEVELS: dict[str, Level] = {"waiting": "warning", "unreachable": "warning", "declined": "warning", "dropped": "warning"}
+LEVELS |= {"version": "warning"}
 PAGE = "report.html"  # in the run folder
 
 
@@ -114,7 +115,7 @@ def serve_metrics(path: Path, port: int, version: str, host: str = LOOPBACK) -> 
 
 def serve_client(folder: ClientFolder, show: Callable[[str], None] | None = None) -> None:
     """Run and log a client until the rounds are done or a signal arrives."""
-    from protonorm.deployment.flower.client import run_client
+    from protonorm.deployment.worker import run_client
 
     log = Log(folder.log_folder, "client", show)
 
@@ -139,7 +140,7 @@ def serve_folder(folder: FederationFolder, show: Callable[[str], None] | None = 
         if once:
             folder.wanted.touch(mode=0o600)
         from protonorm import __version__  # slow imports, after the lock: the server already counts as running
-        from protonorm.deployment.flower import server
+        from protonorm.deployment.https import serving
 
         make_folder(folder.run_folder)
         log = Log(folder.log_folder, "server", show)
@@ -149,14 +150,14 @@ def serve_folder(folder: FederationFolder, show: Callable[[str], None] | None = 
         writer.open()
         stack.callback(writer.close)
 
-        def ready(link: SuperLink) -> None:
-            log.write("ready", f"The server listens at {address_of(folder.settings.bind, link.port)}.")
-            stack.enter_context(server.report_presence(folder, link, writer.update_presence))
+        def ready(server: Server) -> None:
+            log.write("ready", f"The server listens at {address_of(folder.settings.bind, server.port)}.")
+            stack.enter_context(serving.report_presence(server, writer.update_presence))
 
         try:
             tell = tell_all(writer, _page_at_the_end(folder, log))
             with ended_by_signal():
-                server.serve(folder, tell, denied=writer.deny, ready=ready, once=once)
+                serving.serve(folder, tell, denied=writer.deny, ready=ready, once=once)
         except KeyboardInterrupt:
             log.write("ended", "The server was asked to end.")
             raise

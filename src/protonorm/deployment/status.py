@@ -36,7 +36,7 @@ STATES: dict[State, str] = {
     "failed": "the run has failed",
 }
 PAUSE = 0.5  # seconds between two writes of the status for events of single clients
-AGAIN = 60.0  # seconds after which the same denial is logged again
+AGAIN, MOST_DENIALS = 60.0, 20  # seconds after which a denial is logged again, and different ones in that time
 SAID = 300  # characters of a message in the status
 LEVELS: dict[str, Level] = {
     "away": "warning",
@@ -188,13 +188,15 @@ class StatusWriter:
                 self._write()
 
     def deny(self, sentence: str) -> None:
-        """Record a denied request; repeated denials are logged rate-limited."""
+        """Record a denied request or connection; the log is rate-limited, whatever strangers do."""
         with self._lock:
             self.status.denied += 1
             self._changed = True
-            if time.monotonic() - self._denials.get(sentence, float("-inf")) > AGAIN:
-                self._denials = {sentence: time.monotonic(), **dict(list(self._denials.items())[:100])}
-                self.log.write("denied", f"Somebody was not let in: {sentence}", "warning")
+            now = time.monotonic()
+            self._denials = {said: at for said, at in self._denials.items() if now - at < AGAIN}
+            if sentence not in self._denials and len(self._denials) < MOST_DENIALS:
+                self._denials[sentence] = now
+                self.log.write("denied", sentence, "warning")
 
     def close(self) -> None:
         """Record that the server has ended."""

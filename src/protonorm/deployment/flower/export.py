@@ -21,7 +21,7 @@ description = "{summary}"
 readme = "README.md"
 license = {{ file = "LICENSE" }}
 requires-python = ">=3.11"
-dependencies = ["flwr>=1.41,<1.43", "protonorm[flower]"]
+dependencies = ["flwr>=1.41", "protonorm[flower]"]
 
 [tool.hatch.build.targets.wheel]
 packages = ["{package}"]

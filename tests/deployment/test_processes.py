@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from protonorm import tensors
-from protonorm.deployment.flower.server import ask_for_run
+from protonorm.deployment.https.serving import ask_for_run
 from protonorm.runs.layout import stamp
 from protonorm.runs.run import read_run
 from tests.contract.playing import same
@@ -64,7 +64,7 @@ def test_server_and_client_killed_in_a_round_give_the_bits_of_a_simulation(tmp_p
 
 @pytest.mark.long
 def test_a_killed_client_comes_back_to_the_same_server(tmp_path):
-    """Flower takes twenty seconds to notice that it is gone; meanwhile its key counts as taken."""
+    """The server notices at once that it is gone, and asks it again."""
     with RealFederation(tmp_path, algorithm="protonorm", rounds=3) as federation:
         ask_for_run(federation.server)
         server, first, second = federation.start_server(), federation.start_client(0), federation.start_client(1)
