@@ -542,7 +542,7 @@ def test_a_client_that_works_may_be_silent_for_longer(keys):
 
 
 def test_dripped_bodies_and_stalled_readers_are_cut(keys, told, monkeypatch):
-    monkeypatch.setattr(server_module, "transfer_seconds", lambda size: 0.5)
+    monkeypatch.setattr(server_module.wire, "transfer_seconds", lambda size: 0.5)
     with keys.server(tell=told.append) as server:
         client = keys.connection(server, largest=2**26)
         client.ask(wait=0)
@@ -704,9 +704,11 @@ class Tunnel(http.server.BaseHTTPRequestHandler):
         with socket.create_connection((host, int(port))) as far:
             self.send_response(200)
             self.end_headers()
-            back = threading.Thread(target=self.carry, args=(far, self.connection), daemon=True)
+            back = threading.Thread(target=self.carry, args=(far, self.connection))
             back.start()
             self.carry(self.connection, far)
+            far.shutdown(socket.SHUT_RDWR)
+            back.join()
 
     @staticmethod
     def carry(one, other):
@@ -721,15 +723,16 @@ class Tunnel(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def proxy(monkeypatch):
+def proxy(keys, monkeypatch):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Tunnel) as made:
-        made.daemon_threads = True
+        made.daemon_threads = False
         thread = threading.Thread(target=made.serve_forever)
         thread.start()
         for name in ("no_proxy", "NO_PROXY", "https_proxy"):
             monkeypatch.delenv(name, raising=False)
         Tunnel.seen.clear()
         yield made.server_address[1]
+        keys.close()
         made.shutdown()
         thread.join()
 

@@ -34,8 +34,7 @@ Deadline = Annotated[float, typer.Option(help="Seconds that clients have in a ro
 MetricsPort = Annotated[int | None, typer.Option(help="Port of figures for Prometheus, on this machine alone.")]
 ClientName = Annotated[str, typer.Argument(metavar="NAME", help="What the client is called.")]
 PublicKey = Annotated[
-    str,
-    typer.Argument(metavar="PUBLIC_KEY", help="The line that `deploy join` printed, in quotes, or a file with it."),
+    str, typer.Argument(metavar="PUBLIC_KEY", help="The line that `deploy join` printed, in quotes, or a file with it.")
 ]
 Begin = Annotated[bool, typer.Option("--run", help="Begin with the rounds at once, or go on; end once they are done.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Ask for the rounds, and do not wait for them.")]

@@ -42,10 +42,7 @@ class Guard:
     """Validator of answers: an answer counts once, and only in the call that requested it."""
 
     def __init__(
-        self,
-        agreement: Agreement,
-        scale: float = LARGEST_SCALE,
-        tell: Callable[[Refusal], None] | None = None,
+        self, agreement: Agreement, scale: float = LARGEST_SCALE, tell: Callable[[Refusal], None] | None = None
     ) -> None:
         self._agreement, self._task, self._scale, self._tell = agreement, agreement.task, scale, tell
         schema = self._task.schema

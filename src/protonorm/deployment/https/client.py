@@ -18,21 +18,7 @@ from pathlib import Path
 
 from protonorm import __version__
 from protonorm.core.types import shortened
-from protonorm.deployment.https.protocol import (
-    ANSWER,
-    CHUNK,
-    FORMAT_HEADER,
-    HOLD,
-    INSTANCE_HEADER,
-    REQUEST_HEADER,
-    VERSION_HEADER,
-    WIRE,
-    WORK,
-    request_id,
-    set_keepalive,
-    tls_context,
-    transfer_seconds,
-)
+from protonorm.deployment.https import protocol as wire
 from protonorm.deployment.keys import problems_of_client
 from protonorm.deployment.settings import address_of
 from protonorm.errors import Failed
@@ -40,7 +26,7 @@ from protonorm.errors import Failed
 EXPIRED, NOT_YET, OTHER_NAME, OTHER_ADDRESS = 10, 9, 62, 64  # OpenSSL's X509_V_ERR codes
 NO_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "UNSUPPORTED_PROTOCOL"}
 CONNECTING = 10.0  # seconds
-SILENCE = HOLD + 15.0  # seconds without a byte after which the server counts as unreachable
+SILENCE = wire.HOLD + 15.0  # seconds without a byte after which the server counts as unreachable
 SENTENCE = 4096  # bytes of an error response that are read
 
 
@@ -74,18 +60,22 @@ class Connection:
             raise Refused(" ".join(problems))
         self._host, self._port, self._address = host, port, address_of(host, port)
         self._largest, self._largest_answer = largest, largest_answer
-        self._context = tls_context(ssl.PROTOCOL_TLS_CLIENT, authority, certificate, key)
+        self._context = wire.tls_context(ssl.PROTOCOL_TLS_CLIENT, authority, certificate, key)
         self._http: http.client.HTTPSConnection | None = None
-        self._own = {FORMAT_HEADER: str(WIRE), VERSION_HEADER: __version__, INSTANCE_HEADER: secrets.token_hex(16)}
+        self._own = {
+            wire.FORMAT_HEADER: str(wire.WIRE),
+            wire.VERSION_HEADER: __version__,
+            wire.INSTANCE_HEADER: secrets.token_hex(16),
+        }
         self.server_version = ""
 
-    def ask(self, wait: float = HOLD) -> bytes | None:
+    def ask(self, wait: float = wire.HOLD) -> bytes | None:
         """Request work; return None if there is none after the server has held the call for a while."""
         with self._explained():
-            status, headers, content = self._call("GET", WORK, {"Prefer": f"wait={wait:.0f}"})
+            status, headers, content = self._call("GET", wire.WORK, {"Prefer": f"wait={wait:.0f}"})
             if status == 204:
                 return None
-            if headers.get(REQUEST_HEADER) != request_id(content):
+            if headers.get(wire.REQUEST_HEADER) != wire.request_id(content):
                 raise Unreachable(f"What the server at {self._address} sent arrived damaged.")
             return content
 
@@ -94,7 +84,7 @@ class Connection:
         if len(content) > self._largest_answer:
             raise Refused(f"The answer has {len(content)} bytes; {self._largest_answer} at most are agreed on.")
         with self._explained():
-            self._call("POST", ANSWER, {REQUEST_HEADER: request_id(request)}, content)
+            self._call("POST", wire.ANSWER, {wire.REQUEST_HEADER: wire.request_id(request)}, content)
 
     def close(self) -> None:
         """Close the connection, by which the server knows that the client has left."""
@@ -110,14 +100,16 @@ class Connection:
         with suppress(BrokenPipeError, ConnectionResetError):  # the server may refuse an answer before it is sent
             self._http.request(method, path, body, {**self._own, **headers})
         with self._http.getresponse() as response:
-            wire = response.headers.get(FORMAT_HEADER)
-            if wire is None:
+            format = response.headers.get(wire.FORMAT_HEADER)
+            if format is None:
                 raise Refused(f"What answers at {self._address} is no server of a federation.")
             good = response.status in (200, 204)
             content = self._read(response, self._largest if good else SENTENCE)
-        if wire != str(WIRE):
-            raise Refused(f"The server speaks version {shortened(wire)} of the wire, and this client version {WIRE}.")
-        self.server_version = response.headers.get(VERSION_HEADER, "")
+        if format != str(wire.WIRE):
+            raise Refused(
+                f"The server speaks version {shortened(format)} of the wire, and this client version {wire.WIRE}."
+            )
+        self.server_version = response.headers.get(wire.VERSION_HEADER, "")
         if response.will_close:
             self.close()
         if not good:
@@ -127,7 +119,7 @@ class Connection:
     def _connect(self) -> http.client.HTTPSConnection:
         self._http = made = https_connection(self._host, self._port, self._context, CONNECTING)
         made.connect()
-        set_keepalive(made.sock)
+        wire.set_keepalive(made.sock)
         made.sock.settimeout(SILENCE)
         return made
 
@@ -137,9 +129,9 @@ class Connection:
         if size is None or size > largest:
             said = "an unknown number of" if size is None else size
             raise Refused(f"The server sends {said} bytes; {largest} at most are expected.")
-        content, end = bytearray(), time.monotonic() + transfer_seconds(size)
+        content, end = bytearray(), time.monotonic() + wire.transfer_seconds(size)
         while len(content) < size:
-            chunk = response.read1(CHUNK)
+            chunk = response.read1(wire.CHUNK)
             if not chunk or time.monotonic() > end:
                 raise TimeoutError if chunk else ConnectionResetError("it ended in the middle")
             content += chunk

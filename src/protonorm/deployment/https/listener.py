@@ -52,19 +52,14 @@ class Listener:
     """Listening socket whose connections are handed to a protocol after their TLS handshake."""
 
     def __init__(
-        self,
-        host: str,
-        port: int,
-        context: ssl.SSLContext,
-        limits: Limits,
-        tell: Callable[[str], None],
+        self, host: str, port: int, context: ssl.SSLContext, limits: Limits, tell: Callable[[str], None]
     ) -> None:
         self._context, self._limits, self._tell = context, limits, tell
         self._most = min(limits.open, _descriptors() - SPARE)
         self._socket = _listen(host, port)
         self._greeting: set[asyncio.Task[None]] = set()
         self._by_address: Counter[str] = Counter()
-        self.connections: dict[asyncio.BaseTransport, Connection] = {}
+        self.connections: dict[asyncio.Transport, Connection] = {}
 
     @property
     def port(self) -> int:
@@ -117,9 +112,10 @@ class Listener:
             self._release(address)
             self._tell(f"The handshake with {address} failed: {_reason(error)}.")
 
-    def find(self, transport: asyncio.BaseTransport | None) -> Connection:
+    def find(self, transport: asyncio.Transport | None) -> Connection:
         """Return the connection of a transport; its first request may come before the handshake is noticed here."""
-        assert transport is not None
+        if transport is None:
+            raise ConnectionResetError("it was closed")
         if transport not in self.connections:
             channel: Any = transport.get_extra_info("ssl_object")
             encoded = channel.getpeercert(binary_form=True) if channel is not None else None
@@ -140,7 +136,6 @@ class Listener:
             if not transport.is_closing():
                 if one.key in keys and one.expires >= time.time() and one.deadline > now:
                     continue
-                assert isinstance(transport, asyncio.Transport)
                 transport.abort()
                 if one.key not in keys or one.expires < time.time():
                     self._tell(f"A connection from {one.address} was cut: its certificate no longer counts.")
@@ -155,11 +150,13 @@ class Listener:
             del self._by_address[address]
 
     async def close(self) -> None:
-        """Close the socket, and end pending handshakes."""
+        """Close the socket, and end handshakes and connections."""
         self._socket.close()
         for task in self._greeting:
             task.cancel()
         await asyncio.gather(*self._greeting, return_exceptions=True)
+        for transport in self.connections:
+            transport.abort()
 
 
 def _reason(error: Exception) -> str:

@@ -23,21 +23,8 @@ from protonorm import __version__
 from protonorm.core.types import shortened
 from protonorm.deployment.engine import Arrived
 from protonorm.deployment.folders import Member, TlsFiles
+from protonorm.deployment.https import protocol as wire
 from protonorm.deployment.https.listener import Connection, Limits, Listener
-from protonorm.deployment.https.protocol import (
-    ANSWER,
-    CHUNK,
-    FORMAT_HEADER,
-    HOLD,
-    INSTANCE_HEADER,
-    REQUEST_HEADER,
-    VERSION_HEADER,
-    WIRE,
-    WORK,
-    request_id,
-    tls_context,
-    transfer_seconds,
-)
 from protonorm.errors import Failed
 
 SWEEP = 0.25  # seconds between two looks at connections and at the roster
@@ -46,21 +33,15 @@ AGAIN = 1.0  # seconds before the same request is sent again to a client that as
 REMEMBERED = 8  # requests of a client whose late answers are taken, to be reported
 STARTING, DRAINING, CLOSING = 30.0, 10.0, 1.0  # seconds
 LINGER = 1.0  # seconds in which the rest of a refused request is discarded
-OWN_HEADERS = {FORMAT_HEADER: str(WIRE), VERSION_HEADER: __version__, "Server": "protonorm"}
+OWN_HEADERS = {wire.FORMAT_HEADER: str(wire.WIRE), wire.VERSION_HEADER: __version__, "Server": "protonorm"}
 UNKNOWN = "The server does not know this client's key: its owner must add it first, or has revoked it."
 EXPIRED = "The client's certificate has expired: `protonorm deploy renew` on the server makes a new bundle."
 TAKEN = "A client with the same key is connected already; a key belongs to one client alone."
+NOTHING = "There is nothing here but a federation's own calls."
 
 T = TypeVar("T")
+Tell = Callable[[str], None]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-class Denied(Exception):
-    """Denied request, with its HTTP status and a sentence for the client."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status, self.sentence = status, sentence
 
 
 @dataclass
@@ -74,8 +55,13 @@ class Client:
     away: float = 0.0  # time since when the client is disconnected; 0 if it is connected
     answered: dict[str, bool] = field(default_factory=dict)  # by request id: whether its answer was taken
     poll: asyncio.Future[None] | None = None  # held request for work
-    upload: asyncio.BaseTransport | None = None  # connection of the answer that is arriving
+    upload: asyncio.Transport | None = None  # connection of the answer that is arriving
     version: str = ""  # version that was warned about
+
+    def wake(self) -> None:
+        """Let a held request for work be answered."""
+        if self.poll is not None and not self.poll.done():
+            self.poll.set_result(None)
 
 
 class Server:
@@ -89,13 +75,13 @@ class Server:
         roster: Callable[[], Sequence[Member]],
         largest: int,
         *,
-        tell: Callable[[str], None] = lambda sentence: None,
+        tell: Tell = lambda sentence: None,
         limits: Limits = Limits(),  # noqa: B008
-        hold: float = HOLD,
+        hold: float = wire.HOLD,
         grace: float = GRACE,
     ) -> None:
         try:
-            context = tls_context(ssl.PROTOCOL_TLS_SERVER, *files)
+            context = wire.tls_context(ssl.PROTOCOL_TLS_SERVER, *files)
         except (ssl.SSLError, OSError) as error:
             raise Failed(f"The server's certificate and key cannot be used: {error.strerror or error}.") from None
         self._roster, self._largest, self._tell = roster, largest, tell
@@ -163,10 +149,10 @@ class Server:
     def _push(self, requests: Mapping[int, bytes]) -> dict[int, str]:
         here = self._present()
         for id in requests.keys() & here:
-            client, key = self._clients[id], request_id(requests[id])
+            client, key = self._clients[id], wire.request_id(requests[id])
             client.request, client.away, client.sent = requests[id], 0.0, float("-inf")
             client.answered = dict([*client.answered.items(), (key, False)][-REMEMBERED:])
-            _wake(client)
+            client.wake()
         return {id: "it is not connected" for id in requests if id not in here}
 
     def _withdraw(self) -> None:
@@ -175,18 +161,18 @@ class Server:
 
     def _present(self) -> set[int]:
         """Return the clients with an open connection by which they have asked for work."""
-        found = [one for transport, one in self._listener.connections.items() if not transport.is_closing()]
-        return {self._keys[one.key] for one in found if one.key in self._keys and one.instance}
+        connections = [one for transport, one in self._listener.connections.items() if not transport.is_closing()]
+        return {self._keys[one.key] for one in connections if one.key in self._keys and one.instance}
 
     # The server's thread
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         app = web.Application(middlewares=[self._guarded])
-        app.router.add_get(WORK, self._work)
-        app.router.add_post(ANSWER, self._answer, expect_handler=self._expect)
+        app.router.add_get(wire.WORK, self._work)
+        app.router.add_post(wire.ANSWER, self._answer, expect_handler=self._expect)
         logger = logging.Logger("protonorm.https")
-        logger.addHandler(_Forward(self._tell))
+        logger.addFilter(self._forward)
         runner = web.AppRunner(
             app,
             handler_cancellation=True,  # a poll ends with its connection
@@ -205,21 +191,24 @@ class Server:
         await self._ending.wait()
         for task in tasks:
             task.cancel()
-        await self._listener.close()
         await self._drain()
         await runner.cleanup()
-        for transport in self._listener.connections:
-            assert isinstance(transport, asyncio.Transport)
-            transport.abort()
+        await self._listener.close()
 
     async def _drain(self) -> None:
         """Wake all polls, and wait for answers that are arriving: aiohttp's cleanup would cut them."""
+        self._withdraw()
         for client in self._clients.values():
-            client.request = b""
-            _wake(client)
+            client.wake()
         end = time.monotonic() + DRAINING
         while self._busy and time.monotonic() < end:
             await asyncio.sleep(0.01)
+
+    def _forward(self, record: logging.LogRecord) -> bool:
+        """Report what aiohttp logs, such as a request that is no HTTP, without its traceback."""
+        error = record.exc_info[0] if record.exc_info else None
+        self._tell(f"{record.getMessage()} ({error.__name__ if error else 'no details'}).")
+        return False
 
     async def _watch(self) -> None:
         """Look after the roster, connections and disconnected clients again and again."""
@@ -234,8 +223,12 @@ class Server:
                     continue
                 client.away = client.away or now
                 if now - client.away > self._grace:
-                    client.request = b""
-                    self._arrived.put(Arrived(client.id, failure="it went away and did not come back"))
+                    self._lose(client, "it went away and did not come back")
+
+    def _lose(self, client: Client, reason: str) -> None:
+        if client.request:
+            client.request = b""
+            self._arrived.put(Arrived(client.id, failure=reason))
 
     def _admit_roster(self) -> None:
         """Read the roster again; a damaged one changes nothing."""
@@ -256,48 +249,41 @@ class Server:
         self._busy += 1
         try:
             self._admit(request)
-            response = await handler(request)
-        except Denied as denied:
-            response = self._denial(denied, connection)
+            return await handler(request)
         except web.HTTPException as error:
-            response = self._denial(
-                Denied(error.status, "There is nothing here but a federation's own calls."), connection
-            )
+            return self._denial(connection, error)
         except (ConnectionError, asyncio.CancelledError):
             raise  # the client has disconnected
         except Exception as error:
-            response = self._denial(
-                Denied(500, f"The server met an error of its own ({type(error).__name__})."), connection
-            )
+            said = f"The server met an error of its own ({type(error).__name__})."
+            return self._denial(connection, web.HTTPInternalServerError(text=said))
         finally:
             self._busy -= 1
-            working = self._clients[self._keys[connection.key]].request if connection.key in self._keys else b""
-            pause = self._limits.working if working else self._limits.idle
+            works = connection.key in self._keys and self._clients[self._keys[connection.key]].request
+            pause = self._limits.working if works else self._limits.idle
             connection.deadline = asyncio.get_running_loop().time() + pause
-        return response
 
-    def _denial(self, denied: Denied, connection: Connection) -> web.Response:
+    def _denial(self, connection: Connection, error: web.HTTPException) -> web.Response:
+        sentence = NOTHING if error.status in (404, 405) else error.text
         who = self._clients[self._keys[connection.key]].name if connection.key in self._keys else connection.address
-        self._tell(f"{who}: {denied.sentence}")
-        response = web.Response(status=denied.status, text=denied.sentence, headers=OWN_HEADERS)
+        self._tell(f"{who}: {sentence}")
+        response = web.Response(status=error.status, text=sentence, headers=OWN_HEADERS)
         response.force_close()
         return response
 
     def _admit(self, request: web.Request) -> Client:
-        """Return the client of a request's certificate, which is checked for every request, or raise Denied."""
+        """Return the client of a request's certificate, which is checked for every request."""
         connection = self._listener.find(request.transport)
-        if connection.key not in self._keys:
-            raise Denied(403, UNKNOWN)
-        if connection.expires < time.time():
-            raise Denied(403, EXPIRED)
+        if connection.key not in self._keys or connection.expires < time.time():
+            raise web.HTTPForbidden(text=EXPIRED if connection.key in self._keys else UNKNOWN)
         return self._clients[self._keys[connection.key]]
 
     async def _expect(self, request: web.Request) -> web.StreamResponse | None:
         """Refuse an answer before any byte of it is sent, if its sender waits for that."""
         try:
             self._admit_answer(request)
-        except Denied as denied:
-            return self._denial(denied, self._listener.find(request.transport))
+        except web.HTTPException as error:
+            return self._denial(self._listener.find(request.transport), error)
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0
         return None
@@ -307,10 +293,8 @@ class Server:
     async def _work(self, request: web.Request) -> web.StreamResponse:
         """Send a client its pending request, or hold its call until there is one."""
         client = self._admit(request)
-        if request.content_length or request.headers.get("Transfer-Encoding"):
-            raise Denied(413, "A request for work has no content.")
         self._meet(client, request)
-        _wake(client)  # a new call of the same process takes the place of an old one
+        client.wake()  # a new call of the same process takes the place of an old one
         mine = client.poll = asyncio.get_running_loop().create_future()
         try:
             if client.request:
@@ -324,42 +308,37 @@ class Server:
         if not content:
             return web.Response(status=204, headers=OWN_HEADERS)
         client.sent = time.monotonic()
-        return await self._send(client, request, content)
-
-    def _meet(self, client: Client, request: web.Request) -> None:
-        """Check a client's wire format, version and process."""
-        wire, version = (request.headers.get(name, "") for name in (FORMAT_HEADER, VERSION_HEADER))
-        if wire != str(WIRE):
-            said = (
-                f"The client speaks version {shortened(wire, 20) or 'unknown'} of the wire, the server version {WIRE}"
-            )
-            raise Denied(426, f"{said}: install the same version of protonorm.")
-        if version != __version__ and version != client.version:
-            client.version = version
-            has = f"{client.name} has protonorm {shortened(version, 40) or 'of an unknown version'}"
-            self._tell(f"{has}, the server has {__version__}: all parties should have the same.")
-        instance = request.headers.get(INSTANCE_HEADER, "")[:64] or "unknown"
-        own = self._listener.find(request.transport)
-        for transport, one in self._listener.connections.items():
-            other = one.key == own.key and one.instance not in ("", instance)
-            if other and not transport.is_closing():
-                raise Denied(409, TAKEN)
-        own.instance = instance
-
-    async def _send(self, client: Client, request: web.Request, content: bytes) -> web.StreamResponse:
-        """Send a request to its client within the time that its size allows."""
-        response = web.StreamResponse(headers=OWN_HEADERS | {REQUEST_HEADER: request_id(content)})
+        response = web.StreamResponse(headers=OWN_HEADERS | {wire.REQUEST_HEADER: wire.request_id(content)})
         response.content_type, response.content_length = "application/octet-stream", len(content)
-        view = memoryview(content)
         try:
-            async with asyncio.timeout(transfer_seconds(len(content))):
+            async with asyncio.timeout(wire.transfer_seconds(len(content))):
                 await response.prepare(request)
-                for start in range(0, len(view), CHUNK):
-                    await response.write(view[start : start + CHUNK])
+                for start in range(0, len(content), wire.CHUNK):
+                    await response.write(memoryview(content)[start : start + wire.CHUNK])
                 await response.write_eof()
         except TimeoutError:
             raise self._cut(client, request, "it does not read what it asked for") from None
         return response
+
+    def _meet(self, client: Client, request: web.Request) -> None:
+        """Check a client's wire format, version and process."""
+        if request.body_exists:
+            raise web.HTTPBadRequest(text="A request for work has no content.")
+        format, version = (request.headers.get(name, "") for name in (wire.FORMAT_HEADER, wire.VERSION_HEADER))
+        if format != str(wire.WIRE):
+            said = f"The client speaks version {shortened(format, 20) or 'unknown'} of the wire"
+            said += f", the server version {wire.WIRE}: install the same version of protonorm."
+            raise web.HTTPUpgradeRequired(text=said)
+        if version not in (__version__, client.version):
+            client.version = version
+            has = f"{client.name} has protonorm {shortened(version, 40) or 'of an unknown version'}"
+            self._tell(f"{has}, the server has {__version__}: all parties should have the same.")
+        instance = request.headers.get(wire.INSTANCE_HEADER, "")[:64] or "unknown"
+        own = self._listener.find(request.transport)
+        for transport, one in self._listener.connections.items():
+            if one.key == own.key and one.instance not in ("", instance) and not transport.is_closing():
+                raise web.HTTPConflict(text=TAKEN)
+        own.instance = instance
 
     def _cut(self, client: Client, request: web.Request, reason: str) -> ConnectionError:
         assert request.transport is not None
@@ -370,73 +349,45 @@ class Server:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         """Take a client's answer; one that was taken already is confirmed again and ignored."""
         client, length = self._admit_answer(request)
-        key, own = request.headers.get(REQUEST_HEADER, "")[:64], request.transport
+        key, own = request.headers.get(wire.REQUEST_HEADER, "")[:64], request.transport
         if key not in client.answered:
-            raise Denied(409, "The server does not wait for this answer.")
-        if isinstance(client.upload, asyncio.Transport) and client.upload is not own:
+            raise web.HTTPConflict(text="The server does not wait for this answer.")
+        if client.upload is not None and client.upload is not own:
             client.upload.abort()  # an upload that broke off and was begun again
-        client.upload = own
+        client.upload, content = own, bytearray()
         try:
-            content = await self._read(client, request, length)
-        finally:
-            client.upload = None if client.upload is own else client.upload
-        if not client.answered.get(key, True):
-            client.answered[key] = True
-            if client.request and key == request_id(client.request):
-                client.request = b""
-            self._arrived.put(Arrived(client.id, content))
-        return web.Response(status=204, headers=OWN_HEADERS)
-
-    def _admit_answer(self, request: web.Request) -> tuple[Client, int]:
-        """Check an answer's sender, encoding and size before it is read; one that cannot be taken is lost at once."""
-        client = self._admit(request)
-        try:
-            if request.headers.get("Content-Encoding"):
-                raise Denied(415, "An answer must not have a Content-Encoding.")
-            if request.content_length is None:
-                raise Denied(411, "An answer must have a Content-Length.")
-            if request.content_length > self._largest:
-                limit = f"an answer has {self._largest} at most"
-                raise Denied(413, f"The answer has {request.content_length} bytes; {limit} by the agreement.")
-        except Denied as denied:
-            if client.request:
-                client.request = b""
-                self._arrived.put(Arrived(client.id, failure=denied.sentence.rstrip(".")))
-            raise
-        return client, request.content_length
-
-    async def _read(self, client: Client, request: web.Request, length: int) -> bytes:
-        content = bytearray()
-        try:
-            async with asyncio.timeout(transfer_seconds(length)):
+            async with asyncio.timeout(wire.transfer_seconds(length)):
                 async for chunk in request.content.iter_any():
                     content += chunk
         except TimeoutError:
             raise self._cut(client, request, "its answer arrives too slowly") from None
-        if len(content) != length:
-            raise ConnectionResetError("the answer is incomplete")
-        return bytes(content)
+        finally:
+            client.upload = None if client.upload is own else client.upload
+        if len(content) == length and not client.answered.get(key, True):
+            client.answered[key] = True
+            if key == wire.request_id(client.request):
+                client.request = b""
+            self._arrived.put(Arrived(client.id, bytes(content)))
+        return web.Response(status=204, headers=OWN_HEADERS)
 
-
-class _Forward(logging.Handler):
-    """Forwards what aiohttp logs, such as a request that is no HTTP, without its traceback."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        super().__init__()
-        self._tell = tell
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Forward a message."""
-        error = record.exc_info[0] if record.exc_info else None
-        self._tell(f"{record.getMessage()} ({error.__name__ if error else 'no details'}).")
-
-
-def _wake(client: Client) -> None:
-    if client.poll is not None and not client.poll.done():
-        client.poll.set_result(None)
+    def _admit_answer(self, request: web.Request) -> tuple[Client, int]:
+        """Check an answer's sender, encoding and size before it is read; one that cannot be taken is lost at once."""
+        client, length = self._admit(request), request.content_length
+        error: web.HTTPException
+        if request.headers.get("Content-Encoding"):
+            error = web.HTTPUnsupportedMediaType(text="An answer must not have a Content-Encoding.")
+        elif length is None:
+            error = web.HTTPLengthRequired(text="An answer must have a Content-Length.")
+        elif length > self._largest:
+            said = f"The answer has {length} bytes; an answer has {self._largest} at most by the agreement."
+            error = web.HTTPRequestEntityTooLarge(self._largest, length, text=said)
+        else:
+            return client, length
+        self._lose(client, str(error.text).rstrip("."))
+        raise error
 
 
 def _wanted_wait(request: web.Request) -> float:
     """Return the seconds that a client wants its request for work to be held, by `Prefer: wait=SECONDS`."""
     name, _, value = request.headers.get("Prefer", "").partition("=")
-    return float(value) if name.strip() == "wait" and value.strip().isdecimal() and len(value) < 6 else HOLD
+    return float(value) if name.strip() == "wait" and value.strip().isdecimal() and len(value) < 6 else wire.HOLD
