@@ -226,7 +226,7 @@ def test_a_client_confirms_the_bundle_that_is_for_its_key_and_can_work(made, tmp
         other.confirm(bundle)
     assert not other.joined
     client.confirm(bundle)
-    assert client.id == 0
+    assert client.bundle.client == 0
     assert client.agreement.digest == made.agreement.digest
     assert client.tls.authority.read_text() == made.tls.authority.read_text()
     with pytest.raises(ValueError, match="has no data yet"):

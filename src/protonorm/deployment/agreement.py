@@ -174,17 +174,6 @@ class Agreement(Document):
             )
         return np.array([numbers[name] for name in own], np.int64)
 
-    def refuse_width(self, feature_dim: int, whose: str = "The network") -> None:
-        """Raise ValueError if a network's feature width is not the agreed d."""
-        if feature_dim != self.feature_dim:
-            raise ValueError(f"{whose} has d = {feature_dim}; the agreement says d = {self.feature_dim}.")
-
-    def refuse_other(self, other: Agreement, whose: str = "The other side") -> None:
-        """Raise ValueError if another agreement differs, naming the differences."""
-        if other.digest != self.digest:
-            said = ", ".join(differing(other.plain(), self.plain()))
-            raise ValueError(f"{whose} has another agreement; it differs in {said}.")
-
 
 def _method(value: Any) -> Algorithm:
     """Build a method by its registered name; files are not accepted, because their code would be executed."""

@@ -246,8 +246,7 @@ def _find_certificate(folder: FederationFolder) -> Iterator[Finding]:
     problems = problems_of(authority, server, folder.settings.host)
     if not fits:
         problems.append("The server's key does not belong to its certificate.")
-    for problem in problems:
-        yield Finding("certificate", False, problem)
+    yield from (Finding("certificate", False, problem) for problem in problems)
     if not problems:
         last = min(authority.not_valid_after_utc, server.not_valid_after_utc)
         soon = last - dt.datetime.now(dt.UTC) < SOON

@@ -110,7 +110,9 @@ class FederationFolder:
 
     def renew_certificates(self) -> None:
         """Issue a new server certificate for the current host names, and clients' certificates that end soon."""
-        from protonorm.deployment.keys import make_client_certificate, make_server_certificate, valid_until
+        from cryptography.x509 import load_pem_x509_certificate
+
+        from protonorm.deployment.keys import make_client_certificate, make_server_certificate
 
         key, certificate = self.tls.key.with_suffix(".new-key"), self.tls.certificate.with_suffix(".new-crt")
         for left in (key, certificate):
@@ -122,7 +124,8 @@ class FederationFolder:
         with self._locked():
             members = self.roster
             for member in members:
-                if not member.certificate or valid_until(member.certificate) < soon:
+                own = member.certificate.encode()
+                if not own or load_pem_x509_certificate(own).not_valid_after_utc < soon:
                     new = make_client_certificate(self._authority, member.public_key, member.name)
                     members[member.id] = member._replace(certificate=new)
             self._write_roster(members)
@@ -278,11 +281,6 @@ class ClientFolder:
         """Agreement that the owner confirmed."""
         return self.bundle.terms
 
-    @property
-    def id(self) -> int:
-        """Client id."""
-        return self.bundle.client
-
     def confirm(self, bundle: Bundle) -> None:
         """Store a bundle that the owner has confirmed; raise ValueError if it is for another key."""
         bundle.refuse_other_key(self.public_key)
@@ -297,21 +295,19 @@ class ClientFolder:
 
     def node(self) -> Node:
         """Build the node from data, network and agreement; raise ValueError if they do not fit together."""
+        from protonorm.deployment.events import Log
         from protonorm.deployment.node import Node
         from protonorm.deployment.site import open_store, own_site
 
         own, bundle = self.settings, self.bundle
         if not own.data:
             raise ValueError("The client has no data yet: give --data PATH.")
-        site = own_site(bundle.terms, bundle.client, own)
-        store = open_store(self.states, bundle.terms)
-        return Node(bundle.terms, site, store, own.allowed, begin_anew=self.begin_anew, tell=self._tell_owner)
+        site, store = own_site(bundle.terms, bundle.client, own), open_store(self.states, bundle.terms)
 
-    def _tell_owner(self, sentence: str) -> None:
-        """Log the cause of an error, which is not sent to the server."""
-        from protonorm.deployment.events import Log
+        def tell(cause: str) -> None:  # causes of errors are not sent to the server
+            Log(self.log_folder, "client").write("cause", cause, "warning")
 
-        Log(self.log_folder, "client").write("cause", sentence, "warning")
+        return Node(bundle.terms, site, store, own.allowed, begin_anew=self.begin_anew, tell=tell)
 
 
 def _refuse_existing(path: Path, what: str) -> None:

@@ -130,11 +130,6 @@ def read_certificate(path: Path) -> x509.Certificate:
         raise ValueError(f"{path} is no certificate: {error}") from None
 
 
-def valid_until(certificate: str) -> dt.datetime:
-    """Return the time when a PEM certificate expires."""
-    return x509.load_pem_x509_certificate(certificate.encode()).not_valid_after_utc
-
-
 def same_key(key: Path, certificate: x509.Certificate) -> bool:
     """Return whether a private key belongs to a certificate."""
     return read_private(key).public_key() == certificate.public_key()

@@ -25,7 +25,6 @@ from protonorm.core.settings import sentences
 from protonorm.core.training import Training
 from protonorm.core.types import LARGEST, Count, Format, Fraction, shortened, shown
 
-GROUPS, DIGITS = 5, 4  # of the fingerprint that people compare: 80 bits
 SHOWN = 8  # maximal number of names listed in a message
 
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]  # valid as a file name
@@ -126,8 +125,8 @@ class Document(BaseModel):
 
     @property
     def fingerprint(self) -> str:
-        """First 80 bits of the digest in groups, to be read aloud."""
-        return " ".join(self.digest[DIGITS * place : DIGITS * (place + 1)] for place in range(GROUPS))
+        """First 80 bits of the digest in groups of four digits, to be read aloud."""
+        return " ".join(self.digest[place : place + 4] for place in range(0, 20, 4))
 
 
 class Settings(Document):

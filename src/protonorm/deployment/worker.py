@@ -35,28 +35,17 @@ class Patience(NamedTuple):
 PATIENT = Patience()
 
 
-def run_client(
-    folder: ClientFolder,
-    tell: Tell = lambda event, sentence: None,
-    *,
-    patience: Patience = PATIENT,
-    linger: float | None = LINGER,
-) -> None:
+def run_client(folder: ClientFolder, tell: Tell = lambda event, sentence: None, linger: float | None = LINGER) -> None:
     """Run a client until the last round is done or a signal arrives; raise Refused if the server refuses it.
 
     Data and network are read and checked against the agreement before the client connects.
     """
     node, bundle = folder.node(), folder.bundle
     schema = bundle.terms.task.schema
-    connection = Connection(
-        bundle.host,
-        bundle.port,
-        *folder.tls,
-        largest=largest_message(schema, schema.down) + LARGEST_HEADER,
-        largest_answer=largest_answer(bundle.terms),
-    )
+    largest = largest_message(schema, schema.down) + LARGEST_HEADER
+    connection = Connection(bundle.host, bundle.port, *folder.tls, largest, largest_answer(bundle.terms))
     with ended_by_signal():
-        Worker(connection, node, bundle.terms, tell, patience).run(linger)
+        Worker(connection, node, bundle.terms, tell).run(linger)
 
 
 class Worker:

@@ -53,7 +53,7 @@ class Connection:
     """
 
     def __init__(
-        self, host: str, port: int, authority: Path, certificate: Path, key: Path, *, largest: int, largest_answer: int
+        self, host: str, port: int, authority: Path, certificate: Path, key: Path, largest: int, largest_answer: int
     ) -> None:
         problems = problems_of_client(authority, certificate, key)
         if problems:

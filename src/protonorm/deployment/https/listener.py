@@ -145,9 +145,7 @@ class Listener:
             self._release(one.address)
 
     def _release(self, address: str) -> None:
-        self._by_address[address] -= 1
-        if self._by_address[address] <= 0:
-            del self._by_address[address]
+        self._by_address -= Counter([address])  # which also drops addresses without connections
 
     async def close(self) -> None:
         """Close the socket, and end handshakes and connections."""

@@ -13,7 +13,6 @@ from protonorm.deployment.folders import FederationFolder
 from protonorm.deployment.guard import largest_answer
 from protonorm.deployment.https.listener import Limits
 from protonorm.deployment.https.server import Server
-from protonorm.files import replace
 from protonorm.runs.run import Run
 
 PRESENCE_EVERY = 2.0  # seconds between two reports of connected clients
@@ -39,11 +38,6 @@ def report_presence(
     finally:
         ended.set()
         thread.join()
-
-
-def ask_for_run(folder: FederationFolder) -> None:
-    """Request that the server run or resume the rounds, at once or when it is started."""
-    replace(folder.wanted, b"")
 
 
 def serve(
