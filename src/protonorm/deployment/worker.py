@@ -85,7 +85,7 @@ class Worker:
     def _ask(self) -> bytes | None:
         """Request work; None if the server has ended after the last round."""
         try:
-            return self._persist(lambda: self._connection.ask(min(HOLD, self._leave - time.monotonic())))
+            return self._persist(lambda: self._connection.ask(max(0.0, min(HOLD, self._leave - time.monotonic()))))
         except Unreachable:
             if time.monotonic() < self._leave:
                 raise

@@ -73,6 +73,8 @@ class Listener:
         while True:
             try:
                 plain, name = await loop.sock_accept(self._socket)
+            except ConnectionAbortedError:
+                continue  # its peer went away before it was accepted
             except OSError as error:
                 self._tell(f"Connections cannot be accepted at the moment: {error.strerror or error}.")
                 await asyncio.sleep(PAUSE)
