@@ -7,7 +7,7 @@ FROM python:3.11-slim AS build
 ARG VERSION=0.1.dev0
 # The address of an index with builds of torch for CPUs may be given: they are much smaller than those with CUDA.
 ARG PIP_EXTRA_INDEX_URL
-# [flower] or [ray,timm], say: what else is to be installed.
+# [deploy] or [ray,timm], say: what else is to be installed.
 ARG EXTRAS
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/protonorm

@@ -33,19 +33,19 @@ OURS, SAME_LOOP, FLOWER = "protonorm deploy", "Flower, push and pull", "Flower, 
 
 SERVER = """
 import json, sys, time
-from protonorm.deployment.flower.server import ask_for_run, serve
+from protonorm.deployment.https.serving import serve
 from protonorm.deployment.folders import FederationFolder
 def tell(event):
     with open(sys.argv[2], "a") as file:
         file.write(json.dumps([time.time(), event.what, event.round, dict(event.numbers)]) + "\\n")
 folder = FederationFolder.open(sys.argv[1])
-ask_for_run(folder)
+folder.wanted.touch()
 serve(folder, tell, once=True)
 """
 CLIENT = """
 import sys
 from protonorm.deployment.folders import ClientFolder
-from protonorm.deployment.flower.client import run_client
+from protonorm.deployment.worker import run_client
 run_client(ClientFolder.open(sys.argv[1]), linger=0.0)
 """
 

@@ -16,9 +16,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.flower.export import PACKAGE, export_app
-from protonorm.deployment.keys import make_authority, make_client_key, make_server_certificate
+from protonorm.deployment.keys import make_authority, make_server_certificate
 
 BIN = Path(sys.executable).parent
 NAME = "bench"  # of the connection in Flower's settings
@@ -34,10 +37,8 @@ from flwr.app import Message
 from flwr.serverapp import ServerApp
 
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.flower.transport import TTL, GridCarrier
-from protonorm.deployment.flower.transport import TYPE, unwrap, wrap
+from protonorm.deployment.flower.transport import TTL, TYPE, GridTransport, unwrap, wrap
 from protonorm.deployment.flower.app import Introductions
-from protonorm.deployment.flower.transport import FlowerTransport
 from protonorm.deployment.federation import run_federation
 from protonorm.deployment.engine import Arrived
 
@@ -51,7 +52,7 @@ class SendAndReceive:
         self.grid, self.known, self.messages = grid, known, {}
 
     def push(self, requests):
-        here = self.known(self.grid.get_nodes())
+        here = self.known(self.grid.get_node_ids())
         self.messages = {here[id]: (id, wrap(content)) for id, content in requests.items() if id in here}
         return {id: "it is not connected" for id in requests if id not in here}
 
@@ -72,10 +73,10 @@ class SendAndReceive:
 def main(grid, context):
     terms = Agreement.read(Path(__file__).with_name("agreement.json").read_bytes())
     known, clients = Introductions(grid, terms.digest), int(os.environ["BENCH_CLIENTS"])
-    while len(known(grid.get_nodes())) < clients:
+    while len(known(grid.get_node_ids())) < clients:
         time.sleep(0.2)
     own = os.environ["BENCH_WAY"] == "push and pull"
-    transport = FlowerTransport(GridCarrier(grid), known) if own else SendAndReceive(grid, known)
+    transport = GridTransport(grid, known) if own else SendAndReceive(grid, known)
 
     def tell(event):
         with open(os.environ["BENCH_EVENTS"], "a") as file:
@@ -130,7 +131,7 @@ class FlowerFederation:
         self._start("superlink", "flower-superlink", *tls, *where, *extra)
         self._wait_until_it_answers()
         for number, data in enumerate(self.data):
-            (place / f"{number}.pub").write_text(make_client_key(place / f"{number}.key") + "\n")
+            _make_key(place / f"{number}.key", place / f"{number}.pub")
             self._call("flwr", "supernode", "register", str(place / f"{number}.pub"), NAME)
             settings = (
                 f'client-id={number} data-path="array:{data}" evaluation="classes" state-path="{place}/s{number}"'
@@ -194,6 +195,13 @@ class FlowerFederation:
                 time.sleep(0.2)
             else:
                 return
+
+
+def _make_key(private: Path, public: Path) -> None:
+    """Make a key as Flower wants it, in OpenSSH's format."""
+    made, encoding, form = ec.generate_private_key(ec.SECP384R1()), Encoding.OpenSSH, PublicFormat.OpenSSH
+    private.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    public.write_bytes(made.public_key().public_bytes(encoding, form) + b"\n")
 
 
 def free_port() -> int:

@@ -56,6 +56,7 @@ BUNDLE = {
     "host": "name or address of the server",
     "port": "likewise",
     "authority": "certificate by which the server is known, PEM",
+    "certificate": "the client's own, by which the server knows it, PEM",
     "agreement": "as below",
 }
 

@@ -1,14 +1,16 @@
-"""A client of a federation, written from docs/wire.md with NumPy and Flower alone: neither torch nor protonorm.
+"""A client of a federation, written from docs/wire.md with NumPy alone: neither torch nor protonorm.
 
 It takes part in ProtoNorm with a network of two linear layers, on samples in an .npz file: inputs (N, D) and labels
 (N,), numbered as the agreement does. As a program: numpy_client.py BUNDLE KEY DATA FOLDER
 """
 
 import hashlib
+import http.client
 import json
+import ssl
 import struct
 import sys
-import threading
+import tempfile
 import time
 from pathlib import Path
 
@@ -158,111 +160,36 @@ class Client:
 
 
 class Connection:
-    """Speak with the server by Flower's protocol of nodes."""
+    """Make the two calls: ask for work, and send an answer."""
 
     def __init__(self, bundle, key):
-        from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-        from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-        from flwr.supernode.fleet_http_client import FleetHttpClient
-        from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+        with tempfile.TemporaryDirectory() as folder:
+            authority, own = Path(folder, "authority"), Path(folder, "own")
+            authority.write_text(bundle["authority"])
+            own.write_text(bundle["certificate"])
+            context = ssl.create_default_context(cafile=authority)
+            context.load_cert_chain(own, key)
+        self.http = http.client.HTTPSConnection(bundle["host"], bundle["port"], context=context, timeout=60)
 
-        private = load_ssh_private_key(Path(key).read_bytes(), None)
-        signing = NodeAuthHttpInterceptor(private, private.public_key())
-        address, authority = f"{bundle['host']}:{bundle['port']}", bundle["authority"].encode()
-        self.http = FleetHttpClient.from_server_address(address, False, authority, [signing])
-        self.key, self.node = public_key_to_bytes(private.public_key()), None
-
-    def activate(self):
-        from flwr.proto.fleet_pb2 import ActivateNodeRequest
-        from flwr.proto.node_pb2 import Node
-
-        request = ActivateNodeRequest(public_key=self.key, heartbeat_interval=10)
-        self.node = Node(node_id=self.http.ActivateNode(request).node_id)
-        threading.Thread(target=self.beat, daemon=True).start()
-
-    def beat(self):
-        from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-
-        while True:
-            time.sleep(5)
-            self.http.SendNodeHeartbeat(SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=10))
+    def call(self, method, path, frame=None, **headers):
+        named = {f"Protonorm-{name}": value for name, value in headers.items()}
+        self.http.request(method, path, frame, {"Protonorm-Format": "1", "Protonorm-Version": "numpy", **named})
+        response = self.http.getresponse()
+        content = response.read()
+        if response.status not in (200, 204):
+            raise SystemExit(content.decode())
+        return content, response.headers.get("Protonorm-Request")
 
     def ask(self):
-        """Wait for a request; give its metadata, its name and its frame."""
-        from flwr.proto.fleet_pb2 import PullMessagesRequest
-        from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest
-        from flwr.proto.recorddict_pb2 import ConfigRecord
-
+        """Wait for a request; give its frame and its name."""
         while True:
-            found = self.http.PullMessages(PullMessagesRequest(node=self.node))
-            if found.messages_list:
-                break
-        about, tree = found.messages_list[0].metadata, found.message_object_trees[0]
-        names = [tree.object_id, tree.children[0].object_id, tree.children[0].children[0].object_id]
-        for name in names:
-            asked = PullObjectRequest(node=self.node, run_id=about.run_id, object_id=name)
-            content = self.http.PullObject(asked).object_content
-        done = ConfirmMessageReceivedRequest(node=self.node, run_id=about.run_id, message_object_id=names[0])
-        self.http.ConfirmMessageReceived(done)
-        (item,) = ConfigRecord.FromString(content.partition(b"\0")[2]).items
-        return about, names[0], item.value.bytes
+            frame, name = self.call("GET", "/v1/work")
+            if frame:
+                return frame, name
 
-    def reply(self, about, name, frame):
+    def reply(self, frame, name):
         """Send a frame as the answer to a request."""
-        from flwr.proto.fleet_pb2 import PushMessagesRequest
-        from flwr.proto.message_pb2 import Message, Metadata, ObjectTree, PushObjectRequest
-        from flwr.proto.recorddict_pb2 import ConfigRecord, ConfigRecordValue, RecordDict
-
-        now = time.time()
-        metadata = Metadata(
-            run_id=about.run_id,
-            src_node_id=self.node.node_id,
-            dst_node_id=about.src_node_id,
-            reply_to_message_id=name,
-            group_id=about.group_id,
-            message_type=about.message_type,
-            created_at=now,
-            ttl=about.created_at + about.ttl - now,
-        )
-        value = ConfigRecord.Item(key="frame", value=ConfigRecordValue(bytes=frame))
-        record = packed("ConfigRecord", "", ConfigRecord(items=[value]).SerializeToString())
-        inner = json.dumps({"protonorm": object_name(record)}).encode()
-        content = packed("RecordDict", object_name(record), inner)
-        whole = packed("Message", object_name(content), Message(metadata=metadata).SerializeToString())
-        parts = {object_name(one): one for one in (record, content, whole)}
-        tree = ObjectTree(object_id=object_name(record))
-        for one in (content, whole):
-            tree = ObjectTree(object_id=object_name(one), children=[tree])
-        metadata.message_id = tree.object_id
-        sent = self.http.PushMessages(
-            PushMessagesRequest(
-                node=self.node,
-                messages_list=[Message(metadata=metadata, content=RecordDict())],
-                message_object_trees=[tree],
-            )
-        )
-        for one in sent.objects_to_push:
-            part = PushObjectRequest(
-                node=self.node,
-                run_id=about.run_id,
-                object_id=one,
-                object_content=parts[one],
-                session_id=sent.session_id,
-            )
-            assert self.http.PushObject(part).stored
-
-    def leave(self):
-        from flwr.proto.fleet_pb2 import DeactivateNodeRequest
-
-        self.http.DeactivateNode(DeactivateNodeRequest(node_id=self.node.node_id))
-
-
-def packed(kind, children, body):
-    return f"{kind} {children} {len(body)}".encode() + b"\0" + body
-
-
-def object_name(content):
-    return hashlib.sha256(content).hexdigest()
+        self.call("POST", "/v1/answer", frame, Request=name)
 
 
 def main(bundle, key, data, folder):
@@ -271,14 +198,11 @@ def main(bundle, key, data, folder):
     with np.load(data) as held:
         client = Client(told["agreement"], told["client"], held["inputs"], held["labels"], folder)
     connection = Connection(told, key)
-    connection.activate()
-    rounds = told["agreement"]["rounds"]
     while True:
-        about, name, frame = connection.ask()
-        connection.reply(about, name, client.answer(frame))
+        frame, name = connection.ask()
+        connection.reply(client.answer(frame), name)
         asked = read_frame(frame)[0]
-        if asked["kind"] == "evaluate" and asked["round"] == rounds:
-            connection.leave()
+        if asked["kind"] == "evaluate" and asked["round"] == told["agreement"]["rounds"]:
             return
 
 

@@ -24,14 +24,14 @@ SERVER = """
 import sys
 from pathlib import Path
 from protonorm.deployment.folders import FederationFolder
-from protonorm.deployment.flower.server import serve
+from protonorm.deployment.https.serving import serve
 told = lambda event: print(event.what, event.sentence, flush=True)
 serve(FederationFolder.open(sys.argv[1]), told, denied=print, once=True)
 """
 CLIENT = """
 import sys
 from protonorm.deployment.folders import ClientFolder
-from protonorm.deployment.flower.client import Patience, run_client
+from protonorm.deployment.worker import run_client
 from protonorm.errors import Failed
 told = lambda event, sentence: print(event, sentence, flush=True)
 try:

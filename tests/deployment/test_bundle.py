@@ -5,7 +5,7 @@ import json
 import pytest
 
 from protonorm.deployment.agreement import LARGEST_BUNDLE, Agreement, Bundle
-from protonorm.deployment.keys import make_authority, make_client_key
+from protonorm.deployment.keys import make_authority, make_client_certificate, make_client_key
 
 TERMS = {"algorithm": "fedproto", "classes": ["cat", "dog"], "feature_dim": 4, "rounds": 5, "seed": 7}
 
@@ -13,15 +13,17 @@ TERMS = {"algorithm": "fedproto", "classes": ["cat", "dog"], "feature_dim": 4, "
 @pytest.fixture
 def bundle(tmp_path):
     make_authority(tmp_path / "ca.key", tmp_path / "ca.crt", "eyes")
+    line = make_client_key(tmp_path / "lima")
     return Bundle.of(
         Agreement.of(TERMS),
         federation="eyes",
         client=1,
         name="lima",
-        public_key=make_client_key(tmp_path / "lima"),
+        public_key=line,
         host="fl.example.org",
         port=9092,
         authority=(tmp_path / "ca.crt").read_text(),
+        certificate=make_client_certificate((tmp_path / "ca.key", tmp_path / "ca.crt"), line, "lima"),
     )
 
 
@@ -42,10 +44,11 @@ def test_it_is_read_as_it_was_written_and_holds_no_secret(bundle, tmp_path):
 def test_every_change_changes_the_checksum(bundle, tmp_path):
     other = make_client_key(tmp_path / "other")
     terms = Agreement.of(TERMS | {"rounds": 6}).plain()
-    make_authority(tmp_path / "c.key", tmp_path / "c.crt", "eyes")
-    authority = (tmp_path / "c.crt").read_text()
+    certificate = make_client_certificate((tmp_path / "ca.key", tmp_path / "ca.crt"), bundle.public_key, "lima")
     changes = {"federation": "ears", "client": 2, "name": "rome", "public_key": other, "host": "b.org", "port": 1}
-    for change in ({name: value} for name, value in (changes | {"agreement": terms, "authority": authority}).items()):
+    for change in (
+        {name: value} for name, value in (changes | {"agreement": terms, "certificate": certificate}).items()
+    ):
         assert Bundle.read(changed(bundle, **change)).fingerprint != bundle.fingerprint
 
 
@@ -60,6 +63,7 @@ def test_every_change_changes_the_checksum(bundle, tmp_path):
         ({"format": 2}, "format=2 is refused"),
         ({"public_key": "x"}, "no public key"),
         ({"authority": "x"}, "no certificate"),
+        ({"certificate": "x"}, "no certificate"),
         ({"agreement": {"format": 1}}, "The agreement needs the setting"),
         ({"secret": 1}, "has no setting 'secret'"),
     ],
@@ -68,6 +72,12 @@ def test_every_change_changes_the_checksum(bundle, tmp_path):
 def test_what_is_not_right_is_refused(bundle, change, said):
     with pytest.raises(ValueError, match=said):
         Bundle.read(changed(bundle, **change))
+
+
+def test_a_certificate_of_another_authority_is_refused(bundle, tmp_path):
+    make_authority(tmp_path / "c.key", tmp_path / "c.crt", "eyes")
+    with pytest.raises(ValueError, match="no certificates of the federation's authority and of the client"):
+        Bundle.read(changed(bundle, authority=(tmp_path / "c.crt").read_text()))
 
 
 def test_what_is_no_bundle_is_refused():

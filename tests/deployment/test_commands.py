@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from protonorm.cli.app import app
 from protonorm.core.training import LrSchedule
+from protonorm.deployment import worker
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.events import Event
-from protonorm.deployment.flower import client as flower_client
-from protonorm.deployment.flower import server as flower_server
 from protonorm.deployment.folders import ClientFolder, FederationFolder
+from protonorm.deployment.https import serving
 from protonorm.deployment.process_lock import Ended, process_lock
 from protonorm.deployment.status import StatusWriter
 from protonorm.errors import Failed
@@ -59,14 +59,14 @@ def joined(call, federation, tmp_path):
 
 @pytest.mark.parametrize("words", [["deploy", "--help"], ["deploy", "init", "--help"], ["deploy", "client", "--help"]])
 def test_help_imports_nothing_heavy(words):
-    heavy = {"torch", "numpy", "pydantic", "flwr", "cryptography", "prometheus_client", "httpx", "uvicorn"}
+    heavy = {"torch", "numpy", "pydantic", "flwr", "cryptography", "prometheus_client", "aiohttp"}
     assert not heavy & imported(*words)
 
 
-def test_status_and_stop_do_without_torch_and_flower(federation, monkeypatch):
+def test_status_and_stop_do_without_torch_and_aiohttp(federation, monkeypatch):
     monkeypatch.setenv("PROTONORM_FEDERATION", str(federation.path))
     for word in ("status", "stop"):
-        assert not {"torch", "flwr"} & imported("deploy", word)
+        assert not {"torch", "aiohttp"} & imported("deploy", word)
 
 
 def test_the_commands_stand_in_the_order_in_which_they_are_needed(call):
@@ -82,6 +82,7 @@ def test_the_commands_stand_in_the_order_in_which_they_are_needed(call):
         "stop",
         "doctor",
         "renew",
+        "revoke",
         "export-app",
     ]
 
@@ -91,7 +92,7 @@ def test_init_makes_a_federation_and_shows_what_is_agreed_on(call, tmp_path):
     made = FederationFolder.open(tmp_path / "fed")
     assert made.settings.model_dump() == {
         "format": 1, "name": "fed", "hosts": ["fl.example.org"], "bind": "0.0.0.0", "port": 9999, "quorum": 0.75,
-        "deadline": 600.0, "metrics_port": None, "plaintext": False,
+        "deadline": 600.0, "metrics_port": None, "per_address": 256,
     }  # fmt: skip
     assert made.agreement.classes == ["a", "b", "c"]
     assert (made.agreement.rounds, made.agreement.feature_dim, made.agreement.seed) == (3, 8, 0)
@@ -130,7 +131,6 @@ def test_a_federation_on_this_machine_alone_says_so(call, tmp_path):
         ([*TERMS, "algorithm=nonsense"], "nonsense"),
         ([*TERMS, "algorithm=own.py:Mine"], "own.py:Mine"),
         ([*TERMS, "rund=3"], "no setting 'rund'"),
-        ([*TERMS, "--plaintext", "--host", "fl.example.org"], "Plaintext is for tests on one machine"),
         ([*TERMS, "--quorum", "2"], "quorum=2.0 is refused"),
         ([*TERMS, "--host", "a_b"], "hosts="),
     ],
@@ -210,7 +210,7 @@ def test_status_can_be_watched_until_ctrl_c(call, federation, monkeypatch):
 
 def test_doctor_ends_with_an_error_if_something_is_wrong(call, joined, federation):
     assert "Nothing is wrong." in call("doctor", "--folder", "fed")
-    federation.superlink.key.chmod(0o644)
+    federation.tls.key.chmod(0o644)
     assert "can be read by others than its owner" in call("doctor", "--folder", "fed", code=1)
     found = json.loads(call("doctor", "--folder", "berlin", "--json", code=1))
     assert found["ok"] is False
@@ -240,6 +240,12 @@ def test_renew_writes_bundles_anew_if_the_address_has_changed(call, joined, fede
     assert json.loads((changed.bundles / "berlin.json").read_text())["port"] == 9093
 
 
+def test_revoke_lets_a_client_in_no_more(call, joined, federation):
+    assert "is no longer let in" in call("revoke", "berlin", "--folder", "fed")
+    assert [one.revoked for one in federation.roster] == [True]
+    assert "There is no client 'kyoto'" in call("revoke", "kyoto", "--folder", "fed", code=2)
+
+
 def take_part(monkeypatch, then=lambda tell: None):
     """Let clients do nothing but what a test says; give the folders of those that were to take part."""
     ran = []
@@ -249,7 +255,7 @@ def take_part(monkeypatch, then=lambda tell: None):
         folder.node()
         then(tell)
 
-    monkeypatch.setattr(flower_client, "run_client", run_client)
+    monkeypatch.setattr(worker, "run_client", run_client)
     return ran
 
 
@@ -352,35 +358,6 @@ def test_a_table_has_columns(call, joined, tmp_path):
     assert "--data, which is not given" in call(*words, "--label", "kind", code=2)
 
 
-def test_plaintext_is_refused_for_another_machine(call, tmp_path):
-    call("init", "fed", *TERMS, "--host", "fl.example.org")
-    call("join", "berlin")
-    call("add-client", "berlin", "berlin/client.pub", "--folder", "fed")
-    words = ["client", "fed/bundles/berlin.json", "--yes", "--plaintext"]
-    assert "Plaintext is for tests on one machine" in call(*words, code=2)
-
-
-def test_plaintext_holds_for_one_start_alone(call, joined, monkeypatch):
-    ran = take_part(monkeypatch)
-    words = ["client", "fed/bundles/berlin.json", "--yes", "--data", "data.npz", "--model", "cnn"]
-    seen = []
-    for more in (["--plaintext"], []):
-        call(*words, *more)
-        seen.append(ran[-1].settings.plaintext)
-    assert seen == [True, False]
-
-
-def test_plaintext_is_refused_with_a_bundle_that_was_confirmed_before(call, tmp_path):
-    """Nothing is patched: the client itself refuses before it speaks to anybody."""
-    call("init", "fed", *TERMS, "--host", "192.0.2.1")
-    call("join", "berlin")
-    call("add-client", "berlin", "berlin/client.pub", "--folder", "fed")
-    data = pictures([0, 1, 2] * 8, 3)
-    np.savez(tmp_path / "data.npz", images=data.inputs, labels=data.labels, classes=np.array(["a", "b", "c"]))
-    call("client", "fed/bundles/berlin.json", "--yes", "--data", "data.npz", "--model", "plain", "--check")
-    assert "Plaintext is for tests on one machine" in call("client", "--folder", "berlin", "--plaintext", code=2)
-
-
 def test_an_owner_may_begin_anew_and_must_say_so_each_time(call, joined, monkeypatch):
     ran = take_part(monkeypatch)
     words = ["client", "fed/bundles/berlin.json", "--yes", "--data", "data.npz", "--model", "cnn"]
@@ -421,7 +398,7 @@ def serve_as(monkeypatch, then):
     def serve(folder, tell, *, denied, ready, once):
         then(folder, tell, once)
 
-    monkeypatch.setattr(flower_server, "serve", serve)
+    monkeypatch.setattr(serving, "serve", serve)
 
 
 def test_a_server_tells_what_happens_and_ends_well_if_it_is_asked_to(call, joined, federation, monkeypatch):
@@ -573,9 +550,9 @@ def test_what_is_not_installed_is_told(call, monkeypatch):
     import importlib.util
 
     real = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "flwr" else real(name))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "aiohttp" else real(name))
     said = call("init", "fed", *TERMS, code=2)
-    assert "`protonorm deploy` needs flwr, not installed here: pip install 'protonorm[flower]'." in said
+    assert "`protonorm deploy` needs aiohttp, not installed here: pip install 'protonorm[deploy]'." in said
 
 
 def test_join_goes_to_the_folder_that_the_variable_names(call, tmp_path, monkeypatch):

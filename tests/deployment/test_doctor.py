@@ -89,6 +89,10 @@ def now(seconds=0):
     return email.utils.format_datetime(dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds), usegmt=True)
 
 
+def finds(*words, **options):
+    return list(find_server(*words, **options))
+
+
 def wrong(findings):
     """Give what is wrong: a word and a sentence each."""
     return [(one.what, one.text) for one in findings if not one.ok]
@@ -112,7 +116,7 @@ def test_a_port_that_is_taken_is_told(folder):
 
 
 def test_the_port_of_a_running_server_is_its_own(folder):
-    ways = folder.superlink
+    ways = folder.tls
     with process_lock(folder.server_lock, "The server"), answering(folder.settings.port, ways.certificate, ways.key):
         assert wrong(look_at_server(folder)) == []
     with process_lock(folder.server_lock, "The server"):
@@ -122,7 +126,7 @@ def test_the_port_of_a_running_server_is_its_own(folder):
 
 
 def test_a_running_server_with_the_certificate_from_before_is_told(folder, tmp_path):
-    ways = folder.superlink
+    ways = folder.tls
     key, certificate = tmp_path / "k", tmp_path / "c"
     make_server_certificate((folder.authority_key, ways.authority), key, certificate, ["other.example"])
     with process_lock(folder.server_lock, "The server"), answering(folder.settings.port, certificate, key):
@@ -140,26 +144,24 @@ def test_a_port_for_figures_that_is_taken_is_told(tmp_path):
 
 
 def test_a_key_that_others_can_read_is_told(folder):
-    folder.superlink.key.chmod(0o640)
+    folder.tls.key.chmod(0o640)
     found = wrong(look_at_server(folder))
     assert (
         "key",
-        f"{folder.superlink.key} can be read by others than its owner: chmod 600 it, or make a new one.",
+        f"{folder.tls.key} can be read by others than its owner: chmod 600 it, or make a new one.",
     ) in found
 
 
 def test_a_key_that_is_missing_or_of_another_certificate_is_told(folder, tmp_path):
-    make_server_certificate(
-        (folder.authority_key, folder.superlink.authority), tmp_path / "k", tmp_path / "c", ["localhost"]
-    )
-    shutil.copy(tmp_path / "k", folder.superlink.key)
+    make_server_certificate((folder.authority_key, folder.tls.authority), tmp_path / "k", tmp_path / "c", ["localhost"])
+    shutil.copy(tmp_path / "k", folder.tls.key)
     assert wrong(look_at_server(folder)) == [("certificate", "The server's key does not belong to its certificate.")]
-    folder.superlink.key.unlink()
+    folder.tls.key.unlink()
     assert [what for what, _ in wrong(look_at_server(folder))] == ["key", "certificate"]
 
 
 def test_a_certificate_that_has_expired_or_ends_soon_is_told(folder):
-    ways = folder.superlink
+    ways = folder.tls
     for left, said in ((-1, "expired on"), (10, "It ends soon: `protonorm deploy renew`")):
         ways.key.unlink()
         ways.certificate.unlink()
@@ -170,7 +172,7 @@ def test_a_certificate_that_has_expired_or_ends_soon_is_told(folder):
         (one,) = wrong(look_at_server(folder))
         assert one[0] == "certificate"
         assert said in one[1]
-    folder.renew_certificate()
+    folder.renew_certificates()
     assert wrong(look_at_server(folder)) == []
 
 
@@ -206,36 +208,36 @@ def test_a_package_that_is_missing_is_told(monkeypatch):
     real = doctor.importlib.metadata.version
 
     def version(name):
-        if name == "flwr":
+        if name == "aiohttp":
             raise doctor.importlib.metadata.PackageNotFoundError
         return real(name)
 
     monkeypatch.setattr(doctor.importlib.metadata, "version", version)
-    assert wrong(find_versions()) == [("version", "flwr is not installed: pip install 'protonorm[flower]'.")]
+    assert wrong(find_versions()) == [("version", "aiohttp is not installed: pip install 'protonorm[deploy]'.")]
 
 
 def test_a_server_is_looked_at_as_a_client_sees_it(folder):
-    ways, port = folder.superlink, folder.settings.port
+    ways, port = folder.tls, folder.settings.port
     with answering(port, ways.certificate, ways.key):
-        found = find_server("localhost", port, ways.authority)
+        found = finds("localhost", port, ways.authority)
     assert [(one.what, one.ok) for one in found] == [("port", True), ("certificate", True), ("clock", True)]
 
 
 def test_another_authority_is_told(folder, tmp_path):
-    ways, port = folder.superlink, folder.settings.port
+    ways, port = folder.tls, folder.settings.port
     make_authority(tmp_path / "k", tmp_path / "c", "another")
     with answering(port, ways.certificate, ways.key):
-        assert wrong(find_server("localhost", port, tmp_path / "c")) == [
+        assert wrong(finds("localhost", port, tmp_path / "c")) == [
             ("certificate", "The server's certificate is not from this federation's authority.")
         ]
 
 
 def test_an_expired_certificate_and_another_name_are_told(folder, tmp_path):
-    port, authority = folder.settings.port, folder.superlink.authority
+    port, authority = folder.settings.port, folder.tls.authority
     key, certificate = tmp_path / "k", tmp_path / "c"
     make_server_certificate((folder.authority_key, authority), key, certificate, ["other.example"], LONG_AGO)
     with answering(port, certificate, key):
-        (expired, name) = wrong(find_server("localhost", port, authority))
+        (expired, name) = wrong(finds("localhost", port, authority))
     assert "The server's certificate expired on 2003-01-01" in expired[1]
     assert name[1] == "The server's certificate is for other.example, not for localhost."
 
@@ -243,14 +245,13 @@ def test_an_expired_certificate_and_another_name_are_told(folder, tmp_path):
 def test_plaintext_is_told_to_who_expects_tls(folder):
     port = folder.settings.port
     with answering(port):
-        assert wrong(find_server("localhost", port, folder.superlink.authority)) == [
+        assert wrong(finds("localhost", port, folder.tls.authority)) == [
             ("certificate", "The server speaks plaintext, and TLS was agreed on.")
         ]
-        assert wrong(find_server("localhost", port, None)) == []
 
 
 def test_nobody_at_a_port_is_told(folder):
-    (one,) = wrong(find_server("127.0.0.1", folder.settings.port, folder.superlink.authority))
+    (one,) = wrong(finds("127.0.0.1", folder.settings.port, folder.tls.authority))
     assert one[0] == "port"
     assert "Nobody listens" in one[1]
 
@@ -258,14 +259,14 @@ def test_nobody_at_a_port_is_told(folder):
 def test_silence_is_told(folder, monkeypatch):
     monkeypatch.setattr(doctor, "PATIENCE", 0.2)
     with socket.create_server(("127.0.0.1", folder.settings.port)):
-        (one,) = wrong(find_server("127.0.0.1", folder.settings.port, folder.superlink.authority))
+        (one,) = wrong(finds("127.0.0.1", folder.settings.port, folder.tls.authority))
     assert one == ("certificate", "The server ended the connection instead of showing a certificate.")
 
 
 def test_a_clock_that_is_wrong_is_told(folder):
-    ways, port = folder.superlink, folder.settings.port
+    ways, port = folder.tls, folder.settings.port
     with answering(port, ways.certificate, ways.key, date=now(-3600)):
-        ((what, text),) = wrong(find_server("localhost", port, ways.authority))
+        ((what, text),) = wrong(finds("localhost", port, ways.authority))
     assert what == "clock"
     assert "seconds ahead of the server's: set it by NTP" in text
     noon = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
@@ -294,11 +295,13 @@ def client(folder, tmp_path):
 
 
 def test_nothing_is_wrong_with_a_client_whose_server_is_there(folder, client):
-    ways = folder.superlink
+    ways = folder.tls
     with answering(folder.settings.port, ways.certificate, ways.key):
         found = list(look_at_client(client))
     assert wrong(found) == []
-    assert [one.what for one in found][-6:] == ["bundle", "name", "port", "certificate", "clock", "data"]
+    assert [one.what for one in found][-7:] == [
+        "bundle", "name", "port", "certificate", "identity", "clock", "data",
+    ]  # fmt: skip
 
 
 def test_data_and_networks_that_do_not_fit_are_told(client, tmp_path):

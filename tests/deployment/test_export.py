@@ -17,7 +17,6 @@ from flwr.app import Context, Message, RecordDict
 from flwr.cli.build import build_fab_from_disk
 from flwr.cli.config_utils import load_and_validate
 from flwr.common.constant import FAB_MAX_SIZE
-from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.task_identity import TaskIdentity
 
 import protonorm as pn
@@ -53,9 +52,6 @@ class FakeGrid:
             100 + place: Context(5, 100 + place, own, RecordDict(), self.run) for place, own in enumerate(settings)
         }
         self.messages = {}
-
-    def get_nodes(self):
-        return [NodeInfo(node_id=node) for node in self.contexts]
 
     def get_node_ids(self):
         return list(self.contexts)
@@ -99,6 +95,17 @@ def test_the_app_holds_no_code_but_a_call(tmp_path):
     for path in place.rglob("*.py"):
         kinds = {type(one) for one in ast.walk(ast.parse(path.read_text()))}
         assert not kinds & {ast.FunctionDef, ast.ClassDef, ast.For, ast.While, ast.If, ast.Lambda}
+
+
+def test_only_the_public_api_of_flower_is_used():
+    """And nothing of Flower outside of its own package."""
+    source, found = Path(pn.__file__).parent, set()
+    for path in source.rglob("*.py"):
+        for one in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [one.module] if isinstance(one, ast.ImportFrom) else []
+            names += [name.name for name in one.names] if isinstance(one, ast.Import) else []
+            found |= {(path.parent.name, name) for name in names if name and name.split(".")[0] == "flwr"}
+    assert found == {("flower", "flwr.app"), ("flower", "flwr.clientapp"), ("flower", "flwr.serverapp")}
 
 
 def test_a_folder_that_is_in_use_is_left_alone(tmp_path):
@@ -201,7 +208,7 @@ def test_of_two_nodes_of_one_number_one_counts_and_one_of_another_agreement_neve
     grid = FakeGrid(None, [{"partition-id": 0}, {"partition-id": 0}, {"partition-id": 1}])
     grid.app = lambda message, context: apps[context.node_id == 102](message, context)
     known = Introductions(grid, terms().digest)
-    first, second, other = grid.get_nodes()
+    first, second, other = grid.get_node_ids()
     assert known([second, other, first]) == {0: 101}
     assert known([first, second, other]) == {0: 101}
     assert known([first, other]) == {0: 100}  # the same client, started again

@@ -96,9 +96,9 @@ def test_private_keys_are_for_their_owner_and_nothing_is_overwritten(tmp_path):
     assert not (folder / "k").exists()
 
 
-def test_a_client_s_key_is_openssh_s_and_its_public_line_is_checked(tmp_path):
+def test_a_client_s_key_is_openssl_s_and_its_public_line_openssh_s(tmp_path):
     line = make_client_key(tmp_path / "client")
-    private = serialization.load_ssh_private_key((tmp_path / "client").read_bytes(), None)
+    private = serialization.load_pem_private_key((tmp_path / "client").read_bytes(), None)
     assert isinstance(private.curve, ec.SECP384R1)
     assert check_public_line(f"{line} anna@clinic\n") == line
     assert check_public_line(line) == line

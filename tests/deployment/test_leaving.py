@@ -4,11 +4,8 @@ import pytest
 
 from protonorm.core.frames import join
 from protonorm.deployment.agreement import Agreement
-
-pytest.importorskip("flwr")
-
-from protonorm.deployment.flower.client import Patience, Worker
-from protonorm.deployment.flower.fleet import Letter, Unreachable
+from protonorm.deployment.https.client import Unreachable
+from protonorm.deployment.worker import Patience, Worker
 
 AGREEMENT = Agreement.of(
     {
@@ -24,28 +21,22 @@ AGREEMENT = Agreement.of(
 
 def letter(**change):
     about = {"format": 1, "agreement": AGREEMENT.digest, "client": 0, "round": 2, "kind": "evaluate", "trained": 2}
-    return Letter(None, join({**about, "parts": ["test"], **change}, b""))
+    return join({**about, "parts": ["test"], **change}, b"")
 
 
 class Server:
     """It has some requests, and is gone then."""
 
     def __init__(self, *letters):
-        self.letters, self.answers, self.activated = list(letters), [], 0
+        self.letters, self.answers, self.server_version = list(letters), [], ""
 
-    def activate(self, after=None):
-        self.activated += 1
-
-    def ask(self):
+    def ask(self, wait=20):
         if not self.letters:
             raise Unreachable("Nobody answers.")
         return self.letters.pop(0)
 
-    def answer(self, letter, content, seconds):
+    def answer(self, request, content):
         self.answers.append(content)
-
-    def beat(self):
-        pass
 
     def close(self):
         pass

@@ -9,7 +9,6 @@ import threading
 from pathlib import Path
 
 import numpy as np
-import pytest
 from tools import wire_tables
 
 import protonorm as pn
@@ -18,9 +17,13 @@ from protonorm.core.training import Training
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.federation import run_federation
 from protonorm.deployment.folders import ClientFolder, FederationFolder, FederationSettings
+from protonorm.deployment.https import protocol
+from protonorm.deployment.https.client import Connection
+from protonorm.deployment.https.serving import open_server, run
 from protonorm.deployment.messages import RequestHeader, read_answer_header, write_request
 from protonorm.deployment.node import Node
 from protonorm.deployment.site import make_site, open_store
+from protonorm.deployment.worker import Worker
 from tests.deployment import numpy_client
 from tests.deployment.federation import Line
 from tests.deployment.processes import free_port
@@ -64,7 +67,7 @@ def test_it_imports_neither_torch_nor_protonorm():
     names = {one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names}
     names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     others = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names)
-    assert others == {"numpy", "flwr", "cryptography"}  # the last comes with Flower
+    assert others == {"numpy"}
 
 
 def test_it_has_the_frames_of_the_page():
@@ -125,13 +128,8 @@ def check_improvement(run):
 WITHOUT = "import runpy, sys; sys.modules.update(torch=None, protonorm=None); sys.argv = sys.argv[1:]; "
 
 
-def test_it_takes_part_over_flower_with_tls_and_its_own_key(tmp_path):
+def test_it_takes_part_over_tls_with_its_own_key(tmp_path):
     """The server and two clients of ours are in this process; it has one of its own, where torch cannot be imported."""
-    pytest.importorskip("flwr")
-    from protonorm.deployment.flower.client import Worker
-    from protonorm.deployment.flower.fleet import Fleet
-    from protonorm.deployment.flower.server import open_link, run
-
     agreement, events = Agreement.of(TERMS), []
     plain = {"name": "points", "hosts": ["127.0.0.1"], "bind": "127.0.0.1", "port": free_port(), "quorum": 1.0}
     folder = FederationFolder.create(tmp_path / "server", FederationSettings.of(plain), agreement)
@@ -141,17 +139,20 @@ def test_it_takes_part_over_flower_with_tls_and_its_own_key(tmp_path):
     points, labels = samples(2, (0, 1, 2))
     np.savez(tmp_path / "points.npz", inputs=points, labels=labels)
     command = [sys.executable, "-c", f"{WITHOUT} runpy.run_path(sys.argv[0], run_name='__main__')", str(SOURCE)]
-    command += map(str, [bundle, homes[2].key, tmp_path / "points.npz", tmp_path / "own"])
-    with open_link(folder) as link:
+    command += map(str, [bundle, homes[2].tls.key, tmp_path / "points.npz", tmp_path / "own"])
+    for home, member in zip(homes, members, strict=True):
+        home.confirm(folder.bundle(member))
+    with open_server(folder) as server:
         threads = []
         for id, node in our_nodes(agreement, tmp_path / "ours").items():
-            fleet = Fleet(f"127.0.0.1:{link.port}", folder.superlink.authority, homes[id].key, 2**20)
-            worker = Worker(fleet, node, agreement, lambda *said: None)
+            sizes = {"largest": 2**20, "largest_answer": 2**20}
+            connection = Connection("127.0.0.1", server.port, *homes[id].tls, **sizes)
+            worker = Worker(connection, node, agreement, lambda *said: None)
             threads.append(threading.Thread(target=worker.run, kwargs={"linger": 0.0}))
             threads[-1].start()
         other = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         try:
-            found = run(folder, link, events.append)
+            found = run(folder, server, events.append)
             assert other.wait(60) == 0, other.stderr.read()
         finally:
             other.kill()
@@ -170,10 +171,9 @@ def test_the_tables_of_the_page_are_up_to_date():
 
 
 def test_the_page_names_all_calls_and_headers():
-    flower = pytest.importorskip("protonorm.deployment.flower.gate")
     page = wire_tables.PAGE.read_text(encoding="utf-8")
-    calls = set(re.findall(r"^\| `([a-z-]+)` \| `\w+Request` →", page, re.MULTILINE))
-    assert calls == {*flower.CALLS, flower.ASK, flower.BRING}
-    for name in (flower.FLEET_HTTP_PUBLIC_KEY_HEADER, flower.FLEET_HTTP_SIGNATURE_HEADER, flower.TIMESTAMP_HEADER):
-        assert f"| `{name}` |" in page
-    assert f"at most {flower.SMALL:,}" in page
+    calls = set(re.findall(r"^\| `((?:GET|POST) /v1/\w+)` \|", page, re.MULTILINE))
+    assert calls == {f"GET {protocol.WORK}", f"POST {protocol.ANSWER}"}
+    headers = {protocol.FORMAT_HEADER, protocol.VERSION_HEADER, protocol.INSTANCE_HEADER, protocol.REQUEST_HEADER}
+    assert set(re.findall(r"^\| `(Protonorm-\w+)` \|", page, re.MULTILINE)) == headers
+    assert f"{protocol.HOLD:.0f} seconds" in page

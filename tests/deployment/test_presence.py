@@ -1,13 +1,12 @@
 """Who is connected, also while no round is on."""
 
 import threading
-from types import SimpleNamespace
 
 import pytest
 
-from protonorm.deployment.flower.server import present, report_presence
 from protonorm.deployment.folders import Member
-from tests.deployment.test_link import Keys
+from protonorm.deployment.https.serving import report_presence
+from tests.deployment.keyring import Keys, until
 
 PATIENCE = 60  # seconds that a test waits at most
 
@@ -17,22 +16,18 @@ def keys(tmp_path_factory):
     return Keys(tmp_path_factory.mktemp("keys"))
 
 
-def roster(keys):
-    """Give what stands in a federation's folder, with the clients in another order than the link met them."""
-    return SimpleNamespace(roster=[Member(0, "b", keys.lines[1]), Member(1, "a", keys.lines[0])])
-
-
-def test_clients_are_known_by_their_keys_and_gone_once_they_say_so(keys):
-    with keys.link() as link:
-        assert present(roster(keys), link) == set()
-        first = keys.fleet(link, 0)
-        first.activate()
-        assert present(roster(keys), link) == {1}
-        second = keys.fleet(link, 1)
-        second.activate()
-        assert present(roster(keys), link) == {0, 1}
+def test_clients_are_known_by_their_keys_and_gone_once_they_close_their_connection(keys):
+    """The roster has them in another order than their keys were made."""
+    roster = [Member(0, "b", keys.lines[1]), Member(1, "a", keys.lines[0])]
+    with keys.server(roster=lambda: roster) as server:
+        assert server.present() == set()
+        first, second = keys.connection(server, 0), keys.connection(server, 1)
+        first.ask(wait=0)
+        assert server.present() == {1}
+        second.ask(wait=0)
+        assert server.present() == {0, 1}
         first.close()
-        assert present(roster(keys), link) == {0}
+        until(lambda: server.present() == {0})
         second.close()
 
 
@@ -45,7 +40,7 @@ def test_it_is_told_again_and_again_and_no_more_after_the_end(keys):
             raise OSError("The disk is full.")  # whoever listens may fail; it is told again
         twice.set()
 
-    with keys.link() as link, report_presence(roster(keys), link, tell, every=0.01):
+    with keys.server() as server, report_presence(server, tell, every=0.01):
         assert twice.wait(PATIENCE)
         assert any(one.name == "presence" for one in threading.enumerate())
     assert seen == [set()] * len(seen)

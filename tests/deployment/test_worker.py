@@ -9,13 +9,12 @@ import pytest
 
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.engine import REPAIR, Arrived
-from protonorm.deployment.flower import client as client_module
-from protonorm.deployment.flower.client import Patience, Worker
-from protonorm.deployment.flower.fleet import Fleet, Refused, Taken, Unreachable
+from protonorm.deployment.https.client import Refused, Taken, Unreachable
 from protonorm.deployment.messages import FORMAT, Answer, AnswerHeader, RequestHeader, read_request, write_answer
 from protonorm.deployment.messages import write_request as write
+from protonorm.deployment.worker import LINGER, Patience, Worker
+from tests.deployment.keyring import Keys, until
 from tests.deployment.processes import free_port
-from tests.deployment.test_link import LARGEST, Keys
 
 TERMS = Agreement.of({"algorithm": "fedproto", "classes": ["a", "b"], "feature_dim": 4, "rounds": 3, "seed": 0})
 
@@ -113,9 +112,8 @@ class Running:
 
     def __init__(self, keys, port, node=None, patience=None, linger=0.0, id=0):
         self.told, self.error, self.node = [], None, node or Echo()
-        fleet = Fleet(f"127.0.0.1:{port}", keys.authority, keys.key(id), LARGEST)
         tell = lambda event, sentence: self.told.append(event)  # noqa: E731
-        self.worker = Worker(fleet, self.node, TERMS, tell, patience or Patience())
+        self.worker = Worker(keys.connection(port, id), self.node, TERMS, tell, patience or Patience())
         self.thread = threading.Thread(target=self.run, args=(linger,))
         self.thread.start()
 
@@ -136,54 +134,54 @@ class Running:
         assert not self.thread.is_alive()
 
 
-def ask(transport, content):
+def ask(server, content):
     """Ask the first client once it is there; give its answers."""
     end = time.monotonic() + 60
-    while transport.push({0: content}):
+    while server.push({0: content}):
         assert time.monotonic() < end
         time.sleep(0.01)
-    return transport.pull(60.0)
+    return server.pull(60.0)
 
 
 def test_a_client_answers_and_ends_after_the_last_round(keys):
-    with keys.link() as link:
-        running, transport = Running(keys, link.port), keys.transport(link)
+    with keys.server() as server:
+        running = Running(keys, server.port)
         for round, kind in ((1, "train"), (2, "evaluate+train"), (3, "evaluate+train"), (3, "evaluate")):
             content = request(round, kind)
-            assert ask(transport, content) == [Arrived(0, running.node.answer(content))]
+            assert ask(server, content) == [Arrived(0, running.node.answer(content))]
         running.join()
         assert running.error is None
         assert running.told == ["connected", *["answered"] * 4, "finished"]
-        assert transport.present() == set()  # it said goodbye
+        until(lambda: server.present() == set())  # it closed its connection
 
 
 def test_a_client_that_may_not_be_evaluated_ends_after_its_last_training(keys):
-    with keys.link() as link:
-        running, transport = Running(keys, link.port), keys.transport(link)
+    with keys.server() as server:
+        running = Running(keys, server.port)
         running.worker._agreement = TERMS.model_copy(update={"evaluated": []})
-        ask(transport, request(3, "train"))
+        ask(server, request(3, "train"))
         running.join()
         assert running.told[-1] == "finished"
 
 
 def test_a_client_that_declines_the_last_request_ends_too(keys):
     """In an earlier round it stays, for it may be able to train in the next one."""
-    with keys.link() as link:
-        running, transport = Running(keys, link.port, Echo(["train", "evaluate"])), keys.transport(link)
+    with keys.server() as server:
+        running = Running(keys, server.port, Echo(["train", "evaluate"]))
         for round, kind in ((2, "train"), (3, "evaluate+train"), (3, "evaluate")):
-            assert len(ask(transport, request(round, kind))) == 1
+            assert len(ask(server, request(round, kind))) == 1
         running.join()
         assert running.told == ["connected", "declined", "answered", "declined", "finished"]
 
 
 def test_a_client_stays_until_the_server_would_ask_again():
-    assert client_module.LINGER >= REPAIR + 10
+    assert LINGER >= REPAIR + 10
 
 
 def test_a_cut_line_costs_nothing_but_time(keys):
     """The line is cut while the client works; its answer is sent when it is back."""
-    with keys.link() as link, Proxy(link.port) as proxy:
-        running, transport = Running(keys, proxy.port), keys.transport(link)
+    with keys.server() as server, Proxy(server.port) as proxy:
+        running = Running(keys, proxy.port)
 
         def cut():
             proxy.open = False
@@ -191,62 +189,56 @@ def test_a_cut_line_costs_nothing_but_time(keys):
             threading.Timer(1.0, lambda: setattr(proxy, "open", True)).start()
 
         running.node.before = cut
-        assert len(ask(transport, request(1))) == 1
+        assert len(ask(server, request(1))) == 1
         running.node.before = lambda: None
         assert "unreachable" in running.told
         running.wait_for("reached")
-        assert len(ask(transport, request(3, "evaluate"))) == 1
+        assert len(ask(server, request(3, "evaluate"))) == 1
         running.join()
         assert running.error is None
 
 
-def test_a_server_that_is_started_again_while_the_client_works_gets_its_answer_on_asking_again(keys, monkeypatch):
-    """The thread that gives signs of life tells the new server who is there, before the old request is answered."""
-    monkeypatch.setattr(client_module, "INTERVAL", 0.4)
+def test_a_server_that_is_started_again_while_the_client_works_takes_its_answer(keys):
+    """The new server asks the same, and the answer is at hand; what the old one alone asked is dropped."""
     port, working, go_on = free_port(), threading.Event(), threading.Event()
-    running = Running(keys, port)
 
     def work():
         working.set()
         assert go_on.wait(60)
 
-    running.node.before = work
-    with keys.link(port) as link:
-        transport = keys.transport(link)
-        while transport.push({0: request(1)}):
-            time.sleep(0.01)
+    with keys.server(port) as server:
+        running = Running(keys, port)
+        running.wait_for("connected")
+        running.node.before = work
+        server.push({0: request(1)})
         assert working.wait(60)
-    with keys.link(port) as link:
-        transport = keys.transport(link)
-        while running.worker._fleet.activated < 2:
-            time.sleep(0.01)
-        assert transport.present() == {0}
+    with keys.server(port) as server:
         running.node.before = lambda: None
-        transport.push({0: request(3, "evaluate")})
         go_on.set()
-        assert len(transport.pull(60.0)) == 1
+        running.wait_for("dropped")
+        assert len(ask(server, request(1))) == 1
+        assert len(ask(server, request(3, "evaluate"))) == 1
         running.join()
         assert running.error is None
-        assert "dropped" in running.told
         assert running.told.count("connected") == 1
 
 
 def test_a_second_client_waits_a_while_and_is_refused(keys):
-    with keys.link() as link:
-        first = Running(keys, link.port)
+    with keys.server() as server:
+        first = Running(keys, server.port)
         first.wait_for("connected")
-        second = Running(keys, link.port, patience=Patience(taken=0.1))
+        second = Running(keys, server.port, patience=Patience(taken=0.1))
         second.join()
         assert isinstance(second.error, Taken)
         assert second.told == ["waiting"]
-        ask(keys.transport(link), request(3, "evaluate"))
+        ask(server, request(3, "evaluate"))
         first.join()
         assert first.error is None
 
 
 def test_an_unknown_client_and_one_that_nobody_answers_end_with_a_sentence(keys):
-    with keys.link() as link:
-        running = Running(keys, link.port, id=2)
+    with keys.server() as server:
+        running = Running(keys, server.port, id=2)
         running.join()
         assert isinstance(running.error, Refused)
     running = Running(keys, free_port(), patience=Patience(unreachable=0.1))
@@ -256,22 +248,31 @@ def test_an_unknown_client_and_one_that_nobody_answers_end_with_a_sentence(keys)
 
 
 def test_a_client_of_another_agreement_tells_the_server_and_ends(keys):
-    with keys.link() as link:
-        running, transport = Running(keys, link.port), keys.transport(link)
-        (arrived,) = ask(transport, request(1, agreement="0" * 64))
+    with keys.server() as server:
+        running = Running(keys, server.port)
+        (arrived,) = ask(server, request(1, agreement="0" * 64))
         assert b"Another agreement." in arrived.content
         running.join()
         assert isinstance(running.error, Refused)
         assert str(running.error) == "Another agreement."
 
 
-def test_a_client_that_was_taken_off_the_roster_ends(keys, monkeypatch):
-    monkeypatch.setattr(client_module, "INTERVAL", 0.2)
-    with keys.link() as link:
-        running = Running(keys, link.port)
+def test_a_client_that_was_revoked_ends(keys):
+    members = list(keys.members)
+    with keys.server(roster=lambda: members) as server:
+        running = Running(keys, server.port)
         running.wait_for("connected")
-        link.gate.keys = frozenset()
-        link.notify(list(link.gate.asked))
+        members[0] = members[0]._replace(revoked=True)
         running.join()
         assert isinstance(running.error, Refused)
         assert "does not know" in str(running.error)
+
+
+def test_another_version_is_told(keys, monkeypatch):
+    monkeypatch.setattr("protonorm.deployment.worker.__version__", "0.0.1")
+    with keys.server() as server:
+        running = Running(keys, server.port)
+        running.wait_for("connected")
+        ask(server, request(3, "evaluate"))
+        running.join()
+        assert running.told == ["connected", "version", "answered", "finished"]

@@ -1,4 +1,4 @@
-"""Commands `deploy …` for the server: a real federation between organisations, over Flower."""
+"""Commands `deploy …` for the server: a real federation between organisations, over HTTPS."""
 
 from __future__ import annotations
 
@@ -14,46 +14,30 @@ from protonorm.cli.deploy_status import FederationPath, NewFolder, check_install
 from protonorm.cli.options import Command, Commands, Json
 from protonorm.core.text import visible
 
-Terms = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[TERMS]",
-        help="What all agree on, as a YAML file and/or key=value: classes=cat,dog algorithm=protonorm "
-        "algorithm.gamma=100 feature_dim=64 rounds=20 seed=0 evaluated=[test] …; `classes` must be given.",
-    ),
-]
-Hosts = Annotated[
-    list[str] | None,
-    typer.Option("--host", help="Name or address of the server, as clients reach it; several times for several."),
-]
-Name = Annotated[str | None, typer.Option(help="Name of the federation; the folder's if not given.")]
-Port = Annotated[int, typer.Option(help="Port for clients.")]
-Bind = Annotated[str | None, typer.Option(help="Address to listen at; all that the machine has if not given.")]
-Quorum = Annotated[float, typer.Option(help="Share of the clients that must answer for a round to count.")]
-Deadline = Annotated[float, typer.Option(help="Seconds that clients have in a round; who is late is lost for it.")]
-MetricsPort = Annotated[int | None, typer.Option(help="Port of figures for Prometheus, on this machine alone.")]
-Plaintext = Annotated[bool, typer.Option("--plaintext", help="No TLS; refused but on loopback, for tests.")]
+TERMS = (
+    "What all agree on, as a YAML file and/or key=value: classes=cat,dog algorithm=protonorm algorithm.gamma=100 "
+    "feature_dim=64 rounds=20 seed=0 evaluated=[test] …; `classes` must be given."
+)
 ClientName = Annotated[str, typer.Argument(metavar="NAME", help="What the client is called.")]
-PublicKey = Annotated[
-    str,
-    typer.Argument(metavar="PUBLIC_KEY", help="The line that `deploy join` printed, in quotes, or a file with it."),
-]
-Begin = Annotated[bool, typer.Option("--run", help="Begin with the rounds at once, or go on; end once they are done.")]
-NoWait = Annotated[bool, typer.Option("--no-wait", help="Ask for the rounds, and do not wait for them.")]
+HOST = "Name or address of the server, as clients reach it; several times for several."
+QUORUM = "Share of the clients that must answer for a round to count."
+DEADLINE = "Seconds that clients have in a round; who is late is lost for it."
+PUBLIC_KEY = "The line that `deploy join` printed, in quotes, or a file with it."
+RUN = "Begin with the rounds at once, or go on; end once they are done."
+NOBODY = "The federation has no client yet: `protonorm deploy add-client NAME PUBLIC_KEY`."
 USUAL = {"algorithm": "protonorm", "feature_dim": 64, "rounds": 20, "seed": 0}  # default terms
 
 
 def init(
     folder: NewFolder,
-    terms: Terms = None,
-    host: Hosts = None,
-    name: Name = None,
-    port: Port = 9092,
-    bind: Bind = None,
-    quorum: Quorum = 0.5,
-    deadline: Deadline = 600.0,
-    metrics_port: MetricsPort = None,
-    plaintext: Plaintext = False,
+    terms: Annotated[list[str] | None, typer.Argument(metavar="[TERMS]", help=TERMS)] = None,
+    host: Annotated[list[str] | None, typer.Option("--host", help=HOST)] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the federation; the folder's if not given.")] = None,
+    port: Annotated[int, typer.Option(help="Port for clients.")] = 9092,
+    bind: Annotated[str | None, typer.Option(help="Address to listen at; all of the machine if not given.")] = None,
+    quorum: Annotated[float, typer.Option(help=QUORUM)] = 0.5,
+    deadline: Annotated[float, typer.Option(help=DEADLINE)] = 600.0,
+    metrics_port: Annotated[int | None, typer.Option(help="Port of figures for Prometheus, on this machine.")] = None,
     as_json: Json = False,
 ) -> None:
     """Create a federation: its agreement, a certificate authority, the server's certificate, and settings."""
@@ -64,31 +48,19 @@ def init(
 
         hosts = host or ["localhost", "127.0.0.1"]
         alone = all(map(is_loopback, hosts))
-        usual_bind = "127.0.0.1" if alone else "0.0.0.0"
-        settings = FederationSettings.of(
-            {
-                "name": name or folder.resolve().name,
-                "hosts": hosts,
-                "bind": bind or usual_bind,
-                "port": port,
-                "quorum": quorum,
-                "deadline": deadline,
-                "metrics_port": metrics_port,
-                "plaintext": plaintext,
-            }
-        )
+        where = {"name": name or folder.resolve().name, "hosts": hosts, "port": port, "metrics_port": metrics_port}
+        where |= {"bind": bind or ("127.0.0.1" if alone else "0.0.0.0")}
+        settings = FederationSettings.of({**where, "quorum": quorum, "deadline": deadline})
         made = FederationFolder.create(folder, settings, read_terms(terms or []))
         if as_json:
             print_json({"folder": str(made.path), "agreement": made.agreement.plain(), "digest": made.agreement.digest})
             return
         columns = [Column("term", no_wrap=True), Column("what was agreed on")]
         say(make_table(f"The agreement of {settings.name}", columns, made.agreement.lines()))
-        where = (
-            "This federation can be reached from this machine alone; --host NAME opens it to others.\n" if alone else ""
-        )
+        near = "This federation can be reached from this machine alone; --host NAME opens it to others.\n"
         say(
-            f"{where}The federation is in {visible(str(made.path))}; it holds keys that must not leave it.\n"
-            "Next: each client runs `protonorm deploy join NAME` and sends you the line that it prints; then\n"
+            f"{near if alone else ''}The federation is in {visible(str(made.path))}; it holds keys that must not leave "
+            "it.\nNext: each client runs `protonorm deploy join NAME` and sends you the line that it prints; then\n"
             f"  protonorm deploy add-client NAME 'PUBLIC KEY' --folder {visible(str(folder))}"
         )
 
@@ -108,7 +80,12 @@ def read_terms(words: list[str]) -> Any:
     return Agreement.of(given)
 
 
-def add_client(name: ClientName, public_key: PublicKey, folder: FederationPath = None, as_json: Json = False) -> None:
+def add_client(
+    name: ClientName,
+    public_key: Annotated[str, typer.Argument(metavar="PUBLIC_KEY", help=PUBLIC_KEY)],
+    folder: FederationPath = None,
+    as_json: Json = False,
+) -> None:
     """Register a client's public key, and write the bundle for its organisation."""
     with reporting(quiet=as_json):
         found = open_federation(folder)
@@ -126,28 +103,39 @@ def add_client(name: ClientName, public_key: PublicKey, folder: FederationPath =
         )
 
 
-def server(folder: FederationPath = None, begin: Begin = False) -> None:
+def revoke(name: ClientName, folder: FederationPath = None) -> None:
+    """Revoke a client's key, and cut its connections; `add-client` with a new key lets the client in again."""
+    with reporting():
+        member = open_federation(folder).revoke(name)
+        say(visible(f"Client {member.id}, {member.name}, is no longer let in with the key that it had."))
+
+
+def server(folder: FederationPath = None, begin: Annotated[bool, typer.Option("--run", help=RUN)] = False) -> None:
     """Run the server until it is stopped: accept clients, and run the rounds when `deploy run` requests them."""
     with reporting(quiet=True):
         found = open_federation(folder)
         from protonorm.deployment.process_lock import Ended
         from protonorm.deployment.service import serve_folder
 
-        if begin:
-            _refuse_without_clients(found)
+        if begin and not found.roster:
+            raise ValueError(NOBODY)
         try:
             serve_folder(found, typer.echo, once=begin)
         except Ended:
             raise typer.Exit from None
 
 
-def run(folder: FederationPath = None, no_wait: NoWait = False) -> None:
+def run(
+    folder: FederationPath = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Ask for the rounds, and do not wait for them.")] = False,
+) -> None:
     """Start the rounds, or resume them, and follow their progress; Ctrl-C only ends the following."""
     with reporting(quiet=True):
         found = open_federation(folder)
         from protonorm.deployment.process_lock import is_locked
 
-        _refuse_without_clients(found)
+        if not found.roster:
+            raise ValueError(NOBODY)
         log = found.log_folder / "server.log"
         start = log.stat().st_size if log.exists() else 0
         found.wanted.touch(mode=0o600)
@@ -173,18 +161,15 @@ def renew(folder: FederationPath = None) -> None:
         from protonorm.deployment.keys import hosts_of, read_certificate
         from protonorm.deployment.process_lock import is_locked
 
-        found.renew_certificate()
-        made = read_certificate(found.superlink.certificate)
+        found.renew_certificates()
+        made = read_certificate(found.tls.certificate)
         say(f"The server's certificate is for {', '.join(hosts_of(made))}, until {made.not_valid_after_utc:%Y-%m-%d}.")
         for member in found.roster:
             place, bundle = found.bundles / f"{member.name}.json", found.bundle(member)
             if not place.is_file() or place.read_bytes() != bundle.write():
                 found.write_bundle(member)
-                say(
-                    visible(
-                        f"The bundle {place} is new: send it to {member.name}; its checksum is {bundle.fingerprint}"
-                    )
-                )
+                said = f"The bundle {place} is new: send it to {member.name}; its checksum is {bundle.fingerprint}"
+                say(visible(said))
         if is_locked(found.server_lock):
             complain("The server runs with the certificate from before; start it again to use the new one.")
 
@@ -199,11 +184,6 @@ def export_app(folder: NewFolder, of: FederationPath = None) -> None:
         say(visible(f"The app is in {place}; `flwr run {place}` runs it."))
 
 
-def _refuse_without_clients(found: Any) -> None:
-    if not found.roster:
-        raise ValueError("The federation has no client yet: `protonorm deploy add-client NAME PUBLIC_KEY`.")
-
-
 deploy = typer.Typer(cls=Commands, no_args_is_help=True)
 
 
@@ -212,18 +192,9 @@ def _group() -> None:
     """Federate organisations whose data may not move: a server, clients, keys and an agreement."""
 
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "init": init,
-    "join": deploy_client.join,
-    "add-client": add_client,
-    "server": server,
-    "client": deploy_client.client,
-    "run": run,
-    "status": deploy_status.status,
-    "stop": deploy_status.stop,
-    "doctor": deploy_status.doctor,
-    "renew": renew,
-    "export-app": export_app,
-}
-for title, command in COMMANDS.items():
-    deploy.command(title, cls=Command)(command)
+COMMANDS: tuple[Callable[..., None], ...] = (
+    *(init, deploy_client.join, add_client, server, deploy_client.client, run),
+    *(deploy_status.status, deploy_status.stop, deploy_status.doctor, renew, revoke, export_app),
+)
+for command in COMMANDS:
+    deploy.command(command.__name__.replace("_", "-"), cls=Command)(command)

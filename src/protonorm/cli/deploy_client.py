@@ -34,53 +34,20 @@ TOLD = {
     "classes": "how many of its samples are right, of each class",
 }
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="What the client is to be called.")]
-BundleFile = Annotated[
-    Path | None,
-    typer.Argument(
-        parser=read_path,
-        metavar="[BUNDLE]",
-        help="The file that the server's owner sent; not needed once it is confirmed, with --folder.",
-    ),
-]
-Data = Annotated[
-    str | None,
-    typer.Option(help="The client's data: a folder of pictures, an npz file, a table; or folder:PATH, array:PATH, …."),
-]
-Label = Annotated[str | None, typer.Option(help="Of a table: the column of classes.")]
-Text = Annotated[str | None, typer.Option(help="Of a table: a column of texts to learn from.")]
-Model = Annotated[
-    str | None,
-    typer.Option(help="The client's network: a name of `protonorm list models`, or file.py:function of this machine."),
-]
-Lr = Annotated[float | None, typer.Option(help="Learning rate.")]
-BatchSize = Annotated[int | None, typer.Option(help="Samples of a batch.")]
-Epochs = Annotated[int | None, typer.Option(help="Local epochs a round.")]
-Momentum = Annotated[float | None, typer.Option(help="Of SGD.")]
-WeightDecay = Annotated[float | None, typer.Option(help="Of SGD.")]
-Validation = Annotated[float | None, typer.Option(help="Share of the training part that is held out.")]
-Device = Annotated[str | None, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")]
-Other = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Any other setting of training, such as optimiser=adam."),
-]
-Evaluation = Annotated[
-    Told | None,
-    typer.Option(help="What the server may know of the client's evaluation: nothing (off) unless you say otherwise."),
-]
-Checksum = Annotated[
-    str | None,
-    typer.Option(help="The bundle's checksum as the server's owner read it to you; confirms without asking."),
-]
-Yes = Annotated[bool, typer.Option("--yes", help="Confirm the agreement without being asked.")]
-Plaintext = Annotated[bool, typer.Option("--plaintext", help="No TLS; refused but on loopback, for tests.")]
-BeginAnew = Annotated[
-    bool, typer.Option("--begin-anew", help="Where the client's state is lost, go on with a new network.")
-]
-Check = Annotated[bool, typer.Option("--check", help="Confirm and check data and network, and do not take part yet.")]
+EVALUATION = "What the server may know of the client's evaluation: nothing (off) unless you say otherwise."
+BUNDLE = "The file that the server's owner sent; not needed once it is confirmed, with --folder."
+DATA = "The client's data: a folder of pictures, an npz file, a table; or folder:PATH, array:PATH, …."
+MODEL = "The client's network: a name of `protonorm list models`, or file.py:function of this machine."
+OTHER = "Any other setting of training, such as optimiser=adam."
+CHECKSUM = "The bundle's checksum as the server's owner read it to you; confirms without asking."
+BEGIN_ANEW = "Where the client's state is lost, go on with a new network."
+CHECK = "Confirm and check data and network, and do not take part yet."
 
 
-def join(name: Name, folder: ClientPath = None) -> None:
+def join(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the client is to be called.")],
+    folder: ClientPath = None,
+) -> None:
     """Create a key on this machine and print its public half, which the server's owner needs to register the client."""
     with reporting():
         check_installed()
@@ -97,26 +64,25 @@ def join(name: Name, folder: ClientPath = None) -> None:
 
 
 def client(
-    bundle: BundleFile = None,
-    data: Data = None,
-    model: Model = None,
-    lr: Lr = None,
-    batch_size: BatchSize = None,
-    epochs: Epochs = None,
-    momentum: Momentum = None,
-    weight_decay: WeightDecay = None,
-    validation: Validation = None,
-    device: Device = None,
-    other: Other = None,
-    evaluation: Evaluation = None,
-    label: Label = None,
-    text: Text = None,
+    bundle: Annotated[Path | None, typer.Argument(parser=read_path, metavar="[BUNDLE]", help=BUNDLE)] = None,
+    data: Annotated[str | None, typer.Option(help=DATA)] = None,
+    model: Annotated[str | None, typer.Option(help=MODEL)] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Samples of a batch.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Local epochs a round.")] = None,
+    momentum: Annotated[float | None, typer.Option(help="Of SGD.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Of SGD.")] = None,
+    validation: Annotated[float | None, typer.Option(help="Share of the training part that is held out.")] = None,
+    device: Annotated[str | None, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = None,
+    other: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=OTHER)] = None,
+    evaluation: Annotated[Told | None, typer.Option(help=EVALUATION)] = None,
+    label: Annotated[str | None, typer.Option(help="Of a table: the column of classes.")] = None,
+    text: Annotated[str | None, typer.Option(help="Of a table: a column of texts to learn from.")] = None,
     folder: ClientPath = None,
-    checksum: Checksum = None,
-    yes: Yes = False,
-    plaintext: Plaintext = False,
-    check: Check = False,
-    begin_anew: BeginAnew = False,
+    checksum: Annotated[str | None, typer.Option(help=CHECKSUM)] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm the agreement without being asked.")] = False,
+    check: Annotated[bool, typer.Option("--check", help=CHECK)] = False,
+    begin_anew: Annotated[bool, typer.Option("--begin-anew", help=BEGIN_ANEW)] = False,
     no_own_code: NoOwnCode = False,
 ) -> None:
     """Participate with this organisation's own data and network, until the rounds are finished or it is stopped.
@@ -126,24 +92,19 @@ def client(
     with reporting(quiet=True, no_own_code=no_own_code):
         check_installed()
         from protonorm.config.parsing import read_settings
+        from protonorm.config.experiment import check_device
         from protonorm.deployment.process_lock import Ended, process_lock
         from protonorm.deployment.service import serve_client
+        from protonorm.models.choose import chosen
 
         found, got = _open(bundle, folder)
-        _check_names(device, model)
-        given: dict[str, Any] = {
-            "data": _data(data, label, text),
-            "model": model,
-            "lr": lr,
-            "batch_size": batch_size,
-            "epochs": epochs,
-            "momentum": momentum,
-            "weight_decay": weight_decay,
-            "validation": validation,
-            "device": device,
-            "allowed": str(evaluation) if evaluation else None,
-            "plaintext": plaintext,  # only for this start
-        }
+        if device is not None:
+            check_device(device)
+        if model is not None:
+            chosen(model, "model")
+        given: dict[str, Any] = {"lr": lr, "batch_size": batch_size, "epochs": epochs, "momentum": momentum}
+        given |= {"weight_decay": weight_decay, "validation": validation, "device": device, "model": model}
+        given |= {"data": _data(data, label, text), "allowed": str(evaluation) if evaluation else None}
         found.begin_anew = begin_anew
         with process_lock(found.lock, f"The client in {found.path}"):
             found.change(**read_settings(other or []) | {name: one for name, one in given.items() if one is not None})
@@ -157,17 +118,6 @@ def client(
                 serve_client(found, typer.echo)
             except Ended:
                 raise typer.Exit from None
-
-
-def _check_names(device: str | None, model: str | None) -> None:
-    """Raise a ValueError for an unknown device or network before they are saved."""
-    from protonorm.config.experiment import check_device
-    from protonorm.models.choose import chosen
-
-    if device is not None:
-        check_device(device)
-    if model is not None:
-        chosen(model, "model")
 
 
 def _open(bundle: Path | None, folder: Path | None) -> tuple[ClientFolder, Bundle | None]:
@@ -200,11 +150,9 @@ def _data(data: str | None, label: str | None, text: str | None) -> Any:
 
 def _confirm(found: ClientFolder, got: Bundle, path: Path | None, checksum: str | None, *, yes: bool) -> None:
     """Show the agreement and ask for confirmation, unless it was confirmed before."""
-    from protonorm.deployment.settings import address_of, differing, refuse_plaintext
+    from protonorm.deployment.settings import address_of, differing
 
     got.refuse_other_key(found.public_key)
-    if found.settings.plaintext:
-        refuse_plaintext(got.host)
     if checksum is not None and "".join(checksum.split()).lower() != got.fingerprint.replace(" ", ""):
         raise ValueError(f"The bundle has the checksum {got.fingerprint}, not the one given: it is not what was sent.")
     if found.joined and found.bundle.write() == got.write():
@@ -218,9 +166,8 @@ def _confirm(found: ClientFolder, got: Bundle, path: Path | None, checksum: str 
         ("checksum", f"{got.fingerprint} (all of the bundle)"),
         ("the server learns", f"the algorithm's messages; of evaluations {TOLD[told]} (--evaluation {told})"),
     ]
-    say(
-        make_table(f"What {visible(got.federation)} asks you to agree on", [Column("term", no_wrap=True), "what"], rows)
-    )
+    title = f"What {visible(got.federation)} asks you to agree on"
+    say(make_table(title, [Column("term", no_wrap=True), "what"], rows))
     if found.joined:
         before = found.bundle.model_dump(mode="json")
         say(f"It is not what you confirmed before: {', '.join(differing(got.model_dump(mode='json'), before))}.")

@@ -19,21 +19,12 @@ if TYPE_CHECKING:
 
 
 NewFolder = Annotated[Path, typer.Argument(parser=read_path, metavar="FOLDER", help="A folder that is not there yet.")]
-FederationPath = Annotated[
-    Path | None,
-    path_option("The federation's folder; PROTONORM_FEDERATION or the current folder if not given.", "--folder"),
-]
-ClientPath = Annotated[
-    Path | None, path_option("The client's folder; PROTONORM_CLIENT or ./NAME if not given.", "--folder")
-]
-EitherPath = Annotated[
-    Path | None,
-    path_option(
-        "A federation's or a client's folder; PROTONORM_FEDERATION, PROTONORM_CLIENT or the current folder if not "
-        "given.",
-        "--folder",
-    ),
-]
+FEDERATION = "The federation's folder; PROTONORM_FEDERATION or the current folder if not given."
+FederationPath = Annotated[Path | None, path_option(FEDERATION, "--folder")]
+CLIENT = "The client's folder; PROTONORM_CLIENT or ./NAME if not given."
+ClientPath = Annotated[Path | None, path_option(CLIENT, "--folder")]
+EITHER = "Folder of a federation or client; PROTONORM_FEDERATION, PROTONORM_CLIENT or the current folder if not given."
+EitherPath = Annotated[Path | None, path_option(EITHER, "--folder")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show it again every two seconds, until Ctrl-C.")]
 
 LOOK = 0.25  # seconds between two reads of a log
@@ -45,13 +36,13 @@ ACCURACY = ("round", "mean of clients", "all samples", "validation")
 
 
 def check_installed() -> None:
-    """Raise a ValueError if Flower or other requirements of a federation are not installed."""
+    """Raise a ValueError if a requirement of a federation is not installed."""
     from importlib.util import find_spec
 
-    needed = {"flwr": "flwr", "cryptography": "cryptography", "prometheus_client": "prometheus-client"}
+    needed = {"aiohttp": "aiohttp", "cryptography": "cryptography", "prometheus_client": "prometheus-client"}
     if missing := [name for module, name in needed.items() if find_spec(module) is None]:
         raise ValueError(
-            f"`protonorm deploy` needs {', '.join(missing)}, not installed here: pip install 'protonorm[flower]'."
+            f"`protonorm deploy` needs {', '.join(missing)}, not installed here: pip install 'protonorm[deploy]'."
         )
 
 
@@ -99,16 +90,13 @@ def _show_status(found: Any, *, as_json: bool) -> None:
     from protonorm.deployment.folders import ClientFolder
     from protonorm.deployment.status import view_client, view_federation
 
-    if isinstance(found, ClientFolder):
-        seen = view_client(found)
-        print_json(seen) if as_json else say(client_lines(seen))
-        return
-    seen = view_federation(found)
+    is_client = isinstance(found, ClientFolder)
+    seen = view_client(found) if is_client else view_federation(found)
     if as_json:
         print_json(seen)
-    else:
-        for part in federation_tables(seen):
-            say(part)
+        return
+    for part in [client_lines(seen)] if is_client else federation_tables(seen):
+        say(part)
 
 
 def stop(folder: EitherPath = None) -> None:
@@ -118,9 +106,9 @@ def stop(folder: EitherPath = None) -> None:
         from protonorm.deployment.folders import ClientFolder
         from protonorm.deployment.process_lock import end_owner
 
-        is_client = isinstance(found, ClientFolder)
-        what = f"The {'client' if is_client else 'server'} of {found.path}"
-        ended = end_owner(found.lock if isinstance(found, ClientFolder) else found.server_lock, what)
+        role, lock = ("client", found.lock) if isinstance(found, ClientFolder) else ("server", found.server_lock)
+        what = f"The {role} of {found.path}"
+        ended = end_owner(lock, what)
         say(f"{what} {'has ended' if ended else 'is not running'}.")
 
 
@@ -136,12 +124,12 @@ def doctor(folder: EitherPath = None, as_json: Json = False) -> None:
             seen.append(finding)
             if not as_json:
                 (say if finding.ok else complain)(f"{finding.what}: {finding.text}")
-        wrong = sum(not one.ok for one in seen)
+        fine = all(one.ok for one in seen)
         if as_json:
-            print_json({"ok": not wrong, "findings": [one._asdict() for one in seen]})
-        elif not wrong:
+            print_json({"ok": fine, "findings": [one._asdict() for one in seen]})
+        elif fine:
             say("Nothing is wrong.")
-        if wrong:
+        if not fine:
             raise typer.Exit(FAILED)
 
 
@@ -153,10 +141,7 @@ def follow(folder: FederationFolder, start: int) -> bool:
 
     path, lived = folder.log_folder / "server.log", False
     while True:
-        lives, wanted = (
-            is_locked(folder.server_lock),
-            folder.wanted.exists(),
-        )  # before the log, so that no line is missed
+        lives, wanted = is_locked(folder.server_lock), folder.wanted.exists()  # first, so that no line is missed
         found = Status.read(folder.status_file)
         start = _show_log(path, start)
         if not wanted and found is not None and found.state in ("done", "failed"):
@@ -169,7 +154,7 @@ def follow(folder: FederationFolder, start: int) -> bool:
         time.sleep(LOOK)
 
 
-def _show_log(path: Any, start: int) -> int:
+def _show_log(path: Path, start: int) -> int:
     """Print the complete lines of a log after an offset; return the new offset."""
     if not path.exists() or path.stat().st_size < start:
         return 0  # the log was rotated
@@ -179,7 +164,7 @@ def _show_log(path: Any, start: int) -> int:
     whole = lines[: lines.rfind(b"\n") + 1]
     for line in whole.decode(errors="replace").splitlines():
         say(line)
-    return int(start + len(whole))
+    return start + len(whole)
 
 
 def federation_tables(seen: dict[str, Any]) -> Iterator[Any]:
@@ -187,7 +172,11 @@ def federation_tables(seen: dict[str, Any]) -> Iterator[Any]:
     rows = [_client_row(one) for one in seen["clients"]]
     columns = [Column(name, "right" if name in RIGHT else "left", no_wrap=name == "client") for name in CLIENTS]
     yield make_table(f"{seen['federation']}: {_standing(seen)}", columns, rows)
-    lines = [f"Rounds: {seen['done']} of {seen['rounds']} are done; {_speed(seen)}."]
+    speed = f"clients have {seen['deadline']:g} seconds in a round"
+    if seen["done"] and seen["seconds"]:
+        carried = (seen["bytes_up"] + seen["bytes_down"]) / 2**20
+        speed = f"the last took {seen['last_seconds']:.1f} seconds; {carried:.1f} MiB went over the wire"
+    lines = [f"Rounds: {seen['done']} of {seen['rounds']} are done; {speed}."]
     if refused := {why: times for why, times in seen["refused"].items() if times}:
         lines.append("Answers refused: " + ", ".join(f"{times} {why}" for why, times in refused.items()) + ".")
     if seen["denied"]:
@@ -230,24 +219,11 @@ def _standing(seen: dict[str, Any]) -> str:
     return said
 
 
-def _speed(seen: dict[str, Any]) -> str:
-    if not seen["done"] or not seen["seconds"]:
-        return f"clients have {seen['deadline']:g} seconds in a round"
-    carried = (seen["bytes_up"] + seen["bytes_down"]) / 2**20
-    return f"the last took {seen['last_seconds']:.1f} seconds; {carried:.1f} MiB went over the wire"
-
-
 def _client_row(one: dict[str, Any]) -> list[str]:
     last = f"round {one['answered']}" if one["answered"] else "-"
-    return [
-        str(one["id"]),
-        one["name"],
-        "yes" if one["here"] else "no",
-        WORDS.get(one["state"], one["state"]),
-        last,
-        *(str(one[name]) for name in ("answers", "late", "refused")),
-        one["said"],
-    ]
+    here, state = "yes" if one["here"] else "no", WORDS.get(one["state"], one["state"])
+    counts = [str(one[name]) for name in ("answers", "late", "refused")]
+    return [str(one["id"]), one["name"], here, state, last, *counts, one["said"]]
 
 
 def _accuracy_row(one: dict[str, Any]) -> list[str]:

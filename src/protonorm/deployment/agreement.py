@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from annotated_types import Ge, Le, MaxLen, MinLen
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from numpy.typing import NDArray
 from pydantic import field_validator, model_validator
 
@@ -173,17 +174,6 @@ class Agreement(Document):
             )
         return np.array([numbers[name] for name in own], np.int64)
 
-    def refuse_width(self, feature_dim: int, whose: str = "The network") -> None:
-        """Raise ValueError if a network's feature width is not the agreed d."""
-        if feature_dim != self.feature_dim:
-            raise ValueError(f"{whose} has d = {feature_dim}; the agreement says d = {self.feature_dim}.")
-
-    def refuse_other(self, other: Agreement, whose: str = "The other side") -> None:
-        """Raise ValueError if another agreement differs, naming the differences."""
-        if other.digest != self.digest:
-            said = ", ".join(differing(other.plain(), self.plain()))
-            raise ValueError(f"{whose} has another agreement; it differs in {said}.")
-
 
 def _method(value: Any) -> Algorithm:
     """Build a method by its registered name; files are not accepted, because their code would be executed."""
@@ -214,6 +204,7 @@ class Bundle(Document):
     host: Host
     port: Annotated[int, Ge(1), Le(65535)]
     authority: Annotated[str, MaxLen(2**14)]  # PEM certificate that authenticates the server
+    certificate: Annotated[str, MaxLen(2**14)]  # PEM, the client's own, by which the server knows it
     agreement: dict[str, Any]
 
     @classmethod
@@ -233,9 +224,14 @@ class Bundle(Document):
         if check_public_line(bundle.public_key) != bundle.public_key:
             raise ValueError(f"{where} has a public key with more than a key in it.")
         try:
-            x509.load_pem_x509_certificate(bundle.authority.encode())
-        except ValueError:
-            raise ValueError(f"{where} holds no certificate of the federation's authority.") from None
+            authority, own = (
+                x509.load_pem_x509_certificate(one.encode()) for one in (bundle.authority, bundle.certificate)
+            )
+            own.verify_directly_issued_by(authority)
+        except (ValueError, TypeError, InvalidSignature):
+            raise ValueError(
+                f"{where} holds no certificates of the federation's authority and of the client."
+            ) from None
         assert bundle.terms.digest  # parsed here, so that an invalid agreement fails on reading
         return bundle
 

@@ -244,19 +244,9 @@ class FederationEngine:
         return Call(turns, self._policy.needed(len(orders)), self._clock(), deadline, patient=patient)
 
     def _request(self, kind: Kind, order: Order, body: bytes, parts: Sequence[str]) -> bytes:
-        header = RequestHeader.model_validate(
-            {
-                "format": FORMAT,
-                "agreement": self._agreement.digest,
-                "client": order.id,
-                "round": order.round,
-                "kind": kind,
-                "trained": order.trained,
-                "chosen": self.chosen,
-                "parts": list(parts),
-            }
-        )
-        return write_request(header, body)
+        about = {"format": FORMAT, "agreement": self._agreement.digest, "kind": kind, "parts": list(parts)}
+        about |= {"client": order.id, "round": order.round, "trained": order.trained, "chosen": self.chosen}
+        return write_request(RequestHeader.model_validate(about), body)
 
     def _push(self, call: Call, now: float) -> None:
         """Send the requests that are due."""

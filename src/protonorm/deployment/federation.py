@@ -45,24 +45,9 @@ def run_federation(
 ) -> Run:
     """Run a federation in its run folder, or resume it; return the record.
 
-    The process may be killed at any time: the same call resumes.
-
-    Args:
-        agreement: Agreement of all parties.
-        transport: Carries requests and answers.
-        folder: The run's folder.
-        clients: Client names by id.
-        quorum: Share of the clients that must answer for a round to count.
-        deadline: Seconds that clients have in a round.
-        tell: Observer of all events.
-        clock: Clock in seconds, for deadlines.
-
-    Returns:
-        The record of the run.
-
-    Raises:
-        ValueError: If there are no clients.
-        Diverged: If the server's message or training loss is not finite.
+    The process may be killed at any time: the same call resumes. `clients` are names by id; `quorum` is the share of
+    them that must answer for a round to count within `deadline` seconds. Raises Diverged if the server's message or
+    training loss is not finite.
     """
     if not clients:
         raise ValueError("The federation has no clients yet; `protonorm deploy add-client` adds one.")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from protonorm.core.frames import BadFrame
+from protonorm.core.frames import LARGEST_HEADER, BadFrame
 from protonorm.core.task import Counts, Reply
 from protonorm.core.types import shortened
 from protonorm.deployment.agreement import Agreement
@@ -42,10 +42,7 @@ class Guard:
     """Validator of answers: an answer counts once, and only in the call that requested it."""
 
     def __init__(
-        self,
-        agreement: Agreement,
-        scale: float = LARGEST_SCALE,
-        tell: Callable[[Refusal], None] | None = None,
+        self, agreement: Agreement, scale: float = LARGEST_SCALE, tell: Callable[[Refusal], None] | None = None
     ) -> None:
         self._agreement, self._task, self._scale, self._tell = agreement, agreement.task, scale, tell
         schema = self._task.schema
@@ -154,3 +151,8 @@ def check_scale(reply: Reply, largest: float = LARGEST_SCALE) -> None:
     for name, value in floats(reply.message).items():
         if value.numel() and float(torch.linalg.vector_norm(value.double())) > largest * value.numel() ** 0.5:
             raise ValueError(f"the numbers of {name} are larger than training can make them")
+
+
+def largest_answer(agreement: Agreement) -> int:
+    """Return the maximal size of a client's answer in bytes."""
+    return Guard(agreement).largest + LARGEST_HEADER

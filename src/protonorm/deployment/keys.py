@@ -23,7 +23,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from protonorm.core.types import shown
 from protonorm.files import PRIVATE_FILE
 
-AUTHORITY_YEARS, SERVER_YEARS = 10, 2
+AUTHORITY_YEARS, YEARS = 10, 2
 USAGES = (  # all key usages of X.509
     *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
     *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
@@ -37,15 +37,13 @@ Key = ec.EllipticCurvePrivateKey
 def make_authority(key: Path, certificate: Path, name: str, now: dt.datetime | None = None) -> None:
     """Create a certificate authority for one federation: a private key and a public certificate."""
     made = ec.generate_private_key(ec.SECP384R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name} authority"[:64])])
-    usage = _usage("key_cert_sign", "crl_sign")
+    subject = _name(f"{name} authority")
     built = (
         _builder(subject, subject, made.public_key(), AUTHORITY_YEARS, now)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(made.public_key()), critical=False)
+        .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
     )
-    _write_key(key, made, serialization.PrivateFormat.PKCS8, serialization.Encoding.PEM)
+    _write_key(key, made)
     _write_new(certificate, built.sign(made, hashes.SHA384()).public_bytes(serialization.Encoding.PEM), 0o644)
 
 
@@ -55,28 +53,44 @@ def make_server_certificate(
     """Issue a server certificate for these hosts, signed by an authority (key, certificate)."""
     if not hosts:
         raise ValueError("A server needs at least one name or address that clients reach it by.")
-    names = [_general_name(host) for host in hosts]
-    signer, issuer = _read_private(authority[0]), read_certificate(authority[1])
+    names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
     made = ec.generate_private_key(ec.SECP384R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
-    issued_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    issued = _issue(authority, hosts[0], made.public_key(), ExtendedKeyUsageOID.SERVER_AUTH, now, names)
+    _write_key(key, made)
+    _write_new(certificate, issued, 0o644)
+
+
+def make_client_certificate(authority: tuple[Path, Path], line: str, name: str, now: dt.datetime | None = None) -> str:
+    """Issue a certificate for a client's public key, signed by an authority (key, certificate); return it as PEM."""
+    key = serialization.load_ssh_public_key(check_public_line(line).encode())
+    assert isinstance(key, ec.EllipticCurvePublicKey)
+    return _issue(authority, name, key, ExtendedKeyUsageOID.CLIENT_AUTH, now).decode()
+
+
+def _issue(
+    authority: tuple[Path, Path],
+    name: str,
+    key: ec.EllipticCurvePublicKey,
+    purpose: x509.ObjectIdentifier,
+    now: dt.datetime | None,
+    *extensions: x509.ExtensionType,
+) -> bytes:
+    signer, issuer = read_private(authority[0]), read_certificate(authority[1])
     built = (
-        _builder(subject, issuer.subject, made.public_key(), SERVER_YEARS, now)
+        _builder(_name(name), issuer.subject, key, YEARS, now)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage("digital_signature"), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(made.public_key()), critical=False)
-        .add_extension(issued_by, critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
     )
-    _write_key(key, made, serialization.PrivateFormat.PKCS8, serialization.Encoding.PEM)
-    _write_new(certificate, built.sign(signer, hashes.SHA384()).public_bytes(serialization.Encoding.PEM), 0o644)
+    for extension in (x509.ExtendedKeyUsage([purpose]), *extensions):
+        built = built.add_extension(extension, critical=False)
+    return built.sign(signer, hashes.SHA384()).public_bytes(serialization.Encoding.PEM)
 
 
 def make_client_key(path: Path) -> str:
     """Create a client's private key on its own machine; return the public key for the server's owner."""
     made = ec.generate_private_key(ec.SECP384R1())
-    _write_key(path, made, serialization.PrivateFormat.OpenSSH, serialization.Encoding.PEM)
+    _write_key(path, made)
     return public_line(made.public_key())
 
 
@@ -118,28 +132,40 @@ def read_certificate(path: Path) -> x509.Certificate:
 
 def same_key(key: Path, certificate: x509.Certificate) -> bool:
     """Return whether a private key belongs to a certificate."""
-    return _read_private(key).public_key() == certificate.public_key()
+    return read_private(key).public_key() == certificate.public_key()
 
 
 def problems_of(
     authority: x509.Certificate, server: x509.Certificate, host: str, now: dt.datetime | None = None
 ) -> list[str]:
     """List the problems of a server's certificate for a client that trusts the authority."""
+    problems = _problems(authority, server, "server's", now)
+    if host not in (names := hosts_of(server)):
+        problems.append(f"The server's certificate is for {', '.join(names) or 'nobody'}, not for {host}.")
+    return problems
+
+
+def problems_of_client(authority: Path, certificate: Path, key: Path, now: dt.datetime | None = None) -> list[str]:
+    """List the problems of a client's own certificate, as the server would find them."""
+    own = read_certificate(certificate)
+    problems = _problems(read_certificate(authority), own, "client's", now)
+    return problems if same_key(key, own) else [*problems, "The client's key does not belong to its certificate."]
+
+
+def _problems(authority: x509.Certificate, own: x509.Certificate, whose: str, now: dt.datetime | None) -> list[str]:
     now = now or dt.datetime.now(dt.UTC)
-    found = []
+    problems = []
     try:
-        server.verify_directly_issued_by(authority)
+        own.verify_directly_issued_by(authority)
     except (InvalidSignature, ValueError, TypeError):
-        found.append("The server's certificate is not from this federation's authority.")
-    for what, one in (("server's", server), ("authority's", authority)):
+        problems.append(f"The {whose} certificate is not from this federation's authority.")
+    for what, one in ((whose, own), ("authority's", authority)):
         first, last = one.not_valid_before_utc, one.not_valid_after_utc
         if now > last:
-            found.append(f"The {what} certificate expired on {last:%Y-%m-%d}, and this machine's clock says {now:%F}.")
+            problems.append(f"The {what} certificate expired on {last:%F}, and this machine's clock says {now:%F}.")
         elif now < first:
-            found.append(f"The {what} certificate is valid from {first:%F} on; this machine's clock says {now:%F}.")
-    if host not in (names := hosts_of(server)):
-        found.append(f"The server's certificate is for {', '.join(names) or 'nobody'}, not for {host}.")
-    return found
+            problems.append(f"The {what} certificate is valid from {first:%F} on; this machine's clock says {now:%F}.")
+    return problems
 
 
 def hosts_of(certificate: x509.Certificate) -> list[str]:
@@ -157,6 +183,7 @@ def _builder(
     now = now or dt.datetime.now(dt.UTC)
     start = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
     start = start.serial_number(x509.random_serial_number())
+    start = start.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     return start.not_valid_before(now - SKEW).not_valid_after(now + dt.timedelta(days=365 * years))
 
 
@@ -178,8 +205,13 @@ def _general_name(host: str) -> x509.GeneralName:
         raise ValueError(f"{shown(host)} is neither a host's name nor an address in ASCII.") from None
 
 
-def _write_key(path: Path, key: Key, form: serialization.PrivateFormat, encoding: serialization.Encoding) -> None:
-    _write_new(path, key.private_bytes(encoding, form, serialization.NoEncryption()), PRIVATE_FILE)
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64] or "-")])
+
+
+def _write_key(path: Path, key: Key) -> None:
+    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    _write_new(path, key.private_bytes(serialization.Encoding.PEM, form, plain), PRIVATE_FILE)
 
 
 def _write_new(path: Path, content: bytes, mode: int) -> None:
@@ -202,15 +234,21 @@ def _read(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _read_private(path: Path) -> Key:
-    """Read a private key; raise ValueError if other users can read the file."""
-    content = _read(path)
+def check_private(path: Path) -> None:
+    """Raise ValueError if other users can read a file, or if it does not exist."""
+    if not path.is_file():
+        raise ValueError(f"There is no key {path}.")
     if os.name == "posix" and path.stat().st_mode & 0o077:
-        raise ValueError(f"{path} can be read by others than its owner; chmod 600 it, or make a new one.")
+        raise ValueError(f"{path} can be read by others than its owner: chmod 600 it, or make a new one.")
+
+
+def read_private(path: Path) -> Key:
+    """Read a private key; raise ValueError if other users can read the file."""
+    check_private(path)
     try:
-        found = serialization.load_pem_private_key(content, None)
+        key = serialization.load_pem_private_key(_read(path), None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise ValueError(f"{path} is no private key of a kind that is used here.") from None
-    if not isinstance(found, ec.EllipticCurvePrivateKey):
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ValueError(f"{path} is a key of another kind; expected one of the curve P-384.")
-    return found
+    return key

@@ -199,14 +199,9 @@ class Node:
 
     def _header(self, asked: RequestHeader | None, declined: str = "") -> AnswerHeader:
         """Create the header of an answer, matching the request as far as it could be parsed."""
-        return AnswerHeader(
-            format=FORMAT,
-            agreement=self._agreement.digest,
-            client=self._site.id,
-            round=asked.round if asked else 0,
-            kind=asked.kind if asked else "train",
-            declined=declined[:2000],
-        )
+        round, kind = (asked.round, asked.kind) if asked else (0, "train")
+        own = {"format": FORMAT, "agreement": self._agreement.digest, "client": self._site.id}
+        return AnswerHeader.model_validate({**own, "round": round, "kind": kind, "declined": declined[:2000]})
 
     def _decline(self, asked: RequestHeader | None, sentence: str, cause: BaseException | None = None) -> bytes:
         """Decline a request with a reason; the cause is reported to the owner only."""

@@ -14,7 +14,7 @@ from types import FrameType
 from filelock import FileLock, Timeout
 
 from protonorm.errors import Failed
-from protonorm.files import PRIVATE_FILE, parse_json, pretty, replace
+from protonorm.files import PRIVATE_FILE, pretty, read_json, replace
 
 PATIENCE = 2.0  # seconds: `is_locked` may hold the lock for a moment
 STEP = 0.1  # seconds between two checks of a process that is terminating
@@ -33,7 +33,7 @@ def process_lock(path: Path, what: str) -> Iterator[None]:
     except Timeout:
         found = lock_owner(path)
         raise BlockingIOError(f"{what} is running already{f', as process {found}' if found else ''}.") from None
-    note = _note(path)
+    note = path.with_suffix(".process")
     try:
         replace(note, pretty({"process": os.getpid(), "began": process_began(os.getpid())}))
         yield
@@ -60,10 +60,9 @@ def lock_owner(path: Path) -> int | None:
     if not is_locked(path):
         return None
     try:
-        note = _note(path)
-        found = parse_json(note.read_bytes(), note)
-        process = int(found["process"])
-        return process if is_alive(process, str(found["began"])) else None
+        note = read_json(path.with_suffix(".process"))
+        process = int(note["process"])
+        return process if is_alive(process, str(note["began"])) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -112,10 +111,8 @@ def is_alive(process: int, began: str) -> bool:
         return False
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return isinstance(error, PermissionError)
     return True
 
 
@@ -126,7 +123,3 @@ def process_began(process: int) -> str:
     except OSError:
         return ""
     return text.rpartition(")")[2].split()[19]
-
-
-def _note(path: Path) -> Path:
-    return path.with_suffix(".process")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from protonorm.deployment.events import Event, Level, Log, tell_all
+from protonorm.deployment.events import Event, Log, tell_all
 from protonorm.deployment.folders import ClientFolder, FederationFolder
 from protonorm.deployment.process_lock import ended_by_signal, process_lock
 from protonorm.deployment.settings import address_of
@@ -20,11 +20,16 @@ from protonorm.errors import Failed
 from protonorm.files import make_folder
 
 if TYPE_CHECKING:
-    from protonorm.deployment.flower.superlink import SuperLink
+    from protonorm.deployment.https.server import Server
 
 LOOPBACK = "127.0.0.1"
-LEVELS: dict[str, Level] = {"waiting": "warning", "unreachable": "warning", "declined": "warning", "dropped": "warning"}
+WARNINGS = ("waiting", "unreachable", "declined", "dropped", "version")  # of a client
 PAGE = "report.html"  # in the run folder
+OF_CLIENTS = {
+    "answers": "Answers of a client that counted.",
+    "late": "Rounds that a client was lost for.",
+    "refused": "Answers of a client that did not count.",
+}
 
 
 class Figures(Collector):
@@ -39,60 +44,58 @@ class Figures(Collector):
             found = Status.read(self._path)
         except (ValueError, OSError):
             found = None
-        yield GaugeMetricFamily("protonorm_up", "Whether there is a status to be read.", value=float(found is not None))
-        info = GaugeMetricFamily("protonorm_version", "The version of protonorm.", labels=["version"])
-        info.add_metric([self._version], 1)
-        yield info
+        yield _gauge("up", "Whether there is a status to be read.", float(found is not None))
+        yield _labelled(_gauge, "version", "The version of protonorm.", "version", {self._version: 1})
         if found is not None:
             yield from _figures(found)
 
 
 def _figures(status: Status) -> Iterator[Metric]:
-    yield GaugeMetricFamily("protonorm_rounds", "Rounds that are agreed on.", value=status.rounds)
-    yield GaugeMetricFamily("protonorm_round", "The round that is on.", value=status.round)
-    yield GaugeMetricFamily("protonorm_rounds_done", "Rounds that are committed.", value=status.done)
-    yield GaugeMetricFamily("protonorm_quorum_clients", "Clients that must answer in a round.", value=status.needed)
-    states = GaugeMetricFamily("protonorm_state", "1 for the state that the federation is in.", labels=["state"])
-    for state in get_args(State):
-        states.add_metric([state], float(status.state_now == state))
-    yield states
-    clients = GaugeMetricFamily("protonorm_clients", "Clients by how they stand.", labels=["state"])
-    for presence in get_args(Presence):
-        clients.add_metric([presence], status.count(presence))
-    yield clients
-    here = sum(one.here for one in status.clients)
-    yield GaugeMetricFamily("protonorm_clients_connected", "Clients that are connected.", value=here)
-    yield from _of_clients(status)
-    refused = CounterMetricFamily("protonorm_refused_messages", "Answers that did not count, by why.", labels=["why"])
-    for why, times in sorted(status.refused.items()):
-        refused.add_metric([why], times)
-    yield refused
-    yield CounterMetricFamily("protonorm_denied_requests", "Requests that were not let in.", value=status.denied)
-    yield CounterMetricFamily("protonorm_round_seconds", "Seconds of all committed rounds.", value=status.seconds)
-    yield GaugeMetricFamily("protonorm_last_round_seconds", "Seconds of the last round.", value=status.last_seconds)
-    carried = CounterMetricFamily("protonorm_bytes", "Bytes of tensors that were carried.", labels=["direction"])
-    carried.add_metric(["up"], status.bytes_up)
-    carried.add_metric(["down"], status.bytes_down)
-    yield carried
-    accuracy = GaugeMetricFamily("protonorm_accuracy", "Accuracies of the last evaluated round.", labels=["rule"])
-    for name, value in status.accuracies.items():
-        accuracy.add_metric([name], value)
-    yield accuracy
+    connected = sum(one.here for one in status.clients)
+    states = {state: float(status.state_now == state) for state in get_args(State)}
+    clients = {presence: status.count(presence) for presence in get_args(Presence)}
+    yield _gauge("rounds", "Rounds that are agreed on.", status.rounds)
+    yield _gauge("round", "The round that is on.", status.round)
+    yield _gauge("rounds_done", "Rounds that are committed.", status.done)
+    yield _gauge("quorum_clients", "Clients that must answer in a round.", status.needed)
+    yield _gauge("clients_connected", "Clients that are connected.", connected)
+    yield _gauge("last_round_seconds", "Seconds of the last round.", status.last_seconds)
     if (age := seconds_since(status.updated)) is not None:
-        yield GaugeMetricFamily("protonorm_status_age_seconds", "Seconds since something changed.", value=max(0.0, age))
+        yield _gauge("status_age_seconds", "Seconds since something changed.", max(0.0, age))
+    yield _labelled(_gauge, "state", "1 for the state that the federation is in.", "state", states)
+    yield _labelled(_gauge, "clients", "Clients by how they stand.", "state", clients)
+    yield _labelled(_gauge, "accuracy", "Accuracies of the last evaluated round.", "rule", status.accuracies)
+    yield _counter("denied_requests", "Requests that were not let in.", status.denied)
+    yield _counter("round_seconds", "Seconds of all committed rounds.", status.seconds)
+    carried = {"up": status.bytes_up, "down": status.bytes_down}
+    yield _labelled(_counter, "bytes", "Bytes of tensors that were carried.", "direction", carried)
+    yield _labelled(_counter, "refused_messages", "Answers that did not count, by why.", "why", status.refused)
+    for name, text in OF_CLIENTS.items():
+        counts = {one.name: getattr(one, name) for one in status.clients}
+        yield _labelled(_counter, f"client_{name}", text, "client", counts)
 
 
-def _of_clients(status: Status) -> Iterator[Metric]:
-    kinds: tuple[tuple[str, str, Callable[..., int]], ...] = (
-        ("answers", "Answers of a client that counted.", lambda one: one.answers),
-        ("late", "Rounds that a client was lost for.", lambda one: one.late),
-        ("refused", "Answers of a client that did not count.", lambda one: one.refused),
-    )
-    for name, text, value in kinds:
-        figures = CounterMetricFamily(f"protonorm_client_{name}", text, labels=["client"])
-        for one in status.clients:
-            figures.add_metric([one.name], value(one))
-        yield figures
+def _gauge(name: str, text: str, value: float | None = None, labels: Sequence[str] | None = None) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"protonorm_{name}", text, value=value, labels=labels)
+
+
+def _counter(
+    name: str, text: str, value: float | None = None, labels: Sequence[str] | None = None
+) -> CounterMetricFamily:
+    return CounterMetricFamily(f"protonorm_{name}", text, value=value, labels=labels)
+
+
+def _labelled(
+    kind: Callable[..., GaugeMetricFamily | CounterMetricFamily],
+    name: str,
+    text: str,
+    label: str,
+    values: Mapping[str, float],
+) -> Metric:
+    family = kind(name, text, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
 
 
 @contextmanager
@@ -114,12 +117,12 @@ def serve_metrics(path: Path, port: int, version: str, host: str = LOOPBACK) -> 
 
 def serve_client(folder: ClientFolder, show: Callable[[str], None] | None = None) -> None:
     """Run and log a client until the rounds are done or a signal arrives."""
-    from protonorm.deployment.flower.client import run_client
+    from protonorm.deployment.worker import run_client
 
     log = Log(folder.log_folder, "client", show)
 
     def tell(event: str, sentence: str) -> None:
-        log.write(event, sentence, LEVELS.get(event, "info"))
+        log.write(event, sentence, "warning" if event in WARNINGS else "info")
 
     try:
         run_client(folder, tell)
@@ -139,7 +142,7 @@ def serve_folder(folder: FederationFolder, show: Callable[[str], None] | None = 
         if once:
             folder.wanted.touch(mode=0o600)
         from protonorm import __version__  # slow imports, after the lock: the server already counts as running
-        from protonorm.deployment.flower import server
+        from protonorm.deployment.https import serving
 
         make_folder(folder.run_folder)
         log = Log(folder.log_folder, "server", show)
@@ -149,14 +152,14 @@ def serve_folder(folder: FederationFolder, show: Callable[[str], None] | None = 
         writer.open()
         stack.callback(writer.close)
 
-        def ready(link: SuperLink) -> None:
-            log.write("ready", f"The server listens at {address_of(folder.settings.bind, link.port)}.")
-            stack.enter_context(server.report_presence(folder, link, writer.update_presence))
+        def ready(server: Server) -> None:
+            log.write("ready", f"The server listens at {address_of(folder.settings.bind, server.port)}.")
+            stack.enter_context(serving.report_presence(server, writer.update_presence))
 
         try:
             tell = tell_all(writer, _page_at_the_end(folder, log))
             with ended_by_signal():
-                server.serve(folder, tell, denied=writer.deny, ready=ready, once=once)
+                serving.serve(folder, tell, denied=writer.deny, ready=ready, once=once)
         except KeyboardInterrupt:
             log.write("ended", "The server was asked to end.")
             raise

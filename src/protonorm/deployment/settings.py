@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 from pydantic import (
@@ -23,9 +23,8 @@ from pydantic import (
 
 from protonorm.core.settings import sentences
 from protonorm.core.training import Training
-from protonorm.core.types import LARGEST, Format, Fraction, shortened, shown
+from protonorm.core.types import LARGEST, Count, Format, Fraction, shortened, shown
 
-GROUPS, DIGITS = 5, 4  # of the fingerprint that people compare: 80 bits
 SHOWN = 8  # maximal number of names listed in a message
 
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]  # valid as a file name
@@ -93,12 +92,6 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def refuse_plaintext(host: str) -> None:
-    """Raise ValueError if a host for plaintext is not this machine."""
-    if not is_loopback(host):
-        raise ValueError(f"Plaintext is for tests on one machine; {host} is another one: leave --plaintext away.")
-
-
 def address_of(host: str, port: int) -> str:
     """Format host and port as an address, with IPv6 in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -132,17 +125,26 @@ class Document(BaseModel):
 
     @property
     def fingerprint(self) -> str:
-        """First 80 bits of the digest in groups, to be read aloud."""
-        return " ".join(self.digest[DIGITS * place : DIGITS * (place + 1)] for place in range(GROUPS))
+        """First 80 bits of the digest in groups of four digits, to be read aloud."""
+        return " ".join(self.digest[place : place + 4] for place in range(0, 20, 4))
 
 
-class FederationSettings(Document):
-    """Settings of a federation's server: addresses, quorum and deadline."""
+class Settings(Document):
+    """Settings of a party."""
+
+    whose: ClassVar[str]
 
     @classmethod
-    def of(cls, plain: dict[str, Any], where: str = "The federation") -> Self:
-        """Validate settings, or raise ValueError."""
-        return cls.checked(plain, where)
+    def of(cls, plain: Mapping[str, Any], where: str = "") -> Self:
+        """Validate settings, or raise ValueError; folders of earlier versions say that there is no plaintext."""
+        kept = {name: value for name, value in plain.items() if (name, value) != ("plaintext", False)}
+        return cls.checked(kept, where or cls.whose)
+
+
+class FederationSettings(Settings):
+    """Settings of a federation's server: addresses, quorum and deadline."""
+
+    whose: ClassVar[str] = "The federation"
 
     format: Format = 1
     name: Word
@@ -152,13 +154,10 @@ class FederationSettings(Document):
     quorum: Fraction = 0.5  # share of the clients that must answer for a round to count
     deadline: Annotated[float, Gt(0), Le(LARGEST), AllowInfNan(False)] = 600.0  # seconds that clients have in a round
     metrics_port: Port | None = None  # Prometheus port, on the loopback address only; None: no metrics
-    plaintext: bool = False  # no TLS: only for connections within this machine
+    per_address: Count = 256  # connections of one address; behind a TCP proxy all clients have the proxy's
 
     @model_validator(mode="after")
-    def _plaintext_on_this_machine_alone(self) -> Self:
-        for host in [*self.hosts, self.bind] if self.plaintext else []:
-            if not is_loopback(host):
-                raise ValueError(f"Plaintext is for tests on one machine; {host} can be reached from others: use TLS.")
+    def _two_ports(self) -> Self:
         if self.metrics_port == self.port:
             raise ValueError(f"Clients and figures cannot both have the port {self.port}.")
         return self
@@ -169,20 +168,16 @@ class FederationSettings(Document):
         return self.hosts[0]
 
 
-class ClientSettings(Training, Document):
+class ClientSettings(Training, Settings):
     """Settings of a client's owner, including all training settings; none is sent to the server."""
 
-    @classmethod
-    def of(cls, plain: dict[str, Any], where: str = "The client") -> Self:
-        """Validate settings, or raise ValueError."""
-        return cls.checked(plain, where)
+    whose: ClassVar[str] = "The client"
 
     format: Format = 1
     name: Word
     data: str | dict[str, Any] = ""  # folder:PATH, npz:PATH, table:PATH and so on, or a component with settings
     model: Annotated[str, MaxLen(4096)] | None = None  # network name, or file.py:function on this machine
     allowed: Allowed = "off"  # evaluation results that the server may receive
-    plaintext: bool = False  # no TLS: only for connections within this machine
 
     @field_validator("epochs", "batch_size", "lr")
     @classmethod

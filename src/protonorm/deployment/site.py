@@ -65,13 +65,7 @@ class OwnSite:
     """Population of the single client that runs on this machine."""
 
     def __init__(
-        self,
-        task: Task,
-        id: int,
-        samples: OwnSamples,
-        recipe: Recipe,
-        training: Training,
-        name: str = "",
+        self, task: Task, id: int, samples: OwnSamples, recipe: Recipe, training: Training, name: str = ""
     ) -> None:
         self.task, self.id, self.name = task, id, name
         self.samples, self.recipe, self.training = samples, recipe, training
@@ -148,13 +142,7 @@ class OwnSite:
 
 
 def make_site(
-    agreement: Agreement,
-    id: int,
-    data: Any,
-    model: Any = None,
-    training: Training | None = None,
-    *,
-    name: str = "",
+    agreement: Agreement, id: int, data: Any, model: Any = None, training: Training | None = None, *, name: str = ""
 ) -> OwnSite:
     """Build a client's site from its data and network; raise ValueError if they do not fit the agreement.
 

@@ -36,15 +36,9 @@ STATES: dict[State, str] = {
     "failed": "the run has failed",
 }
 PAUSE = 0.5  # seconds between two writes of the status for events of single clients
-AGAIN = 60.0  # seconds after which the same denial is logged again
+AGAIN, MOST_DENIALS = 60.0, 20  # seconds after which a denial is logged again, and different ones in that time
 SAID = 300  # characters of a message in the status
-LEVELS: dict[str, Level] = {
-    "away": "warning",
-    "late": "warning",
-    "refused": "warning",
-    "waiting": "warning",
-    "failed": "error",
-}
+WARNINGS = ("away", "late", "refused", "waiting")
 OF_CLIENTS = ("asked", "away", "answered", "late", "refused")
 EVENTS = 200  # events of the log that are searched
 SHOWN = 5  # maximal number of problems shown
@@ -153,15 +147,16 @@ class StatusWriter:
     def __call__(self, event: Event) -> None:
         """Record an event."""
         with self._lock:
-            details = {name: value for name, value in event._asdict().items() if value}
-            details = {name: value for name, value in details.items() if name not in ("what", "sentence")}
+            plain = event._asdict().items()
+            details = {name: value for name, value in plain if value and name not in ("what", "sentence")}
+            level: Level = "warning" if event.what in WARNINGS else "error" if event.what == "failed" else "info"
             if event.client is None:
                 self._take(event)
             else:
                 one = self._client(event.client)
                 details |= {"client": event.client, "name": one.name}
                 self._take_client(one, event)
-            self.log.write(event.what, event.sentence, LEVELS.get(event.what, "info"), **details)
+            self.log.write(event.what, event.sentence, level, **details)
             self._changed = True
             if event.what not in OF_CLIENTS or time.monotonic() - self._written > PAUSE:
                 self._write()
@@ -180,21 +175,22 @@ class StatusWriter:
             for one in self.status.clients:
                 here = one.id in present
                 if one.here != here:
-                    one.here, self._changed = here, True
-                    one.seen = now()
+                    one.here, one.seen, self._changed = here, now(), True
                     word = "connected" if here else "disconnected"
                     self.log.write(word, f"Client {one.name} is {word}.", client=one.id, name=one.name)
             if self._changed:
                 self._write()
 
     def deny(self, sentence: str) -> None:
-        """Record a denied request; repeated denials are logged rate-limited."""
+        """Record a denied request or connection; the log is rate-limited, whatever strangers do."""
         with self._lock:
             self.status.denied += 1
             self._changed = True
-            if time.monotonic() - self._denials.get(sentence, float("-inf")) > AGAIN:
-                self._denials = {sentence: time.monotonic(), **dict(list(self._denials.items())[:100])}
-                self.log.write("denied", f"Somebody was not let in: {sentence}", "warning")
+            now = time.monotonic()
+            self._denials = {said: at for said, at in self._denials.items() if now - at < AGAIN}
+            if sentence not in self._denials and len(self._denials) < MOST_DENIALS:
+                self._denials[sentence] = now
+                self.log.write("denied", sentence, "warning")
 
     def close(self) -> None:
         """Record that the server has ended."""
@@ -207,43 +203,42 @@ class StatusWriter:
     def _take(self, event: Event) -> None:
         status, numbers = self.status, event.numbers
         status.text = shortened(event.sentence, SAID)
-        if event.what == "started":
-            self._meet()
-            status.state, status.done = "running", int(numbers.get("done", status.done))
-            for one in status.clients:
-                one.state = "unknown"
-        elif event.what == "round":
-            status.state, status.round = "running", event.round
-            status.needed = int(numbers.get("needed", 0))
-        elif event.what == "waiting":
-            status.state = "waiting"
-        elif event.what == "committed":
-            status.state, status.done = "running", event.round
-            status.last_seconds = float(numbers.get("seconds", 0.0))
-            status.seconds += status.last_seconds
-            status.bytes_up += int(numbers.get("bytes_up", 0))
-            status.bytes_down += int(numbers.get("bytes_down", 0))
-        elif event.what == "evaluated":
-            status.evaluated = event.round
-            status.accuracies = {name: float(value) for name, value in numbers.items() if name != "clients"}
-        elif event.what == "finished":
-            status.state, status.done = "done", status.rounds
-        elif event.what == "failed":
-            status.state = "failed"
+        match event.what:
+            case "started":
+                self._meet()
+                status.state, status.done = "running", int(numbers.get("done", status.done))
+                for one in status.clients:
+                    one.state = "unknown"
+            case "round":
+                status.state, status.round, status.needed = "running", event.round, int(numbers.get("needed", 0))
+            case "committed":
+                status.state, status.done = "running", event.round
+                status.last_seconds = float(numbers.get("seconds", 0.0))
+                status.seconds += status.last_seconds
+                status.bytes_up += int(numbers.get("bytes_up", 0))
+                status.bytes_down += int(numbers.get("bytes_down", 0))
+            case "evaluated":
+                status.evaluated = event.round
+                status.accuracies = {name: float(value) for name, value in numbers.items() if name != "clients"}
+            case "finished":
+                status.state, status.done = "done", status.rounds
+            case "waiting" | "failed":
+                status.state = event.what
 
     def _take_client(self, one: ClientStatus, event: Event) -> None:
-        if event.what == "asked":
-            one.state = "asked"
-        elif event.what == "answered":
-            one.state, one.answered, one.seen = "answered", max(one.answered, event.round), now()
-            one.answers, one.said = one.answers + 1, ""
-        elif event.what == "refused":
-            one.state, one.seen, one.said = "refused", now(), shortened(event.sentence, SAID)
-            one.refused += 1
-            self.status.refused[event.why] = self.status.refused.get(event.why, 0) + 1
-        elif event.what in ("late", "away"):
-            one.state, one.said = "late" if event.what == "late" else "absent", shortened(event.sentence, SAID)
-            one.late += event.what == "late"
+        match event.what:
+            case "asked":
+                one.state = "asked"
+            case "answered":
+                one.state, one.answered, one.seen = "answered", max(one.answered, event.round), now()
+                one.answers, one.said = one.answers + 1, ""
+            case "refused":
+                one.state, one.seen, one.said = "refused", now(), shortened(event.sentence, SAID)
+                one.refused += 1
+                self.status.refused[event.why] = self.status.refused.get(event.why, 0) + 1
+            case "late" | "away":
+                one.state, one.said = "late" if event.what == "late" else "absent", shortened(event.sentence, SAID)
+                one.late += event.what == "late"
 
     def _client(self, id: int) -> ClientStatus:
         """Return a client's status; an unknown id gives a client named unknown."""
@@ -276,13 +271,14 @@ class StatusWriter:
 
 def view_federation(folder: FederationFolder) -> dict[str, Any]:
     """Summarise the status of a federation."""
-    found = Status.read(folder.status_file) or _nothing_yet(folder)
+    rounds = read_json(folder.path / AGREEMENT).get("rounds")  # without the agreement itself, which needs torch
+    new = Status(federation=folder.settings.name, agreement="", rounds=rounds if isinstance(rounds, int) else 0)
+    found = Status.read(folder.status_file) or new
     known = {one.id: one for one in found.clients}
     clients = [known.get(one.id) or ClientStatus(id=one.id, name=one.name) for one in folder.roster]
     running, state = is_locked(folder.server_lock), found.state_now
-    figures = found.model_dump(mode="json", exclude={"format", "clients", "process", "process_began", "state", "text"})
     return {
-        **figures,
+        **found.model_dump(mode="json", exclude={"format", "clients", "process", "process_began", "state", "text"}),
         "folder": str(folder.path),
         "server": {"running": running, "process": lock_owner(folder.server_lock), "address": folder.settings.host},
         "state": state,
@@ -314,11 +310,6 @@ def view_client(folder: ClientFolder) -> dict[str, Any]:
     }
 
 
-def _nothing_yet(folder: FederationFolder) -> Status:
-    rounds = read_json(folder.path / AGREEMENT).get("rounds")
-    return Status(federation=folder.settings.name, agreement="", rounds=rounds if isinstance(rounds, int) else 0)
-
-
 def _accuracy(folder: FederationFolder) -> dict[str, Any]:
     """Read the accuracy of each evaluated round from the record, under the method's headline rule."""
     if not (folder.run_folder / INFO).exists():
@@ -327,19 +318,11 @@ def _accuracy(folder: FederationFolder) -> dict[str, Any]:
         run = read_run(folder.run_folder)
     except (ValueError, OSError) as error:
         return {"rule": None, "history": [], "record": str(error)}
-    rule, history = run.info.headline, []
-    for record in run.rounds:
-        tested, validated = record.rules.get(rule), record.validation.get(rule)
-        if tested or validated:
-            history.append(
-                {
-                    "round": record.round,
-                    "test": tested.mean if tested else None,
-                    "pooled": tested.pooled if tested else None,
-                    "validation": validated.mean if validated else None,
-                }
-            )
-    return {"rule": rule, "history": history}
+    rule = run.info.headline
+    found = [(one.round, one.rules.get(rule), one.validation.get(rule)) for one in run.rounds]
+    names = ("round", "test", "pooled", "validation")
+    rows = [(round, test and test.mean, test and test.pooled, held and held.mean) for round, test, held in found]
+    return {"rule": rule, "history": [dict(zip(names, row, strict=True)) for row in rows if row[1:] != (None,) * 3]}
 
 
 def _problems(folder: FederationFolder) -> list[dict[str, str]]:

@@ -1,20 +1,7 @@
-"""Transport over Flower; the only package that imports it.
+"""The federation as an app for Flower's own commands; the only package that imports Flower, by its public API alone.
 
-`protonorm deploy` uses Flower's server (its SuperLink) and the protocol of its nodes (the Fleet API), with three
-changes that a federation between organisations needs:
-
-- **No code is sent.** Flower's node runs the app that the server sends; ours never requests it. A client runs what its
-  owner has installed, and receives only bytes, which are validated.
-- **Only the Fleet API is reachable.** Flower's server also opens, on the same port and without authentication, an API
-  that registers keys and starts programs on the server and on all nodes. Ours serves the Fleet API alone, to clients
-  whose keys are on the roster, and checks key, signature and size before it reads a request.
-- **No process per message, no polling.** A client is one process; the server holds its request for work until there is
-  some.
-
-    client: fleet.py, client.py      signed requests over TLS      server: gate.py, superlink.py, transport.py
-
-The same messages also work with a plain `flwr run`: an exported app (`export.py`) uses `app.py` with Flower's own
-SuperLink and SuperNodes.
+`protonorm deploy export-app` writes an app (`export.py`) whose server and clients (`app.py`) carry the same messages as
+`protonorm deploy` over Flower's grid (`transport.py`). Flower's nodes run the app that the server sends.
 """
 
 import os

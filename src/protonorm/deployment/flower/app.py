@@ -8,19 +8,17 @@ accuracy or classes), name, and state-path, the folder of its states.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Mapping
-from logging import INFO, WARNING
+from logging import getLogger
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common import log
-from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid, ServerApp
-from flwr.supercore.utils import get_flwr_home
 
 from protonorm.core.training import Training
 from protonorm.core.types import shown
@@ -29,16 +27,16 @@ from protonorm.data.partitions import ClientIndex
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.events import Event
 from protonorm.deployment.federation import run_federation
-from protonorm.deployment.flower.transport import RECORD, FlowerTransport, GridCarrier, reply, unwrap
+from protonorm.deployment.flower.transport import RECORD, GridTransport, unwrap, wrap
 from protonorm.deployment.node import Node
 from protonorm.deployment.settings import ClientSettings
 from protonorm.deployment.site import OwnSamples, OwnSite, make_site, open_store, own_site
 
+LOG = getLogger("flwr")
 NUMBER, DATA = "client-id", "data-path"
 RENAMED = {DATA: "data", "evaluation": "allowed"}
 MADE_UP = 40  # samples per client of synthetic data
 WIDTH = 16  # features of a synthetic sample
-
 MOST_NODES = 16  # maximal number of nodes cached in a process
 
 Settings = Mapping[str, Any]
@@ -55,7 +53,7 @@ def make_client_app(agreement: Path) -> ClientApp:
 
     @app.train()
     def answer(message: Message, context: Context) -> Message:
-        return reply(_node(terms, context).answer(unwrap(message)), message)
+        return Message(wrap(_node(terms, context).answer(unwrap(message))), reply_to=message)
 
     @app.query()
     def introduce(message: Message, context: Context) -> Message:
@@ -63,6 +61,11 @@ def make_client_app(agreement: Path) -> ClientApp:
         return Message(RecordDict({RECORD: said}), reply_to=message)
 
     return app
+
+
+def _home() -> Path:
+    """Return Flower's folder of this user."""
+    return Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")
 
 
 def number_of(own: Settings) -> int:
@@ -93,7 +96,7 @@ def _real(terms: Agreement, given: dict[str, Any]) -> Node:
     del given[NUMBER]
     plain = {RENAMED.get(name, name.replace("-", "_")): value for name, value in given.items()}
     own = ClientSettings.of({"name": f"client-{number}"} | plain, "The node")
-    states = Path(place) if place else get_flwr_home() / "protonorm" / "states" / str(number)
+    states = Path(place) if place else _home() / "protonorm" / "states" / str(number)
     return Node(terms, own_site(terms, number, own), open_store(states, terms), own.allowed)
 
 
@@ -101,7 +104,7 @@ def _simulated(terms: Agreement, own: Settings, given: Settings, run: int) -> No
     """Create a client of a simulation; its states are kept per run."""
     number, clients = number_of(own), int(own.get("num-partitions", 0))
     site = _part(terms, number, clients, given) if given.get("dataset") else _made_up(terms, number, given)
-    states = get_flwr_home() / "protonorm" / "simulations" / str(run) / str(number)
+    states = _home() / "protonorm" / "simulations" / str(run) / str(number)
     return Node(terms, site, open_store(states, terms), "classes")
 
 
@@ -153,9 +156,9 @@ class Introductions:
         self._numbers: dict[int, int | None] = {}  # client id by node; None if its answer is invalid
         self._waiting: dict[str, int] = {}  # node by message id
 
-    def __call__(self, nodes: Iterable[NodeInfo]) -> dict[int, int]:
+    def __call__(self, nodes: Iterable[int]) -> dict[int, int]:
         """Return the node of each connected client that has reported its id."""
-        here = [one.node_id for one in nodes]
+        here = list(nodes)
         self._numbers = {node: number for node, number in self._numbers.items() if node in here}
         new = [node for node in here if node not in self._numbers and node not in self._waiting.values()]
         messages = [Message(RecordDict(), node, ASKED) for node in new]
@@ -168,16 +171,16 @@ class Introductions:
 
     def _take(self, node: int, message: Message) -> None:
         if message.has_error():
-            log(WARNING, "A node does not say which client it is: %s", message.error.reason)
+            LOG.warning("A node does not say which client it is: %s", message.error.reason)
             return  # the node is asked again
         record = message.content.get(RECORD)
         said = dict(record) if isinstance(record, ConfigRecord) else {}
         number = said.get("client")
         if said.get("agreement") != self._digest:
-            log(WARNING, "A node has another agreement and cannot take part.")
+            LOG.warning("A node has another agreement and cannot take part.")
             number = None
         elif number is not None and number in self._numbers.values():
-            log(WARNING, "Two nodes say that they are client %s; the first one counts while it is there.", number)
+            LOG.warning("Two nodes say that they are client %s; the first one counts while it is there.", number)
         self._numbers[node] = number if isinstance(number, int) else None
 
 
@@ -192,18 +195,18 @@ def make_server_app(agreement: Path) -> ServerApp:
         known = Introductions(grid, terms.digest)
         clients = int(given.get("clients", 0)) or _count(grid, known)
         place = str(given.get("folder", ""))
-        folder = Path(place) if place else get_flwr_home() / "protonorm" / "runs" / str(context.run_id)
+        folder = Path(place) if place else _home() / "protonorm" / "runs" / str(context.run_id)
         folder.parent.mkdir(parents=True, exist_ok=True)
         run_federation(
             terms,
-            FlowerTransport(GridCarrier(grid), known),
+            GridTransport(grid, known),
             folder,
             clients=[f"client-{number}" for number in range(clients)],
             quorum=float(given.get("quorum", 1.0)),
             deadline=float(given.get("deadline", 600.0)),
             tell=_tell,
         )
-        log(INFO, "The record is in %s", folder)
+        LOG.info("The record is in %s", folder)
 
     return app
 
@@ -213,7 +216,7 @@ def _count(grid: Grid, known: Introductions) -> int:
     found: dict[int, int] = {}
     changed = time.monotonic()
     while not found or time.monotonic() - changed < QUIET:
-        now = known(grid.get_nodes())
+        now = known(grid.get_node_ids())
         if now.keys() != found.keys():
             found, changed = now, time.monotonic()
         if found and len(found) == len(list(grid.get_node_ids())) and time.monotonic() - changed > 1.0:
@@ -224,4 +227,4 @@ def _count(grid: Grid, known: Introductions) -> int:
 
 def _tell(event: Event) -> None:
     if event.what not in ("asked", "answered"):
-        log(INFO, "%s", event.sentence)
+        LOG.info("%s", event.sentence)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from protonorm import tensors
-from protonorm.deployment.flower.server import ask_for_run
 from protonorm.runs.layout import stamp
 from protonorm.runs.run import read_run
 from tests.contract.playing import same
@@ -37,7 +36,7 @@ def assert_same_as_serial(federation):
 def test_fedkd_of_three_processes_gives_the_bits_of_a_simulation(tmp_path):
     """Two clients with networks of their own share a second one; everybody ends by itself, with success."""
     with RealFederation(tmp_path, algorithm="fedkd") as federation:
-        ask_for_run(federation.server)
+        federation.server.wanted.touch()
         running = [federation.start_server(), *(federation.start_client(id) for id in range(2))]
         assert [one.wait(300) for one in running] == [0, 0, 0], federation.output("server.out")
         assert "refused" not in federation.output("server.out")
@@ -47,7 +46,7 @@ def test_fedkd_of_three_processes_gives_the_bits_of_a_simulation(tmp_path):
 def test_server_and_client_killed_in_a_round_give_the_bits_of_a_simulation(tmp_path):
     """In the second of three rounds of ProtoNorm the server and a client are killed, and started again."""
     with RealFederation(tmp_path, algorithm="protonorm", rounds=3) as federation:
-        ask_for_run(federation.server)
+        federation.server.wanted.touch()
         server, first, second = federation.start_server(), federation.start_client(0), federation.start_client(1)
         federation.wait_for("server.out", "asked Round 2", times=1)
         for one in (server, first):
@@ -64,9 +63,9 @@ def test_server_and_client_killed_in_a_round_give_the_bits_of_a_simulation(tmp_p
 
 @pytest.mark.long
 def test_a_killed_client_comes_back_to_the_same_server(tmp_path):
-    """Flower takes twenty seconds to notice that it is gone; meanwhile its key counts as taken."""
+    """The server notices at once that it is gone, and asks it again."""
     with RealFederation(tmp_path, algorithm="protonorm", rounds=3) as federation:
-        ask_for_run(federation.server)
+        federation.server.wanted.touch()
         server, first, second = federation.start_server(), federation.start_client(0), federation.start_client(1)
         federation.wait_for("server.out", "asked Round 2", times=1)
         first.kill()
@@ -81,7 +80,7 @@ def test_a_client_whose_server_has_another_agreement_ends_with_a_sentence(tmp_pa
     with RealFederation(tmp_path, algorithm="fedproto") as federation:
         other = federation.agreement.model_copy(update={"seed": 7})
         (federation.server.path / "agreement.json").write_bytes(other.write())
-        ask_for_run(federation.server)
+        federation.server.wanted.touch()
         federation.start_server()
         client = federation.start_client(0)
         assert client.wait(300) == 1

@@ -1,0 +1,203 @@
+"""A client's connection to the server: two calls over HTTPS, with the client's own certificate.
+
+It needs the standard library alone. Errors of HTTP and TLS are converted to the exceptions below.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import secrets
+import ssl
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from protonorm import __version__
+from protonorm.core.types import shortened
+from protonorm.deployment.https import protocol as wire
+from protonorm.deployment.keys import problems_of_client
+from protonorm.deployment.settings import address_of
+from protonorm.errors import Failed
+
+EXPIRED, NOT_YET, OTHER_NAME, OTHER_ADDRESS = 10, 9, 62, 64  # OpenSSL's X509_V_ERR codes
+NO_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "UNSUPPORTED_PROTOCOL"}
+CONNECTING = 10.0  # seconds
+SILENCE = wire.HOLD + 15.0  # seconds without a byte after which the server counts as unreachable
+SENTENCE = 4096  # bytes of an error response that are read
+
+
+class Refused(Failed):
+    """Permanent error: retrying does not help."""
+
+
+class Taken(Refused):
+    """A client with the same key is connected, or was until a moment ago."""
+
+
+class Withdrawn(Failed):
+    """The server no longer waits for this answer."""
+
+
+class Unreachable(Failed):
+    """Temporary error: the server cannot be reached."""
+
+
+class Connection:
+    """Connection to the server; errors are Refused, Withdrawn or Unreachable.
+
+    The client's own certificate is checked first, because a server that refuses one just closes the connection.
+    """
+
+    def __init__(
+        self, host: str, port: int, authority: Path, certificate: Path, key: Path, largest: int, largest_answer: int
+    ) -> None:
+        problems = problems_of_client(authority, certificate, key)
+        if problems:
+            raise Refused(" ".join(problems))
+        self._host, self._port, self._address = host, port, address_of(host, port)
+        self._largest, self._largest_answer = largest, largest_answer
+        self._context = wire.tls_context(ssl.PROTOCOL_TLS_CLIENT, authority, certificate, key)
+        self._http: http.client.HTTPSConnection | None = None
+        self._own = {
+            wire.FORMAT_HEADER: str(wire.WIRE),
+            wire.VERSION_HEADER: __version__,
+            wire.INSTANCE_HEADER: secrets.token_hex(16),
+        }
+        self.server_version = ""
+
+    def ask(self, wait: float = wire.HOLD) -> bytes | None:
+        """Request work; return None if there is none after the server has held the call for a while."""
+        with self._explained():
+            status, headers, content = self._call("GET", wire.WORK, {"Prefer": f"wait={wait:.0f}"})
+            if status == 204:
+                return None
+            if headers.get(wire.REQUEST_HEADER) != wire.request_id(content):
+                raise Unreachable(f"What the server at {self._address} sent arrived damaged.")
+            return content
+
+    def answer(self, request: bytes, content: bytes) -> None:
+        """Send the answer to a request; may be repeated."""
+        if len(content) > self._largest_answer:
+            raise Refused(f"The answer has {len(content)} bytes; {self._largest_answer} at most are agreed on.")
+        with self._explained():
+            self._call("POST", wire.ANSWER, {wire.REQUEST_HEADER: wire.request_id(request)}, content)
+
+    def close(self) -> None:
+        """Close the connection, by which the server knows that the client has left."""
+        if self._http is not None:
+            self._http.close()
+        self._http = None
+
+    def _call(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
+        """Make a call; return status, headers and content, or raise an exception of this module for an error status."""
+        self._http = self._http or self._connect()
+        with suppress(BrokenPipeError, ConnectionResetError):  # the server may refuse an answer before it is sent
+            self._http.request(method, path, body, {**self._own, **headers})
+        with self._http.getresponse() as response:
+            format = response.headers.get(wire.FORMAT_HEADER)
+            if format is None:
+                raise Refused(f"What answers at {self._address} is no server of a federation.")
+            good = response.status in (200, 204)
+            content = self._read(response, self._largest if good else SENTENCE)
+        if format != str(wire.WIRE):
+            raise Refused(
+                f"The server speaks version {shortened(format)} of the wire, and this client version {wire.WIRE}."
+            )
+        self.server_version = response.headers.get(wire.VERSION_HEADER, "")
+        if response.will_close:
+            self.close()
+        if not good:
+            raise _of_status(response.status, method, shortened(content.decode(errors="replace"), 300))
+        return response.status, response.headers, content
+
+    def _connect(self) -> http.client.HTTPSConnection:
+        self._http = made = https_connection(self._host, self._port, self._context, CONNECTING)
+        made.connect()
+        wire.set_keepalive(made.sock)
+        made.sock.settimeout(SILENCE)
+        return made
+
+    def _read(self, response: http.client.HTTPResponse, largest: int) -> bytes:
+        """Read a response of bounded size within the time that its size allows."""
+        size = response.length
+        if size is None or size > largest:
+            said = "an unknown number of" if size is None else size
+            raise Refused(f"The server sends {said} bytes; {largest} at most are expected.")
+        content, end = bytearray(), time.monotonic() + wire.transfer_seconds(size)
+        while len(content) < size:
+            chunk = response.read1(wire.CHUNK)
+            if not chunk or time.monotonic() > end:
+                raise TimeoutError if chunk else ConnectionResetError("it ended in the middle")
+            content += chunk
+        response.read()  # lets the connection be used again
+        return bytes(content)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Convert errors of HTTP and TLS to the exceptions of this module; the connection is closed after any error."""
+        try:
+            yield
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError | http.client.HTTPException):
+                raise of_transport(error, self._address) from None
+            raise
+
+
+def https_connection(host: str, port: int, context: ssl.SSLContext, timeout: float) -> http.client.HTTPSConnection:
+    """Create a connection, through the proxy that HTTPS_PROXY names unless NO_PROXY excludes the host."""
+    proxy = urllib.request.getproxies().get("https")
+    if not proxy or urllib.request.proxy_bypass(host):
+        return http.client.HTTPSConnection(host, port, context=context, timeout=timeout)
+    way = urllib.parse.urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    if way.hostname is None:
+        raise Refused("HTTPS_PROXY names no host.")
+    made = http.client.HTTPSConnection(way.hostname, way.port or 80, context=context, timeout=timeout)
+    headers = {}
+    if way.username is not None:
+        own = f"{urllib.parse.unquote(way.username)}:{urllib.parse.unquote(way.password or '')}"
+        headers["Proxy-Authorization"] = f"Basic {base64.b64encode(own.encode()).decode()}"
+    made.set_tunnel(host, port, headers)
+    return made
+
+
+def _of_status(status: int, method: str, sentence: str) -> Failed:
+    """Convert an HTTP error status to an exception."""
+    if status == 409:
+        return Taken(sentence) if method == "GET" else Withdrawn("The server no longer waits for this answer.")
+    if 400 <= status < 500:
+        return Refused(sentence or "The server refuses this client.")
+    return Unreachable(f"The server has trouble of its own: HTTP status {status}.")
+
+
+def of_transport(error: Exception, address: str) -> Failed:
+    """Convert an error of a connection to an exception."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return Refused(_certificate(error, address))
+    if isinstance(error, ssl.SSLError) and error.reason in NO_TLS:
+        return Refused(f"What answers at {address} does not speak TLS, and this client speaks nothing else.")
+    if isinstance(error, http.client.RemoteDisconnected):
+        said = "it closed the connection; its log says why if it does not take this client's certificate"
+    elif isinstance(error, http.client.HTTPException) and not isinstance(error, http.client.IncompleteRead):
+        return Refused(f"What answers at {address} is no server of a federation ({type(error).__name__}).")
+    elif isinstance(error, TimeoutError):
+        said = "it takes too long"
+    else:
+        said = shortened(str(getattr(error, "strerror", None) or error or "no answer")).rstrip(".")
+    return Unreachable(f"The server at {address} cannot be reached: {said}.")
+
+
+def _certificate(error: ssl.SSLCertVerificationError, address: str) -> str:
+    if error.verify_code == EXPIRED:
+        return f"The certificate of the server at {address} has expired, or this machine's clock is wrong."
+    if error.verify_code == NOT_YET:
+        return f"The certificate of the server at {address} is not valid yet, or this machine's clock is wrong."
+    if error.verify_code in (OTHER_NAME, OTHER_ADDRESS):
+        return f"The certificate of the server is not for {address.rpartition(':')[0]}."
+    return f"The certificate of the server at {address} is not from the federation's authority."

@@ -1,0 +1,89 @@
+"""Rounds of a federation's folder: serves clients, reports who is connected, and runs the rounds on request."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+
+from protonorm.deployment.events import Observer, ignore
+from protonorm.deployment.federation import run_federation
+from protonorm.deployment.folders import FederationFolder
+from protonorm.deployment.guard import largest_answer
+from protonorm.deployment.https.listener import Limits
+from protonorm.deployment.https.server import Server
+from protonorm.runs.run import Run
+
+PRESENCE_EVERY = 2.0  # seconds between two reports of connected clients
+LOOK = 0.25  # seconds between two checks for a requested run
+
+
+@contextmanager
+def report_presence(
+    server: Server, tell: Callable[[Collection[int]], None], every: float = PRESENCE_EVERY
+) -> Iterator[None]:
+    """Report the connected clients periodically, in a background thread."""
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(every):
+            with suppress(OSError, ValueError, RuntimeError):  # the next report follows soon
+                tell(server.present())
+
+    thread = threading.Thread(target=look, name="presence", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def serve(
+    folder: FederationFolder,
+    tell: Observer = ignore,
+    *,
+    denied: Callable[[str], None] = lambda sentence: None,
+    ready: Callable[[Server], None] = lambda server: None,
+    once: bool = False,
+) -> None:
+    """Serve until a signal arrives; with `once` until the rounds are done.
+
+    `denied` is called with the reason of each denied request, `ready` with the server once it listens.
+    """
+    with open_server(folder, denied) as server:
+        ready(server)
+        while True:
+            if folder.wanted.exists():
+                run(folder, server, tell)
+                folder.wanted.unlink(missing_ok=True)
+                if once:
+                    return
+            time.sleep(LOOK)
+
+
+def open_server(folder: FederationFolder, denied: Callable[[str], None] = lambda sentence: None) -> Server:
+    """Create the server of a federation's folder; it listens once its context is entered."""
+    settings = folder.settings
+    limits = Limits(per_address=settings.per_address)
+    largest = largest_answer(folder.agreement)
+    roster = lambda: folder.roster  # noqa: E731
+    return Server(settings.bind, settings.port, folder.tls, roster, largest, tell=denied, limits=limits)
+
+
+def run(folder: FederationFolder, server: Server, tell: Observer = ignore) -> Run:
+    """Run the rounds, from the first or from the last checkpoint."""
+    settings = folder.settings
+    try:
+        return run_federation(
+            folder.agreement,
+            server,
+            folder.run_folder,
+            clients=[one.name for one in folder.roster],
+            quorum=settings.quorum,
+            deadline=settings.deadline,
+            tell=tell,
+        )
+    finally:
+        server.close()

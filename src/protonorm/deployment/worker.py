@@ -1,0 +1,144 @@
+"""Client process: connects, waits for requests, answers them, and reconnects after interruptions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from protonorm import __version__
+from protonorm.core.frames import LARGEST_HEADER, BadFrame, split
+from protonorm.core.types import shortened
+from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.folders import ClientFolder
+from protonorm.deployment.guard import largest_answer
+from protonorm.deployment.https.client import Connection, Refused, Taken, Unreachable, Withdrawn
+from protonorm.deployment.https.protocol import HOLD
+from protonorm.deployment.messages import RequestHeader, largest_message, read_answer_header
+from protonorm.deployment.node import Node
+from protonorm.deployment.process_lock import ended_by_signal
+
+SHORTEST, LONGEST = 0.25, 5.0  # seconds between two attempts to reach the server
+LINGER = 45.0  # seconds that a client stays after the last round: the server repeats requests after 30 at most
+
+Tell = Callable[[str, str], None]  # event name, and a sentence
+T = TypeVar("T")
+
+
+class Patience(NamedTuple):
+    """Limits on a client's attempts to connect, in seconds."""
+
+    unreachable: float = float("inf")  # while the server is unreachable
+    taken: float = 2 * HOLD  # while a client with the same key is connected: one that was cut off is noticed by then
+
+
+PATIENT = Patience()
+
+
+def run_client(folder: ClientFolder, tell: Tell = lambda event, sentence: None, linger: float | None = LINGER) -> None:
+    """Run a client until the last round is done or a signal arrives; raise Refused if the server refuses it.
+
+    Data and network are read and checked against the agreement before the client connects.
+    """
+    node, bundle = folder.node(), folder.bundle
+    schema = bundle.terms.task.schema
+    largest = largest_message(schema, schema.down) + LARGEST_HEADER
+    connection = Connection(bundle.host, bundle.port, *folder.tls, largest, largest_answer(bundle.terms))
+    with ended_by_signal():
+        Worker(connection, node, bundle.terms, tell).run(linger)
+
+
+class Worker:
+    """Worker that answers the server's requests until the last round is done or it is stopped."""
+
+    def __init__(
+        self, connection: Connection, node: Node, agreement: Agreement, tell: Tell, patience: Patience = PATIENT
+    ) -> None:
+        self._connection, self._node, self._agreement = connection, node, agreement
+        self._tell, self._patience = tell, patience
+        self._leave = float("inf")  # time to exit, after the last round
+
+    def run(self, linger: float | None = LINGER) -> None:
+        """Answer requests; after the last round stay for `linger` seconds, or without limit if it is None."""
+        try:
+            request = self._persist(lambda: self._connection.ask(wait=0))
+            self._tell("connected", "The client is connected, and waits for requests.")
+            self._compare_versions()
+            while True:
+                if request:
+                    last = self._answer(request)
+                    self._leave = time.monotonic() + linger if last and linger is not None else float("inf")
+                if time.monotonic() >= self._leave:
+                    break
+                request = self._ask()
+            self._tell("finished", f"All {self._agreement.rounds} rounds are done.")
+        finally:
+            self._connection.close()
+
+    def _compare_versions(self) -> None:
+        if (other := self._connection.server_version) != __version__:
+            has = (
+                f"The server has protonorm {shortened(other, 40) or 'of an unknown version'}, this client {__version__}"
+            )
+            self._tell("version", f"{has}: all parties should have the same.")
+
+    def _ask(self) -> bytes | None:
+        """Request work; None if the server has ended after the last round."""
+        try:
+            return self._persist(lambda: self._connection.ask(max(0.0, min(HOLD, self._leave - time.monotonic()))))
+        except Unreachable:
+            if time.monotonic() < self._leave:
+                raise
+            return None
+
+    def _answer(self, request: bytes) -> bool:
+        """Answer a request and send the answer; return whether it was the last one."""
+        start = time.monotonic()
+        content = self._node.answer(request)
+        seconds = time.monotonic() - start
+        try:
+            self._persist(lambda: self._connection.answer(request, content))
+        except Withdrawn as error:
+            self._tell("dropped", f"{error} If it asks again, the answer is at hand.")
+        declined = read_answer_header(content)[0].declined
+        asked = _header(request)
+        if declined:
+            self._tell("declined", declined)
+        if asked is None:
+            return False
+        if declined and asked.agreement != self._agreement.digest:
+            raise Refused(declined)
+        if not declined:
+            self._tell("answered", f"Round {asked.round}: {asked.kind}, {seconds:.1f} seconds.")
+        ending = "evaluate" if self._agreement.evaluated else "train"
+        return asked.round == self._agreement.rounds and asked.kind == ending
+
+    def _persist(self, step: Callable[[], T]) -> T:
+        """Retry a step with exponential backoff while the server is unreachable, or lists a killed client as there."""
+        pause, begun, told = SHORTEST, time.monotonic(), ""
+        while True:
+            try:
+                result = step()
+            except (Unreachable, Taken) as error:
+                taken = isinstance(error, Taken)
+                limit = self._patience.taken if taken else self._patience.unreachable
+                if time.monotonic() >= min(begun + limit, self._leave):
+                    raise
+                event = "waiting" if taken else "unreachable"
+                if told != event:
+                    more = "It may have ended just now: trying again for a while." if taken else "Trying again."
+                    self._tell(event, f"{error} {more}")
+                told = event
+                time.sleep(pause)
+                pause = min(2 * pause, LONGEST)
+                continue
+            if told:
+                self._tell("reached", "The server answers again.")
+            return result
+
+
+def _header(content: bytes) -> RequestHeader | None:
+    try:
+        return RequestHeader.read(split(content)[0])
+    except BadFrame:
+        return None
