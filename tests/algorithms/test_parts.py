@@ -7,7 +7,7 @@ from protonorm.algorithms.parts.messages import by_examples, shared
 from protonorm.algorithms.parts.prototypes import class_means, stack_prototypes
 from protonorm.algorithms.parts.server_training import descend, shuffled
 from protonorm.core.combine import Mean, combine
-from tests.algorithms.tasks import OneNetwork, federation, server, task_of
+from tests.algorithms.tasks import OneNetwork, federation, normalising, normalising_client, server, task_of
 from tests.algorithms.tasks import vectors as reply
 
 
@@ -29,6 +29,50 @@ def test_buffers_are_shared_or_stay():
         "a.running_var",
     }
     assert shared("a", nn.BatchNorm1d(3), "local").keys() == {"a.weight", "a.bias"}
+
+
+WITH_STATISTICS = {  # methods whose server says running statistics, and the name of the network that it says
+    "fedavg": (pn.FedAvg(), "model"),
+    "feduv": (pn.FedUV(), "model"),
+    "fednh": (pn.FedNH(scale=20.0), "model"),
+    "local": (pn.Local(initial="server"), "model"),
+    "fml": (pn.FML(), "meme"),
+    "fedkd": (pn.FedKD(), "student"),
+    "fedmrl": (pn.FedMRL(), "small"),
+    "duet": (pn.Duet(), "shared"),
+}
+
+
+@pytest.mark.parametrize("name", WITH_STATISTICS)
+def test_training_begins_from_the_received_batch_norm_statistics(name):
+    """Means 10 and 10 arrive; a batch of mean (1, 2) makes them 0.9·10 + 0.1·1 = 9.1 and 0.9·10 + 0.1·2 = 9.2.
+
+    Variances 5 and 5 arrive; those of 0, 2 and of 0, 4 are 2 and 8 (n − 1): 0.9·5 + 0.2 = 4.7 and 4.5 + 0.8 = 5.3.
+    From the client's own, 0 and 1, they would be (0.1, 0.2) and (1.1, 1.7).
+    """
+    method, network = WITH_STATISTICS[name]
+    mean, variance = f"{network}.features.0.running_mean", f"{network}.features.0.running_var"
+    client = normalising_client()
+    state = method.init_client(client)
+    nets = {"auxiliary": normalising()} if method.auxiliary else {"model": normalising()}
+    message = method.init_server(server(0, classes=2, **nets)).message
+    message |= {mean: torch.full((2,), 10.0), variance: torch.full((2,), 5.0)}
+    step = method.local_update(client, state, message)
+    for found in (step.state, step.message):
+        if network == "model" or found is step.message:
+            found = found or step.state  # a client of Local says nothing
+            torch.testing.assert_close(found[mean], torch.tensor([9.1, 9.2]))
+            torch.testing.assert_close(found[variance], torch.tensor([4.7, 5.3]))
+
+
+@pytest.mark.parametrize("name", ["fedavg", "feduv", "fednh", "fedmrl", "duet"])
+def test_a_received_network_is_evaluated_with_the_received_batch_norm_statistics(name):
+    method, network = WITH_STATISTICS[name]
+    client, mean = normalising_client(), f"{network}.features.0.running_mean"
+    state = method.init_client(client)
+    received = method.receive(client, state, {mean: torch.full((2,), 10.0)})
+    assert received[mean].tolist() == [10.0, 10.0]
+    assert state[mean].tolist() == [0.0, 0.0]
 
 
 class Tied(nn.Module):

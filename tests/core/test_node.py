@@ -59,6 +59,19 @@ def test_batches_are_full_and_shuffled_unless_asked_not_to():
     assert torch.equal(first, again)
 
 
+def test_every_epoch_has_an_order_of_its_own_and_all_samples_once():
+    """Three epochs of one batch of everything; without shuffling the order is that of the data in all of them."""
+    settings = {"batch_size": 1000, "epochs": 3}
+    client = site(0, **settings).client(1)
+    whole, labels = client.train.batch(torch.arange(len(client.train)))
+    orders = [x.tolist() for x, _ in client.batches()]
+    assert all(sorted(order) == sorted(whole.tolist()) for order in orders)
+    assert len({str(order) for order in [whole.tolist(), *orders]}) == 4
+    still = list(site(0, shuffle=False, **settings).client(1).batches())
+    assert len(still) == 3
+    assert all(torch.equal(x, whole) and torch.equal(y, labels) for x, y in still)
+
+
 def test_a_client_smaller_than_a_batch_trains_on_all_it_has():
     client = site(0, batch_size=1000).client(1)
     assert [len(y) for _, y in client.batches()] == [len(client.train)]

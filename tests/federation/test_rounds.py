@@ -6,15 +6,17 @@ import pytest
 import torch
 
 import protonorm as pn
-from protonorm.core import Lost, Reply
+from protonorm.core import Lost, Order, Reply
 from protonorm.engines.serial import Serial
 from protonorm.errors import TooFewReplies
 from protonorm.federation.policy import draw_cohort
 from protonorm.federation.rounds import begin, run_rounds
 from protonorm.runs.run import read_run
+from protonorm.runs.states import FolderStore
 from protonorm.runs.writer import RunWriter
 from protonorm.session.build import build, policy_of
 from protonorm.session.running import _counts, info_of
+from tests.contract.playing import same
 from tests.support import contents, run, run_folder, spiral
 
 
@@ -111,6 +113,29 @@ def test_a_lost_client_goes_on_from_the_state_before(tmp_path):
     assert all(torch.equal(value, one.clients[0].state[name]) for name, value in client.state.items())
 
 
+def test_a_client_whose_reply_does_not_count_goes_on_from_the_state_before(tmp_path):
+    """Both train in rounds 1 and 2; client 1's reply of round 1 and client 0's of round 2 are refused, or come late.
+
+    What they learnt then is dropped: client 0 is what it was after round 1, and client 1 begins in round 2 from its
+    first state, as it did in round 1. In round 3, which begins from these states, nobody's reply counts."""
+    store = FolderStore(tmp_path, "key")
+    engine = Serial(*build(spiral(algorithm="local", clients=2)), store)
+
+    def held(*orders, replied):
+        replies = list(engine.train([Order(*order) for order in orders], {}))
+        engine.commit(orders[0][1], replied)
+        return [reply.metrics["loss"] for reply in replies], {path.name[:3] for path in tmp_path.iterdir()}
+
+    assert held((0, 1, 0), (1, 1, 0), replied=[0])[1] == {"0.1"}
+    before = store.load(0, 1)
+    losses, names = held((0, 2, 1), (1, 2, 0), replied=[1])
+    assert names == {"0.1", "1.2"}
+    assert same(store.load(0, 1), before)
+    again, names = held((0, 3, 1), (1, 3, 2), replied=[])
+    assert names == {"0.1", "1.2"}
+    assert again[1] < losses[1]  # client 1 has learnt in round 2
+
+
 def test_nobody_replies(tmp_path):
     experiment = spiral(quorum=0.1, retries=0, algorithm="fedgen")
     with pytest.raises(TooFewReplies, match="0 of 6 clients replied, 1 must"):
@@ -199,7 +224,7 @@ def test_one_message_for_each_client(tmp_path):
     task, population = build(experiment)
     (tmp_path / "clients").mkdir()
     with RunWriter(tmp_path, "key") as writer:
-        from protonorm.core.task import ByClient, Order
+        from protonorm.core.task import ByClient
 
         for engine in (Serial(task, population, writer.store),):
             orders = [Order(id, 1, 0) for id in range(6)]
