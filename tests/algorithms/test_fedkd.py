@@ -7,9 +7,11 @@ from torch import nn
 
 import protonorm as pn
 from protonorm.algorithms.fedkd import FedKD
-from protonorm.core import Client, Samples
+from protonorm.core import Client, Reply, Samples
 from protonorm.federation.client import first_state
+from protonorm.federation.server import Servers
 from protonorm.geometry.factors import compress, decompress
+from protonorm.runs.states import Checkpoint
 from protonorm.session.build import build
 from protonorm.tensors import under
 from tests.algorithms.tasks import OneNetwork, federation, task_of
@@ -116,6 +118,18 @@ def test_the_round_decides_how_much_is_kept():
         for round in (1, 2)
     ]
     assert kept == [1, 2]
+
+
+def test_the_servers_energy_is_that_of_the_round_it_concludes():
+    """0.5 + r/R·0.4: in round 1 of 10 it is 0.54, in round 10 0.9."""
+    task = task_of(FedKD(t_start=0.5, t_end=0.9), shared_network=OneNetwork(square))
+    whole = {"student.features.w": torch.eye(8), "student.features.b": torch.ones(8)}
+    energies = []
+    for round in (0, 9):
+        servers = Servers(task, Checkpoint(round, whole, whole, [round]))
+        servers.add(Reply(0, whole, {}, 0.0))
+        energies.append(servers.conclude().metrics["energy"])
+    assert energies == pytest.approx([0.54, 0.9])
 
 
 @pytest.mark.parametrize(("round", "kept"), [(1, 1), (2, 2)])

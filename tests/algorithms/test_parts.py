@@ -43,36 +43,64 @@ WITH_STATISTICS = {  # methods whose server says running statistics, and the nam
 }
 
 
+def statistics(network, mean, variance):
+    """Running statistics of the first layer of a network's features, equal in both channels."""
+    values = {"running_mean": mean, "running_var": variance}
+    return {f"{network}.features.0.{name}": torch.full((2,), value) for name, value in values.items()}
+
+
+def first_message(method):
+    """What a server says at first of networks with batch norm."""
+    nets = {"auxiliary": normalising()} if method.auxiliary else {"model": normalising()}
+    return method.init_server(server(0, classes=2, **nets)).message
+
+
 @pytest.mark.parametrize("name", WITH_STATISTICS)
 def test_training_begins_from_the_received_batch_norm_statistics(name):
     """Means 10 and 10 arrive; a batch of mean (1, 2) makes them 0.9·10 + 0.1·1 = 9.1 and 0.9·10 + 0.1·2 = 9.2.
 
     Variances 5 and 5 arrive; those of 0, 2 and of 0, 4 are 2 and 8 (n − 1): 0.9·5 + 0.2 = 4.7 and 4.5 + 0.8 = 5.3.
-    From the client's own, 0 and 1, they would be (0.1, 0.2) and (1.1, 1.7).
+    From the client's own, 0 and 1, they would be (0.1, 0.2) and (1.1, 1.7). A client of Local says nothing.
     """
     method, network = WITH_STATISTICS[name]
-    mean, variance = f"{network}.features.0.running_mean", f"{network}.features.0.running_var"
     client = normalising_client()
-    state = method.init_client(client)
-    nets = {"auxiliary": normalising()} if method.auxiliary else {"model": normalising()}
-    message = method.init_server(server(0, classes=2, **nets)).message
-    message |= {mean: torch.full((2,), 10.0), variance: torch.full((2,), 5.0)}
+    message = first_message(method) | statistics(network, 10.0, 5.0)
+    step = method.local_update(client, method.init_client(client), message)
+    mean, variance = statistics(network, 0.0, 1.0)
+    for found in [step.message or step.state, *([step.state] if network == "model" else [])]:
+        torch.testing.assert_close(found[mean], torch.tensor([9.1, 9.2]))
+        torch.testing.assert_close(found[variance], torch.tensor([4.7, 5.3]))
+
+
+@pytest.mark.parametrize("method", [pn.FedAvg, pn.FedUV, pn.FedNH])
+def test_local_batch_norm_statistics_go_on_from_the_clients_own(method):
+    """Means 4 and 4 of the round before become 0.9·4 + 0.1·(1, 2) = (3.7, 3.8), and are not said."""
+    method = method(buffers="local", **({"scale": 20.0} if method is pn.FedNH else {}))
+    client, message = normalising_client(), first_message(method)
+    state = method.init_client(client) | statistics("model", 4.0, 1.0)
     step = method.local_update(client, state, message)
-    for found in (step.state, step.message):
-        if network == "model" or found is step.message:
-            found = found or step.state  # a client of Local says nothing
-            torch.testing.assert_close(found[mean], torch.tensor([9.1, 9.2]))
-            torch.testing.assert_close(found[variance], torch.tensor([4.7, 5.3]))
+    torch.testing.assert_close(step.state["model.features.0.running_mean"], torch.tensor([3.7, 3.8]))
+    assert not any("running" in name for said in (message, step.message) for name in said)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "feduv", "fednh", "fedmrl", "duet"])
 def test_a_received_network_is_evaluated_with_the_received_batch_norm_statistics(name):
     method, network = WITH_STATISTICS[name]
-    client, mean = normalising_client(), f"{network}.features.0.running_mean"
+    client, message = normalising_client(), statistics(network, 10.0, 5.0)
     state = method.init_client(client)
-    received = method.receive(client, state, {mean: torch.full((2,), 10.0)})
-    assert received[mean].tolist() == [10.0, 10.0]
-    assert state[mean].tolist() == [0.0, 0.0]
+    received = method.receive(client, state, message)
+    assert all(torch.equal(received[one], value) for one, value in message.items())
+    assert state[f"{network}.features.0.running_mean"].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("name", ["fml", "fedkd", "duet"])
+def test_an_average_second_network_answers_with_the_received_batch_norm_statistics(name):
+    method, network = WITH_STATISTICS[name]
+    client = normalising_client()
+    message = first_message(method) | statistics(network, 10.0, 5.0)
+    method.second(client, method.init_client(client), message)
+    layer = client.auxiliary.features[0]
+    assert (layer.running_mean.tolist(), layer.running_var.tolist()) == ([10.0, 10.0], [5.0, 5.0])
 
 
 class Tied(nn.Module):
