@@ -85,13 +85,13 @@ def test_a_client_computes_the_same_alone_or_after_others(method):
 
 COUNTING = {  # methods whose clients say how many samples they train on
     **{name: {} for name in ("fedavg", "feduv", "lgfedavg", "fedmrl", "fjord", "duet", "fedgen", "fednh", "fedhp")},
-    **dict.fromkeys(("fedproto", "heterofl", "fedrolex"), {"weighting": "samples"}),
+    **{name: {"weighting": "samples"} for name in ("fedproto", "heterofl", "fedrolex")},
 }
 
 
 @pytest.mark.parametrize("method", COUNTING)
 def test_clients_count_the_samples_that_they_train_on(method):
-    """Client 1 has 2, 7 and 3 samples of the classes 0, 1 and 3, and trains on 3/4 of the 12: on 9; it lacks class 2."""
+    """Client 1 has 2, 7 and 3 samples of the classes 0, 1 and 3, and trains on 3/4 of the 12, on 9 of them."""
     labels = [0] * 8 + [3, 1, 1, 0, 1, 1, 3, 1, 1, 0, 1, 3]
     shares = Given([list(range(8)), list(range(8, 20))])
     settings = {"dataset": pictures(labels, 4), "partition": shares, "clients": 2, "train": 0.75, "validation": 0}

@@ -115,26 +115,26 @@ def test_a_lost_client_goes_on_from_the_state_before(tmp_path):
 
 
 def test_a_client_whose_reply_does_not_count_goes_on_from_the_state_before(tmp_path):
-    """Both train in rounds 1 and 2; client 1's reply of round 1 and client 0's of round 2 are refused, or come late.
+    """Both train in rounds 1 to 3; client 1's reply of round 1 and client 0's of round 2 are refused, or come late.
 
-    What they learnt then is dropped: client 0 is what it was after round 1, and client 1 begins in round 2 from its
-    first state, as it did in round 1. In round 3, which begins from these states, nobody's reply counts."""
+    What they learnt then is dropped: client 0 is what it was after round 1, also in round 2, which is the best, when
+    it has trained again; client 1 begins in round 2 from its first state, as it did in round 1."""
     store = FolderStore(tmp_path, "key")
     engine = Serial(*build(spiral(algorithm="local", clients=2)), store)
 
-    def held(*orders, replied):
+    def held(*orders, replied, chosen):
         replies = list(engine.train([Order(*order) for order in orders], {}))
-        engine.commit(orders[0][1], replied)
+        engine.commit(orders[0][1], replied, chosen)
         return [reply.metrics["loss"] for reply in replies], {path.name[:3] for path in tmp_path.iterdir()}
 
-    assert held((0, 1, 0), (1, 1, 0), replied=[0])[1] == {"0.1"}
+    assert held((0, 1, 0), (1, 1, 0), replied=[0], chosen=1)[1] == {"0.1"}
     before = store.load(0, 1)
-    losses, names = held((0, 2, 1), (1, 2, 0), replied=[1])
+    second, names = held((0, 2, 1), (1, 2, 0), replied=[1], chosen=2)
     assert names == {"0.1", "1.2"}
+    third, names = held((0, 3, 1), (1, 3, 2), replied=[0, 1], chosen=2)
+    assert names == {"0.1", "0.3", "1.2", "1.3"}
     assert same(store.load(0, 1), before)
-    again, names = held((0, 3, 1), (1, 3, 2), replied=[])
-    assert names == {"0.1", "1.2"}
-    assert again[1] < losses[1]  # client 1 has learnt in round 2
+    assert third[1] < second[1]  # client 1 has learnt in round 2
 
 
 @pytest.mark.parametrize(
