@@ -212,6 +212,13 @@ def test_every_epoch_has_all_rows_once_and_the_last_batch_may_be_smaller():
         assert sorted(torch.cat([y for _, y in epoch]).tolist()) == [0, 1, 2, 3, 4]
 
 
+def test_every_epoch_has_an_order_of_its_own():
+    """Of 10! orders of ten rows, four epochs have four, none of which is the given one."""
+    rows = torch.arange(10)
+    orders = [y.tolist() for _, y in shuffled(rows.float(), rows, epochs=4, size=10)]
+    assert len({tuple(order) for order in [rows.tolist(), *orders]}) == 5
+
+
 def test_descend_takes_a_step_a_batch_and_gives_the_mean_loss():
     """w² from w = 1 with lr 0.25: 1 − 0.5 = 0.5, then 0.25; losses 1 and 0.25, mean 0.625."""
     w = torch.ones(1, requires_grad=True)

@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -106,6 +107,23 @@ def test_weights_that_are_not_finite_are_told_although_the_only_loss_was():
 
     with pytest.raises(Diverged, match="The weights of client 2 are not finite after round 7"):
         client.fit(loss, client.model)
+
+
+def test_the_reported_loss_is_the_mean_over_all_batches():
+    """Three batches with losses 1, 2 and 6: 3 on average, neither the first nor the last."""
+    client = replace(site(0, batch_size=2, epochs=1).client(1), lr=0.0)
+    client = replace(client, train=replace(client.train, index=client.train.index[:6]))
+    losses = iter([1.0, 2.0, 6.0])
+    assert client.fit(lambda x, y: next(losses) + 0 * client.model(x).sum(), client.model) == 3.0
+
+
+def test_a_second_optimiser_takes_a_step_of_its_own_gradient_after_every_batch():
+    """∂w/∂w = 1 in each of three batches and steps of 1: w = 5 − 3 = 2; gradients that added up would be 1, 2, 3."""
+    client = site(0, batch_size=2, epochs=1).client(1)
+    client = replace(client, train=replace(client.train, index=client.train.index[:6]))
+    w = torch.tensor(5.0, requires_grad=True)
+    client.fit(lambda x, y: w + 0 * client.model(x).sum(), client.model, second=torch.optim.SGD([w], 1.0))
+    assert w.item() == 2.0
 
 
 def test_clip_bounds_each_modules_gradient():
