@@ -3,11 +3,11 @@
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import protonorm as pn
-from protonorm.core import SERVER, Algorithm, Client, Server, Task, seeded
+from protonorm.core import SERVER, Algorithm, Client, Samples, Server, Task, seeded
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.session.build import build
 from protonorm.tensors import Tensors
@@ -92,3 +92,17 @@ class OneNetwork(NamedTuple):
 
     def describe(self) -> Any:
         return self.name
+
+
+def normalising() -> pn.SplitModel:
+    """A network whose features are its normalised inputs (n, 2), of two classes."""
+    return pn.SplitModel(nn.Sequential(nn.BatchNorm1d(2)), nn.Linear(2, 2))
+
+
+def normalising_client(round: int = 1) -> Client:
+    """A client with the samples (0, 0) and (2, 4), a batch of mean (1, 2), which almost does not move its weights."""
+    samples = Samples(torch.tensor([[0.0, 0.0], [2.0, 4.0]]), torch.tensor([0, 1]), torch.arange(2))
+    parts = {"train": samples, "validation": samples, "test": samples}
+    return Client(
+        0, round, 1, normalising(), normalising(), **parts, num_classes=2, feature_dim=2, lr=1e-12, batch_size=2
+    )

@@ -1,9 +1,10 @@
+import numpy as np
 import pytest
 import torch
 
 import protonorm as pn
 from tests.algorithms.tasks import federation, server
-from tests.support import pictures, run, spiral
+from tests.support import Given, pictures, run, spiral
 
 
 def test_models_are_averaged_by_numbers_of_samples():
@@ -14,6 +15,16 @@ def test_models_are_averaged_by_numbers_of_samples():
     ]
     step = pn.FedAvg().aggregate(server(), {}, iter(replies))
     assert {name: value.tolist() for name, value in step.message.items()} == {"model.w": [3.0]}
+
+
+@pytest.mark.parametrize("method", [pn.FedAvg(), pn.FedUV()], ids=["fedavg", "feduv"])
+def test_a_client_counts_by_the_samples_that_it_trained_on(method):
+    """Of 8 and 24 samples, 3/4 are for training, 6 and 18, of which ⌈0.6⌉ = 1 and ⌈1.8⌉ = 2 validate: 5 and 16."""
+    shares = Given([list(range(8)), list(range(8, 32))])
+    data = pn.Dataset("line", np.arange(64, dtype=np.float32).reshape(32, 2), np.arange(32) % 2, ("even", "odd"))
+    one = federation(method, dataset=data, partition=shares, clients=2, models="mlp", feature_dim=2)
+    counts = [int(method.local_update(*one.started(id)).message["num_examples"]) for id in range(2)]
+    assert counts == [5, 16]
 
 
 def test_one_client_alone_gets_its_own_model_back():

@@ -7,8 +7,11 @@ from torch import nn
 
 import protonorm as pn
 from protonorm.algorithms.fedkd import FedKD
+from protonorm.core import Client, Reply, Samples
 from protonorm.federation.client import first_state
+from protonorm.federation.server import Servers
 from protonorm.geometry.factors import compress, decompress
+from protonorm.runs.states import Checkpoint
 from protonorm.session.build import build
 from protonorm.tensors import under
 from tests.algorithms.tasks import OneNetwork, federation, task_of
@@ -115,6 +118,31 @@ def test_the_round_decides_how_much_is_kept():
         for round in (1, 2)
     ]
     assert kept == [1, 2]
+
+
+def test_the_servers_energy_is_that_of_the_round_it_concludes():
+    """0.5 + r/R·0.4: in round 1 of 10 it is 0.54, in round 10 0.9."""
+    task = task_of(FedKD(t_start=0.5, t_end=0.9), shared_network=OneNetwork(square))
+    whole = {"student.features.w": torch.eye(8), "student.features.b": torch.ones(8)}
+    energies = []
+    for round in (0, 9):
+        servers = Servers(task, Checkpoint(round, whole, whole, [round]))
+        servers.add(Reply(0, whole, {}, 0.0))
+        energies.append(servers.conclude().metrics["energy"])
+    assert energies == pytest.approx([0.54, 0.9])
+
+
+@pytest.mark.parametrize(("round", "kept"), [(1, 1), (2, 2)])
+def test_the_round_decides_how_much_a_client_keeps(round, kept):
+    """As above: of singular values 8 and 6, E = 0.6 in round 1 of 2 needs the first, E = 0.7 in round 2 both."""
+    method, x = FedKD(t_start=0.5, t_end=0.7), torch.zeros(2, 8)
+    own, small = (pn.SplitModel(nn.Linear(8, 8, bias=False), nn.Linear(8, 2)) for _ in range(2))
+    samples = Samples(x, torch.tensor([0, 1]), torch.arange(2))
+    client = Client(0, round, 2, own, small, samples, samples, samples, num_classes=2, feature_dim=8, lr=1e-12)
+    message = {f"student.{name}": value for name, value in small.state_dict().items()}
+    message |= {"student.features.weight": student(8.0, 6.0)["student.w"]}
+    said = method.local_update(client, method.init_client(client), message).message
+    assert said["student.features.weight.s"].tolist() == pytest.approx([8.0, 6.0][:kept])
 
 
 def square():

@@ -7,7 +7,7 @@ from protonorm.algorithms.parts.messages import by_examples, shared
 from protonorm.algorithms.parts.prototypes import class_means, stack_prototypes
 from protonorm.algorithms.parts.training import descend, shuffled
 from protonorm.core.combine import Mean, combine
-from tests.algorithms.tasks import OneNetwork, federation, server, task_of
+from tests.algorithms.tasks import OneNetwork, federation, normalising, normalising_client, server, task_of
 from tests.algorithms.tasks import vectors as reply
 
 
@@ -29,6 +29,78 @@ def test_buffers_are_shared_or_stay():
         "a.running_var",
     }
     assert shared("a", nn.BatchNorm1d(3), "local").keys() == {"a.weight", "a.bias"}
+
+
+WITH_STATISTICS = {  # methods whose server says running statistics, and the name of the network that it says
+    "fedavg": (pn.FedAvg(), "model"),
+    "feduv": (pn.FedUV(), "model"),
+    "fednh": (pn.FedNH(scale=20.0), "model"),
+    "local": (pn.Local(initial="server"), "model"),
+    "fml": (pn.FML(), "meme"),
+    "fedkd": (pn.FedKD(), "student"),
+    "fedmrl": (pn.FedMRL(), "small"),
+    "duet": (pn.Duet(), "shared"),
+}
+
+
+def statistics(network, mean, variance):
+    """Running statistics of the first layer of a network's features, equal in both channels."""
+    values = {"running_mean": mean, "running_var": variance}
+    return {f"{network}.features.0.{name}": torch.full((2,), value) for name, value in values.items()}
+
+
+def first_message(method):
+    """What a server says at first of networks with batch norm."""
+    nets = {"auxiliary": normalising()} if method.auxiliary else {"model": normalising()}
+    return method.init_server(server(0, classes=2, **nets)).message
+
+
+@pytest.mark.parametrize("name", WITH_STATISTICS)
+def test_training_begins_from_the_received_batch_norm_statistics(name):
+    """Means 10 and 10 arrive; a batch of mean (1, 2) makes them 0.9·10 + 0.1·1 = 9.1 and 0.9·10 + 0.1·2 = 9.2.
+
+    Variances 5 and 5 arrive; those of 0, 2 and of 0, 4 are 2 and 8 (n − 1): 0.9·5 + 0.2 = 4.7 and 4.5 + 0.8 = 5.3.
+    From the client's own, 0 and 1, they would be (0.1, 0.2) and (1.1, 1.7). A client of Local says nothing.
+    """
+    method, network = WITH_STATISTICS[name]
+    client = normalising_client()
+    message = first_message(method) | statistics(network, 10.0, 5.0)
+    step = method.local_update(client, method.init_client(client), message)
+    mean, variance = statistics(network, 0.0, 1.0)
+    for found in [step.message or step.state, *([step.state] if network == "model" else [])]:
+        torch.testing.assert_close(found[mean], torch.tensor([9.1, 9.2]))
+        torch.testing.assert_close(found[variance], torch.tensor([4.7, 5.3]))
+
+
+@pytest.mark.parametrize("method", [pn.FedAvg, pn.FedUV, pn.FedNH])
+def test_local_batch_norm_statistics_go_on_from_the_clients_own(method):
+    """Means 4 and 4 of the round before become 0.9·4 + 0.1·(1, 2) = (3.7, 3.8), and are not said."""
+    method = method(buffers="local", **({"scale": 20.0} if method is pn.FedNH else {}))
+    client, message = normalising_client(), first_message(method)
+    state = method.init_client(client) | statistics("model", 4.0, 1.0)
+    step = method.local_update(client, state, message)
+    torch.testing.assert_close(step.state["model.features.0.running_mean"], torch.tensor([3.7, 3.8]))
+    assert not any("running" in name for said in (message, step.message) for name in said)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "feduv", "fednh", "fedmrl", "duet"])
+def test_a_received_network_is_evaluated_with_the_received_batch_norm_statistics(name):
+    method, network = WITH_STATISTICS[name]
+    client, message = normalising_client(), statistics(network, 10.0, 5.0)
+    state = method.init_client(client)
+    received = method.receive(client, state, message)
+    assert all(torch.equal(received[one], value) for one, value in message.items())
+    assert state[f"{network}.features.0.running_mean"].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("name", ["fml", "fedkd", "duet"])
+def test_an_average_second_network_answers_with_the_received_batch_norm_statistics(name):
+    method, network = WITH_STATISTICS[name]
+    client = normalising_client()
+    message = first_message(method) | statistics(network, 10.0, 5.0)
+    method.second(client, method.init_client(client), message)
+    layer = client.auxiliary.features[0]
+    assert (layer.running_mean.tolist(), layer.running_var.tolist()) == ([10.0, 10.0], [5.0, 5.0])
 
 
 class Tied(nn.Module):
@@ -138,6 +210,13 @@ def test_every_epoch_has_all_rows_once_and_the_last_batch_may_be_smaller():
     assert all(torch.equal(x.flatten().long(), y) for x, y in batches)
     for epoch in (batches[:3], batches[3:]):
         assert sorted(torch.cat([y for _, y in epoch]).tolist()) == [0, 1, 2, 3, 4]
+
+
+def test_every_epoch_has_an_order_of_its_own():
+    """Of 10! orders of ten rows, four epochs have four, none of which is the given one."""
+    rows = torch.arange(10)
+    orders = [y.tolist() for _, y in shuffled(rows.float(), rows, epochs=4, size=10)]
+    assert len({tuple(order) for order in [rows.tolist(), *orders]}) == 5
 
 
 def test_descend_takes_a_step_a_batch_and_gives_the_mean_loss():

@@ -17,7 +17,7 @@ from protonorm.federation.rounds import begin
 from protonorm.session.build import build
 from protonorm.tensors import under
 from tests.contract.playing import outcome, played, same
-from tests.support import pictures, run, spiral
+from tests.support import Given, pictures, run, spiral
 
 SMALL = {"models": "plain", "feature_dim": 2, "clients": 3, "rounds": 2, "batch_size": 4, "partition": "iid"}
 
@@ -81,6 +81,40 @@ def test_a_client_computes_the_same_alone_or_after_others(method):
     state, reply = train_step(task, population.site(2), Order(2, 1, 0), first_state(task, population.site(2)), message)
     assert same(state, together[2][0])
     assert same(reply.message, together[2][1].message)
+
+
+COUNTING = {  # methods whose clients say how many samples they train on
+    **{name: {} for name in ("fedavg", "feduv", "lgfedavg", "fedmrl", "fjord", "duet", "fedgen", "fednh", "fedhp")},
+    **{name: {"weighting": "samples"} for name in ("fedproto", "heterofl", "fedrolex")},
+}
+
+
+@pytest.mark.parametrize("method", COUNTING)
+def test_clients_count_the_samples_that_they_train_on(method):
+    """Client 1 has 2, 7 and 3 samples of the classes 0, 1 and 3, and trains on 3/4 of the 12, on 9 of them."""
+    labels = [0] * 8 + [3, 1, 1, 0, 1, 1, 3, 1, 1, 0, 1, 3]
+    shares = Given([list(range(8)), list(range(8, 20))])
+    settings = {"dataset": pictures(labels, 4), "partition": shares, "clients": 2, "train": 0.75, "validation": 0}
+    task, population = build(tiny(algorithm={"name": method, **COUNTING[method]}, **settings))
+    site = population.site(1)
+    said = train_step(task, site, Order(1, 1, 0), first_state(task, site), begin(task, Policy(2, 2)).message)[1].message
+    own = population.dataset.labels[population.parts[1].train]
+    counts = [int((own == k).sum()) for k in range(4)]
+    assert sum(counts) == 9 < len(shares.shares[1])
+    if "num_examples" in said:
+        assert int(said["num_examples"]) == 9
+    if "counts" in said:
+        classes = said.get("classes", torch.arange(4))
+        assert said["counts"].tolist() == [counts[k] for k in classes]
+    assert {"num_examples", "counts"} & said.keys()
+
+
+@pytest.mark.parametrize("method", sorted(ALGORITHMS))
+def test_every_method_whose_clients_count_samples_is_listed(method):
+    """… so that the test before has them all; some count only if they weigh by samples."""
+    task = build(tiny(algorithm={"name": method, **COUNTING.get(method, {})}))[0]
+    names = {name for slot in task.schema.up for form in slot for name in form}
+    assert (method in COUNTING) == bool({"num_examples", "counts"} & names)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -59,6 +60,19 @@ def test_batches_are_full_and_shuffled_unless_asked_not_to():
     assert torch.equal(first, again)
 
 
+def test_every_epoch_has_an_order_of_its_own_and_all_samples_once():
+    """Three epochs of one batch of everything; without shuffling the order is that of the data in all of them."""
+    settings = {"batch_size": 1000, "epochs": 3}
+    client = site(0, **settings).client(1)
+    whole, labels = client.train.batch(torch.arange(len(client.train)))
+    orders = [x.tolist() for x, _ in client.batches()]
+    assert all(sorted(order) == sorted(whole.tolist()) for order in orders)
+    assert len({str(order) for order in [whole.tolist(), *orders]}) == 4
+    still = list(site(0, shuffle=False, **settings).client(1).batches())
+    assert len(still) == 3
+    assert all(torch.equal(x, whole) and torch.equal(y, labels) for x, y in still)
+
+
 def test_a_client_smaller_than_a_batch_trains_on_all_it_has():
     client = site(0, batch_size=1000).client(1)
     assert [len(y) for _, y in client.batches()] == [len(client.train)]
@@ -93,6 +107,23 @@ def test_weights_that_are_not_finite_are_told_although_the_only_loss_was():
 
     with pytest.raises(Diverged, match="The weights of client 2 are not finite after round 7"):
         client.fit(loss, client.model)
+
+
+def test_the_reported_loss_is_the_mean_over_all_batches():
+    """Three batches with losses 1, 2 and 6: 3 on average, neither the first nor the last."""
+    client = replace(site(0, batch_size=2, epochs=1).client(1), lr=0.0)
+    client = replace(client, train=replace(client.train, index=client.train.index[:6]))
+    losses = iter([1.0, 2.0, 6.0])
+    assert client.fit(lambda x, y: next(losses) + 0 * client.model(x).sum(), client.model) == 3.0
+
+
+def test_a_second_optimiser_takes_a_step_of_its_own_gradient_after_every_batch():
+    """∂w/∂w = 1 in each of three batches and steps of 1: w = 5 − 3 = 2; gradients that added up would be 1, 2, 3."""
+    client = site(0, batch_size=2, epochs=1).client(1)
+    client = replace(client, train=replace(client.train, index=client.train.index[:6]))
+    w = torch.tensor(5.0, requires_grad=True)
+    client.fit(lambda x, y: w + 0 * client.model(x).sum(), client.model, second=torch.optim.SGD([w], 1.0))
+    assert w.item() == 2.0
 
 
 def test_clip_bounds_each_modules_gradient():

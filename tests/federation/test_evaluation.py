@@ -29,6 +29,21 @@ def test_worst_is_the_mean_of_the_worst_tenth_rounded_up():
     assert accuracy_of(np.arange(11), np.full(11, 10)).worst == 0.05
 
 
+@pytest.mark.parametrize(
+    ("right", "expected"), [([10, 4, 0, 7, 2, 9, 1, 3, 8, 5, 6], 0.1), ([10, 0], 0.1), ([0, 2, 4], 0.04), ([7], 0.7)]
+)
+def test_p10_is_the_tenth_percentile_between_the_two_nearest_clients(right, expected):
+    """Of 10 samples each. Of M sorted accuracies it stands at (M − 1)/10: of eleven 0.0 … 1.0 at place 1, which has
+    0.1; of 0 and 1 a tenth of the way, 0.1; of 0, 0.2 and 0.4 a fifth of the way from 0 to 0.2, 0.04."""
+    assert accuracy_of(np.array(right), np.full(len(right), 10)).p10 == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("clients", "expected"), [(9, 0.0), (10, 0.0), (11, 0.005), (20, 0.005), (21, 0.01)])
+def test_worst_is_of_one_client_in_ten_and_of_one_at_least(clients, expected):
+    """Accuracies …, 0.02, 0.01, 0: of 9 and 10 clients the last one, of 11 and 20 the mean of two, of 21 of three."""
+    assert accuracy_of(np.arange(clients)[::-1], np.full(clients, 100)).worst == pytest.approx(expected)
+
+
 def test_a_client_without_test_samples_counts_in_no_mean():
     found = accuracy_of(np.array([1, 0]), np.array([2, 0]))
     assert (found.pooled, found.mean) == (0.5, 0.5)

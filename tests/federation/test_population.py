@@ -103,3 +103,11 @@ def test_what_all_agree_on_tells_one_task_from_another():
     assert len(digests) == 4
     assert build(spiral())[0].digest == build(spiral(lr=(0.05, 0.3)))[0].digest  # a client's own affair
     assert np.array_equal(build(spiral())[1].parts.cuts, build(spiral())[1].parts.cuts)
+
+
+def test_clients_and_server_are_told_the_round_and_how_many_there_are():
+    """Methods change by them over a run: FedKD's energy, FedRolex's channels, the learning rate."""
+    task, population = build(spiral(algorithm="fedkd", rounds=7))
+    for node in (population.site(2).client(3), task.server(3)):
+        assert (node.round, node.rounds) == (3, 7)
+    assert population.site(2).fresh_client().round == task.server(0).round == 0

@@ -2,19 +2,22 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 
 import protonorm as pn
-from protonorm.core import Lost, Reply
+from protonorm.core import SERVER, Lost, Order, Reply, seeded
 from protonorm.engines.serial import Serial
 from protonorm.errors import TooFewReplies
-from protonorm.federation.policy import draw_cohort
+from protonorm.federation.policy import Policy, draw_cohort
 from protonorm.federation.rounds import begin, run_rounds
 from protonorm.runs.run import read_run
+from protonorm.runs.states import FolderStore
 from protonorm.runs.writer import RunWriter
 from protonorm.session.build import build, policy_of
 from protonorm.session.running import _counts, info_of
+from tests.contract.playing import same
 from tests.support import contents, run, run_folder, spiral
 
 
@@ -111,6 +114,59 @@ def test_a_lost_client_goes_on_from_the_state_before(tmp_path):
     assert all(torch.equal(value, one.clients[0].state[name]) for name, value in client.state.items())
 
 
+def test_a_client_whose_reply_does_not_count_goes_on_from_the_state_before(tmp_path):
+    """Both train in rounds 1 to 3; client 1's reply of round 1 and client 0's of round 2 are refused, or come late.
+
+    What they learnt then is dropped: client 0 is what it was after round 1, also in round 2, which is the best, when
+    it has trained again; client 1 begins in round 2 from its first state, as it did in round 1."""
+    store = FolderStore(tmp_path, "key")
+    engine = Serial(*build(spiral(algorithm="local", clients=2)), store)
+
+    def held(*orders, replied, chosen):
+        replies = list(engine.train([Order(*order) for order in orders], {}))
+        engine.commit(orders[0][1], replied, chosen)
+        return [reply.metrics["loss"] for reply in replies], {path.name[:3] for path in tmp_path.iterdir()}
+
+    assert held((0, 1, 0), (1, 1, 0), replied=[0], chosen=1)[1] == {"0.1"}
+    before = store.load(0, 1)
+    second, names = held((0, 2, 1), (1, 2, 0), replied=[1], chosen=2)
+    assert names == {"0.1", "1.2"}
+    third, names = held((0, 3, 1), (1, 3, 2), replied=[0, 1], chosen=2)
+    assert names == {"0.1", "0.3", "1.2", "1.3"}
+    assert same(store.load(0, 1), before)
+    assert third[1] < second[1]  # client 1 has learnt in round 2
+
+
+@pytest.mark.parametrize(
+    ("quorum", "cohort", "needed"),
+    [(1.0, 5, 5), (0.5, 4, 2), (0.5, 5, 3), (0.34, 3, 2), (0.07, 100, 7), (0.01, 10, 1), (0.9, 1, 1)],
+)
+def test_how_many_must_reply(quorum, cohort, needed):
+    """A quorum is rounded up: 2.5 is 3, 1.02 is 2; but 0.07·100 is 7, although a little above it in binary."""
+    assert Policy(100, cohort, quorum=quorum).needed(cohort) == needed
+
+
+def test_a_quorum_is_of_the_cohort_and_just_met_is_met(tmp_path):
+    """Of 6 clients 3 are asked, of which ⌈0.6·3⌉ = 2 must reply (of 6 it would be 4): with one lost the round counts,
+    with two it does not."""
+    experiment = spiral(quorum=0.6, retries=0, rounds=1, participation=0.5, algorithm="local")
+    first, second, third = draw_cohort(experiment.seed, 1, 6, 3)
+    record, _ = play(experiment, tmp_path / "met" / experiment.key, plan={(1, second): 1})
+    assert (record.rounds[0].cohort, list(record.rounds[0].lost)) == ([first, second, third], [str(second)])
+    with pytest.raises(TooFewReplies, match="1 of 3 clients replied, 2 must"):
+        play(experiment, tmp_path / "missed" / experiment.key, plan={(1, second): 1, (1, third): 1})
+
+
+def test_every_setting_of_rounds_is_the_experiments():
+    """All are other than usual; a third of 6 clients are 2."""
+    settings = {"evaluate": "cohort", "evaluate_every": 2, "evaluate_all_every": 3}
+    settings |= {"quorum": 0.4, "retries": 5, "deadline": 7.5}
+    experiment = spiral(participation=0.34, control="solo", **settings)
+    expected = Policy(6, 2, parts=("validation", "test"), solo=True, client_names=("a",) * 6, **settings)
+    assert policy_of(experiment, ("a",) * 6) == expected
+    assert policy_of(spiral(validation=0)).parts == ("test",)
+
+
 def test_nobody_replies(tmp_path):
     experiment = spiral(quorum=0.1, retries=0, algorithm="fedgen")
     with pytest.raises(TooFewReplies, match="0 of 6 clients replied, 1 must"):
@@ -176,6 +232,28 @@ def test_late_clients_are_lost(tmp_path):
         run(spiral(deadline=1e-9, retries=0), tmp_path, engine="processes", workers=2)
 
 
+def test_a_deadline_is_that_of_all_clients_of_a_round_together(monkeypatch):
+    """Each client trains for 4 seconds, and 10 are allowed: two reply in time, the third is ready after 12 seconds, and
+    the fourth is not asked. The next round has 10 seconds again."""
+    now, trained = [100.0], []
+
+    class Slow:
+        def train(self, order, message):
+            now[0] += 4.0
+            trained.append(order.id)
+            return Reply(order.id, {}, {}, 4.0)
+
+    monkeypatch.setattr("protonorm.engines.serial.time.monotonic", lambda: now[0])
+    engine = Serial(*build(spiral(algorithm="local")), None)
+    engine._host = Slow()
+    for number in (1, 2):
+        answers = list(engine.train([Order(id, number, 0) for id in range(4)], {}, 10.0))
+        assert [(one.id, isinstance(one, Reply)) for one in answers] == [(0, True), (1, True), (2, False), (3, False)]
+        assert answers[2].reason == "it had not replied after 10 seconds"
+    assert trained == [0, 1, 2] * 2
+    assert all(isinstance(one, Reply) for one in engine.train([Order(id, 3, 0) for id in range(4)], {}))
+
+
 def test_evaluation_now_and_then_changes_no_training(tmp_path):
     often, rarely = run(spiral(rounds=5), tmp_path), run(spiral(rounds=5, evaluate_every=2), tmp_path)
     assert [record.evaluated for record in rarely.history] == ["nobody", "all", "nobody", "all", "all"]
@@ -199,7 +277,7 @@ def test_one_message_for_each_client(tmp_path):
     task, population = build(experiment)
     (tmp_path / "clients").mkdir()
     with RunWriter(tmp_path, "key") as writer:
-        from protonorm.core.task import ByClient, Order
+        from protonorm.core.task import ByClient
 
         for engine in (Serial(task, population, writer.store),):
             orders = [Order(id, 1, 0) for id in range(6)]
@@ -219,3 +297,21 @@ def test_cohorts_depend_on_seed_and_round_alone():
     assert len({tuple(draw) for draw in draws}) > 1
     assert all(draw == sorted(set(draw)) and len(draw) == 4 for draw in draws)
     assert any(a != b for a, b in pairwise(draw_cohort(seed, 1, 10, 4) for seed in range(5)))
+
+
+def test_all_clients_are_drawn_equally_often():
+    """4 of 10 clients in 200 rounds: 80 times each, ±√(200·0.4·0.6) ≈ 7; four times that is allowed.
+
+    So do two rounds share 4·4/10 = 1.6 clients on average, ±0.8/√199 ≈ 0.06: a cohort does not depend on the last."""
+    draws = [draw_cohort(3, round, 10, 4) for round in range(1, 201)]
+    times = np.bincount(np.concatenate(draws), minlength=10)
+    assert np.abs(times - 80).max() < 28
+    assert np.mean([len({*one} & {*two}) for one, two in pairwise(draws)]) == pytest.approx(1.6, abs=0.24)
+
+
+def test_a_cohort_is_the_beginning_of_a_permutation_of_all_clients():
+    """Drawn from the server's own stream for cohorts; a cohort of everybody is not drawn."""
+    with seeded(5, 2, SERVER, "cohort"):
+        expected = np.random.permutation(9)
+    assert draw_cohort(5, 2, 9, 4) == sorted(expected[:4])
+    assert draw_cohort(5, 2, 9, 9) == list(range(9))

@@ -5,6 +5,11 @@ import torch
 
 import protonorm as pn
 from protonorm.algorithms import ALGORITHMS
+from protonorm.core import Reply
+from protonorm.core.task import ByClient
+from protonorm.federation.server import Servers
+from protonorm.runs.states import Checkpoint
+from tests.algorithms.tasks import task_of
 from tests.support import contents, run, run_folder, spiral
 
 
@@ -82,3 +87,22 @@ def test_a_solo_run_resumes(tmp_path):
             run(experiment, tmp_path / "broken", watch=stop)
     run(experiment, tmp_path / "broken")
     assert contents(run_folder(experiment, tmp_path / "broken")) == contents(run_folder(experiment, tmp_path / "whole"))
+
+
+def test_whoever_does_not_reply_keeps_the_server_of_its_own():
+    """Three clients with servers of their own, of which client 1 alone replies with the prototype (5, 7) of class 2.
+
+    Its server has that from now on; the others' states and messages stay as they were."""
+    before = [{"classes": torch.tensor([id]), "prototypes": torch.full((1, 2), float(id))} for id in range(3)]
+    point = Checkpoint(4, ByClient(enumerate(before)), ByClient(enumerate(before)), [4, 4, 4])
+    servers = Servers(task_of(pn.FedProto()), point)
+    said = {"classes": torch.tensor([2]), "prototypes": torch.tensor([[5.0, 7.0]])}
+    servers.add(Reply(1, said, {}, 0.0))
+    step = servers.conclude()
+    for found in (step.state, step.message):
+        assert sorted(found) == [0, 1, 2]
+        assert found[0] is before[0]
+        assert found[2] is before[2]
+        assert found[1]["classes"].tolist() == [1, 2]
+        assert found[1]["prototypes"].tolist() == [[1.0, 1.0], [5.0, 7.0]]
+    assert [one["prototypes"].tolist() for one in point.message.values()] == [[[float(id)] * 2] for id in range(3)]

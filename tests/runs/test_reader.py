@@ -7,7 +7,8 @@ import pytest
 
 from protonorm.files import parse_json, sealed
 from protonorm.runs import layout
-from protonorm.runs.run import read_run
+from protonorm.runs.run import Population, read_run
+from tests.records import made
 from tests.runs.records import record
 
 
@@ -133,6 +134,31 @@ def test_summary_has_best_last_and_the_mean_of_own_bests(tmp_path):
     assert found.best.pooled == 0.75
     assert found.own_best == 0.75
     assert read_run(tmp_path / "run").summary("local") is None
+
+
+def test_the_best_round_of_a_summary_is_neither_the_first_nor_the_last(tmp_path):
+    """Two clients with 100 and 300 test samples and right answers 10, 240 | 100, 210 | 90, 150 in three rounds.
+
+    Pooled 250/400, 310/400, 240/400: the second is best. Its mean is (1 + 0.7)/2, its worst client has 0.7. The
+    clients' own bests are 1 in round 2 and 240/300 = 0.8 in round 1: 0.9 on average.
+    """
+    counts = np.array([[100], [300]])
+    population = Population(counts, np.zeros_like(counts), counts)
+    tested = [[10, 240], [100, 210], [90, 150]]
+    settings = {"classes": 1, "clients": 2, "population": population, "rules": ["logits"]}
+    found = made(tmp_path / "run", tested=tested, **settings).summary()
+    assert found.best == (2, 0.775, 0.85, 0.7)
+    assert found.last == (3, 0.6, 0.7, 0.5)
+    assert found.own_best == 0.9
+
+
+def test_the_best_round_has_the_most_right_answers_and_not_the_best_mean(tmp_path):
+    """Right answers 100, 150 | 0, 300: pooled 250/400 and 300/400, but means (1 + 0.5)/2 and (0 + 1)/2."""
+    counts = np.array([[100], [300]])
+    settings = {"classes": 1, "clients": 2, "rounds": 2, "population": Population(counts, 0 * counts, counts)}
+    found = made(tmp_path / "run", tested=[[100, 150], [0, 300]], rules=["logits"], **settings)
+    assert found.summary().best == (2, 0.75, 0.5, 0.0)
+    assert (found.chosen.record.round, found.chosen.by) == (2, "test")  # there is no validation part
 
 
 @pytest.mark.parametrize("bit", range(3))

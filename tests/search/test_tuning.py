@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ import protonorm as pn
 from protonorm.core.samples import Samples
 from protonorm.data.builtin import Spiral
 from protonorm.runs.run import read_run
+from protonorm.runs.schema import ArrayRef, RoundRecord
 from protonorm.search import tuning
 from protonorm.search.space import read_space
 from protonorm.search.tuning import Search, Trial, best_trial, open_study, used_rounds
 from protonorm.session.build import build
+from tests.runs.records import outcome
 from tests.search.grids import SPIRAL
 from tests.support import contents, killed_after_last_round, run
 
@@ -245,6 +248,25 @@ def test_choices_that_come_again_are_run_once(tmp_path):
     assert {one.values["algorithm.lam"] for one in trials} <= {0, 1}
     assert len(runs_of(found)) <= 2
     assert used_rounds(trials) <= 4
+
+
+def test_a_trials_value_is_that_of_its_best_round_in_which_everybody_was_evaluated(tmp_path):
+    """Mean validation accuracies 0.5, 0.8 and 0.6 of everybody, and 0.9 of a cohort, which is no value of all."""
+    reported = {}
+
+    class Study:
+        def get_trials(self, deepcopy):
+            return [SimpleNamespace(intermediate_values={})]
+
+    trial = SimpleNamespace(
+        number=0, study=Study(), should_prune=lambda: False, report=lambda value, round: reported.update({round: value})
+    )
+    follow = tuning._Follower(trial, "global", 4, None)
+    for number, (mean, evaluated) in enumerate(((0.5, "all"), (0.8, "all"), (0.9, "cohort"), (0.6, "all")), 1):
+        line = outcome(number, validation=mean).record | {"evaluated": evaluated}
+        follow(RoundRecord(**line, arrays=ArrayRef(start=0, size=1)))
+    assert (follow.best, follow.rounds) == (0.8, 4)
+    assert reported == {1: 0.5, 2: 0.8, 4: 0.6}
 
 
 def test_of_equals_the_first_is_chosen_and_only_whole_ones():

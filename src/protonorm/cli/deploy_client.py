@@ -91,8 +91,8 @@ def client(
     """
     with reporting(quiet=True, no_own_code=no_own_code):
         check_installed()
-        from protonorm.config.parsing import read_settings
         from protonorm.config.experiment import check_device
+        from protonorm.config.parsing import read_settings
         from protonorm.deployment.process_lock import Ended, process_lock
         from protonorm.deployment.service import serve_client
         from protonorm.models.choose import chosen

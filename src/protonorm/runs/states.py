@@ -112,8 +112,9 @@ class FolderStore:
     def keep_only(self, id: int, round: int, chosen: int = 0) -> None:
         """Remove a client's states except those of a round and of the best round.
 
-        The state of the best round `chosen` is the newest one not after it. States written by an earlier process are
-        included; later states, written by another process that took over the client, are kept.
+        The state of the best round `chosen` is the newest one not after it, nor after `round`: a state after that is of
+        a reply that did not count. States written by an earlier process are included; later states, written by another
+        process that took over the client, are kept.
         """
         if not self._listed:
             for owner, other, _ in self.files():
@@ -121,7 +122,7 @@ class FolderStore:
             self._listed = True
         latest = max(round, self._newest.get(id, 0))
         known = {other for other in self._known[id] if other <= latest}
-        best = max((other for other in known if other <= chosen), default=round)
+        best = max((other for other in known if other <= min(round, chosen)), default=round)
         for other in known - {round, best}:
             self._path(id, other).unlink(missing_ok=True)
         self._known[id] = known & {round, best} | {round}
