@@ -68,7 +68,7 @@ def functions():
     frame, found = sys._getframe(2), []
     while frame:
         module = frame.f_globals["__name__"]
-        if module.startswith("protonorm."):
+        if module.startswith("protonorm.") and module != "protonorm.cli.app":  # which only finds the command
             found.append(f"{module.removeprefix('protonorm.')}.{frame.f_code.co_qualname}")
         frame = frame.f_back
     return found[::-1]
