@@ -59,7 +59,7 @@ class Client:
     version: str = ""  # version that was warned about
 
     def wake(self) -> None:
-        """Let a held request for work be answered."""
+        """End the wait of a held request for work."""
         if self.poll is not None and not self.poll.done():
             self.poll.set_result(None)
 
