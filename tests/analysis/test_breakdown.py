@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from protonorm.analysis.breakdown import class_rows, client_rows, round_rows, rule_rows
+from protonorm.analysis.breakdown import class_rows, client_rows, plain_run, round_rows, rule_rows
 from protonorm.runs.run import Population
 from tests.records import hundred, made
 
@@ -65,6 +65,18 @@ def test_by_rule(tmp_path):
         ("logits", False, 0.3),
     ]
     assert [(row["best"], row["last"]) for row in rows] == [(0.6, 0.6), (0.3, 0.3)]
+
+
+def test_the_reported_the_best_and_the_last_round_are_three(tmp_path):
+    """Validation is best in round 1, test in round 2, and there is a third: 60, 160 and 120 right answers of 200 under
+    `global`; under `logits`, which has half of them, 30, 80 and 60. The worse client has 20, 70 and 50 of 100."""
+    right = {"tested": [[20, 40], [90, 70], [50, 70]], "validated": [[9, 9], [1, 1], [2, 2]]}
+    run = made(tmp_path / "run", classes=1, clients=2, rounds=3, population=hundred(2), **right)
+    rows = rule_rows(run)
+    assert [(row["pooled"], row["best"], row["last"]) for row in rows] == [(0.3, 0.8, 0.6), (0.15, 0.4, 0.3)]
+    found = plain_run(run)["summary"]["global"]
+    assert found["best"] == {"round": 2, "pooled": 0.8, "mean": 0.8, "worst": 0.7}
+    assert found["last"] == {"round": 3, "pooled": 0.6, "mean": 0.6, "worst": 0.5}
 
 
 def test_by_round_has_all_rounds_and_rules(tmp_path):

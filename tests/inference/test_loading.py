@@ -10,8 +10,12 @@ from pydantic.dataclasses import dataclass
 
 import protonorm as pn
 from protonorm.files import sealed
+from protonorm.inference import loading
 from protonorm.inference.loading import load_from_run
 from protonorm.models.vectors import mlp
+from protonorm.runs.run import read_run
+from protonorm.runs.writer import RunWriter
+from tests.runs.records import commit, describe
 from tests.support import pictures, run, spiral
 
 
@@ -71,6 +75,19 @@ def test_from_the_runs_folder_without_its_data(result):
     x = some(result)
     found = load_from_run(result.run, 5)
     np.testing.assert_array_equal(found.predict(x), result.clients[5].predict(x))
+
+
+@pytest.mark.parametrize(("checkpoint", "round"), [("chosen", 2), ("last", 4)])
+def test_the_chosen_round_is_the_best_by_validation_and_the_last_is_the_last(tmp_path, checkpoint, round):
+    """Validation 0.5, 0.8, 0.6, 0.7: round 2 is the best. A server's state and message are its round and minus that."""
+    with RunWriter(tmp_path / "run", "key") as writer:
+        describe(writer, 4)
+        writer.resume()
+        for number, validation in enumerate((0.5, 0.8, 0.6, 0.7), 1):
+            commit(writer, number, [number, number], validation=validation)
+    held, _, found = loading._load_server(read_run(tmp_path / "run"), checkpoint)
+    assert found == round
+    assert (int(held["state.s"]), int(held["message.m"]), held["trained"].tolist()) == (round, -round, [round, round])
 
 
 def test_loading_draws_nothing_from_the_callers_randomness(result, tmp_path):

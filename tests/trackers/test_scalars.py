@@ -120,6 +120,17 @@ def test_the_reported_round_is_that_of_validation_and_the_best_lies_beside_it(tm
     assert lists["validation/global/clients"].tolist() == [0.09, 0.09]
 
 
+def test_the_reported_the_best_and_the_last_round_are_three(tmp_path):
+    """Validation is best in round 1, test in round 2, and there is a third: 60, 160 and 120 right answers of 200.
+
+    The best of client 0 is 0.9, that of client 1 0.7, both in round 2; the worse one of two has 0.2, 0.7 and 0.5."""
+    right = {"tested": [[20, 40], [90, 70], [50, 70]], "validated": [[9, 9], [1, 1], [2, 2]]}
+    found = tracker.outcome(made(tmp_path / "run", classes=1, clients=2, rounds=3, population=hundred(2), **right))
+    assert found["accuracy/reported/pooled"] == 0.3
+    assert [found[f"accuracy/best/{name}"] for name in ("pooled", "mean", "worst", "own")] == [0.8, 0.8, 0.7, 0.8]
+    assert found["accuracy/last/pooled"] == 0.6
+
+
 def test_settings_are_numbers_or_text_and_a_table(tmp_path):
     method = {"name": "protonorm", "gamma": 10.0, "upscaling": True, "schedule": {"steps": 5}}
     run = made(tmp_path / "run", method=method, models=["mlp", {"name": "own|net"}], least=None)
