@@ -146,7 +146,7 @@ def test_a_damaged_run_is_told_of_and_has_a_row(tmp_path):
     [
         ([], {}, "There is no method to compare"),
         (["protonorm"], {"algorithm": "local"}, "Give methods by themselves"),
-        (["protonorm"], {"seeds": []}, "expected at least one seed"),
+        (["protonorm"], {"seeds": []}, "seeds must have at least one seed"),
         (["prtonorm"], {}, "Unknown algorithm 'prtonorm'; did you mean 'protonorm'"),
         (["protonorm"], {"rouds": 3}, "rouds"),
     ],
@@ -179,7 +179,7 @@ def test_seeds_in_python(seeds):
 
 
 def test_no_seeds_are_refused():
-    with pytest.raises(ValueError, match="expected at least one seed"):
+    with pytest.raises(ValueError, match="seeds must have at least one seed"):
         experiments_of(["fedproto"], {"dataset": "spiral", "seeds": ()})
 
 
@@ -212,7 +212,7 @@ def counted(monkeypatch):
     for module in (records, running, tracker, writer):
         count(module, "read_run", lambda folder, *_: Path(folder).name)
     count(Spiral, "load", lambda *_: "data")
-    count(methods, "read_settings", lambda *_: "words")
+    count(methods, "read_pairs", lambda *_: "words")
     return seen
 
 
