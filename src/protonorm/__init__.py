@@ -31,6 +31,17 @@ if TYPE_CHECKING:
     from protonorm.algorithms.heterofl import HeteroFL
     from protonorm.algorithms.lgfedavg import LGFedAvg
     from protonorm.algorithms.local import Local
+    from protonorm.algorithms.parts.heads import SharedHead, head_of
+    from protonorm.algorithms.parts.messages import Averaged, AveragedModel, class_vectors, head_slots, make_schema
+    from protonorm.algorithms.parts.prototypes import (
+        AveragedByClass,
+        Prototypes,
+        class_means,
+        received_prototypes,
+        stack_prototypes,
+        train_prototypes,
+    )
+    from protonorm.algorithms.parts.training import fit_labels
     from protonorm.algorithms.protonorm import ProtoNorm
     from protonorm.algorithms.targets import FixedTargets
     from protonorm.config.experiment import Experiment
@@ -51,6 +62,7 @@ if TYPE_CHECKING:
     from protonorm.data.dataset import Dataset
     from protonorm.errors import Diverged, TooFewReplies
     from protonorm.geometry.alignment import Alignment, Schedule, align
+    from protonorm.geometry.losses import prototype_loss
     from protonorm.inference.loading import load_client
     from protonorm.inference.trained import TrainedClient
     from protonorm.models.inputs import Normalise
@@ -60,19 +72,25 @@ if TYPE_CHECKING:
     from protonorm.session.comparison import Comparison
     from protonorm.session.result import Result, load_run
     from protonorm.session.running import run
-    from protonorm.tensors import Tensors
+    from protonorm.tensors import Tensors, snapshot
 
     __version__: str
 
 # Public names by module, imported on first use so that `import protonorm` does not load torch. Algorithm classes are
 # looked up in the algorithms table.
 _NAMES = {
+    "algorithms.parts.heads": "SharedHead head_of",
+    "algorithms.parts.messages": "Averaged AveragedModel class_vectors head_slots make_schema",
+    "algorithms.parts.prototypes": "AveragedByClass Prototypes class_means received_prototypes stack_prototypes "
+    "train_prototypes",
+    "algorithms.parts.training": "fit_labels",
     "config.experiment": "Experiment",
     "core": "Additive Algorithm Client Contribution Field Schema Server SplitModel Step Sums Task",
     "core.training": "Training",
     "data.dataset": "Dataset",
     "errors": "Diverged TooFewReplies",
     "geometry.alignment": "Alignment Schedule align",
+    "geometry.losses": "prototype_loss",
     "inference.loading": "load_client",
     "inference.trained": "TrainedClient",
     "models.inputs": "Normalise",
@@ -82,16 +100,18 @@ _NAMES = {
     "session.comparison": "Comparison",
     "session.result": "Result load_run",
     "session.running": "run",
-    "tensors": "Tensors",
+    "tensors": "Tensors snapshot",
 }
 
 __all__ = [
-    "FML", "Additive", "Algorithm", "Alignment", "Client", "Comparison", "Contribution", "Dataset", "Diverged", "Duet",
-    "Experiment", "FedAvg", "FedDistill", "FedGH", "FedGen", "FedHP", "FedKD", "FedMD", "FedMRL", "FedNH", "FedORGP",
-    "FedProto", "FedRE", "FedRolex", "FedSA", "FedSAF", "FedTGP", "FedUV", "Field", "FixedTargets", "FjORD", "HeteroFL",
-    "LGFedAvg", "Local", "Normalise", "ProtoNorm", "Result", "Run", "Schedule", "Schema", "Server", "SplitModel",
-    "Step", "Sums", "Task", "Tensors", "TooFewReplies", "TrainedClient", "Training", "__version__", "align", "compare",
-    "load_client", "load_run", "read_run", "run", "split",
+    "FML", "Additive", "Algorithm", "Alignment", "Averaged", "AveragedByClass", "AveragedModel", "Client", "Comparison",
+    "Contribution", "Dataset", "Diverged", "Duet", "Experiment", "FedAvg", "FedDistill", "FedGH", "FedGen", "FedHP",
+    "FedKD", "FedMD", "FedMRL", "FedNH", "FedORGP", "FedProto", "FedRE", "FedRolex", "FedSA", "FedSAF", "FedTGP",
+    "FedUV", "Field", "FixedTargets", "FjORD", "HeteroFL", "LGFedAvg", "Local", "Normalise", "ProtoNorm", "Prototypes",
+    "Result", "Run", "Schedule", "Schema", "Server", "SharedHead", "SplitModel", "Step", "Sums", "Task", "Tensors",
+    "TooFewReplies", "TrainedClient", "Training", "__version__", "align", "class_means", "class_vectors", "compare",
+    "fit_labels", "head_of", "head_slots", "load_client", "load_run", "make_schema", "prototype_loss", "read_run",
+    "received_prototypes", "run", "snapshot", "split", "stack_prototypes", "train_prototypes",
 ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
-from protonorm.algorithms.parts.heads import SharedHead, first_head, linear, said_head
+from protonorm.algorithms.parts.heads import SharedHead, first_head, head_of, linear
 from protonorm.algorithms.parts.messages import class_counts, head_slots, make_schema
 from protonorm.algorithms.parts.training import descend
 from protonorm.core import Additive, Client, Contribution, Field, Schema, Server, Step, Sums, Task, optional
@@ -61,7 +61,7 @@ class FedGen(SharedHead, Additive):
 
         mean = client.fit(loss, model)
         trained, counts = snapshot("model", model), client.train.class_counts(client.num_classes)
-        return Step(trained, said_head(trained) | {"counts": counts}, {"loss": mean})
+        return Step(trained, head_of(trained) | {"counts": counts}, {"loss": mean})
 
     def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
         """Weight a client's head by its number of samples; sum the samples of each class."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
-from protonorm.algorithms.parts.prototypes import stack_prototypes, targets, train_prototypes
+from protonorm.algorithms.parts.prototypes import received_prototypes, stack_prototypes, train_prototypes
 from protonorm.algorithms.parts.training import GeneratedPrototypes
 from protonorm.core import Client, Server, Step
 from protonorm.core.settings import dataclass
@@ -42,7 +42,7 @@ class FedORGP(GeneratedPrototypes):
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train with CE + λ_c·mean(1 − cos(z, ĉ_y)), then compute the local prototypes."""
         model = client.load(state)
-        prototypes, known = targets(message, client)  # (K, d), (K,)
+        prototypes, known = received_prototypes(message, client)  # (K, d), (K,)
 
         def loss(z: Tensor, y: Tensor) -> Tensor:
             return client.cross_entropy(model.head(z), y) + self.lam * angle_loss(z, y, prototypes, known)

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from protonorm.algorithms.parts.messages import class_counts, class_vectors, make_schema
-from protonorm.algorithms.parts.prototypes import AveragedByClass, Prototypes, targets, train_prototypes
+from protonorm.algorithms.parts.prototypes import AveragedByClass, Prototypes, received_prototypes, train_prototypes
 from protonorm.core import Client, Schema, Step, Task, optional
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative, Positive
@@ -44,7 +44,7 @@ class FedProto(Prototypes, AveragedByClass):
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train with CE + λR (Eqs. 4, 5), then compute the local prototypes (Eq. 2)."""
         model = client.load(state)
-        prototypes, known = targets(message, client)  # (K, d), (K,)
+        prototypes, known = received_prototypes(message, client)  # (K, d), (K,)
 
         def loss(z: Tensor, y: Tensor) -> Tensor:
             ce = client.cross_entropy(model.head(z), y)

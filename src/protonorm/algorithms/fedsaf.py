@@ -15,7 +15,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from protonorm.algorithms.parts.prototypes import AveragedByClass, Prototypes, by_class, targets, train_prototypes
+from protonorm.algorithms.parts.prototypes import (
+    AveragedByClass,
+    Prototypes,
+    by_class,
+    received_prototypes,
+    train_prototypes,
+)
 from protonorm.core import Client, Contribution, Server, Step, Sums
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Fraction, NonNegative
@@ -37,7 +43,7 @@ class FedSAF(Prototypes, AveragedByClass):
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train with CE + λ·L(class means, prototypes) + γ·L(samples, their prototypes), then compute prototypes."""
         model = client.load(state)
-        prototypes, known = targets(message, client)  # (K, d), (K,)
+        prototypes, known = received_prototypes(message, client)  # (K, d), (K,)
 
         def loss(z: Tensor, y: Tensor) -> Tensor:
             classes, samples = self.structure(z.float(), y, prototypes, known)

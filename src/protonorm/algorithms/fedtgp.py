@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from protonorm.algorithms.parts.prototypes import stack_prototypes, targets, train_prototypes
+from protonorm.algorithms.parts.prototypes import received_prototypes, stack_prototypes, train_prototypes
 from protonorm.algorithms.parts.training import GeneratedPrototypes
 from protonorm.core import Client, Server, Step
 from protonorm.core.settings import dataclass
@@ -42,7 +42,7 @@ class FedTGP(GeneratedPrototypes):
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train with CE + λR towards γ·ĉ_j, as FedProto does, then compute the local prototypes."""
         model = client.load(state)
-        prototypes, known = targets(message, client)  # (K, d), (K,)
+        prototypes, known = received_prototypes(message, client)  # (K, d), (K,)
 
         def loss(z: Tensor, y: Tensor) -> Tensor:
             ce = client.cross_entropy(model.head(z), y)

@@ -10,7 +10,7 @@ client message:  head.*; num_examples () if weighted
 
 from __future__ import annotations
 
-from protonorm.algorithms.parts.heads import SharedHead, check_one_layer, said_head
+from protonorm.algorithms.parts.heads import SharedHead, check_one_layer, head_of
 from protonorm.algorithms.parts.messages import Averaged, Weighting, examples, examples_slots, head_slots, make_schema
 from protonorm.algorithms.parts.training import fit_labels
 from protonorm.core import Client, Schema, SplitModel, Step, Task
@@ -39,4 +39,4 @@ class LGFedAvg(SharedHead, Averaged):
         model = client.load(self.receive(client, state, message))
         mean = fit_labels(client, model)
         trained = snapshot("model", model)
-        return Step(trained, said_head(trained) | examples(client, self.weighting), {"loss": mean})
+        return Step(trained, head_of(trained) | examples(client, self.weighting), {"loss": mean})

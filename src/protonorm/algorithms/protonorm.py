@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from protonorm.algorithms.parts.messages import class_vectors, make_schema
-from protonorm.algorithms.parts.prototypes import AveragedByClass, Prototypes, targets, train_prototypes
+from protonorm.algorithms.parts.prototypes import AveragedByClass, Prototypes, received_prototypes, train_prototypes
 from protonorm.core import Client, Contribution, Field, Schema, Server, Step, Sums, Task, optional
 from protonorm.core.model import SplitModel
 from protonorm.core.settings import dataclass
@@ -104,7 +104,7 @@ class ProtoNorm(Prototypes, AveragedByClass):
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train with CE + λR towards γ·ĉ_j (Eqs. 4, 15), then compute the local prototypes (Eq. 2)."""
         model = client.load(state)
-        prototypes, known = targets(message, client)  # (K, d), (K,)
+        prototypes, known = received_prototypes(message, client)  # (K, d), (K,)
         upscaled = self._upscaling_factor(message) * prototypes if self.upscaling else prototypes
         regulariser = prototype_loss if self.distance == "samples" else class_euclidean
 

@@ -21,7 +21,7 @@ from pydantic import model_validator
 from torch import Tensor
 
 from protonorm.algorithms.parts.common_inputs import TARGETS, digest_of, read_targets
-from protonorm.algorithms.parts.heads import check_one_layer, first_head, said_head, take_head
+from protonorm.algorithms.parts.heads import check_one_layer, first_head, head_of, take_head
 from protonorm.algorithms.parts.messages import EXAMPLES, Averaged, examples, head_slots, make_schema
 from protonorm.algorithms.parts.prototypes import prototype_scores
 from protonorm.algorithms.protonorm import GAMMA, GAMMA_ELSEWHERE
@@ -136,7 +136,7 @@ class FixedTargets(Averaged):
 
         mean = client.fit(loss, model)
         trained = snapshot("model", model)
-        said = said_head(trained) | examples(client) if self.head == "shared" else {}
+        said = head_of(trained) | examples(client) if self.head == "shared" else {}
         return Step(state | trained, said, {"loss": mean})
 
     def weight(self, client: Client) -> float:

@@ -54,7 +54,7 @@ def first_head(server: Server) -> Tensors:
     return snapshot("head", nn.Linear(server.feature_dim, server.num_classes, bias=server.head_bias))
 
 
-def said_head(state: Tensors) -> Tensors:
+def head_of(state: Tensors) -> Tensors:
     """Extract the head from a model's state: head.weight (K, d), and head.bias (K,) if there is one."""
     return prefixed("head", _layer(under(state, "model.head")))
 

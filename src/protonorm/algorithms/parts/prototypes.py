@@ -82,7 +82,7 @@ def train_prototypes(
     return Step(snapshot("model", model) | own, own, {"loss": mean})
 
 
-def targets(message: Tensors, client: Client) -> tuple[Tensor, Tensor]:
+def received_prototypes(message: Tensors, client: Client) -> tuple[Tensor, Tensor]:
     """Scatter a message's prototypes to all classes: (K, d), and which classes are known (K,)."""
     return lay_out(message, "prototypes", client.feature_dim, client)
 
