@@ -1,5 +1,7 @@
 """Files that are not ours are never written over, and that is said before anything is run."""
 
+import re
+
 import pytest
 from typer.testing import CliRunner
 
@@ -90,7 +92,7 @@ def test_a_table_is_refused_before_its_first_run(tmp_path, ending):
         (folder / f"mine.{ending}").write_bytes(content)
         told = call("reproduce", tmp_path / "mine.py", "--to", folder)
         assert told.exit_code == 2, told.output
-        assert f"mine.{ending} exists and" in " ".join(told.stderr.split())
+        assert re.search(rf"mine\.{ending} (exists and|was not written by protonorm)", " ".join(told.stderr.split()))
         assert (folder / f"mine.{ending}").read_bytes() == content
 
 
@@ -111,5 +113,5 @@ def test_a_table_is_written_over_its_own_files_and_no_picture_over_another(tmp_p
 def test_a_figure_with_a_slash_in_its_name_is_not_written(tmp_path):
     (tmp_path / "mine.py").write_text(MINE + DRAWN.replace("mine-more", "../mine"))
     told = call("reproduce", tmp_path / "mine.py", "--render-only", "--to", tmp_path / "out")
-    assert "is refused as the name of a figure" in told.stdout
+    assert "The name of a figure must be a text without slashes, got '../mine'." in " ".join(told.stdout.split())
     assert not list(tmp_path.glob("*.png"))

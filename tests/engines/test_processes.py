@@ -167,16 +167,12 @@ def test_a_cohort_is_shared_out_among_workers_whoever_had_its_clients(tmp_path):
     task, population = build(spiral(partition="iid"))
     engine = Processes(task, population, FolderStore(tmp_path, "key"), workers=2)
 
-    def assigned():
-        where = engine._placement.where
-        return [[id for id in where if where[id] == number] for number in range(2)]
-
     try:
-        cohort = assigned()[0]
+        cohort = engine.assigned[0]
         assert len(cohort) == 3
         list(engine.train([Order(id, 1, 0) for id in sorted(cohort)], {}))
-        assert sorted(len(set(part) & set(cohort)) for part in assigned()) == [1, 2]
-        assert sorted(id for part in assigned() for id in part) == list(range(6))
+        assert sorted(len(set(part) & set(cohort)) for part in engine.assigned) == [1, 2]
+        assert sorted(id for part in engine.assigned for id in part) == list(range(6))
     finally:
         engine.close()
 

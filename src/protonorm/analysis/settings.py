@@ -7,7 +7,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from protonorm.config.parsing import parse_value
-from protonorm.core.types import shortened, shown
+from protonorm.core.text import shortened
+from protonorm.core.types import shown
 from protonorm.runs.run import Run
 from protonorm.runs.schema import RunInfo
 

@@ -16,9 +16,9 @@ from protonorm.core.text import (
     latex_text,
     listed,
     markdown_text,
+    shortened,
     visible,
 )
-from protonorm.core.types import shortened
 from protonorm.runs.run import Run
 
 CHOSEN = {  # how the reported round was chosen

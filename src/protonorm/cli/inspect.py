@@ -58,7 +58,7 @@ def inspect(
 
 def read_shape(text: str) -> tuple[int, ...]:
     """Parse 3x32x32, 3×32×32 or 2."""
-    from protonorm.core.types import shortened
+    from protonorm.core.text import shortened
 
     if not re.fullmatch(r"[1-9][0-9]{0,8}([x×,][1-9][0-9]{0,8})*", text.lower()):
         raise ValueError(f"--shape must be numbers such as 3x32x32, or 2 for vectors, got {shortened(text)}.")

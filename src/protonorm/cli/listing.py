@@ -60,7 +60,7 @@ def list_(topic: Topic, as_json: Json = False) -> None:
             say_settings(f"{topic}: {entry.summary} ({entry.details['paper']})", about, entry.target, as_json=as_json)
         else:
             from protonorm.core.registry import nearest
-            from protonorm.core.types import shortened
+            from protonorm.core.text import shortened
 
             name = shortened(topic)
             raise ValueError(

@@ -150,7 +150,7 @@ def refuse_early(task: Reproduction, engine: str | None, workers: int | None, *,
 
 def read_seeds(text: str) -> list[int]:
     """Parse seeds such as 0,1,2."""
-    from protonorm.core.types import shortened
+    from protonorm.core.text import shortened
 
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and len(part) < 19 for part in parts):

@@ -22,7 +22,8 @@ from protonorm.core.own_code import fingerprint, load_own, name_missing, own_nam
 from protonorm.core.own_failures import call_failure, wrong_arguments
 from protonorm.core.registry import Entry, find
 from protonorm.core.settings import default_of, known_fields, sentences, unknown
-from protonorm.core.types import shortened, shown
+from protonorm.core.text import shortened
+from protonorm.core.types import shown
 
 METHODS: dict[str, dict[str, tuple[str, ...]]] = {
     "dataset": {"load": ()},

@@ -25,9 +25,9 @@ from protonorm.core.outgoing import describe_outgoing
 from protonorm.core.own_code import own_name
 from protonorm.core.own_failures import told
 from protonorm.core.settings import sentences
-from protonorm.core.text import html_table
+from protonorm.core.text import html_table, shortened
 from protonorm.core.training import Training
-from protonorm.core.types import Count, Fraction, Positive, Seed, Whole, Width, shortened, shown
+from protonorm.core.types import Count, Fraction, Positive, Seed, Whole, Width, shown
 from protonorm.data import DATASETS
 from protonorm.data.dataset import Dataset
 from protonorm.data.partitions import Given

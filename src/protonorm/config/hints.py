@@ -14,7 +14,7 @@ from typing import Any
 from protonorm.config.kinds import COMPONENTS, KINDS
 from protonorm.core.own_code import load_own
 from protonorm.core.settings import known_fields
-from protonorm.core.types import shortened
+from protonorm.core.text import shortened
 
 OURS: dict[str, str] = {  # setting: names in other tools, separated by spaces
     "algorithm": "method strategy aggregator aggregation server_strategy",

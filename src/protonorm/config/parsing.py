@@ -16,7 +16,8 @@ import yaml
 from yaml.reader import ReaderError
 
 from protonorm.config.kinds import COMPONENTS, KINDS
-from protonorm.core.types import shortened, shown
+from protonorm.core.text import shortened
+from protonorm.core.types import shown
 
 NESTED = (*COMPONENTS, "lr_schedule", "protect")  # settings with nested settings
 QUOTES = "'\"[{"  # first characters of strings, lists and maps that are parsed as YAML

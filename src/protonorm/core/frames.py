@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from safetensors import SafetensorError
 
-from protonorm.core.types import shortened
+from protonorm.core.text import shortened
 from protonorm.tensors import Tensors, decode, encode
 
 MARK = b"PNFL"

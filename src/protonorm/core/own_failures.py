@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from protonorm.core.types import shortened
+from protonorm.core.text import shortened
 
 PREFIX = "protonorm_own_"  # of the module names of user files; used by no library
 LONGEST = 200  # characters of a path or an error message that are shown

@@ -12,7 +12,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from protonorm.core.registry import nearest
-from protonorm.core.types import shortened, shown
+from protonorm.core.text import shortened
+from protonorm.core.types import shown
 
 Made = TypeVar("Made")
 COMPLAINTS = 5  # largest number of errors in a message

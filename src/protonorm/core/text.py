@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
+SHOWN = 80  # characters of a value in a message
 FORMULA = ("=", "+", "-", "@")  # characters that begin a formula in a spreadsheet
 HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # Unicode categories of invisible and direction-changing characters
 MARKUP = re.compile(r"([\\`*_{}\[\]<>#&$~|!])")  # special characters of Markdown
@@ -53,6 +54,12 @@ def visible(text: str) -> str:
         sign.encode("unicode_escape", "surrogatepass").decode() if unicodedata.category(sign) in HIDDEN else sign
         for sign in text
     )
+
+
+def shortened(text: str, most: int = SHOWN) -> str:
+    """Format a text for a message: in a single line, truncated if it is long."""
+    line = visible(text[: most + 1])
+    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def csv_lines(lines: Iterable[Sequence[Any]]) -> str:

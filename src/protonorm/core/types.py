@@ -6,12 +6,11 @@ from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from pydantic import AllowInfNan, BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
 
-from protonorm.core.text import visible
+from protonorm.core.text import shortened, visible
 
 LARGEST = 2**31 - 1  # largest integer that all of torch and numpy support
 MOST_NUMBERS = 2**20  # along an axis of a sample: larger values indicate wrong input or exhaust memory
 MOST_TOKENS = 2**18  # vocabulary size: a network has a row of weights for each token
-SHOWN = 80  # characters of a value in a message
 
 
 def _refuse_truth(value: Any) -> Any:
@@ -45,12 +44,6 @@ def shown(value: Any) -> str:
         return shortened(repr(value))
     except (ValueError, RecursionError):  # repr fails for integers of thousands of digits and for deep nesting
         return f"a {type(value).__name__} too large to show"
-
-
-def shortened(text: str, most: int = SHOWN) -> str:
-    """Format a text for a message: in a single line, truncated if it is long."""
-    line = visible(text[: most + 1])
-    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def truncate_start(text: str, most: int = 90) -> str:

@@ -21,7 +21,8 @@ from protonorm.config.parsing import check_plain
 from protonorm.core.algorithm import Algorithm
 from protonorm.core.registry import find, nearest
 from protonorm.core.task import Task
-from protonorm.core.types import LARGEST, Count, Format, InputSpec, Positive, Seed, Width, shortened, shown
+from protonorm.core.text import shortened
+from protonorm.core.types import LARGEST, Count, Format, InputSpec, Positive, Seed, Width, shown
 from protonorm.deployment.keys import check_public_line, key_fingerprint
 from protonorm.deployment.settings import Document, Host, Word, canonical, counted, differing, listed, read_object, word
 from protonorm.models import MODELS

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from protonorm.core.text import visible
-from protonorm.core.types import shortened
+from protonorm.core.text import shortened, visible
 from protonorm.files import make_folder, open_private
 
 What = Literal[

@@ -10,7 +10,7 @@ import torch
 
 from protonorm.core.frames import LARGEST_HEADER, BadFrame
 from protonorm.core.task import Counts, Reply
-from protonorm.core.types import shortened
+from protonorm.core.text import shortened
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.events import Why
 from protonorm.deployment.messages import (

@@ -22,8 +22,9 @@ from pydantic import (
 )
 
 from protonorm.core.settings import sentences
+from protonorm.core.text import shortened
 from protonorm.core.training import Training
-from protonorm.core.types import LARGEST, Count, Format, Fraction, shortened, shown
+from protonorm.core.types import LARGEST, Count, Format, Fraction, shown
 
 SHOWN = 8  # maximal number of names listed in a message
 

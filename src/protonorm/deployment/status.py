@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal, Self, get_args
 from annotated_types import Ge
 from pydantic import AllowInfNan, BaseModel, ConfigDict, ValidationError
 
-from protonorm.core.types import Format, shortened
+from protonorm.core.text import shortened
+from protonorm.core.types import Format
 from protonorm.deployment.events import Event, Level, Log, Why, read_events
 from protonorm.deployment.folders import AGREEMENT, ClientFolder, FederationFolder
 from protonorm.deployment.process_lock import is_alive, is_locked, lock_owner, process_began

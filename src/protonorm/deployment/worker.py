@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from protonorm import __version__
 from protonorm.core.frames import LARGEST_HEADER, BadFrame, split
-from protonorm.core.types import shortened
+from protonorm.core.text import shortened
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.folders import ClientFolder
 from protonorm.deployment.guard import largest_answer

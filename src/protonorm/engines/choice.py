@@ -12,8 +12,9 @@ from pydantic import AllowInfNan
 from protonorm.config.parsing import parse_value
 from protonorm.core.registry import find
 from protonorm.core.settings import dataclass, validated
+from protonorm.core.text import shortened
 from protonorm.core.training import own
-from protonorm.core.types import STRICT, shortened, shown
+from protonorm.core.types import STRICT, shown
 from protonorm.engines import ENGINES
 
 if TYPE_CHECKING:

@@ -75,6 +75,12 @@ class Processes:
             self.pool.send(number, {"verb": "commit", "round": round, "replied": sorted(replied), "chosen": chosen})
         self._placement.commit(replied)
 
+    @property
+    def assigned(self) -> list[list[int]]:
+        """Clients of each worker."""
+        where = self._placement.where
+        return [[id for id in where if where[id] == number] for number in range(len(self.pool))]
+
     def close(self) -> None:
         """End the workers; idle workers finish their queued requests."""
         self.pool.close(gently=not any(self._owed.values()))

@@ -25,7 +25,8 @@ from protonorm.core.algorithm import Algorithm
 from protonorm.core.node import Client
 from protonorm.core.randomness import one_thread
 from protonorm.core.samples import as_input, evaluation_batch, view
-from protonorm.core.types import shortened, shown
+from protonorm.core.text import shortened
+from protonorm.core.types import shown
 from protonorm.errors import lacks_memory
 from protonorm.federation.experts import JOINT, joint_scores
 from protonorm.files import BLANK, checksum, make_folder, parse_json, replace, seal, sealed

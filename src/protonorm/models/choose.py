@@ -13,7 +13,8 @@ from protonorm.core.model import SplitModel
 from protonorm.core.own_code import fingerprint, importable_torchvision, load_own, name_missing, own_name
 from protonorm.core.own_failures import call_failure, told, wrong_arguments
 from protonorm.core.registry import find, nearest
-from protonorm.core.types import shortened, shown
+from protonorm.core.text import shortened
+from protonorm.core.types import shown
 from protonorm.errors import lacks_memory
 from protonorm.models import FAMILIES, MODELS, SCALABLE, base_and_width, spelled_out
 from protonorm.models.lowering import laid_out

@@ -15,7 +15,8 @@ from torch import nn
 
 from protonorm.core import SplitModel
 from protonorm.core.own_code import importable_torchvision
-from protonorm.core.types import shortened, shown
+from protonorm.core.text import shortened
+from protonorm.core.types import shown
 from protonorm.models.inputs import set_channels
 from protonorm.models.split import first_line, split
 

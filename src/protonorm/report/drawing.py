@@ -13,8 +13,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from protonorm.core.text import visible
-from protonorm.core.types import shortened
+from protonorm.core.text import shortened, visible
 from protonorm.files import make_folder, replace
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from protonorm.core.types import shortened, shown, truncate_start
+from protonorm.core.text import shortened
+from protonorm.core.types import shown, truncate_start
 from protonorm.files import damaged, unsealed
 from protonorm.metrics import METRICS
 from protonorm.runs import layout

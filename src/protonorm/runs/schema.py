@@ -14,7 +14,8 @@ from annotated_types import Ge, Le, MinLen
 from pydantic import AfterValidator, AllowInfNan, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from protonorm.core.registry import nearest
-from protonorm.core.types import InputSpec, shortened, shown
+from protonorm.core.text import shortened
+from protonorm.core.types import InputSpec, shown
 from protonorm.files import damaged, format_of, unsealed
 from protonorm.metrics import metrics
 from protonorm.runs.layout import read_file

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from protonorm.analysis.breakdown import ACCURACIES, about, check_rule, client_rows, rows_by
 from protonorm.config.experiment import Experiment
-from protonorm.core.text import html_table, percent
-from protonorm.core.types import shortened, shown, truncate_start
+from protonorm.core.text import html_table, percent, shortened
+from protonorm.core.types import shown, truncate_start
 from protonorm.data import DATASETS, PARTITIONS
 from protonorm.data.partitions import Given
 from protonorm.models.choose import networks

@@ -16,8 +16,8 @@ from protonorm.analysis.settings import run_settings
 from protonorm.core.own_code import load_own, name_missing
 from protonorm.core.own_failures import wrong_arguments
 from protonorm.core.registry import find
-from protonorm.core.text import markdown_text
-from protonorm.core.types import shortened, shown
+from protonorm.core.text import markdown_text, shortened
+from protonorm.core.types import shown
 from protonorm.federation.rounds import Round
 from protonorm.runs.run import Run, read_run
 from protonorm.runs.schema import Accuracy, RoundRecord

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -100,7 +100,8 @@ class Received(Algorithm):
 class AveragedModel(Received, Averaged):
     """Method whose clients train the average of their whole models."""
 
-    buffers: Buffers
+    if TYPE_CHECKING:
+        buffers: Buffers  # a field of the method
 
     heterogeneous: ClassVar[bool] = False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -63,8 +63,10 @@ class GeneratedPrototypes(Prototypes):
     """Method whose server trains a generator of prototypes on those of the clients."""
 
     known: ClassVar[str] = "K"
-    hidden: int | None  # units of the generator's hidden layer
-    server_epochs: int  # passes over the clients' prototypes
+
+    if TYPE_CHECKING:  # fields of the method
+        hidden: int | None  # units of the generator's hidden layer
+        server_epochs: int  # passes over the clients' prototypes
 
     def init_server(self, server: Server) -> Step:
         """Create the generator; send nothing before it is trained."""

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from protonorm.core.progress import report, steps
 from protonorm.core.registry import nearest
-from protonorm.core.types import shortened, shown
+from protonorm.core.text import shortened
+from protonorm.core.types import shown
 from protonorm.data.access import require_room
 
 Missing = Literal["refuse", "mean"]

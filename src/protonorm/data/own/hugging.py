@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protonorm.core.progress import report, steps
-from protonorm.core.types import shortened, shown
+from protonorm.core.text import shortened
+from protonorm.core.types import shown
 from protonorm.data.access import reason
 from protonorm.data.dataset import Dataset
 from protonorm.data.mapped import file_version, short_hash

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from protonorm.core.types import shortened
+from protonorm.core.text import shortened
 from protonorm.deployment.engine import Arrived
 
 TYPE = "train"  # Flower's type of all messages; the actual kind is in the content

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from protonorm import __version__
-from protonorm.core.types import shortened
+from protonorm.core.text import shortened
 from protonorm.deployment.https import protocol as wire
 from protonorm.deployment.keys import problems_of_client
 from protonorm.deployment.settings import address_of

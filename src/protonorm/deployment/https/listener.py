@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from cryptography import x509
 
-from protonorm.core.types import shortened
+from protonorm.core.text import shortened
 from protonorm.deployment.https.protocol import set_keepalive
 from protonorm.deployment.keys import public_line
 from protonorm.deployment.settings import address_of

@@ -20,7 +20,7 @@ from typing import TypeVar
 from aiohttp import web
 
 from protonorm import __version__
-from protonorm.core.types import shortened
+from protonorm.core.text import shortened
 from protonorm.deployment.engine import Arrived
 from protonorm.deployment.folders import Member, TlsFiles
 from protonorm.deployment.https import protocol as wire
