@@ -11,7 +11,6 @@ as in its test, block after block in an empty folder, with one core.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -22,8 +21,6 @@ from tests.docs import outputs
 from tests.docs.pages import ROOT, Block, blocks, pages
 from tests.docs.running import Reader
 
-FIGURES = {"README.md": ("runs/comparisons/*/accuracy.png", "docs/images/fashion-accuracy.png")}  # made, and shown
-
 
 class Listener(Reader):
     """A reader who notes what each output should be, and goes on."""
@@ -33,8 +30,8 @@ class Listener(Reader):
         self.heard[block] = self.last[1]
 
 
-def listen(page: str, *, write: bool = False) -> dict[Block, str]:
-    """Run a page, and give what belongs into each block of outputs; keep its figure, if asked to."""
+def listen(page: str) -> dict[Block, str]:
+    """Run a page, and give what belongs into each block of outputs."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PROTONORM_RUNS", "unused")
@@ -46,10 +43,6 @@ def listen(page: str, *, write: bool = False) -> dict[Block, str]:
             reader.read(blocks(page))
         finally:
             reader.leave()
-        if write and page in FIGURES:
-            made, shown = FIGURES[page]
-            (found,) = Path(folder).glob(made)
-            shutil.copyfile(found, ROOT / shown)
     return reader.heard
 
 
@@ -75,7 +68,7 @@ def main() -> int:
     given = parser.parse_args()
     stale = 0
     for page in given.pages or filter(has_outputs, pages()):
-        heard = listen(page, write=given.write)
+        heard = listen(page)
         if given.write:
             path = ROOT / page
             path.write_text(written(path.read_text(encoding="utf-8"), heard), encoding="utf-8")

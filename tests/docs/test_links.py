@@ -57,7 +57,7 @@ def test_links_are_found():
     """Those of the README lead to most pages of the site."""
     found = {urlsplit(link).path for link in links("README.md")}
     assert len(found) > 15
-    assert "docs/images/fashion-accuracy.png" in found
+    assert "docs/images/spiral.png" in found
 
 
 def test_every_page_of_the_site_is_in_its_table_of_contents():
