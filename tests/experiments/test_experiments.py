@@ -86,7 +86,7 @@ def test_a_row_alone_differs_from_its_method_in_the_control_alone():
     controls, table1 = STUDIES["controls"], STUDIES["table1"]
     methods = {cell.place: cell.settings for study in (table1, controls) for cell in study.cells}
     alone = [cell for cell in controls.cells if cell.row.endswith(", alone")]
-    assert len(alone) == 15
+    assert len(alone) == 42  # six methods in seven columns
     for cell in alone:
         method = methods[cell.row.removesuffix(", alone"), cell.column]
         assert dict(cell.settings) == {**method, "control": "solo"}
@@ -145,7 +145,7 @@ def test_smoke_runs_every_kind_of_cell_few_times(tmp_path):
     waiting = task.pending()
     page = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
     assert f"makes {len(waiting)} runs" in page
-    assert sum(one.experiment.rounds for one in waiting.values()) < 300
+    assert sum(one.experiment.rounds for one in waiting.values()) < 350
 
 
 def test_every_file_is_named():
