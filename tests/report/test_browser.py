@@ -98,7 +98,7 @@ def test_the_slider_changes_the_round_on_the_sphere(visit):
     assert slider.get_attribute("aria-valuetext") == "round 7"
     assert "round 7" in page.locator("#sphere-conclusion").inner_text()
     assert page.locator("#sphere-ball svg").inner_html() != before
-    page.locator("#sphere-run").select_option(label="fedtgp")
+    page.locator("#sphere-run").select_option(label="FedTGP")
     assert shown.inner_text() == "3 of 3"
 
 
