@@ -47,7 +47,10 @@ def _numbers(findings: Findings, row: str, column: str) -> list[str]:
     if first.state != "finished" or result is None:
         return ["not run yet"] * len(COLUMNS_OF_NUMBERS)
     found = result.run.rounds[-1].rules
-    accuracies = [100 * held.pooled if (held := found.get(rule)) else None for rule in ("global", "local", "logits")]
+    accuracies = [
+        100 * held.pooled if (held := found.get(rule)) else None
+        for rule in ("nearest-global", "nearest-local", "logits")
+    ]
     has_clients = exists(result.run.folder / SERVER)  # an archived record may be without
     degrees = [f"{angle:.0f}°" for angle in angles(server_star(result, ""))] if has_clients else ["-", "-"]
     return degrees + ["-" if one is None else f"{one:.1f}" for one in accuracies]

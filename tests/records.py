@@ -6,6 +6,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
+from protonorm.core.types import rule_name
 from protonorm.runs.arrays import accuracy_of
 from protonorm.runs.run import Population, Run, read_run
 from protonorm.runs.schema import FORMAT, Accuracy, Distances, RunInfo, Traffic
@@ -13,7 +14,7 @@ from protonorm.runs.states import Checkpoint
 from protonorm.runs.writer import RoundOutcome, RunWriter
 
 METHOD = {"name": "protonorm", "lam": 1.0, "gamma": 100.0}
-RULES = ["global", "logits"]
+RULES = ["nearest-global", "logits"]
 
 
 def record(
@@ -34,7 +35,7 @@ def record(
     lost=None,  # {round: {client: reason}}
     metrics=None,  # what clients report
     failure=None,  # (round, reason)
-    tested=None,  # right answers of each client in each round under `global`, (R, M); half as many under `logits`
+    tested=None,  # right answers of each client in each round under `nearest-global` (R, M); half under `logits`
     validated=None,  # the same on the validation parts
     beside=None,  # {rule: measures beside accuracy} on the test parts, in all rounds, if `tested` is given
     networks=("plain",),
@@ -46,7 +47,7 @@ def record(
     """Write a record; numbers follow from round, client and class, or are those given.
 
     If they are not given, right answers under `logits` are round / (rounds + 1) / 2 of the samples of every client and
-    class, and twice as many under `global`, a rule that there is from the second round on.
+    class, and twice as many under `nearest-global`, a rule that there is from the second round on.
     """
     names = names or [f"class {k}" for k in range(classes)]
     population = population or samples(clients, classes)
@@ -76,8 +77,8 @@ def record(
             message = {"classes": torch.arange(classes), "prototypes": vectors}
             due = number % evaluate_every == 0 or number == rounds
             share = number / (rounds + 1)
-            usual = {"global": share if number > 1 else None, "logits": share / 2}
-            shares = {rule: usual[rule] for rule in rules} if due else {}
+            usual = {"nearest-global": share if number > 1 else None, "logits": share / 2}
+            shares = {rule: usual[rule_name(rule)] for rule in rules} if due else {}
             outcome = made_round(number, shares, population, evaluated, (lost or {}).get(number, {}), metrics)
             for part, right in (("test", tested), ("validation", validated)):
                 if right is not None and due:

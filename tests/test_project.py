@@ -329,7 +329,7 @@ def test_the_notebook_of_first_steps_runs(tmp_path):
     assert len(list((tmp_path / "runs").iterdir())) == 2
     printed = "".join(output.text for cell in code for output in cell.outputs if output.output_type == "stream")
     shares = {name: float(share) for name, share in re.findall(r"^(\w[\w, ]*?) +([\d.]+) %$", printed, re.MULTILINE)}
-    own = tuple(f"protonorm, {rule}" for rule in ("global", "local", "logits", "joint"))
+    own = tuple(f"protonorm, {rule}" for rule in ("nearest-global", "nearest-local", "logits", "joint"))
     rules = (*own, "local, logits", "majority")
     assert tuple(shares) == rules
     assert np.isfinite(list(shares.values())).all()

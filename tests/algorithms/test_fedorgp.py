@@ -172,4 +172,4 @@ def test_the_server_may_say_all_classes_or_nothing():
 def test_different_networks_on_pictures(tmp_path):
     settings = {"dataset": pictures([0, 1, 2] * 24, 3), "models": "light", "feature_dim": 4}
     last = run(spiral(algorithm=FedORGP(), **settings, clients=4, rounds=2), out=tmp_path).history[-1]
-    assert last.rules["global"] is not None
+    assert last.rules["nearest-global"] is not None

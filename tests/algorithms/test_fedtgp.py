@@ -194,7 +194,7 @@ def test_the_server_may_say_all_classes_or_nothing():
 def test_different_networks_on_pictures(tmp_path):
     experiment = {"algorithm": FedTGP(), "dataset": pictures([0, 1, 2] * 24, 3), "models": "light", "feature_dim": 4}
     history = run(spiral(**experiment, clients=4, rounds=2), out=tmp_path).history
-    assert history[-1].rules["global"] is not None
+    assert history[-1].rules["nearest-global"] is not None
 
 
 def test_a_memory_that_lacks_weights_is_refused_with_a_sentence():

@@ -174,12 +174,12 @@ def test_a_client_takes_the_shared_head_and_says_its_own():
     torch.testing.assert_close(step.state["model.head.weight"], said["head.weight"])
     assert step.message["head.weight"].shape == (6, 2)
     assert int(step.message["num_examples"]) == len(client.train)
-    assert one.method.rules == ("local", "received", "logits", "joint")
+    assert one.method.rules == ("nearest-local", "received", "logits", "joint")
 
 
 def test_the_record_of_a_shared_head_has_it_as_received(tmp_path):
     last = run(spiral(algorithm=given(loss="batch", head="shared", lam=20.0, lam_end=2.0)), out=tmp_path).history[-1]
-    assert set(last.rules) == {"local", "received", "logits", "joint"}
+    assert set(last.rules) == {"nearest-local", "received", "logits", "joint"}
     assert last.floats.up == last.floats.down == 6 * 12
 
 

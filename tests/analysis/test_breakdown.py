@@ -29,7 +29,9 @@ def test_by_client_with_what_it_has_and_how_it_does_alone(tmp_path):
     assert [row["accuracy"] for row in rows] == [0.8, 0.4]
     assert [row["alone"] for row in rows] == [0.7, 0.6]
     assert [row["gain"] for row in rows] == pytest.approx([0.1, -0.2])
-    assert {(row["method"], row["seed"], row["round"], row["rule"]) for row in rows} == {("protonorm", 0, 2, "global")}
+    assert {(row["method"], row["seed"], row["round"], row["rule"]) for row in rows} == {
+        ("protonorm", 0, 2, "nearest-global")
+    }
     assert {(row["train"], row["validation"], row["test"], row["classes"]) for row in rows} == {(100, 10, 100, 1)}
 
 
@@ -54,14 +56,17 @@ def test_by_class(tmp_path):
     assert [row["class"] for row in rows] == ["cat", "dog"]
     assert [row["clients"] for row in rows] == [2, 1]
     assert [(row["train"], row["test"]) for row in rows] == [(3, 8), (3, 8)]
-    assert [row["accuracy"] for row in rows] == [0.75, 0.75]  # the best test round is the last: 3/4 under `global`
+    assert [row["accuracy"] for row in rows] == [
+        0.75,
+        0.75,
+    ]  # the best test round is the last: 3/4 under `nearest-global`
 
 
 def test_by_rule(tmp_path):
-    """Of 200 samples 120 are right under `global` in round 2, half of them under `logits`."""
+    """Of 200 samples 120 are right under `nearest-global` in round 2, half of them under `logits`."""
     rows = rule_rows(pair(tmp_path)[0])
     assert [(row["rule"], row["headline"], row["pooled"]) for row in rows] == [
-        ("global", True, 0.6),
+        ("nearest-global", True, 0.6),
         ("logits", False, 0.3),
     ]
     assert [(row["best"], row["last"]) for row in rows] == [(0.6, 0.6), (0.3, 0.3)]
@@ -69,12 +74,12 @@ def test_by_rule(tmp_path):
 
 def test_the_reported_the_best_and_the_last_round_are_three(tmp_path):
     """Validation is best in round 1, test in round 2, and there is a third: 60, 160 and 120 right answers of 200 under
-    `global`; under `logits`, which has half of them, 30, 80 and 60. The worse client has 20, 70 and 50 of 100."""
+    `nearest-global`; under `logits`, which has half, 30, 80 and 60. The worse client has 20, 70 and 50 of 100."""
     right = {"tested": [[20, 40], [90, 70], [50, 70]], "validated": [[9, 9], [1, 1], [2, 2]]}
     run = made(tmp_path / "run", classes=1, clients=2, rounds=3, population=hundred(2), **right)
     rows = rule_rows(run)
     assert [(row["pooled"], row["best"], row["last"]) for row in rows] == [(0.3, 0.8, 0.6), (0.15, 0.4, 0.3)]
-    found = plain_run(run)["summary"]["global"]
+    found = plain_run(run)["summary"]["nearest-global"]
     assert found["best"] == {"round": 2, "pooled": 0.8, "mean": 0.8, "worst": 0.7}
     assert found["last"] == {"round": 3, "pooled": 0.6, "mean": 0.6, "worst": 0.5}
 
@@ -82,9 +87,9 @@ def test_the_reported_the_best_and_the_last_round_are_three(tmp_path):
 def test_by_round_has_all_rounds_and_rules(tmp_path):
     rows = round_rows(pair(tmp_path)[0])
     assert [(row["round"], row["rule"], row["pooled"]) for row in rows] == [
-        (1, "global", 0.15),
+        (1, "nearest-global", 0.15),
         (1, "logits", 0.075),
-        (2, "global", 0.6),
+        (2, "nearest-global", 0.6),
         (2, "logits", 0.3),
     ]
 
@@ -116,5 +121,5 @@ def test_other_clients_are_refused(tmp_path, other, said):
 
 
 def test_an_unknown_rule_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="no rule 'nearest' in this run; known: global, logits"):
+    with pytest.raises(ValueError, match="no rule 'nearest' in this run; known: nearest-global, logits"):
         client_rows(made(tmp_path / "run"), rule="nearest")

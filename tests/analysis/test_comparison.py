@@ -16,10 +16,10 @@ def table(**runs):
 
 
 def test_a_method_has_a_row_for_each_rule_its_headline_first(tmp_path):
-    """Of 3 rounds, n has n/4 under `global` and half of that under `logits`."""
+    """Of 3 rounds, n has n/4 under `nearest-global` and half of that under `logits`."""
     found = rows({"protonorm": [made(tmp_path / "run")]})
     assert [(row.method, row.rule, row.headline) for row in found] == [
-        ("protonorm", "global", True),
+        ("protonorm", "nearest-global", True),
         ("protonorm", "logits", False),
         ("majority", MAJORITY, True),
     ]
@@ -45,7 +45,7 @@ def test_the_reported_round_is_chosen_once_by_the_mean_validation_accuracy(tmp_p
     tested, validated = [[90, 90], [70, 80], [30, 50]], [[50, 50], [70, 40], [60, 60]]
     run = made(tmp_path / "a", clients=2, classes=1, population=hundred(2), tested=tested, validated=validated)
     found = table(a=[run])
-    head, other = found["a", "global"], found["a", "logits"]
+    head, other = found["a", "nearest-global"], found["a", "logits"]
     assert (head.seeds, head.rounds, head.chosen_by) == ((0,), (3,), "validation")
     assert {name: cell.mean for name, cell in head.cells.items()} == pytest.approx(
         {"accuracy": 0.4, "mean": 0.4, "worst": 0.3, "best": 0.9, "last": 0.4, "own_best": 0.9}
@@ -55,7 +55,7 @@ def test_the_reported_round_is_chosen_once_by_the_mean_validation_accuracy(tmp_p
 
 def test_without_validation_the_best_test_round_is_reported_as_such(tmp_path):
     run = made(tmp_path / "a", clients=2, classes=1, population=hundred(2, 0), tested=[[90, 90], [70, 80], [30, 50]])
-    found = table(a=[run])["a", "global"]
+    found = table(a=[run])["a", "nearest-global"]
     assert (found.rounds, found.chosen_by, found.cells["accuracy"].mean) == ((1,), "test", 0.9)
 
 
@@ -72,7 +72,7 @@ def test_luck_is_not_reported(tmp_path):
         )
         for seed in range(8)
     ]  # fmt: skip
-    cells = table(chance=runs)["chance", "global"].cells
+    cells = table(chance=runs)["chance", "nearest-global"].cells
     assert cells["accuracy"].interval.low < 0.5 < cells["accuracy"].interval.high
     assert cells["best"].interval.low > 0.52
 
@@ -102,7 +102,7 @@ def test_of_two_seeds_tables_show_the_range_and_of_three_the_interval():
 def test_one_seed_and_the_same_run_twice_have_no_interval(tmp_path):
     run = made(tmp_path / "a")
     for runs in ([run], [run, run]):
-        found = table(protonorm=runs)["protonorm", "global"]
+        found = table(protonorm=runs)["protonorm", "nearest-global"]
         assert (found.seeds, found.note) == ((0,), "")
         assert (found.cells["accuracy"].std, found.cells["accuracy"].interval) == (None, None)
 
@@ -118,21 +118,21 @@ def test_the_best_test_round_is_one_in_which_everybody_was_evaluated(tmp_path):
     """In the third round 3/4 are right, but of some clients only; of rounds with everybody the second has the most."""
     run = made(tmp_path / "run")
     cohorts = [one.model_copy(update={"evaluated": "cohort"}) for one in run.rounds]
-    assert replace(run, rounds=[*run.rounds[:2], cohorts[2]]).summary("global").best.round == 2
-    assert replace(run, rounds=[*run.rounds[:2], cohorts[2]]).summary("global").last.round == 3
-    assert replace(run, rounds=cohorts).summary("global").best.round == 3
+    assert replace(run, rounds=[*run.rounds[:2], cohorts[2]]).summary("nearest-global").best.round == 2
+    assert replace(run, rounds=[*run.rounds[:2], cohorts[2]]).summary("nearest-global").last.round == 3
+    assert replace(run, rounds=cohorts).summary("nearest-global").best.round == 3
 
 
 def test_a_row_says_that_a_run_stopped_and_how_many_seeds_it_stands_for(tmp_path):
-    """A run of one round has nothing under `global`, a rule from the second round on, and so no round to report."""
+    """A run of one round has nothing under `nearest-global`, a rule from round 2 on, so no round is reported."""
     whole, stopped = made(tmp_path / "a"), made(tmp_path / "b", done=1, seed=1, failure=(2, "It diverged."))
     later = made(tmp_path / "c", seed=2, failure=(4, "It diverged."))
     found = table(protonorm=[whole, stopped], other=[stopped], both=[later, stopped])
-    assert found["protonorm", "global"].note == "stopped in round 2, 1 of 2 seeds"
+    assert found["protonorm", "nearest-global"].note == "stopped in round 2, 1 of 2 seeds"
     assert found["protonorm", "logits"].note == "stopped in round 2, 1 of 2 seeds"
-    assert found["other", "global"].note == "stopped in round 2"
+    assert found["other", "nearest-global"].note == "stopped in round 2"
     assert found["both", "logits"].note == "stopped in round 2 and 4, 1 of 2 seeds"
-    assert found["other", "global"].cells["best"] is None
+    assert found["other", "nearest-global"].cells["best"] is None
     assert found["other", "logits"].cells["accuracy"] is None
     assert found["other", "logits"].cells["best"].mean == 0.125
 
@@ -140,12 +140,12 @@ def test_a_row_says_that_a_run_stopped_and_how_many_seeds_it_stands_for(tmp_path
 def test_a_damaged_run_has_a_note_and_takes_the_gain_with_it(tmp_path):
     """Its seed may be the one that went wrong."""
     local = [made(tmp_path / f"l{seed}", seed=seed, method={"name": "local"}) for seed in (0, 1)]
-    damaged = Unread("global", "A bit was flipped.")
+    damaged = Unread("nearest-global", "A bit was flipped.")
     found = table(some=[made(tmp_path / "a"), damaged], none=[damaged], local=local)
-    assert found["some", "global"].note == "1 of 2 seeds, not read: A bit was flipped"
-    assert found["some", "global"].local.mismatch == "seeds (0; 0, 1)"
-    assert found["none", "global"].note == "not read: A bit was flipped"
-    assert found["none", "global"].local is None
+    assert found["some", "nearest-global"].note == "1 of 2 seeds, not read: A bit was flipped"
+    assert found["some", "nearest-global"].local.mismatch == "seeds (0; 0, 1)"
+    assert found["none", "nearest-global"].note == "not read: A bit was flipped"
+    assert found["none", "nearest-global"].local is None
 
 
 def test_runs_that_share_a_seed_have_a_mean_and_no_interval(tmp_path):
@@ -182,11 +182,11 @@ def several(tmp_path):
 def test_headline_rows_have_gains_against_local(several):
     """Of `high`: (.1, .1) and (.12, .1), mean .105; of `low`: −.3, −.3, −.28, −.3."""
     found = table(**several)
-    high, low = found["high", "global"].local.transfer, found["low", "global"].local.transfer
+    high, low = found["high", "nearest-global"].local.transfer, found["low", "nearest-global"].local.transfer
     assert (high.mean, high.verdict, high.negative) == (pytest.approx(0.105), "better", 0)
     assert (low.mean, low.verdict, low.negative) == (pytest.approx(-0.295), "worse", 1)
     assert found["high", "logits"].local is None
-    assert found["local", "global"].local is None
+    assert found["local", "nearest-global"].local is None
     wide = {row.method: row for row in rows(several, margin=0.2) if row.headline and row.local}
     assert {name: row.local.transfer.verdict for name, row in wide.items()} == {
         "high": "practically equal",
@@ -211,7 +211,7 @@ def test_the_highest_accuracy_stands_out_only_if_it_differs_from_all_others(seve
 
 
 def test_methods_are_ranked_under_one_rule_at_a_time(several, tmp_path):
-    """`high` and `near` are judged by `global`, `low` and Local by `logits`, of which Local is the higher one.
+    """`high` and `near` are judged by `nearest-global`, `low` and Local by `logits`, of which Local is the higher one.
 
     Local is also higher than `high`, which so does not stand out whatever `near` is.
     """
@@ -219,7 +219,7 @@ def test_methods_are_ranked_under_one_rule_at_a_time(several, tmp_path):
         name: [
             made(
                 tmp_path / f"{name}-logits{seed}", method={"name": name}, seed=seed, clients=2, classes=1, rounds=1,
-                population=hundred(2), tested=[row], validated=[row], rules=["logits", "global"],
+                population=hundred(2), tested=[row], validated=[row], rules=["logits", "nearest-global"],
             )
             for seed, row in enumerate(both)
         ]
@@ -282,10 +282,13 @@ def test_a_run_in_a_sentence(tmp_path):
 def test_a_run_in_plain_data(tmp_path):
     found = plain_run(made(tmp_path / "run", population=guessing(0.6), done=1, failure=(2, "It diverged.")))
     assert found["key"] == "run"
-    assert (found["rounds"], found["finished"], found["headline"]) == (1, False, "global")
+    assert (found["rounds"], found["finished"], found["headline"]) == (1, False, "nearest-global")
     assert found["experiment"]["algorithm"] == {"name": "protonorm", "lam": 1.0, "gamma": 100.0}
     best = {"round": 1, "pooled": 0.125, "mean": 0.125, "worst": 0.125}
-    assert found["summary"] == {"global": None, "logits": {"best": best, "last": best, "own_best": 0.1}}  # 2 of 20
+    assert found["summary"] == {
+        "nearest-global": None,
+        "logits": {"best": best, "last": best, "own_best": 0.1},
+    }  # 2 of 20
     assert found["chosen"] is None
     assert found["majority"].items() >= {"pooled": 0.6, "mean": 0.6, "worst": 0.6}.items()
     assert found["failure"] == {"round": 2, "reason": "It diverged."}
@@ -293,5 +296,5 @@ def test_a_run_in_plain_data(tmp_path):
 
 def test_the_reported_round_in_plain_data(tmp_path):
     found = plain_run(made(tmp_path / "run"))["chosen"]
-    assert (found["round"], found["by"], found["rules"]["global"]["pooled"]) == (3, "test", 0.75)
-    assert list(found["rules"]) == ["global", "logits"]
+    assert (found["round"], found["by"], found["rules"]["nearest-global"]["pooled"]) == (3, "test", 0.75)
+    assert list(found["rules"]) == ["nearest-global", "logits"]

@@ -117,7 +117,7 @@ def test_each_side_is_judged_by_its_own_headline_rule(method):
     found = against_local(groups)["up"]
     assert found.transfer.mean == pytest.approx(0.15)
     other = against_local(
-        {"up": method("up", [[60, 70]], rules=["logits", "global"]), "local": method("local", [[50, 50]])}
+        {"up": method("up", [[60, 70]], rules=["logits", "nearest-global"]), "local": method("local", [[50, 50]])}
     )
     assert other["up"].transfer.mean == pytest.approx(0.15)
 

@@ -62,7 +62,7 @@ def cells(text):
 def test_accuracies_gains_and_verdicts(table):
     head, *lines = cells(markdown_table("mine", table))
     assert head == ["method", "rule", "accuracy", "clients", "worst 10 %", "gain on local", "lose", "verdict"]
-    assert lines[0][:5] == ["up", "global", "**65.00–70.00**", "65.00–70.00", "60.00–60.00"]
+    assert lines[0][:5] == ["up", "nearest-global", "**65.00–70.00**", "65.00–70.00", "60.00–60.00"]
     assert lines[0][5:] == [r"+17.50 \[+10.00, +25.00\]", "0 %", "better"]
     assert lines[1][:3] == ["", "logits", "32.50–35.00"]
     assert lines[4] == ["Local", "logits", *["50.00–50.00"] * 3, "", "", ""]
@@ -72,11 +72,14 @@ def test_accuracies_gains_and_verdicts(table):
 
 def test_the_caption_explains_what_is_there_and_nothing_else(table, runs):
     told = " ".join(caption(table, SHOWN, gains=True))
-    assert "Bold: the accuracy of up can be told apart from that of every other method under the rule global." in told
+    assert (
+        "Bold: the accuracy of up can be told apart from that of every other method under the rule nearest-global."
+        in told
+    )
     assert "A range holds the values of the two seeds." in told
     assert "Clients: mean over clients, in that round; Worst 10 %: mean over the worst tenth" in told
     assert "Verdicts: better: the whole interval lies above zero; worse: the whole interval lies below zero." in told
-    assert "Rules: global, nearest global prototype; logits, the model's own logits." in told
+    assert "Rules: logits, the model's own logits; nearest-global, nearest global prototype." in told
     assert "Majority: guessing" in told
     for absent in ("est*", "optimistic", "last", "not distinguishable", "practically equal", "Solo", "±"):
         assert absent not in told, absent
@@ -206,7 +209,7 @@ def groups(tmp_path):
         made(tmp_path / f"one{seed}", seed=seed, tested=tested[seed], validated=validated[seed], **common)
         for seed in (0, 1)
     ]
-    return {"one": [*runs, runs[0], Unread("global", "A bit was flipped.")]}
+    return {"one": [*runs, runs[0], Unread("nearest-global", "A bit was flipped.")]}
 
 
 def test_a_line_for_each_rule_and_seed_with_the_numbers_of_its_run(groups):
@@ -216,9 +219,9 @@ def test_a_line_for_each_rule_and_seed_with_the_numbers_of_its_run(groups):
     """
     lines = seed_lines(groups)
     assert [(line["rule"], line["headline"], line["seed"], line["round"]) for line in lines[:-1]] == [
-        ("global", True, 0, 2),
+        ("nearest-global", True, 0, 2),
         ("logits", False, 0, 2),
-        ("global", True, 1, 1),
+        ("nearest-global", True, 1, 1),
         ("logits", False, 1, 1),
     ]
     numbers = [[line[name] for name in COLUMNS] for line in lines[:-1]]
@@ -235,7 +238,7 @@ def test_a_run_that_cannot_be_read_or_that_stopped_says_so(groups, tmp_path):
     lines = seed_lines({**groups, "two": [stopped]})
     assert {name: value for name, value in lines[4].items() if value is not None} == {
         "method": "one",
-        "rule": "global",
+        "rule": "nearest-global",
         "headline": True,
         "note": "not read: A bit was flipped.",
     }
@@ -249,4 +252,4 @@ def test_the_csv_has_the_same_cells_in_every_line_and_no_formula(groups):
     assert lines[0] == list(FIELDS)
     assert {len(line) for line in lines} == {len(FIELDS)}
     assert {line[0] for line in lines[1:]} == {"'=1+1"}
-    assert lines[1][:7] == ["'=1+1", "global", "True", "0", "2", "validation", "0.65"]
+    assert lines[1][:7] == ["'=1+1", "nearest-global", "True", "0", "2", "validation", "0.65"]

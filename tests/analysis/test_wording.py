@@ -109,14 +109,17 @@ def test_a_bold_number_of_few_seeds_is_a_hint(seeds, end):
 
 def test_rules_are_not_ranked_against_each_other():
     """`a` and `b` are judged by their logits, `c` and `d` by prototypes, and `e` by a rule of its own."""
-    others = [Row("c", "global", True, {}), Row("d", "global", True, {}, leads=True, alike={"c": "why"})]
+    others = [
+        Row("c", "nearest-global", True, {}),
+        Row("d", "nearest-global", True, {}, leads=True, alike={"c": "why"}),
+    ]
     told = why_bold([row("a"), row("b", leads=True), *others, Row("e", "received", True, {})])
     assert told == (
         "Bold: the accuracy of b can be told apart from that of every other method under the rule logits. "
-        "No accuracy under the rule global is bold: that of d cannot be told apart from that of c (why). "
+        "No accuracy under the rule nearest-global is bold: that of d cannot be told apart from that of c (why). "
         "Accuracies under different rules are not ranked."
     )
-    assert why_bold([row("a"), Row("c", "global", True, {})]) == (
+    assert why_bold([row("a"), Row("c", "nearest-global", True, {})]) == (
         "No accuracy is bold: each method is judged under a rule of its own. "
         "Accuracies under different rules are not ranked."
     )

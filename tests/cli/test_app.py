@@ -98,7 +98,7 @@ def test_run_prints_a_table_then_finds_the_run_done(call):
     assert "majority" in first.output
     found = json.loads(call("run", *SMALL, *SERIAL, "--json").stdout)
     assert found["finished"] is True
-    assert found["summary"]["global"]["last"]["round"] == 2
+    assert found["summary"]["nearest-global"]["last"]["round"] == 2
 
 
 def test_json_is_all_that_a_machine_is_told(call):

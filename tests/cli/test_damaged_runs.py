@@ -88,13 +88,13 @@ def test_compare_has_a_row_for_a_damaged_run_and_shows_the_others(call, tmp_path
     assert "protonorm not read: " in shown.stdout
     found = json.loads(call("compare", "protonorm", "fedproto", *SMALL, "--json").stdout)
     first, second, *_ = found["rows"]
-    assert (first["method"], first["rule"], first["cells"]["best"]) == ("protonorm", "global", None)
+    assert (first["method"], first["rule"], first["cells"]["best"]) == ("protonorm", "nearest-global", None)
     assert first["note"].startswith("not read: ")
     assert (second["method"], second["cells"]["best"] is not None) == ("fedproto", True)
     assert list(found["runs"]) == ["fedproto", "local"]
     assert str(bad) in found["unread"][0]
     lines = list(csv.reader(io.StringIO(call("compare", "protonorm", "fedproto", *SMALL, "--csv").stdout)))
-    assert lines[1][:5] == ["protonorm", "global", "True", "", ""]
+    assert lines[1][:5] == ["protonorm", "nearest-global", "True", "", ""]
 
 
 def test_a_comparison_of_damaged_runs_alone_is_refused(call, tmp_path):
@@ -113,9 +113,11 @@ def test_what_is_wrong_with_the_settings_is_no_damage(call):
 def test_a_row_of_some_seeds_says_which_is_damaged(tmp_path):
     """Of two seeds one is damaged: the numbers are those of the other."""
     run = made(tmp_path / "run")
-    table = rows({"mine": [run, Unread("global", "x is damaged.")], "lost": [Unread("logits", "y is damaged.")]})
+    table = rows(
+        {"mine": [run, Unread("nearest-global", "x is damaged.")], "lost": [Unread("logits", "y is damaged.")]}
+    )
     assert [(row.method, row.rule, row.note) for row in table[:3]] == [
-        ("mine", "global", "1 of 2 seeds, not read: x is damaged"),
+        ("mine", "nearest-global", "1 of 2 seeds, not read: x is damaged"),
         ("mine", "logits", "1 of 2 seeds, not read: x is damaged"),
         ("lost", "logits", "not read: y is damaged"),
     ]

@@ -112,14 +112,14 @@ def test_a_folder_of_pictures_trains_and_its_clients_predict(call, tmp_path):
     result = call("run", f"dataset=folder:{tmp_path / 'shapes'}", *few, "--json", *SERIAL)
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    assert found["summary"]["global"]["best"]["pooled"] > 0.9
+    assert found["summary"]["nearest-global"]["best"]["pooled"] > 0.9
     pictures = [tmp_path / "shapes" / kind / f"{number}.png" for kind in ("bar", "disc") for number in range(3)]
     Image.open(pictures[0]).convert("RGBA").resize((40, 40)).save(tmp_path / "other.png")  # another size and kind
     answer = call("predict", found["key"], *pictures, tmp_path / "other.png", "--client", 1, "--json")
     assert answer.exit_code == 0, answer.output
     told = json.loads(answer.stdout)
     assert [one["class"] for one in told["pictures"]] == ["bar"] * 3 + ["disc"] * 3 + ["bar"]
-    assert set(told["pictures"][0]["rules"]) == {"global", "local", "logits", "joint"}
+    assert set(told["pictures"][0]["rules"]) == {"nearest-global", "nearest-local", "logits", "joint"}
     assert 0.5 < told["pictures"][0]["rules"]["logits"]["confidence"] <= 1
     shown = call("predict", found["key"], pictures[0], "--client", 0)
     assert "bar" in shown.output

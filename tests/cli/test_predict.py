@@ -59,8 +59,10 @@ def test_a_folder_as_json(trained, album):
         assert one["class"] == client.classes[answers.classes[row]]
         assert one["probability"] == pytest.approx(answers.probability[row], rel=1e-5)
         assert one["agree"] == answers.agree[row]
-        assert set(one["rules"]) == {"global", "local", "logits", "joint"}
-        assert one["rules"]["global"]["margin"] == pytest.approx(answers.rules["global"].margin[row], abs=1e-5)
+        assert set(one["rules"]) == {"nearest-global", "nearest-local", "logits", "joint"}
+        assert one["rules"]["nearest-global"]["margin"] == pytest.approx(
+            answers.rules["nearest-global"].margin[row], abs=1e-5
+        )
         assert "margin" not in one["rules"]["logits"]
     assert told["skipped"] == []
 
@@ -78,8 +80,8 @@ def test_a_folder_as_csv(trained, album, tmp_path):
     assert {line["rule"] for line in lines} == {trained.clients[0].rule}
     assert [line["agree"] for line in lines] == ["yes" if one else "no" for one in answers.agree]
     assert list(lines[0])[5:] == [
-        "global class", "global confidence", "global margin",
-        "local class", "local confidence", "local margin",
+        "nearest-global class", "nearest-global confidence", "nearest-global margin",
+        "nearest-local class", "nearest-local confidence", "nearest-local margin",
         "logits class", "logits confidence",
         "joint class", "joint confidence",
     ]  # fmt: skip

@@ -60,7 +60,7 @@ def test_a_listener_hears_how_far_work_is():
 def test_work_inside_rounds_is_shown_by_the_display_of_the_rounds(told):
     """A terminal can have one live display; what an engine tells of a round is a bar beside that of the rounds."""
     told.terminal = True
-    with Display(), RoundDisplay("a-run", 5, "global") as rounds:
+    with Display(), RoundDisplay("a-run", 5, "nearest-global") as rounds:
         for answered in range(4):
             report("Training on 2 actors, clients that have answered", answered, 4)
             told.now += 3
@@ -175,16 +175,19 @@ def accuracy(pooled):
 
 def test_the_first_and_the_last_round_are_always_told_of(told):
     """Of the lines of four rounds, those of the first and the last come whenever they do."""
-    with RoundDisplay("mine", 4, "global") as display:
+    with RoundDisplay("mine", 4, "nearest-global") as display:
         for number in (1, 2, 3, 4):
-            display(a_round(number, {"global": accuracy(0.25), "logits": accuracy(0.5)}, loss=1.5))
+            display(a_round(number, {"nearest-global": accuracy(0.25), "logits": accuracy(0.5)}, loss=1.5))
             told.now += 1
-    assert told.text.splitlines() == ["mine: 1/4, global 25.00 %", "mine: 4/4, global 25.00 %, 0:00 left"]
+    assert told.text.splitlines() == [
+        "mine: 1/4, nearest-global 25.00 %",
+        "mine: 4/4, nearest-global 25.00 %, 0:00 left",
+    ]
 
 
 def test_the_start_is_no_part_of_the_time_left(told):
     """The first round holds the start, 20 seconds; two that take 2 seconds leave 2 × 97 = 194 seconds, or 3:14."""
-    with RoundDisplay("mine", 100, "global") as display:
+    with RoundDisplay("mine", 100, "nearest-global") as display:
         for number, seconds in ((1, 22.0), (2, 2.0), (3, 2.0)):
             display(a_round(number, {})._replace(seconds={"round": seconds}))
             told.now += 11
@@ -192,19 +195,19 @@ def test_the_start_is_no_part_of_the_time_left(told):
 
 
 def test_of_a_long_first_round_the_start_is_a_small_part(told):
-    with RoundDisplay("mine", 3, "global") as display:
+    with RoundDisplay("mine", 3, "nearest-global") as display:
         display(a_round(1, {})._replace(seconds={"round": 900.0}))
     assert told.text.splitlines() == ["mine: 1/3, 30:00 left"]
 
 
 def test_a_minute_may_be_the_start_of_workers_on_a_busy_machine(told):
-    with RoundDisplay("mine", 20, "global") as display:
+    with RoundDisplay("mine", 20, "nearest-global") as display:
         display(a_round(1, {})._replace(seconds={"round": 75.0}))
     assert told.text.splitlines() == ["mine: 1/20"]
 
 
 def test_the_rounds_of_a_quiet_run_are_not_told_of(told):
-    with RoundDisplay("mine", 1, "global", quiet=True) as display:
+    with RoundDisplay("mine", 1, "nearest-global", quiet=True) as display:
         display(a_round(1, {}))
     assert told.text == ""
 
@@ -212,14 +215,14 @@ def test_the_rounds_of_a_quiet_run_are_not_told_of(told):
 @pytest.mark.parametrize(
     ("rules", "metrics", "said"),
     [
-        ({"global": accuracy(0.25), "logits": accuracy(0.5)}, {"loss": 2.0}, "global 25.00 %"),
-        ({"global": None, "logits": accuracy(0.5)}, {"loss": 2.0}, "logits 50.00 %"),  # no prototypes yet
+        ({"nearest-global": accuracy(0.25), "logits": accuracy(0.5)}, {"loss": 2.0}, "nearest-global 25.00 %"),
+        ({"nearest-global": None, "logits": accuracy(0.5)}, {"loss": 2.0}, "logits 50.00 %"),  # no prototypes yet
         ({}, {"loss": 2.0}, "loss 2"),  # nobody was evaluated
         ({}, {}, ""),  # and the method reports no loss
     ],
 )
 def test_a_round_in_a_few_words(rules, metrics, said):
-    assert note(a_round(1, rules, **metrics).record, "global") == said
+    assert note(a_round(1, rules, **metrics).record, "nearest-global") == said
 
 
 def test_times():

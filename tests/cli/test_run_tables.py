@@ -65,12 +65,14 @@ def test_gains_with_intervals_and_verdicts(runs, capsys):
     }
     lines = shown(capsys, groups)
     assert line_of(lines, "method") == "method rule accuracy best* last gain on local lose verdict"
-    assert line_of(lines, "up") == "up global 65.00–65.00 65.00 65.00 +15.00 [+10.00, +20.00] 0 % better"
+    assert line_of(lines, "up") == "up nearest-global 65.00–65.00 65.00 65.00 +15.00 [+10.00, +20.00] 0 % better"
     assert line_of(lines, "down") == (
-        "down global 40.00–40.00 40.00 40.00 −10.00 [−20.00, +0.00] 50 % not distinguishable"
+        "down nearest-global 40.00–40.00 40.00 40.00 −10.00 [−20.00, +0.00] 50 % not distinguishable"
     )
-    assert line_of(lines, "same") == ("same global 50.00–50.00 50.00 50.00 +0.00 [+0.00, +0.00] 0 % practically equal")
-    assert line_of(lines, "local") == "local global 50.00–50.00 50.00 50.00"
+    assert line_of(lines, "same") == (
+        "same nearest-global 50.00–50.00 50.00 50.00 +0.00 [+0.00, +0.00] 0 % practically equal"
+    )
+    assert line_of(lines, "local") == "local nearest-global 50.00–50.00 50.00 50.00"
     assert bold_texts(groups) == ["65.00–65.00"]
     assert "With fewer than 5 seeds these intervals may be too narrow." in " ".join(" ".join(lines).split())
 
@@ -79,7 +81,7 @@ def test_gains_stand_in_a_table_of_their_own_where_there_is_little_room(runs, ca
     """Beside each other, accuracies and gains need more than 80 characters."""
     groups = {"up": runs("up", [60, 70], [60, 70]), "local": runs("local", [50, 50], [50, 50])}
     lines = shown(capsys, groups, 80)
-    assert line_of(lines, "up global") == "up global 65.00–65.00 65.00 65.00"
+    assert line_of(lines, "up nearest-global") == "up nearest-global 65.00–65.00 65.00 65.00"
     assert line_of(lines, "method against") == "method against gain lose worst 10 % verdict"
     assert line_of(lines, "up local") == "up local +15.00 [+10.00, +20.00] 0 % +10.00 better"
 
@@ -120,7 +122,7 @@ def test_a_solo_run_is_marked_in_the_list(runs, capsys):
 def test_one_seed_has_no_interval_no_verdict_and_nothing_bold(runs, capsys):
     groups = {"up": runs("up", [60, 70]), "local": runs("local", [50, 50])}
     lines = shown(capsys, groups)
-    assert line_of(lines, "up global") == "up global 65.00 65.00 65.00 +15.00 0 % no interval"
+    assert line_of(lines, "up nearest-global") == "up nearest-global 65.00 65.00 65.00 +15.00 0 % no interval"
     text = " ".join(" ".join(lines).split())
     assert "One seed: there is no interval" in text
     assert "No accuracy is bold: that of up cannot be told apart from that of local (one seed has no interval)." in text
@@ -133,7 +135,7 @@ def test_one_seed_has_no_interval_no_verdict_and_nothing_bold(runs, capsys):
 def test_runs_that_do_not_match_have_no_gain_and_a_sentence(runs, capsys):
     groups = {"up": runs("up", [60, 70], train=0.5), "local": runs("local", [50, 50], train=0.6)}
     lines = shown(capsys, groups)
-    assert line_of(lines, "up global") == "up global 65.00 65.00 65.00 – – not comparable"
+    assert line_of(lines, "up nearest-global") == "up nearest-global 65.00 65.00 65.00 – – not comparable"
     assert "up has no gain against local: they differ in train (0.5; 0.6)." in " ".join(" ".join(lines).split())
 
 
@@ -166,10 +168,10 @@ def test_runs_are_listed_with_the_settings_in_which_they_differ(tmp_path):
     assert wide == ["run", "lr", "batch_size", "seed", "rounds", "rule", "accuracy", "best*", "last"]
     assert "also differ" not in told
     assert "Best*: in the best test round" in told
-    narrow, told = headings(66)
+    narrow, told = headings(74)
     assert narrow == ["run", "lr", "batch_size", "seed", "rounds", "rule", "accuracy"]
     assert "Best*" not in told
-    narrower, told = headings(52)
+    narrower, told = headings(60)
     assert narrower == ["run", "lr", "seed", "rounds", "rule", "accuracy"]
     assert told.endswith("The runs also differ in batch_size; --json has all settings.")
     cells = [list(map(str, column.cells)) for column in runs_table(runs).columns]
@@ -193,7 +195,7 @@ def test_runs_are_listed_with_the_reported_round(tmp_path, capsys):
     """Validation is best in round 2 with 40 of 100 right in the test; round 1 had 90, the last has 50."""
     parts = {"tested": [[90], [40], [50]], "validated": [[1], [3], [2]], "population": hundred(1)}
     say(runs_table([made(tmp_path / "a", clients=1, classes=1, **parts)]))
-    assert line_of(capsys.readouterr().out.splitlines(), "a") == "a 3/3 global 40.00 90.00 50.00"
+    assert line_of(capsys.readouterr().out.splitlines(), "a") == "a 3/3 nearest-global 40.00 90.00 50.00"
 
 
 def test_a_list_of_runs_marks_those_whose_round_the_test_part_has_chosen(tmp_path):

@@ -31,7 +31,7 @@ def test_the_round_with_the_best_validation_accuracy_is_reported(tmp_path):
     """3 of 100 right is the best validation accuracy, in round 2; the test has 40 right there."""
     found = one_client(tmp_path / "a", validated=[[1], [3], [2]], early_stopping=4)
     assert reported_round(found) == (
-        "Round 2 is reported: it has the best mean validation accuracy; global 3.00 % on validation (mean over "
+        "Round 2 is reported: it has the best mean validation accuracy; nearest-global 3.00 % on validation (mean over "
         "clients), 40.00 % on test (pooled). The run ends early after 4 evaluations without a better one."
     )
     assert samples_line(found) == "Samples of all clients: 100 to train on, 100 to validate on, 100 to test on."
@@ -41,7 +41,7 @@ def test_without_a_validation_part_the_optimistic_choice_is_said(tmp_path):
     found = one_client(tmp_path / "a", validation=0)
     assert reported_round(found) == (
         "Round 1 is reported: it has the best test accuracy, which is optimistic: there is no validation part; "
-        "global 90.00 % on test (pooled)."
+        "nearest-global 90.00 % on test (pooled)."
     )
     assert samples_line(found) == "Samples of all clients: 100 to train on, no validation part, 100 to test on."
 
@@ -50,7 +50,8 @@ def test_where_only_cohorts_are_evaluated_the_last_round_is_reported(tmp_path):
     """Two of four clients are evaluated each round, under `logits` 3/4/2 = 37.5 % right in the last."""
     found = made(tmp_path / "a", evaluated=[0, 2])
     assert reported_round(found).startswith(
-        "Round 3 is reported: it is the last that was evaluated; there is none in which everybody was; global 75.00 %"
+        "Round 3 is reported: it is the last that was evaluated; there is none in which everybody was; "
+        "nearest-global 75.00 %"
     )
 
 
@@ -64,7 +65,7 @@ def test_show_prints_them(call, tmp_path):
     one_client(tmp_path / "runs" / "mine", validated=[[3], [2], [1]], early_stopping=2, rounds=9, done=3)
     shown = call("show", "mine").output
     assert "3 of 9 rounds are done; it ended early, as the validation accuracy rose no more." in shown
-    assert "Round 1 is reported: it has the best mean validation accuracy; global 3.00 % on validation" in shown
+    assert "Round 1 is reported: it has the best mean validation accuracy; nearest-global 3.00 % on validation" in shown
     assert "100 to validate on" in shown
     assert json.loads(call("show", "mine", "--json").stdout)["chosen"]["round"] == 1
 

@@ -69,8 +69,8 @@ def test_json_and_csv_have_every_client(runs):
     ]
     one = list(csv.DictReader(io.StringIO(call("show", "ours", "--csv").stdout)))
     assert [(line["network"], line["train"], line["rule"]) for line in one] == [
-        ("plain", "100", "global"),
-        ("dense", "100", "global"),
+        ("plain", "100", "nearest-global"),
+        ("dense", "100", "nearest-global"),
     ]
     assert call("show", "--csv", "--json").exit_code == 2
 

@@ -71,7 +71,7 @@ def test_a_run_without_an_accuracy_is_listed(tmp_path, capsys):
         run(spiral(evaluate_every=3), out=tmp_path, watch=stop)
     say(runs_table([read_run(run_folder(spiral(evaluate_every=3), tmp_path))]))
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "1/3" in line]
-    assert line.split()[1:] == ["1/3", "global", "–", "–", "–"]
+    assert line.split()[1:] == ["1/3", "nearest-global", "–", "–", "–"]
 
 
 def test_a_curve_of_characters():

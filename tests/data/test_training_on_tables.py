@@ -44,7 +44,7 @@ def test_a_real_table_trains_with_one_setting(load, words, tmp_path):
     record = only_run(tmp_path)
     assert record.info.networks == ["mlp_small", "mlp_wide"]
     assert record.info.classes == sorted(map(str, found.target_names))
-    assert record.rounds[-1].rules["global"].pooled > majority(record) + 0.02
+    assert record.rounds[-1].rules["nearest-global"].pooled > majority(record) + 0.02
 
 
 THEMES = {
@@ -72,7 +72,7 @@ def test_texts_train_with_one_setting(tmp_path):
     record = only_run(tmp_path)
     assert record.info.networks == ["text_mean", "text_cnn"]
     assert record.info.input.vocabulary == 4096
-    assert record.rounds[-1].rules["global"].pooled > majority(record) + 0.2
+    assert record.rounds[-1].rules["nearest-global"].pooled > majority(record) + 0.2
 
 
 def test_a_trained_client_reads_texts_again(tmp_path):

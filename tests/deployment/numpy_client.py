@@ -145,7 +145,7 @@ class Client:
         x, y = self.test
         z = x @ state["w"] + state["b"]
         answers = {"logits": (z @ state["head"] + state["bias"]).argmax(1)}
-        for rule, held in (("global", message), ("local", state)):
+        for rule, held in (("nearest-global", message), ("nearest-local", state)):
             if "classes" in held:
                 gaps = ((z[:, None] - held["prototypes"][None].astype(np.float64)) ** 2).sum(2)
                 answers[rule] = np.asarray(held["classes"])[gaps.argmin(1)]

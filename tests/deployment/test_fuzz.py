@@ -237,7 +237,7 @@ def test_no_answer_breaks_the_server(examples):
         AGREEMENT.task.schema.check_up(found.message, "An admitted answer")
         assert is_right(found.message)
         assert found.counts.keys() <= {f"test.{name}" for name in [*COUNTED, "bins.logits", "surprise.logits"]} | {
-            f"test.{kind}.{rule}" for kind in ("correct", "predicted") for rule in ("global", "local")
+            f"test.{kind}.{rule}" for kind in ("correct", "predicted") for rule in ("nearest-global", "nearest-local")
         }
 
     fuzz(examples, ANSWERS, check)

@@ -32,7 +32,7 @@ def status(tmp_path):
         bytes_down=2000,
         refused={"content": 2, "late": 0},
         denied=4,
-        accuracies={"test.global": 0.75},
+        accuracies={"test.nearest-global": 0.75},
         clients=clients,
     )
     made.write(tmp_path / "status.json")
@@ -80,7 +80,7 @@ def test_all_that_is_asked_for_is_there(status):
         ("protonorm_last_round_seconds",): 2.5,
         ("protonorm_bytes_total", "up"): 1000,
         ("protonorm_bytes_total", "down"): 2000,
-        ("protonorm_accuracy", "test.global"): 0.75,
+        ("protonorm_accuracy", "test.nearest-global"): 0.75,
     }
     assert {name: found.get(name) for name in expected} == expected
 

@@ -67,7 +67,7 @@ def test_an_owner_may_allow_accuracy_alone(tmp_path, site, kind):
     round = 1 if kind == "evaluate" else 2
     _, _, by_class = answered(whole, kind=kind, round=round, trained=1, **parts)
     _, _, alone = answered(told, kind=kind, round=round, trained=1, **parts)
-    rules = ("local", "logits", "joint")  # nothing was published yet
+    rules = ("nearest-local", "logits", "joint")  # nothing was published yet
     assert alone.keys() == {
         f"{part}.{name}" for part in parts["parts"] for name in ("support", *(f"correct.{rule}" for rule in rules))
     }
@@ -81,8 +81,13 @@ def test_an_owner_may_allow_accuracy_alone(tmp_path, site, kind):
 
 def test_totals_leave_out_all_but_samples_and_right_answers():
     counts = {"test.support": torch.tensor([2, 3]), "test.unseen": torch.tensor(1)}
-    counts |= {f"test.{name}.global": torch.tensor([1, 2]) for name in ("correct", "predicted", "surprise", "bins")}
-    assert {name: int(value) for name, value in totals(counts).items()} == {"test.support": 5, "test.correct.global": 3}
+    counts |= {
+        f"test.{name}.nearest-global": torch.tensor([1, 2]) for name in ("correct", "predicted", "surprise", "bins")
+    }
+    assert {name: int(value) for name, value in totals(counts).items()} == {
+        "test.support": 5,
+        "test.correct.nearest-global": 3,
+    }
 
 
 def test_totals_count_among_clients_and_not_among_classes():
@@ -105,7 +110,7 @@ def test_totals_count_among_clients_and_not_among_classes():
 
 
 def test_totals_before_a_rule_was_there_are_wrong_and_have_no_recall():
-    tally = Tally("test", ("global",), 2, 2)
+    tally = Tally("test", ("nearest-global",), 2, 2)
     tally.add(Counts(0, {"test.support": torch.tensor(4)}))
     tally.add(
         Counts(
@@ -113,13 +118,13 @@ def test_totals_before_a_rule_was_there_are_wrong_and_have_no_recall():
             {
                 "test.support": torch.tensor([1, 1]),
                 "test.unseen": torch.tensor(0),
-                "test.correct.global": torch.tensor([1, 0]),
-                "test.predicted.global": torch.tensor([2, 0]),
+                "test.correct.nearest-global": torch.tensor([1, 0]),
+                "test.predicted.nearest-global": torch.tensor([2, 0]),
             },
         )
     )
-    assert tally.accuracies()["global"].pooled == pytest.approx(1 / 6, abs=1e-6)
-    assert tally.accuracies()["global"].balanced == 0.5
+    assert tally.accuracies()["nearest-global"].pooled == pytest.approx(1 / 6, abs=1e-6)
+    assert tally.accuracies()["nearest-global"].balanced == 0.5
 
 
 @pytest.mark.parametrize(
@@ -274,7 +279,7 @@ def test_a_record_of_totals_alone_or_of_nothing_becomes_a_page(tmp_path, site, a
     record = read_whole(tmp_path / "run")
     last = record.rounds[-1]
     assert (len(record.rounds), last.evaluated) == (5, "all" if allowed == "accuracy" else "nobody")
-    assert bool(last.rules.get("global")) is (allowed == "accuracy")
+    assert bool(last.rules.get("nearest-global")) is (allowed == "accuracy")
     assert write_page([record], tmp_path / "page.html").stat().st_size > 10_000
 
 

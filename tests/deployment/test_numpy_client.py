@@ -118,7 +118,7 @@ def test_it_takes_part_and_its_classes_improve(tmp_path):
 
 def check_improvement(run):
     """Compare its right answers of 30 in the last round and the first, by published prototypes and by its own layer."""
-    for rule in ("global", "logits"):
+    for rule in ("nearest-global", "logits"):
         right = [int(run.arrays(record)[f"test.correct.clients.{rule}"][2]) for record in run.rounds]
         assert run.arrays(run.rounds[0])["test.support.clients"][2] == 30
         assert right[-1] >= 26

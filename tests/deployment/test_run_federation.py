@@ -91,7 +91,9 @@ def test_what_happens_is_told_in_its_order(tmp_path):
     assert [one.client for one in answered] == [2, 1, 0]
     assert "client lima has answered" in answered[0].sentence
     rules = next(event for event in parties.told if event.what == "evaluated").numbers
-    assert rules["test.global"] == read_run(tmp_path / "federation" / "run").rounds[0].rules["global"].mean
+    assert (
+        rules["test.nearest-global"] == read_run(tmp_path / "federation" / "run").rounds[0].rules["nearest-global"].mean
+    )
     json.dumps([event._asdict() for event in parties.told], allow_nan=False)
 
 

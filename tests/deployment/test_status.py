@@ -41,7 +41,7 @@ def told(board):
     board(Event("late", "Client kyoto is late.", 1, 1))
     numbers = {"replied": 1, "lost": 1, "seconds": 2.5, "bytes_up": 5, "bytes_down": 20}
     board(Event("committed", "Round 1 is done.", 1, numbers=numbers))
-    board(Event("evaluated", "Round 1, evaluated", 1, numbers={"clients": 1, "test.global": 0.75}))
+    board(Event("evaluated", "Round 1, evaluated", 1, numbers={"clients": 1, "test.nearest-global": 0.75}))
 
 
 def test_a_round_shows_in_the_status_file(folder):
@@ -51,7 +51,7 @@ def test_a_round_shows_in_the_status_file(folder):
     assert found == board.status
     assert (found.state, found.round, found.done, found.needed, found.rounds) == ("running", 1, 1, 1, 3)
     assert (found.last_seconds, found.bytes_up, found.bytes_down) == (2.5, 5, 20)
-    assert (found.evaluated, found.accuracies) == (1, {"test.global": 0.75})
+    assert (found.evaluated, found.accuracies) == (1, {"test.nearest-global": 0.75})
     berlin, kyoto = found.clients
     assert (berlin.state, berlin.answered, berlin.answers, berlin.late, berlin.refused) == ("answered", 1, 1, 0, 0)
     assert (kyoto.state, kyoto.answered, kyoto.answers, kyoto.late, kyoto.refused) == ("late", 0, 0, 1, 1)
@@ -338,10 +338,10 @@ def test_a_view_tells_rounds_clients_and_problems(folder):
 
 def test_accuracy_so_far_is_read_from_the_record(folder):
     history = [{"round": 1, "test": 0.5, "pooled": 0.25, "validation": None}]
-    text = text_of(view_federation(folder) | {"done": 1, "rule": "global", "history": history})
+    text = text_of(view_federation(folder) | {"done": 1, "rule": "nearest-global", "history": history})
     assert "50.00" in text
     assert "25.00" in text
-    assert "Rule global" in text
+    assert "Rule nearest-global" in text
     assert "No accuracy yet" in text_of(view_federation(folder) | {"done": 1})
 
 

@@ -97,7 +97,7 @@ def test_the_sweep_chooses_by_validation(there):
     for run in records("protonorm-spiral"):
         if run.info.experiment.seed in (0, 1):
             gamma = run.info.experiment.algorithm.settings["gamma"]
-            found.setdefault(gamma, []).append(run.chosen.record.validation["global"].mean)
+            found.setdefault(gamma, []).append(run.chosen.record.validation["nearest-global"].mean)
     assert found.keys() == {1, 5, 10}
     assert all(len(some) == 2 for some in found.values())
     best = max(found, key=lambda gamma: np.mean(found[gamma]))
@@ -260,7 +260,7 @@ def test_wandb_hears_of_every_round(there, monkeypatch):
     assert first[1]["config"]["lr"] == 0.02
     assert [step for _, step, _ in rounds] == [1, 2, 3]
     told = [numbers["accuracy/global/pooled"] for _, _, numbers in rounds]
-    assert told == [record.rules["global"].pooled for record in run.rounds]
+    assert told == [record.rules["nearest-global"].pooled for record in run.rounds]
     assert last == ("finish", 0)
 
 

@@ -128,8 +128,8 @@ def test_a_message_is_sent_once_to_a_worker_not_once_for_each_verb(tmp_path, mon
         one, other = (
             list(engine.evaluate([Order(id, 2, 2) for id in range(6)], said, ("test",))) for said in (single, message)
         )
-        assert [a.counts["test.correct.global"].tolist() for a in one] == [
-            b.counts["test.correct.global"].tolist() for b in other
+        assert [a.counts["test.correct.nearest-global"].tolist() for a in one] == [
+            b.counts["test.correct.nearest-global"].tolist() for b in other
         ]
     finally:
         engine.close()

@@ -253,7 +253,7 @@ def test_numbers_of_the_spiral_are_those_of_its_runs(smoke):
     (table,) = make_tables(findings)
     for row, entries in table.rows:
         last = findings.run(row, "spiral").rounds[-1].rules
-        wanted = [f"{100 * last[rule].pooled:.1f}" for rule in ("global", "local", "logits")]
+        wanted = [f"{100 * last[rule].pooled:.1f}" for rule in ("nearest-global", "nearest-local", "logits")]
         assert [entry.text for entry in entries[2:]] == wanted
         if row.startswith("ProtoNorm"):
             assert entries[0].text == "60°"

@@ -54,20 +54,20 @@ def test_nobody_tested_gives_none():
 
 
 def test_a_rule_that_nobody_has_is_none_and_one_that_some_lack_counts_as_wrong():
-    tally = Tally("test", ("global", "local"), 2, 1)
-    tally.add(counts(0, [2], local=[2]))
+    tally = Tally("test", ("nearest-global", "nearest-local"), 2, 1)
+    tally.add(counts(0, [2], **{"nearest-local": [2]}))
     tally.add(counts(1, [2]))
     found = tally.accuracies()
-    assert found["global"] is None
-    assert found["local"].pooled == 0.5
-    assert tally.arrays()["test.correct.clients.local"].tolist() == [2, 0]
+    assert found["nearest-global"] is None
+    assert found["nearest-local"].pooled == 0.5
+    assert tally.arrays()["test.correct.clients.nearest-local"].tolist() == [2, 0]
 
 
 def test_a_rule_that_only_a_later_client_has_counts_the_earlier_ones_as_wrong():
     tally = Tally("test", ("local",), 2, 2)
     tally.add(counts(0, [2, 0]))
     tally.add(counts(1, [1, 3], local=[1, 2]))
-    assert tally.arrays()["test.correct.clients.local"].tolist() == [0, 3]
+    assert tally.arrays()["test.correct.clients.nearest-local"].tolist() == [0, 3]
     assert tally.arrays()["test.correct.classes.local"].tolist() == [1, 2]
     assert tally.arrays()["test.support.classes"].tolist() == [3, 3]
 
@@ -124,7 +124,7 @@ def counted(logits, labels):
 
     class Fixed:
         def scores(self, client, state, message, x):
-            return {"logits": x, "global": -x}
+            return {"logits": x, "nearest-global": -x}
 
     class Nobody:
         device, num_classes = "cpu", logits.shape[1]
@@ -195,8 +195,8 @@ def test_a_probability_of_almost_nothing_counts_as_a_trillionth():
 def test_only_rules_with_probabilities_have_a_log_loss():
     """Scores by distances are right or wrong, but no probabilities."""
     found = counted(torch.eye(2), [0, 1])
-    assert found.keys() >= {"correct.global", "predicted.global", "surprise.logits", "bins.logits"}
-    assert not {"surprise.global", "bins.global"} & found.keys()
+    assert found.keys() >= {"correct.nearest-global", "predicted.nearest-global", "surprise.logits", "bins.logits"}
+    assert not {"surprise.nearest-global", "bins.nearest-global"} & found.keys()
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])

@@ -185,7 +185,7 @@ def test_without_validation_temperatures_are_1_and_the_record_has_none(tmp_path)
     assert not [name for name in result.run.arrays(record) if "sharpness" in name]
     assert result.clients[0].info.sharpness == {}
     scores = result.clients[0].scores(result.population.dataset.inputs[:9])
-    experts = {rule: torch.from_numpy(scores[rule]) for rule in ("global", "local", "logits")}
+    experts = {rule: torch.from_numpy(scores[rule]) for rule in ("nearest-global", "nearest-local", "logits")}
     np.testing.assert_array_equal(joint_scores(experts, {}).numpy(), scores["joint"])
 
 
@@ -198,7 +198,9 @@ def test_the_record_has_the_temperatures_of_every_client(tmp_path):
     for id, client in enumerate(clients):
         held = result.population.site(id).client(1).validation
         scores = {rule: torch.from_numpy(one) for rule, one in client.scores(data.inputs[held.index.numpy()]).items()}
-        found, _ = fit_experts({rule: scores[rule] for rule in ("global", "local", "logits")}, held.labels)
+        found, _ = fit_experts(
+            {rule: scores[rule] for rule in ("nearest-global", "nearest-local", "logits")}, held.labels
+        )
         for rule, value in found.items():
             assert arrays[f"validation.sharpness.clients.{rule}"][id] == pytest.approx(value, rel=1e-4)
             assert client.info.sharpness[rule] == arrays[f"validation.sharpness.clients.{rule}"][id]

@@ -62,7 +62,7 @@ def test_clients_that_never_take_part_are_not_touched(tmp_path, monkeypatch):
     assert {record.evaluated for record in found.rounds} == {"cohort"}
     # A hundred rounds, in two of which everybody is evaluated, as by default: what is there now, and what comes.
     growth = (sizes[2] - sizes[0]) / 2
-    assert sizes[2] + 97 * growth + 2 * evaluation_bytes(MANY, 6, ("global", "local", "logits")) < LIMIT
+    assert sizes[2] + 97 * growth + 2 * evaluation_bytes(MANY, 6, ("nearest-global", "nearest-local", "logits")) < LIMIT
 
 
 @pytest.mark.long
@@ -100,7 +100,7 @@ def test_everybody_is_evaluated_now_and_then_and_at_the_end(tmp_path):
     assert [record.evaluated for record in found.rounds] == ["cohort", "all", "cohort", "all", "all"]
     tested = [int(np.sum(~np.isnan(found.by_client(record, "logits")))) for record in found.rounds]
     assert tested == [3, 6, 3, 6, 6]
-    best = max((2, 4, 5), key=lambda number: found.rounds[number - 1].validation["global"].mean)
+    best = max((2, 4, 5), key=lambda number: found.rounds[number - 1].validation["nearest-global"].mean)
     assert (found.chosen.by, found.chosen.record.round) == ("validation", best)
 
 

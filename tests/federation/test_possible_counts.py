@@ -16,7 +16,7 @@ from protonorm.federation.evaluation import Tally
 from protonorm.metrics.probability import BINS, LEAST_LOG
 from protonorm.tensors import prefixed
 
-RULES = (*PROBABLE, "global", "local")
+RULES = (*PROBABLE, "nearest-global", "nearest-local")
 EXTREME = st.sampled_from([0.0, 1e-3, 1.0, 40.0, 1e4, math.inf, -math.inf, math.nan])
 DTYPES = st.sampled_from([torch.float16, torch.float32, torch.float64])
 
@@ -34,7 +34,7 @@ def test_what_a_client_counts_is_always_taken(seed, classes, batches, extreme, d
             if sure:
                 one[torch.arange(50), y.flip(0)] += 1e4  # as sure as can be, and mostly wrong
         held.append(({rule: one.to(dtype) for rule, one in scores.items()}, y))
-    method = SimpleNamespace(rules=("logits", "global", "joint"))
+    method = SimpleNamespace(rules=("logits", "nearest-global", "joint"))
     batches, sharpness = _fitted(method, held) if seed % 2 else (held, {})
     counts = count_answers(batches, SimpleNamespace(num_classes=classes))
     counts |= {f"sharpness.{rule}": torch.tensor(one, dtype=torch.float64) for rule, one in sharpness.items()}

@@ -159,7 +159,8 @@ def test_scores_are_checked_while_a_client_is_evaluated(tmp_path):
     [
         ("logits", "logits", "rules must be a tuple of names, such as ('logits',), got 'logits'"),
         (("joint",), "joint", "rules must have a rule whose scores the method gives"),
-        (("logits",), "global", "headline must be one of its rules, logits, got 'global'"),
+        (("logits",), "nearest-global", "headline must be one of its rules, logits, got 'nearest-global'"),
+        (("global", "logits"), "logits", "rules must have present names, nearest-global, got the old global"),
         ((1,), 1, "rules must be a tuple of names"),
     ],
 )

@@ -31,22 +31,22 @@ def rounds(*means, evaluated="all"):
 
 
 def test_the_reported_round_has_the_best_validation_accuracy_the_first_of_equals():
-    assert choose_round(rounds(0.5, 0.7, 0.6, 0.7), "global").record.round == 2
-    assert choose_round(rounds(0.5, 0.7), "global").by == "validation"
+    assert choose_round(rounds(0.5, 0.7, 0.6, 0.7), "nearest-global").record.round == 2
+    assert choose_round(rounds(0.5, 0.7), "nearest-global").by == "validation"
 
 
 def test_without_validation_it_is_the_best_test_round_and_says_so():
-    assert choose_round(rounds(None, None), "global").by == "test"
-    assert choose_round(rounds(0.9, evaluated="cohort"), "global").by == "last"
-    assert choose_round([], "global") is None
+    assert choose_round(rounds(None, None), "nearest-global").by == "test"
+    assert choose_round(rounds(0.9, evaluated="cohort"), "nearest-global").by == "last"
+    assert choose_round([], "nearest-global") is None
 
 
 def test_patience():
     """Best in round 2; two evaluations without a better one since."""
     history = rounds(0.5, 0.7, 0.6, 0.7)
-    assert has_stopped(history, "global", 2)
-    assert not has_stopped(history, "global", 3)
-    assert not has_stopped(history, "global", None)
+    assert has_stopped(history, "nearest-global", 2)
+    assert not has_stopped(history, "nearest-global", 3)
+    assert not has_stopped(history, "nearest-global", None)
 
 
 def test_patience_counts_the_rounds_in_which_everybody_was_evaluated():
@@ -54,8 +54,8 @@ def test_patience_counts_the_rounds_in_which_everybody_was_evaluated():
     history = [
         one for part in ((0.5, "all"), (0.9, "some"), (0.6, "all")) for one in rounds(part[0], evaluated=part[1])
     ]
-    assert not has_stopped(history, "global", 1)
-    assert has_stopped(rounds(0.9, 0.5, evaluated="cohort"), "global", 1)
+    assert not has_stopped(history, "nearest-global", 1)
+    assert has_stopped(rounds(0.9, 0.5, evaluated="cohort"), "nearest-global", 1)
 
 
 def test_nobody_trains_on_validation_samples():
@@ -145,7 +145,7 @@ def test_states_of_a_round_that_is_no_longer_the_best_are_not_left_behind(tmp_pa
     """A run goes on after its best round, and a later one becomes the best: the states of the first must go."""
     experiment = spiral(algorithm="fedproto", control="solo", lr=0.02, seed=7, rounds=6)
     whole = run(experiment, tmp_path / "whole")
-    means = [record.validation["global"].mean for record in whole.history]
+    means = [record.validation["nearest-global"].mean for record in whole.history]
     assert whole.run.chosen.record.round == 6
     assert max(means[:4]) == means[2] > means[3]  # after four rounds it was the third
     run(spiral(algorithm="fedproto", control="solo", lr=0.02, seed=7, rounds=4), tmp_path / "later")
@@ -245,7 +245,7 @@ def test_measures_of_clients_add_up_to_those_of_all(tmp_path):
                 assert np.average(loss[known], weights=support[known]) == pytest.approx(rules[rule].log_loss, rel=1e-5)
                 assert balanced[known].mean() == pytest.approx(rules[rule].balanced, rel=1e-5)
                 assert f1[known].mean() == pytest.approx(rules[rule].f1, rel=1e-5)
-    assert np.isnan(found.measured(found.rounds[0], "global", "log_loss")).all()
+    assert np.isnan(found.measured(found.rounds[0], "nearest-global", "log_loss")).all()
     with pytest.raises(
         ValueError, match="no measure 'loss' beside accuracy; known: balanced, f1, log_loss, calibration"
     ):

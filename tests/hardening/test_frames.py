@@ -207,7 +207,7 @@ def fuzz_tensors(count, chance):
 
 
 def fuzz_lines(count, chance):
-    value = {"round": 1, "rules": {"global": {"pooled": 0.5}}, "cohort": [0, 1], "lost": {"3": "it died"}}
+    value = {"round": 1, "rules": {"nearest-global": {"pooled": 0.5}}, "cohort": [0, 1], "lost": {"3": "it died"}}
     for _ in range(count):
         pretty = bool(chance.integers(2))
         way = int(chance.integers(4))

@@ -23,20 +23,20 @@ def test_answers_by_hand():
     """z = (3, 0), prototypes (0, 0) and (5, 0): scores 2z·c − ‖c‖² are 0 and 5, distances 3 and 2, margin 1 − 2/3.
 
     The logits are 0 and log 3 for class 0: its probability is 3/4, and that of the recommended class 1 is 1/4."""
-    scores = {"global": np.array([[0.0, 5.0]]), "logits": np.array([[np.log(3), 0.0]])}
-    softmax = {"global": np.array([[0.01, 0.99]]), "logits": np.array([[0.75, 0.25]])}
-    found = answers_of("global", "logits", scores, softmax, np.array([9.0]))
-    assert (found.rule, found.classes.tolist(), found.agree.tolist()) == ("global", [1], [False])
+    scores = {"nearest-global": np.array([[0.0, 5.0]]), "logits": np.array([[np.log(3), 0.0]])}
+    softmax = {"nearest-global": np.array([[0.01, 0.99]]), "logits": np.array([[0.75, 0.25]])}
+    found = answers_of("nearest-global", "logits", scores, softmax, np.array([9.0]))
+    assert (found.rule, found.classes.tolist(), found.agree.tolist()) == ("nearest-global", [1], [False])
     assert found.probability.tolist() == [0.25]
-    np.testing.assert_allclose(found.rules["global"].margin, [1 / 3])
-    assert found.rules["global"].confidence.tolist() == [0.99]
+    np.testing.assert_allclose(found.rules["nearest-global"].margin, [1 / 3])
+    assert found.rules["nearest-global"].confidence.tolist() == [0.99]
     assert found.rules["logits"].margin is None
     assert found.rules["logits"].confidence.tolist() == [0.75]
 
 
 def test_a_client_without_any_rule_is_recommended_the_usual_one():
     assert usual_rule("received", []).rule == "logits"
-    assert usual_rule("global", ["local"]).rule == "local"
+    assert usual_rule("nearest-global", ["nearest-local"]).rule == "nearest-local"
 
 
 def test_a_method_without_probabilities_has_none():
@@ -48,7 +48,7 @@ def test_a_method_without_probabilities_has_none():
 
 
 def validated(folder, right, **settings):
-    """A client with 100 samples of each part: so many right answers under `global`, and half as many under `logits`."""
+    """A client with 100 samples of each part: so many right under `nearest-global`, half as many under `logits`."""
     parts = {"tested": right, "validated": right, "population": hundred(1)}
     return made(folder, clients=1, classes=1, rounds=len(right), **parts | settings)
 
@@ -58,26 +58,26 @@ def test_the_rule_that_won_on_validation_is_recommended(tmp_path):
     for round, share in ((1, 0.8), (2, 0.6)):
         advice = recommend(run_, round)
         assert (advice.rule, advice.by, advice.validation, advice.probability) == (
-            "global",
+            "nearest-global",
             "validation",
             share,
             "logits",
         )
-    other = validated(tmp_path / "two", [[80]], rules=["logits", "global"])  # the first rule has twice as many
+    other = validated(tmp_path / "two", [[80]], rules=["logits", "nearest-global"])  # the first rule has twice as many
     assert recommend(other, 1).rule == "logits"
 
 
 def test_another_rule_than_the_headline_may_win(tmp_path):
-    """On validation `logits` has 80 of 100 in this record, and `global`, the headline, 40."""
-    found = validated(tmp_path / "one", [[80]], rules=["logits", "global"])
-    swapped = found.info.model_copy(update={"headline": "global"})
+    """On validation `logits` has 80 of 100 in this record, and `nearest-global`, the headline, 40."""
+    found = validated(tmp_path / "one", [[80]], rules=["logits", "nearest-global"])
+    swapped = found.info.model_copy(update={"headline": "nearest-global"})
     found = type(found)(found.folder, swapped, found.rounds, None)
     assert (recommend(found, 1).rule, recommend(found, 1).validation) == ("logits", 0.8)
 
 
 def test_of_equal_rules_the_headline_wins(tmp_path):
-    found = validated(tmp_path / "one", [[0]], rules=["logits", "global"])
-    for headline in ("global", "logits"):
+    found = validated(tmp_path / "one", [[0]], rules=["logits", "nearest-global"])
+    for headline in ("nearest-global", "logits"):
         same = type(found)(found.folder, found.info.model_copy(update={"headline": headline}), found.rounds, None)
         assert recommend(same, 1).rule == headline
 
@@ -85,10 +85,10 @@ def test_of_equal_rules_the_headline_wins(tmp_path):
 def test_without_validation_it_is_the_headline(tmp_path):
     found = made(tmp_path / "one")
     advice = recommend(found, 3)
-    assert (advice.rule, advice.by, advice.validation, advice.calibration) == ("global", "headline", None, None)
+    assert (advice.rule, advice.by, advice.validation, advice.calibration) == ("nearest-global", "headline", None, None)
 
 
-RULES = ("global", "local", "logits", "joint")
+RULES = ("nearest-global", "nearest-local", "logits", "joint")
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_facts_are_those_of_the_record(result):
     for (part, rule), one in measured.items():
         assert one.accuracy == pytest.approx(result.run.by_client(record, rule, part)[2], rel=1e-5)
         assert one.samples == getattr(result.run.population, part)[2].sum()
-        assert (one.log_loss is None) == (rule in ("global", "local"))
+        assert (one.log_loss is None) == (rule in ("nearest-global", "nearest-local"))
     assert facts.train == result.run.population.train[2].sum()
     assert facts.data == "spiral"
     assert f"round {record.round} of 3: it has the best mean validation accuracy" in facts.chosen
@@ -127,4 +127,4 @@ def test_the_recommended_rule_is_the_usual_one(result):
     np.testing.assert_allclose(answers.probability, shares[np.arange(len(x)), answers.classes])
     centres = client.message["prototypes"].double().numpy()  # (K', d)
     far = np.sort(np.linalg.norm(client.features(x)[:, None] - centres, axis=2), axis=1)
-    np.testing.assert_allclose(answers.rules["global"].margin, 1 - far[:, 0] / far[:, 1], atol=1e-5)
+    np.testing.assert_allclose(answers.rules["nearest-global"].margin, 1 - far[:, 0] / far[:, 1], atol=1e-5)

@@ -55,17 +55,17 @@ def test_other_lists_are_refused_in_a_sentence(result, given, sentence):
 def test_saved_and_loaded(result, tmp_path):
     client, x = result.clients[3], some(result)
     loaded = pn.load_client(client.save(tmp_path / "three"))
-    for rule in ("global", "local", "logits", None):
+    for rule in ("nearest-global", "nearest-local", "logits", None):
         np.testing.assert_array_equal(loaded.predict(x, rule), client.predict(x, rule))
     assert loaded.classes == result.population.dataset.classes
     assert torch.equal(loaded.state["prototypes"], client.state["prototypes"])  # local
     assert torch.equal(loaded.message["prototypes"], client.message["prototypes"])  # global
-    np.testing.assert_allclose(loaded.confidence(x)["global"].sum(1), 1)
+    np.testing.assert_allclose(loaded.confidence(x)["nearest-global"].sum(1), 1)
     names = ["README.md", "client.json", "client.safetensors"]
     assert sorted(one.name for one in (tmp_path / "three").iterdir()) == names
     about = json.loads((tmp_path / "three" / "client.json").read_text())
     assert (about["network"], about["feature_dim"], about["input"]["shape"]) == ("mlp", 2, [2])
-    assert about["headline"] == "global"
+    assert about["headline"] == "nearest-global"
     loaded.save(tmp_path / "again")
     for name in names:
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "three" / name).read_bytes()
@@ -220,7 +220,7 @@ def test_a_method_that_fails_on_what_is_remembered_says_so(result):
 
     class Odd(pn.FedProto):
         def scores(self, client, state, message, x):
-            return {"global": state["nowhere"]}
+            return {"nearest-global": state["nowhere"]}
 
     found = result.clients[0]
     odd = replace(found, algorithm=Odd())

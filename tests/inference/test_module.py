@@ -57,9 +57,9 @@ def test_parts_of_the_module(tmp_path):
     module, x = client.module, np.array([[1.0, -2.0], [0.5, 4.0]], np.float32)
     with torch.no_grad():
         np.testing.assert_allclose(module.features(torch.from_numpy(x)).numpy(), client.features(x), rtol=1e-5)
-    assert list(module.scores) == ["by_global", "by_local", "by_logits"]
+    assert list(module.scores) == ["by_nearest-global", "by_nearest-local", "by_logits"]
     assert module.received is module.second is None
-    assert module.rules == ("global", "local", "logits", "joint")
+    assert module.rules == ("nearest-global", "nearest-local", "logits", "joint")
     assert isinstance(module, ClientModule)
 
 

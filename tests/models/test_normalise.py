@@ -60,7 +60,7 @@ def test_it_is_in_no_state_and_leaves_with_the_client(tmp_path):
     x = result.experiment.dataset.inputs[:5]
     client.save(tmp_path / "client")
     loaded = pn.load_client(tmp_path / "client", network=make)
-    np.testing.assert_array_equal(loaded.scores(x)["global"], client.scores(x)["global"])
+    np.testing.assert_array_equal(loaded.scores(x)["nearest-global"], client.scores(x)["nearest-global"])
     found = client.module(torch.from_numpy(x))["logits"].detach().numpy()
     np.testing.assert_allclose(found, client.scores(x)["logits"], rtol=1e-4, atol=1e-5)
 

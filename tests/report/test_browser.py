@@ -199,10 +199,10 @@ def test_twenty_methods_with_equal_numbers_can_be_told_apart(visit, tmp_path):
     assert marks.count() == 4 * 20
     places = {(round(box["x"]), round(box["y"])) for box in (mark.bounding_box() for mark in marks.all())}
     assert len(places) == 4 * 20
-    rings = page.locator('[data-chart="accuracy-global"] circle.reported')
+    rings = page.locator('[data-chart="accuracy-nearest-global"] circle.reported')
     assert len({ring.get_attribute("r") for ring in rings.all()}) == 7
     colour = "one => getComputedStyle(one).stroke + getComputedStyle(one).strokeDasharray"
-    lines = page.locator('[data-chart="accuracy-global"] path.line')
+    lines = page.locator('[data-chart="accuracy-nearest-global"] path.line')
     assert len({line.evaluate(colour) for line in lines.all()}) == 20
     keys = page.locator('[data-group="accuracy"] .key svg .mark')
     looks = {key.get_attribute("class") for key in keys.all()}

@@ -29,7 +29,7 @@ def test_curves_have_a_line_for_each_method_and_one_for_the_majority(tmp_path):
     runs = {name: [run(spiral(algorithm=name), out=tmp_path).run] for name in ("protonorm", "local")}
     (axes,) = accuracy_curves(runs).axes
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [
-        "ProtoNorm (global, 1 seed)",
+        "ProtoNorm (nearest-global, 1 seed)",
         "Local (logits, 1 seed)",
         "reported round of a seed",
         "majority",
@@ -53,7 +53,13 @@ def test_rings_are_the_reported_rounds_at_the_accuracy_of_their_seed(tmp_path):
 
 def test_curves_end_with_the_seed_that_ended_first(tmp_path):
     """With patience 1 the first seed ends after its second round, which is no better; the other has three rounds."""
-    more = {"rules": ["global"], "classes": 1, "population": hundred(1), "clients": 1, "method": {"name": "one"}}
+    more = {
+        "rules": ["nearest-global"],
+        "classes": 1,
+        "population": hundred(1),
+        "clients": 1,
+        "method": {"name": "one"},
+    }
     tables = [[10], [20]], [[10], [40], [60]]
     patience = {"early_stopping": 1}
     runs = [
@@ -89,7 +95,7 @@ def test_protonorm_is_the_strongest_line_wherever_it_stands(tmp_path):
     assert len({line.get_color() for line in lines.values()} & set(LIGHT)) == 4
     panel = accuracy_panels({"CIFAR": {name: found[0] for name, found in runs.items()}}, {})
     labels = [text.get_text() for text in panel.legends[0].get_texts()]
-    assert labels[3] == "protonorm (global)"
+    assert labels[3] == "protonorm (nearest-global)"
     assert panel.legends[0].get_lines()[3].get_color() == LIGHT[0]
 
 
@@ -105,10 +111,10 @@ def test_curves_join_the_rounds_that_were_evaluated(tmp_path):
 
 
 def test_a_run_whose_headline_rule_never_existed_has_figures(tmp_path):
-    """Under `global` there is nothing in the first round, and there is no other."""
+    """Under `nearest-global` there is nothing in the first round, and there is no other."""
     found = made(tmp_path / "run", rounds=1)
     labels = [text.get_text() for text in accuracy_curves({"protonorm": [found]}).axes[0].get_legend().get_texts()]
-    assert labels == ["ProtoNorm (global, 1 seed)", "majority"]
+    assert labels == ["ProtoNorm (nearest-global, 1 seed)", "majority"]
     assert convergence({"protonorm": found}).axes
 
 

@@ -39,12 +39,12 @@ def test_the_page_of_one_run_says_all_there_is(tmp_path):
     assert "ProtoNorm on spiral" in read
     for part in ("Every rule", "Make it again", "Where each number came from", "On the unit sphere", "Margins"):
         assert part in read
-    assert f"reported round {100 * found.chosen.record.rules['global'].pooled:.2f} %" in read
+    assert f"reported round {100 * found.chosen.record.rules['nearest-global'].pooled:.2f} %" in read
     assert f"best test round* {100 * found.summary().best.pooled:.2f} % optimistic" in read
     assert found.info.key in read
     held = data(text)
     names = [line["name"] for line in held["charts"]["accuracy"][0]["lines"]]
-    assert names == ["global", "local", "logits", "joint"]
+    assert names == ["nearest-global", "nearest-local", "logits", "joint"]
     np.testing.assert_allclose(
         held["charts"]["accuracy"][0]["lines"][2]["y"],
         [100 * record.rules["logits"].pooled for record in found.rounds],
@@ -87,7 +87,7 @@ def test_a_comparison_has_a_chart_for_each_rule_and_the_mean_and_spread_over_see
     ]
     text = page(runs, tmp_path)
     charts = {chart["id"]: chart for chart in data(text)["charts"]["accuracy"]}
-    assert list(charts) == ["accuracy-global", "accuracy-local", "accuracy-logits", "accuracy-joint"]
+    assert list(charts) == ["accuracy-nearest-global", "accuracy-nearest-local", "accuracy-logits", "accuracy-joint"]
     line = charts["accuracy-logits"]["lines"][1]
     both = [[100 * one.rules["logits"].pooled for one in found.rounds] for found in runs[2:]]
     np.testing.assert_allclose(line["y"], np.mean(both, 0), rtol=1e-3)
@@ -179,11 +179,11 @@ def test_rounds_in_which_nobody_was_evaluated_are_left_out_of_the_curves(tmp_pat
 
 
 def test_a_rule_that_does_not_exist_yet_has_no_accuracies(tmp_path):
-    """Under `global` from the second round on: client 0 has 6 samples, half of them and 3/4 (4.5) of them are right."""
+    """Under `nearest-global` from the second round on: client 0 has 6 samples, half and 3/4 (4.5) of them are right."""
     (found,) = data(page([made(tmp_path / "run")], tmp_path))["runs"]
     assert found["rounds"] == [1, 2, 3]
-    assert found["rules"]["global"]["clients"][0] is None
-    assert [one[0] for one in found["rules"]["global"]["clients"][1:]] == [50, 66.67]
+    assert found["rules"]["nearest-global"]["clients"][0] is None
+    assert [one[0] for one in found["rules"]["nearest-global"]["clients"][1:]] == [50, 66.67]
     assert found["reported"] == 3
 
 

@@ -42,8 +42,8 @@ def test_each_method_is_held_against_its_own_majority(tmp_path):
     """The reported round has 3/4; guessing gets 20 % and 60 %."""
     lead = content(by_method(two_data_sets(tmp_path)))["lead"]
     assert (
-        "ProtoNorm (spiral) reaches 75.00 % under the rule global. Guessing each client’s majority class gives 20"
-        in lead
+        "ProtoNorm (spiral) reaches 75.00 % under the rule nearest-global. Guessing each client’s majority class "
+        "gives 20" in lead
     )
     assert "ProtoNorm (fashion), with 75.00 %, cannot be told apart from FedProto (fashion) (one seed" in lead
     assert "gives 60.00 %." in lead
@@ -63,7 +63,11 @@ def test_no_run_is_lost_when_two_groups_would_have_one_name(tmp_path):
 def test_rows_that_are_known_are_shown_and_not_computed_again(tmp_path, monkeypatch):
     """A method of which no run can be read is not on the page; that a seed of another is missing stands beside it."""
     runs = {"one": [made(tmp_path / "a")], "two": [made(tmp_path / "b", method={"name": "fedproto"})]}
-    found = {"gone": [Unread("global", "It is damaged.")], **runs, "two": [*runs["two"], Unread("global", "Lost.")]}
+    found = {
+        "gone": [Unread("nearest-global", "It is damaged.")],
+        **runs,
+        "two": [*runs["two"], Unread("nearest-global", "Lost.")],
+    }
     table, alone = rows(found), content(runs)
     monkeypatch.setattr(write, "rows", None)
     given = content(runs, table)

@@ -31,7 +31,7 @@ def test_the_headline_is_the_round_that_validation_chose_and_the_best_lies_besid
     assert cards["reported round"] == ("40.00 %", "round 1 (by validation)")
     assert cards["best test round*"] == ("90.00 %", "optimistic")
     assert cards["last round"][0] == "50.00 %"
-    assert found["lead"].startswith("one reaches 40.00 % under the rule global.")
+    assert found["lead"].startswith("one reaches 40.00 % under the rule nearest-global.")
     assert VALIDATED in found["lead"]
     assert found["rows"][0]["round"] == "1"
     (standing,) = found["standings"]
@@ -44,7 +44,7 @@ def test_the_headline_is_the_round_that_validation_chose_and_the_best_lies_besid
 
 
 def test_without_validation_every_table_says_so(tmp_path):
-    runs = runs_of(tmp_path, "one", [[[60, 60]]], validated=False, beside={"global": {"f1": 0.5}})
+    runs = runs_of(tmp_path, "one", [[[60, 60]]], validated=False, beside={"nearest-global": {"f1": 0.5}})
     runs += runs_of(tmp_path, "local", [[[50, 50]]], validated=False)
     text = page(runs, tmp_path)
     for name in ("Comparison", "Beside accuracy", "Gains in numbers", "How far the runs are"):
@@ -71,8 +71,8 @@ def test_one_seed_has_no_interval_and_no_winner(tmp_path):
     runs = runs_of(tmp_path, "one", [[[90, 90]]]) + runs_of(tmp_path, "two", [[[10, 10]]])
     found = told(runs)
     assert found["lead"].startswith(
-        "No method stands out under the rule global: one, with 90.00 %, cannot be told apart from two (one seed has no "
-        "interval)."
+        "No method stands out under the rule nearest-global: one, with 90.00 %, cannot be told apart from two (one "
+        "seed has no interval)."
     )
     assert "One seed: there is no interval" in found["lead"]
     assert not [card for card in found["cards"] if card["first"] or card["spread"]]
@@ -93,8 +93,8 @@ def test_a_method_that_stands_out_is_bold_in_one_column_and_its_interval_is_stud
     runs = runs_of(tmp_path, "one", right) + runs_of(tmp_path, "two", [[[n - 50 for n in row]] for [row] in right])
     found = told(runs)
     assert found["lead"].startswith(
-        "one reaches 85.00 ± 12.42 % under the rule global, and can be told apart from every other method judged by it."
-        " With fewer than 5 seeds that is a hint."
+        "one reaches 85.00 ± 12.42 % under the rule nearest-global, and can be told apart from every other method "
+        "judged by it. With fewer than 5 seeds that is a hint."
     )
     assert "(3 seeds), bands the 95 % interval of the mean, or the range of two seeds" in found["captions"]["curves"]
     assert "told apart from the others under this rule" in words(page(runs, tmp_path))
@@ -109,12 +109,12 @@ def test_a_method_that_stands_out_is_bold_in_one_column_and_its_interval_is_stud
 
 
 def test_no_winner_is_named_across_rules(tmp_path):
-    """`one` has 90 under `global`, Local 50 under `logits`: another rule may be all the difference."""
+    """`one` has 90 under `nearest-global`, Local 50 under `logits`: another rule may be all the difference."""
     runs = runs_of(tmp_path, "one", [[[90, 90]], [[91, 91]]])
     runs += runs_of(tmp_path, "local", [[[50, 50]], [[51, 51]]], rules=["logits"])
     found = told(runs)
     assert found["lead"].startswith(
-        "one reaches 90.00–91.00 % under the rule global. Local reaches 50.00–51.00 % under the rule logits. "
+        "one reaches 90.00–91.00 % under the rule nearest-global. Local reaches 50.00–51.00 % under the rule logits. "
         "Accuracies under different rules are not ranked. Guessing"
     )
     assert not [card for card in found["cards"] if card["first"]]
@@ -129,9 +129,9 @@ def test_seeds_of_each_method_are_told_where_they_differ(tmp_path):
 
 
 def test_a_dash_is_explained_where_there_is_one(tmp_path):
-    some = {"global": {"f1": 0.5, "balanced": 0.2, "log_loss": 1.0, "calibration": 0.1}}
-    whole = runs_of(tmp_path, "a", [[[50, 60]]], beside=some, rules=["global"])
-    lacking = runs_of(tmp_path, "b", [[[50, 60]]], beside={"global": {"f1": 0.5}}, rules=["global"])
+    some = {"nearest-global": {"f1": 0.5, "balanced": 0.2, "log_loss": 1.0, "calibration": 0.1}}
+    whole = runs_of(tmp_path, "a", [[[50, 60]]], beside=some, rules=["nearest-global"])
+    lacking = runs_of(tmp_path, "b", [[[50, 60]]], beside={"nearest-global": {"f1": 0.5}}, rules=["nearest-global"])
     assert "A dash: the rule has no probabilities." not in words(page(whole, tmp_path))
     assert "A dash: the rule has no probabilities." in words(page(lacking, tmp_path))
 
@@ -139,11 +139,11 @@ def test_a_dash_is_explained_where_there_is_one(tmp_path):
 def test_measures_beside_accuracy_are_in_a_table_with_their_intervals(tmp_path):
     """Of two seeds the range is shown: log losses of 1 and 2; F1 is equal.
 
-    `logits` has probabilities, and `global` has not. A tenth of the way from 50 to 60 is 51.
+    `logits` has probabilities, and `nearest-global` has not. A tenth of the way from 50 to 60 is 51.
     """
     runs = []
     for seed, loss in enumerate((1.0, 2.0)):
-        beside = {"global": {"f1": 0.5, "balanced": 0.25}, "logits": {"log_loss": loss, "calibration": 0.125}}
+        beside = {"nearest-global": {"f1": 0.5, "balanced": 0.25}, "logits": {"log_loss": loss, "calibration": 0.125}}
         runs.append(runs_of(tmp_path, f"m{loss}", [[[50, 60]]] * 2, beside=beside)[seed])
     found = content({"one": runs})["measures"]
     assert found["titles"] == ["p10", "balanced", "macro-F1", "log loss", "calibration error"]

@@ -171,5 +171,7 @@ def test_a_cell_of_some_seeds_says_how_many(tmp_path):
 def test_the_second_table_has_the_other_rules_and_local(tmp_path):
     _, second = accuracy_tables(fake_findings(tmp_path, small_study(), FULL))
     rows = [row for row, _ in second.rows]
-    others = [f"{method}, {rule}" for method in ("ProtoNorm", "FedProto") for rule in ("local", "logits", "joint")]
+    others = [
+        f"{method}, {rule}" for method in ("ProtoNorm", "FedProto") for rule in ("nearest-local", "logits", "joint")
+    ]
     assert rows == [*others, "Local"]

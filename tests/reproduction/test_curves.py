@@ -53,7 +53,7 @@ def test_a_panel_has_a_column_and_a_curve_each_run_that_has_begun(tmp_path):
     ]
     assert [axes.get_title() for axes in figure.axes] == [f"(a) {ONE}", f"(b) {TWO}"]
     names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names[:3] == ["ProtoNorm (global)", "FedProto (global)", "Local (logits)"]
+    assert names[:3] == ["ProtoNorm (nearest-global)", "FedProto (nearest-global)", "Local (logits)"]
     assert names[3:] == ["reported round", "printed", "not finished"]
     assert points(figure, 0, "o") == [(2, 75.0), (2, 50.0)]
     assert points(figure, 0, "<") == [(1.02, 47.41)]

@@ -91,7 +91,7 @@ def test_csv_has_a_line_for_each_cell_seed_and_rule(tmp_path):
     assert [(line["seed"], line["rule"], line["best"]) for line in first] == [
         (seed, rule, best)
         for seed, best in (("0", "46.0000"), ("1", "48.0000"))
-        for rule in ("global", "local", "logits", "joint")
+        for rule in ("nearest-global", "nearest-local", "logits", "joint")
     ]
     assert [line["headline"] for line in first[:3]] == ["True", "False", "False"]
     assert first[0]["paper"] == "47.41"

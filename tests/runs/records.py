@@ -37,8 +37,8 @@ def info(rounds: int = 3, seed: int = 0, **more: Any) -> RunInfo:
         key="key",
         experiment=ExperimentInfo.model_validate(experiment),
         changed={},
-        rules=["global", "logits"],
-        headline="global",
+        rules=["nearest-global", "logits"],
+        headline="nearest-global",
         networks=["plain", "dense"],
         classes=CLASSES,
         input=InputSpec(shape=[28, 28, 1], type="uint8"),
@@ -64,8 +64,8 @@ def outcome(round: int, figures: dict[str, torch.Tensor] | None = None, validati
         "lost": {},
         "evaluated": "all",
         "metrics": {"loss": 1.0 / round},
-        "rules": {"global": Accuracy(**right), "logits": Accuracy(**right)},
-        "validation": {rule: Accuracy(**right | {"mean": validation}) for rule in ("global", "logits")},
+        "rules": {"nearest-global": Accuracy(**right), "logits": Accuracy(**right)},
+        "validation": {rule: Accuracy(**right | {"mean": validation}) for rule in ("nearest-global", "logits")},
         "unseen": 0.0,
         "bytes": Traffic(up=8, down=8),
         "floats": Traffic(up=2, down=2),
@@ -73,7 +73,7 @@ def outcome(round: int, figures: dict[str, torch.Tensor] | None = None, validati
         "prototypes": Distances(min=1.0, mean=1.0, max=1.0),
     }
     arrays = {"test.support.clients": np.array([2, 2]), "test.support.classes": np.array([1, 2, 1])}
-    for rule in ("global", "logits"):
+    for rule in ("nearest-global", "logits"):
         found = {"clients": np.array([1, 2]), "classes": np.array([1, 1, 1])}
         arrays |= {f"test.correct.{unit}.{rule}": values for unit, values in found.items()}
     arrays |= {"margins": np.array([0.5, 0.25]), "margins.classes": np.array([0, 2])}

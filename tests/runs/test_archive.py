@@ -179,7 +179,7 @@ def test_other_programs_unpack_it_into_folders_that_are_read(folder, to, tmp_pat
         pass
 
 
-MEASURES = {"test.balanced.clients.global": [0.25, 0.5], "test.predicted.classes.global": [3, 1, 0]}
+MEASURES = {"test.balanced.clients.nearest-global": [0.25, 0.5], "test.predicted.classes.nearest-global": [3, 1, 0]}
 
 
 def test_measures_of_clients_stay_in_the_reported_and_the_last_round(tmp_path, to):
@@ -197,11 +197,11 @@ def test_measures_of_clients_stay_in_the_reported_and_the_last_round(tmp_path, t
     assert kept.rounds == run.rounds
     assert len(layout.read_file(kept.folder / "evaluations.bin")) == (folder / "evaluations.bin").stat().st_size
     assert [MEASURES.keys() <= kept.arrays(one).keys() for one in kept.rounds] == [True, False, True]
-    assert kept.measured(kept.rounds[2], "global", "balanced").tolist() == [0.25, 0.5]
-    assert np.isnan(kept.measured(kept.rounds[1], "global", "balanced")).all()
+    assert kept.measured(kept.rounds[2], "nearest-global", "balanced").tolist() == [0.25, 0.5]
+    assert np.isnan(kept.measured(kept.rounds[1], "nearest-global", "balanced")).all()
     for one in run.rounds:
-        assert kept.by_client(one, "global").tolist() == run.by_client(one, "global").tolist()
-        assert kept.by_class(one, "global").tolist() == run.by_class(one, "global").tolist()
+        assert kept.by_client(one, "nearest-global").tolist() == run.by_client(one, "nearest-global").tolist()
+        assert kept.by_class(one, "nearest-global").tolist() == run.by_class(one, "nearest-global").tolist()
         assert [part.tolist() for part in kept.margins(one)] == [part.tolist() for part in run.margins(one)]
 
 
@@ -239,7 +239,7 @@ def test_no_more_is_unpacked_than_is_asked_for_and_arrays_once(folder, to, monke
     run = read_run(to / "key")
     monkeypatch.setattr(run._arrays, "get", lambda round: None)  # nothing else is remembered
     for one in run.rounds * 2:
-        assert run.by_client(one, "global").tolist() == [0.5, 1.0]
+        assert run.by_client(one, "nearest-global").tolist() == [0.5, 1.0]
     assert unpacked.count(("key", "evaluations.bin")) == 1
     assert ("key", "population.safetensors") not in unpacked
 

@@ -43,7 +43,7 @@ DAMAGES = {
     "no lines": (lambda f: (f / layout.METRICS).unlink(), "metrics.jsonl.*: 0 lines for 3 committed"),
     "round twice": (line(1, lambda v: v.update(round=1)), "metrics.jsonl.*line 2 is that of round 1"),
     "no rules": (line(0, lambda v: v.pop("rules")), "metrics.jsonl.*rules"),
-    "an accuracy of two": (line(2, lambda v: v["rules"]["global"].update(pooled=2.0)), "metrics.jsonl.*pooled"),
+    "an accuracy of two": (line(2, lambda v: v["rules"]["nearest-global"].update(pooled=2.0)), "metrics.jsonl.*pooled"),
     "an unknown entry": (line(0, lambda v: v.update(more=1)), "metrics.jsonl.*more"),
     "rounds in words": (info(lambda v: v["experiment"].update(rounds="3")), "experiment.json.*experiment.rounds"),
     "no settings": (info(lambda v: v.update(experiment=[])), "experiment.json.*experiment"),
@@ -114,7 +114,7 @@ def test_arrays_become_accuracies_of_clients_and_classes(tmp_path):
     """Client 0 has 1 of 2 right, client 1 2 of 2; of the classes 1 of 1, 1 of 2, 1 of 1."""
     run = read_run(record(tmp_path / "run"))
     last = run.rounds[-1]
-    assert run.by_client(last, "global").tolist() == [0.5, 1.0]
+    assert run.by_client(last, "nearest-global").tolist() == [0.5, 1.0]
     assert run.by_class(last, "logits").tolist() == [1.0, 0.5, 1.0]
     assert np.isnan(run.by_client(last, "local")).all()
     classes, margins = run.margins(last)
@@ -203,3 +203,27 @@ def test_what_is_no_path_is_refused_in_a_sentence(value):
 
 def test_a_text_is_a_path(tmp_path):
     assert len(read_run(str(record(tmp_path / "run"))).rounds) == 3
+
+
+def test_old_names_of_rules_are_read(tmp_path):
+    """Records from before the rules had names of their own say `global` and `local`, also in the names of arrays."""
+    made(tmp_path / "new")
+    folder = made(tmp_path / "key", rules=("global", "logits")).folder
+
+    def older(value):
+        for part in ("rules", "validation"):
+            value[part] = {name.removeprefix("nearest-"): held for name, held in value[part].items()}
+
+    rewrite(folder / layout.INFO, lambda value: value.update(rules=["global", "logits"], headline="global"))
+    for number in range(3):
+        rewrite(folder / layout.METRICS, older, pretty=False, line=number)
+    assert b"nearest" not in b"".join(path.read_bytes() for path in folder.iterdir() if path.is_file())
+    old, new = read_run(folder), read_run(tmp_path / "new")
+    assert (old.info.rules, old.info.headline) == (["nearest-global", "logits"], "nearest-global")
+    for one, other in zip(old.rounds, new.rounds, strict=True):
+        assert one.rules == other.rules
+        for name in ("global", "nearest-global", "logits"):
+            np.testing.assert_array_equal(old.by_client(one, name), new.by_client(other, name))
+            np.testing.assert_array_equal(old.by_class(one, name), new.by_class(other, name))
+    assert not np.isnan(old.by_client(old.rounds[-1], "global")).any()
+    assert old.summary("global") == new.summary("nearest-global")

@@ -38,7 +38,7 @@ def record(number, evaluated, tested, validated):
     plain = outcome(number).record
 
     def rules(value):
-        return {} if evaluated == "nobody" else {"global": None if value is None else same(value)}
+        return {} if evaluated == "nobody" else {"nearest-global": None if value is None else same(value)}
 
     parts = {"rules": {} if tested == "never" else rules(tested), "validation": rules(validated)}
     return RoundRecord(**plain | {"evaluated": evaluated, "arrays": ArrayRef(start=0, size=1)} | parts)
@@ -67,9 +67,9 @@ def test_the_standing_is_what_the_whole_record_says_after_every_round(rounds, pa
     standing = Standing(told)
     for done, one in enumerate(rounds, 1):
         standing.add(one)
-        choice = choose_round(rounds[:done], "global")
+        choice = choose_round(rounds[:done], "nearest-global")
         assert standing.chosen == (choice.record.round if choice and choice.by == "validation" else 0)
-        assert standing.stopped == has_stopped(counted_rounds(told, rounds[:done]), "global", patience)
+        assert standing.stopped == has_stopped(counted_rounds(told, rounds[:done]), "nearest-global", patience)
     after = Standing.after(told, rounds)
     assert (after.chosen, after.stopped) == (standing.chosen, standing.stopped)
 
@@ -154,6 +154,6 @@ def test_the_arrays_of_a_run_that_is_read_do_not_all_stay_in_memory(writer, monk
     size = sum(one.nbytes for one in run.arrays(run.rounds[0]).values())
     monkeypatch.setattr(run._arrays, "limit", 10 * size)
     for record in run.rounds * 2:
-        assert run.by_client(record, "global").tolist() == [0.5, 1.0]
+        assert run.by_client(record, "nearest-global").tolist() == [0.5, 1.0]
         assert len(run._arrays) <= 10
-    assert np.isclose(run.summary("global").own_best, 0.75)
+    assert np.isclose(run.summary("nearest-global").own_best, 0.75)

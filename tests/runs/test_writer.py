@@ -337,9 +337,9 @@ def test_figures_are_found_whatever_round_they_are_of(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("test.calibration.clients.global", np.array([1.000001, 0.5], np.float32)),
-        ("test.correct.clients.global", np.array([1, 3])),  # of two samples
-        ("test.log_loss.clients.global", np.array([0.5], np.float32)),  # of two clients
+        ("test.calibration.clients.nearest-global", np.array([1.000001, 0.5], np.float32)),
+        ("test.correct.clients.nearest-global", np.array([1, 3])),  # of two samples
+        ("test.log_loss.clients.nearest-global", np.array([0.5], np.float32)),  # of two clients
     ],
 )
 def test_a_round_that_could_not_be_read_again_is_not_written(writer, name, value):

@@ -47,7 +47,7 @@ def test_a_score_is_the_mean_over_seeds_of_the_best_validation_round(tmp_path):
 def test_every_client_counts_the_same_in_validation(tmp_path):
     """30 of 100 right and 270 of 300: the mean of .3 and .9 is .6, all together would be .75."""
     counts = np.array([[100], [300]])
-    options = {"clients": 2, "classes": 1, "rounds": 1, "rules": ["global"]}
+    options = {"clients": 2, "classes": 1, "rounds": 1, "rules": ["nearest-global"]}
     run = made(
         tmp_path / "run", population=Population(*[counts] * 3), tested=[[30, 270]], validated=[[30, 270]], **options
     )

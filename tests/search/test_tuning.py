@@ -100,9 +100,9 @@ def test_a_trial_is_a_run_that_says_it_was_not_tested(tmp_path):
     assert record.info.experiment.plain()["tested"] is False
     assert record.info.changed["tested"] is False
     assert [one.rules for one in record.rounds] == [{}] * 4
-    assert all(one.validation["global"] for one in record.rounds)
+    assert all(one.validation["nearest-global"] for one in record.rounds)
     assert record.chosen.by == "validation"
-    assert trial.validation == max(one.validation["global"].mean for one in record.rounds)
+    assert trial.validation == max(one.validation["nearest-global"].mean for one in record.rounds)
     assert not any(name.startswith("test.") for one in record.rounds for name in record.arrays(one))
     assert record.summary() is None
 
@@ -128,7 +128,7 @@ def test_a_trial_is_not_stopped_in_its_last_round(tmp_path):
     with open_study(found.folder, found.space, 4) as study:
         trial = study.ask()
         trial.should_prune = lambda: True
-        follow = tuning._Follower(trial, "global", 4, None)
+        follow = tuning._Follower(trial, "nearest-global", 4, None)
         with pytest.raises(tuning._Stop):
             follow(record[2])
         follow(record[3])
@@ -261,7 +261,7 @@ def test_a_trials_value_is_that_of_its_best_round_in_which_everybody_was_evaluat
     trial = SimpleNamespace(
         number=0, study=Study(), should_prune=lambda: False, report=lambda value, round: reported.update({round: value})
     )
-    follow = tuning._Follower(trial, "global", 4, None)
+    follow = tuning._Follower(trial, "nearest-global", 4, None)
     for number, (mean, evaluated) in enumerate(((0.5, "all"), (0.8, "all"), (0.9, "cohort"), (0.6, "all")), 1):
         line = outcome(number, validation=mean).record | {"evaluated": evaluated}
         follow(RoundRecord(**line, arrays=ArrayRef(start=0, size=1)))
@@ -281,7 +281,7 @@ def test_the_best_is_run_with_fresh_seeds(tmp_path):
     found = search(tmp_path, "seed=5")
     runs = found.confirm({"algorithm.gamma": 10.0, "lr": 0.05}, 2)
     assert [one.info.experiment.seed for one in runs] == [6, 7]
-    assert all(one.chosen.record.rules["global"] for one in runs)
+    assert all(one.chosen.record.rules["nearest-global"] for one in runs)
     assert [one.folder.parent for one in runs] == [tmp_path, tmp_path]
 
 

@@ -80,7 +80,7 @@ def test_frames(found):
     heads = methods[methods["headline"]].set_index("method")
     assert list(heads.index) == ["protonorm:gamma=5", "fedproto", "local", "majority"]
     assert list(heads["seeds"])[:3] == [2, 2, 2]
-    shares = [one.run.chosen.record.rules["global"].pooled for one in found.results["fedproto"]]
+    shares = [one.run.chosen.record.rules["nearest-global"].pooled for one in found.results["fedproto"]]
     assert heads["accuracy"]["fedproto"] == pytest.approx(sum(shares) / 2)
     clients = found.frame(by="client")
     assert len(clients) == 3 * 2 * 6
@@ -96,8 +96,8 @@ def test_frames(found):
 
 
 def test_a_rule_that_only_some_methods_have(found):
-    frame = found.frame(by="client", rule="global")
-    assert set(frame[frame["method"] == "fedproto"]["rule"]) == {"global"}
+    frame = found.frame(by="client", rule="nearest-global")
+    assert set(frame[frame["method"] == "fedproto"]["rule"]) == {"nearest-global"}
     assert set(frame[frame["method"] == "local"]["rule"]) == {found.results["local"][0].run.info.headline}
     with pytest.raises(ValueError, match="no rule 'nearest'"):
         found.frame(by="client", rule="nearest")

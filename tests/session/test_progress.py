@@ -16,10 +16,10 @@ def test_rounds_are_told_where_it_is_wanted(tmp_path, capsys):
     written = capsys.readouterr().out
     assert written.endswith("\n")
     lines = [line.rstrip() for line in written.strip().split("\r")]
-    shares = [f"{100 * one.rules['global'].pooled:.2f} %" for one in result.history]
+    shares = [f"{100 * one.rules['nearest-global'].pooled:.2f} %" for one in result.history]
     assert len(lines) == len(seen) == 3
     for number, (line, share) in enumerate(zip(lines, shares, strict=True), 1):
-        assert line.startswith(f"ProtoNorm, seed 0: round {number} of 3, global {share}")
+        assert line.startswith(f"ProtoNorm, seed 0: round {number} of 3, nearest-global {share}")
 
 
 def test_a_run_that_is_done_says_nothing(tmp_path, capsys):
@@ -42,7 +42,7 @@ def test_in_a_notebook_it_is_wanted_unless_refused(tmp_path, capsys, monkeypatch
 def test_other_work_is_told_of_once_it_takes_a_while(capsys):
     """At 0 s and 1 s nothing, after 2 s a line, 0.1 s later none, then again; work that is done begins anew."""
     now = 0.0
-    line = ProgressLine("title", 3, "global", lambda: now)
+    line = ProgressLine("title", 3, "nearest-global", lambda: now)
     for now, done in ((0.0, 0), (1.0, 1), (LATE, 2), (LATE + 0.1, 3), (LATE + 1, 4), (LATE + 2, 5)):
         line("Reading", done, 5)
     line("Reading", 0, 5)
@@ -56,7 +56,7 @@ def test_other_work_is_told_of_once_it_takes_a_while(capsys):
 
 def test_a_shorter_line_covers_a_longer_one(capsys):
     now = 0.0
-    line = ProgressLine("title", 3, "global", lambda: now)
+    line = ProgressLine("title", 3, "nearest-global", lambda: now)
     for now, done in ((0.0, 1), (3.0, 1000), (4.0, 1)):
         line("w", done, 0)
     assert capsys.readouterr().out == "\rw: 1000\rw: 1   "

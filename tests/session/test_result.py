@@ -37,7 +37,7 @@ def test_a_frame_by_client_has_what_each_has_and_gains(pair):
     assert set(frame["network"]) == {"mlp"}
     assert list(frame["train"]) == together.run.population.train.sum(1).tolist()
     chosen = [one.run.chosen.record.round - 1 for one in pair]
-    assert list(frame["accuracy"]) == together.accuracy("global", "clients")[chosen[0]].tolist()
+    assert list(frame["accuracy"]) == together.accuracy("nearest-global", "clients")[chosen[0]].tolist()
     theirs = alone.accuracy(of="clients")[chosen[1]]
     np.testing.assert_allclose(frame["gain"], frame["accuracy"] - theirs)
 
@@ -45,7 +45,7 @@ def test_a_frame_by_client_has_what_each_has_and_gains(pair):
 def test_frames_by_class_rule_and_round(pair):
     result = pair[0]
     assert list(result.frame(by="class")["class"]) == list(result.classes)
-    assert list(result.frame(by="rule")["rule"]) == ["global", "local", "logits", "joint"]
+    assert list(result.frame(by="rule")["rule"]) == ["nearest-global", "nearest-local", "logits", "joint"]
     assert len(result.frame()) == len(result.frame(by="round")) == 2 * 4
     with pytest.raises(ValueError, match="by must be round, client, class or rule, got 'clients'"):
         result.frame(by="clients")
@@ -95,7 +95,9 @@ def test_a_loaded_run_gives_the_same(pair):
     assert loaded.experiment == result.experiment
     np.testing.assert_array_equal(loaded.confusion(1), result.confusion(1))
     x = result.population.dataset.inputs[:5]
-    np.testing.assert_array_equal(loaded.clients[0].scores(x)["global"], result.clients[0].scores(x)["global"])
+    np.testing.assert_array_equal(
+        loaded.clients[0].scores(x)["nearest-global"], result.clients[0].scores(x)["nearest-global"]
+    )
 
 
 def test_a_run_is_found_by_its_name_and_by_its_beginning(pair):
@@ -169,7 +171,7 @@ def test_texts_are_short(pair):
     assert "momentum" not in repr(result.experiment)
     assert repr(pn.Experiment()) == "Experiment(algorithm=protonorm, dataset=fashion)"
     found = result.run.chosen.record
-    share = f"{100 * found.rules['global'].pooled:.2f}"
+    share = f"{100 * found.rules['nearest-global'].pooled:.2f}"
     told = f"protonorm on spiral, seed 0: 2 of 2 rounds, accuracy {share} % in round {found.round}"
     assert repr(result).startswith(f"Result({told}; ")
     assert repr(result).endswith(f"{result.run.folder.name})")  # however long the path is
@@ -197,7 +199,7 @@ def test_a_long_table_says_how_long_it_is(tmp_path):
 
 def test_a_rule_or_measure_that_there_is_not_is_refused(tmp_path):
     found = pn.Result(None, made(tmp_path / "run"))
-    with pytest.raises(ValueError, match=r"There is no rule 'globl' in this run; known: global, logits\."):
+    with pytest.raises(ValueError, match=r"There is no rule 'globl' in this run; known: nearest-global, logits\."):
         found.accuracy("globl")
     with pytest.raises(ValueError, match=r"of must be pooled, mean, worst, .*, clients or classes, got 'pooledd'"):
         found.accuracy(of="pooledd")

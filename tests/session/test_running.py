@@ -27,9 +27,9 @@ def test_a_run_leaves_a_complete_record(tmp_path):
     assert record.finished
     assert result.history == record.rounds
     first, last = record.rounds[0], record.rounds[-1]
-    assert first.rules["global"] is not None  # the prototypes that the server has just published
-    assert set(last.rules) == {"global", "local", "logits", "joint"}
-    assert record.by_client(last, "global").shape == (6,)
+    assert first.rules["nearest-global"] is not None  # the prototypes that the server has just published
+    assert set(last.rules) == {"nearest-global", "nearest-local", "logits", "joint"}
+    assert record.by_client(last, "nearest-global").shape == (6,)
     assert last.server["alignment.steps"] >= 1
     assert last.prototypes.min > 0
     assert record.info.changed["clients"] == 6
@@ -139,7 +139,7 @@ def test_trained_clients_predict(tmp_path):
     result = run(experiment, out=tmp_path)
     client, data = result.clients[3], result.population.dataset
     part = result.population.parts[3].test
-    for rule in ("global", "local", "logits", "joint"):
+    for rule in ("nearest-global", "nearest-local", "logits", "joint"):
         right = float((client.predict(data.inputs[part], rule) == data.labels[part]).mean())
         assert right == result.accuracy(rule, "clients")[-1, 3]
     with pytest.raises(ValueError, match="no rule 'nearest'"):
@@ -149,10 +149,10 @@ def test_trained_clients_predict(tmp_path):
 def test_history_as_arrays_and_as_a_frame(tmp_path):
     result = run(spiral(), out=tmp_path)
     assert result.accuracy("logits").shape == (3,)
-    assert result.accuracy("global", "clients").shape == (3, 6)
+    assert result.accuracy("nearest-global", "clients").shape == (3, 6)
     frame = result.frame()
     assert len(frame) == 3 * 4
-    assert set(frame["rule"]) == {"global", "local", "logits", "joint"}
+    assert set(frame["rule"]) == {"nearest-global", "nearest-local", "logits", "joint"}
 
 
 def test_the_number_of_processes_is_checked_and_asks_for_processes(tmp_path, monkeypatch):

@@ -13,8 +13,8 @@ LINE = RoundRecord(
     lost={"3": "it is late"},
     evaluated="all",
     metrics={"loss": 1.5, "skipped": 2.0},
-    rules={"global": None, "logits": Accuracy(pooled=0.5, mean=0.4, worst=0.1, p10=0.2, f1=0.3)},
-    validation={"global": None, "logits": Accuracy(pooled=0.6, mean=0.5, worst=0.2, p10=0.3)},
+    rules={"nearest-global": None, "logits": Accuracy(pooled=0.5, mean=0.4, worst=0.1, p10=0.2, f1=0.3)},
+    validation={"nearest-global": None, "logits": Accuracy(pooled=0.6, mean=0.5, worst=0.2, p10=0.3)},
     unseen=None,
     bytes=Traffic(up=10, down=20),
     floats=Traffic(up=1, down=2),
@@ -90,7 +90,7 @@ def test_a_damaged_block_is_refused_by_the_name_of_its_file(tmp_path):
 
 
 def test_the_outcome_is_under_the_headline_rule(tmp_path):
-    """Of 3 rounds, n has n/4 under `global`, from the second on; of 8 samples of each client 4 and 6 are right."""
+    """Of 3 rounds, n has n/4 under `nearest-global`, from the second on; of 8 samples each 4 and 6 are right."""
     four = np.full((2, 2), 4)
     run = made(tmp_path / "run", classes=2, clients=2, population=Population(four, 0 * four, four))
     reported = {f"accuracy/reported/{name}": 0.75 for name in ("pooled", "mean", "worst", "p10")}
@@ -116,8 +116,8 @@ def test_the_reported_round_is_that_of_validation_and_the_best_lies_beside_it(tm
     assert (found["accuracy/best/pooled"], found["accuracy/last/pooled"]) == (0.8, 0.8)
     assert tracker.reported_text(run) == "Round 1 is reported: it has the best mean validation accuracy."
     lists = tracker.distributions(run, run.rounds[0])
-    assert lists["accuracy/global/clients"].tolist() == [0.2, 0.4]
-    assert lists["validation/global/clients"].tolist() == [0.09, 0.09]
+    assert lists["accuracy/nearest-global/clients"].tolist() == [0.2, 0.4]
+    assert lists["validation/nearest-global/clients"].tolist() == [0.09, 0.09]
 
 
 def test_the_reported_the_best_and_the_last_round_are_three(tmp_path):

@@ -37,7 +37,7 @@ def rounded(run, value):
 
 
 def check_scalars(log, run):
-    for rule in ("global", "local", "logits"):
+    for rule in ("nearest-global", "nearest-local", "logits"):
         for name in ("pooled", "mean", "worst"):
             wanted = rounded(run, lambda record, rule=rule, name=name: getattr(record.rules[rule], name))
             assert curve(log, f"accuracy/{rule}/{name}") == wanted
@@ -119,7 +119,9 @@ def test_the_hparams_tab_gets_settings_and_outcome(tmp_path, read):
     assert found[metadata.SESSION_END_INFO_TAG].session_end_info.status == 1  # success
     summary = result.summary()
     reported = result.run.chosen
-    assert curve(log, "accuracy/reported/pooled") == [(3, pytest.approx(reported.record.rules["global"].pooled))]
+    assert curve(log, "accuracy/reported/pooled") == [
+        (3, pytest.approx(reported.record.rules["nearest-global"].pooled))
+    ]
     assert curve(log, "accuracy/reported/round") == [(3, reported.record.round)]
     assert curve(log, "accuracy/best/pooled") == [(3, pytest.approx(summary.best.pooled))]
     assert curve(log, "accuracy/last/pooled") == [(3, pytest.approx(summary.last.pooled))]

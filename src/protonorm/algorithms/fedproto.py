@@ -32,7 +32,7 @@ class FedProto(Prototypes, AveragedByClass):
     measured: Literal["after", "during"] = "after"  # prototypes of the trained model, or running means during training
     weighting: Literal["clients", "samples"] = "clients"  # Eq. 7, or by n_ij as intended by Eq. 3
 
-    headline: ClassVar[str] = "global"
+    headline: ClassVar[str] = "nearest-global"
 
     def schema(self, task: Task) -> Schema:
         """Return the schema: both sides send prototypes, the server from round 1 on; clients add counts if weighted."""

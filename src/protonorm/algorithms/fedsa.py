@@ -38,7 +38,7 @@ class FedSA(Prototypes, AveragedByClass):
     decay: Annotated[float, Ge(0), Le(1)] = 0.9999  # share of an anchor that is kept; 1 never moves it
     measured: Literal["after", "during"] = "after"  # prototypes of the trained model, or running means during training
 
-    headline: ClassVar[str] = "global"
+    headline: ClassVar[str] = "nearest-global"
 
     def schema(self, task: Task) -> Schema:
         """Return the schema: clients send prototypes; the server anchors, and from round 1 on prototypes."""

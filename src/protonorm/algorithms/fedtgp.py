@@ -37,7 +37,7 @@ class FedTGP(GeneratedPrototypes):
     hidden: Count | None = None  # units of the generator's hidden layer; None is d, as published, but at least 64
     measured: Literal["after", "before"] = "after"  # "before" training reproduces the authors' stale prototypes
 
-    headline: ClassVar[str] = "global"
+    headline: ClassVar[str] = "nearest-global"
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train with CE + λR towards γ·ĉ_j, as FedProto does, then compute the local prototypes."""

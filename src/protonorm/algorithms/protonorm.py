@@ -62,7 +62,7 @@ class ProtoNorm(Prototypes, AveragedByClass):
     measured: Literal["after", "before"] = "after"  # "before" training reproduces the authors' stale prototypes
     initial: Literal["none", "random"] = "none"  # prototypes before round 1
 
-    headline: ClassVar[str] = "global"
+    headline: ClassVar[str] = "nearest-global"
 
     @model_validator(mode="after")
     def _refuse_what_cannot_be_measured(self) -> Self:

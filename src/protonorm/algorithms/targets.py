@@ -75,12 +75,16 @@ class FixedTargets(Averaged):
     @property
     def rules(self) -> tuple[str, ...]:
         """Nearest target, the head as trained and, if shared, as received, and their combination."""
-        return ("local", "received", "logits", "joint") if self.head == "shared" else ("local", "logits", "joint")
+        return (
+            ("nearest-local", "received", "logits", "joint")
+            if self.head == "shared"
+            else ("nearest-local", "logits", "joint")
+        )
 
     @property
     def headline(self) -> str:
         """Nearest target; for the loss over the batch, which does not separate classes, the head."""
-        return "local" if self.loss != "batch" else "received" if self.head == "shared" else "logits"
+        return "nearest-local" if self.loss != "batch" else "received" if self.head == "shared" else "logits"
 
     @property
     def depends_on_rounds(self) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from protonorm.analysis.contrasts import EXACT, is_local, is_solo, pair_runs, reported_accuracies
 from protonorm.analysis.settings import run_settings
 from protonorm.analysis.statistics import Numbers
-from protonorm.core.types import shown
+from protonorm.core.types import rule_name, shown
 from protonorm.metrics import METRICS
 from protonorm.runs.layout import INFO, find_runs
 from protonorm.runs.run import UNREADABLE, Population, Run, read_whole
@@ -155,10 +155,10 @@ def about(run: Run, record: RoundRecord | None) -> dict[str, Any]:
 
 def check_rule(run: Run, rule: str | None) -> str:
     """Return `rule`, or the method's headline rule if None; raise a ValueError if the run has no such rule."""
-    rules = run.info.rules
-    if rule is not None and rule not in rules:
-        raise ValueError(f"There is no rule {rule!r} in this run; known: {', '.join(rules)}.")
-    return rule or run.info.headline
+    rules, wanted = run.info.rules, rule_name(rule or run.info.headline)
+    if wanted not in rules:
+        raise ValueError(f"There is no rule {wanted!r} in this run; known: {', '.join(rules)}.")
+    return wanted
 
 
 def matching_local(run: Run, local: Sequence[Run]) -> Run | None:

@@ -36,8 +36,8 @@ COLUMNS: dict[str, tuple[str, Callable[[Reported], float | None]]] = {  # name: 
 }
 
 RULES = {  # meaning of each prediction rule
-    "global": "nearest global prototype",
-    "local": "nearest local prototype, or fixed target",
+    "nearest-global": "nearest global prototype",
+    "nearest-local": "nearest local prototype, or fixed target",
     "logits": "the model's own logits",
     "received": "logits of the model as received",
     "shared": "logits of the second network, as received",

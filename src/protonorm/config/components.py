@@ -23,7 +23,7 @@ from protonorm.core.own_failures import call_failure, wrong_arguments
 from protonorm.core.registry import Entry, find
 from protonorm.core.settings import default_of, known_fields, sentences, unknown
 from protonorm.core.text import shortened
-from protonorm.core.types import shown
+from protonorm.core.types import OLD_RULES, rule_name, shown
 
 METHODS: dict[str, dict[str, tuple[str, ...]]] = {
     "dataset": {"load": ()},
@@ -137,6 +137,9 @@ def _check_rules(cls: str, rules: Any, headline: Any) -> None:
         raise ValueError(f"{cls}.rules must be a tuple of names, such as ('logits',), got {shown(rules)}.")
     if not set(rules) - {"joint"}:
         raise ValueError(f"{cls}.rules must have a rule whose scores the method gives, got {shown(rules)}.")
+    if old := sorted(set(rules) & OLD_RULES.keys()):
+        present = " and ".join(map(rule_name, old))
+        raise ValueError(f"{cls}.rules must have present names, {present}, got the old {' and '.join(old)}.")
     if headline not in rules:
         raise ValueError(f"{cls}.headline must be one of its rules, {', '.join(rules)}, got {shown(headline)}.")
 

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
-from pydantic import AllowInfNan, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, AllowInfNan, BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
 
 from protonorm.core.text import shortened, visible
@@ -34,6 +34,16 @@ Fraction = Annotated[float, Gt(0), Le(1), NOT_TRUTH]  # (0, 1]
 Share = Annotated[float, Gt(0), Lt(1), NOT_TRUTH]  # (0, 1)
 Below1 = Annotated[float, Ge(0), Lt(1), NOT_TRUTH]  # [0, 1)
 Format = Annotated[Literal[1], NOT_TRUTH]  # of a file or message: Literal[1] alone would accept true
+
+OLD_RULES = {"global": "nearest-global", "local": "nearest-local"}  # rules' names in older records and programs
+
+
+def rule_name(name: str) -> str:
+    """Return a prediction rule's present name, given it or the one that older records have."""
+    return OLD_RULES.get(name, name) if isinstance(name, str) else name
+
+
+Rule = Annotated[str, MinLen(1), AfterValidator(rule_name)]  # name of a prediction rule
 
 STRICT = ConfigDict(extra="forbid")  # an unknown field is an error
 

@@ -8,7 +8,7 @@ the inverse temperature 1/T, called sharpness. Without validation samples all te
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -25,8 +25,13 @@ Sharpness = dict[str, float]  # 1/T of each rule, and of their sum under `joint`
 
 def joint_scores(scores: Mapping[str, Tensor], sharpness: Mapping[str, float]) -> Tensor:
     """Compute the sum of log-probabilities (n, K) of rules, given scores (n, K) and 1/T; a missing T is 1."""
-    logs = [_logs(scores[rule], sharpness.get(rule, 1.0)) for rule in sorted(scores)]  # bit-identical sums
+    logs = [_logs(scores[rule], sharpness.get(rule, 1.0)) for rule in _ordered(scores)]  # bit-identical sums
     return sharpness.get(JOINT, 1.0) * torch.stack(logs).sum(0)
+
+
+def _ordered(rules: Iterable[str]) -> list[str]:
+    """Sort rules, with those of prototypes first: sums of records keep their last bits."""
+    return sorted(rules, key=lambda rule: rule.removeprefix("nearest-"))
 
 
 def _logs(scores: Tensor, sharpness: float) -> Tensor:
@@ -45,7 +50,7 @@ def fit_experts(scores: Mapping[str, Tensor], y: Tensor) -> tuple[Sharpness, Ten
         1/T of each rule and of the sum, in single precision as in records; and cross-fitted joint scores (n, K) of the
         same samples: even samples are scored with the fit to odd ones, and vice versa.
     """
-    rules, even = sorted(scores), torch.arange(len(y)) % 2 == 0
+    rules, even = _ordered(scores), torch.arange(len(y)) % 2 == 0
     rows = torch.stack([torch.ones_like(even), ~even, even])  # (3, n): the samples of each fit
     found = _fit_to_each(torch.stack([scores[rule].double() for rule in rules]), y, rows)  # (3, E)
     sums = torch.stack([joint_scores(scores, dict(zip(rules, one, strict=True))) for one in found.tolist()])

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import ConfigDict, Field
 
 from protonorm.core.text import digits, visible
-from protonorm.core.types import InputSpec
+from protonorm.core.types import InputSpec, Rule
 from protonorm.federation.client import PROBABLE
 from protonorm.federation.experts import JOINT
 from protonorm.metrics import METRICS
@@ -36,8 +36,8 @@ MEASURED = (
 
 HEADINGS = ("part", "rule", "samples", "accuracy", *METRICS)
 MEANING = {
-    "global": "the nearest of the global prototypes, which all clients share",
-    "local": "the nearest of this client's own prototypes; a class that it has none of is never the answer",
+    "nearest-global": "the nearest of the global prototypes, which all clients share",
+    "nearest-local": "the nearest of this client's own prototypes; a class that it has none of is never the answer",
     "logits": "the largest output of this client's own network",
     "received": "the largest output of the network as the server sent it",
     "shared": "the largest output of the second network, which all clients share",
@@ -50,10 +50,10 @@ MEANING = {
 class Recommendation(Part):
     """Recommended rule, and the rule that provides its probability."""
 
-    rule: Name
+    rule: Rule
     by: Literal["validation", "headline"]  # best on the validation parts, or the method's default
     validation: Share | None = None  # its validation accuracy, the mean over clients
-    probability: Name  # rule whose softmax is the answer's probability
+    probability: Rule  # rule whose softmax is the answer's probability
     calibration: Share | None = None  # calibration error of that rule on the validation samples of all clients
 
 
@@ -72,7 +72,7 @@ class Measured(Part):
     """Measures of one rule on one part of a client's samples, none of which it trained on."""
 
     part: Literal["validation", "test"]
-    rule: Name
+    rule: Rule
     samples: Whole
     accuracy: Share
     # plus the metrics of `protonorm.metrics` by name, None where a rule has none
@@ -106,7 +106,7 @@ class ClientInfo(Part):
     round: Whole  # round of the state and of the server's last message
     trained: Whole  # last round in which the client trained
     algorithm: Component
-    headline: str
+    headline: Rule
     recommended: Recommendation
     network: Network
     auxiliary: Network | None = None  # second network, for methods that have one
@@ -116,7 +116,7 @@ class ClientInfo(Part):
     classes: Annotated[list[str], MinLen(1)]
     lowered: bool  # whether layers use their CPU forms: the last bits differ
     precision: Literal["float32", "bfloat16"]
-    sharpness: dict[Name, Number] | None = None  # 1/T by rule in `joint`, 1 where absent; None: unknown
+    sharpness: dict[Rule, Number] | None = None  # 1/T by rule in `joint`, 1 where absent; None: unknown
 
     @property
     def network_name(self) -> str:

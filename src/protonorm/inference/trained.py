@@ -26,7 +26,7 @@ from protonorm.core.node import Client
 from protonorm.core.randomness import one_thread
 from protonorm.core.samples import as_input, evaluation_batch, view
 from protonorm.core.text import shortened
-from protonorm.core.types import shown
+from protonorm.core.types import rule_name, shown
 from protonorm.errors import lacks_memory
 from protonorm.federation.experts import JOINT, joint_scores
 from protonorm.files import BLANK, checksum, make_folder, parse_json, replace, seal, sealed
@@ -37,7 +37,7 @@ from protonorm.tensors import Tensors, encode, prefixed
 
 Numbers = NDArray[np.float64]
 
-PROTOTYPE_RULES = ("global", "local")  # with scores ‖z‖² − ‖z − c‖²
+PROTOTYPE_RULES = ("nearest-global", "nearest-local")  # with scores ‖z‖² − ‖z − c‖²
 STAMP = "protonorm client 0"
 
 
@@ -97,8 +97,8 @@ class TrainedClient:
 
     Get one from `result.clients["berlin"]`, `result.clients[3]` or `pn.load_client(folder)`. Inputs are arrays as in a
     dataset, or lists of such numbers: images (n, H, W, C) uint8, vectors (n, D) float32, tokens (n, L) int64; other
-    inputs raise a ValueError. A rule is a way to predict: `global`, `local`, `logits`, `received`, `shared`, `coarse`
-    or `joint`, as far as the method has them.
+    inputs raise a ValueError. A rule is a way to predict: `nearest-global`, `nearest-local`, `logits`,
+    `received`, `shared`, `coarse` or `joint`, as far as the method has them.
     """
 
     info: ClientInfo  # description in plain data: names, classes, network, preprocessing, round, rule
@@ -153,7 +153,7 @@ class TrainedClient:
             ValueError: If the inputs have another shape or type, or the client has no such rule.
         """
         scores = self.scores(x)
-        if (wanted := rule or self.rule) not in scores:
+        if (wanted := rule_name(rule or self.rule)) not in scores:
             raise ValueError(f"There is no rule {wanted!r} here; known: {', '.join(scores)}.")
         best: NDArray[np.int64] = scores[wanted].argmax(1)
         return best

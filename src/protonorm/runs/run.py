@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protonorm.core.text import shortened
-from protonorm.core.types import shown, truncate_start
+from protonorm.core.types import rule_name, shown, truncate_start
 from protonorm.files import damaged, unsealed
 from protonorm.metrics import METRICS
 from protonorm.runs import layout
@@ -139,7 +139,9 @@ class Run:
 
         It is NaN for a client without samples, or one that was not evaluated.
         """
-        return _ratio(self._by_client(record, f"{part}.correct.clients.{rule}", np.nan), self.support(record, part))
+        return _ratio(
+            self._by_client(record, f"{part}.correct.clients.{rule_name(rule)}", np.nan), self.support(record, part)
+        )
 
     def support(self, record: RoundRecord, part: str = "test") -> NDArray[np.int64]:
         """Return the number of samples (M,) each client was evaluated on in a round; 0 if not evaluated."""
@@ -153,7 +155,7 @@ class Run:
         """
         if measure not in METRICS:
             raise ValueError(f"There is no measure {measure!r} beside accuracy; known: {', '.join(METRICS)}.")
-        return self._by_client(record, f"{part}.{measure}.clients.{rule}", np.nan)
+        return self._by_client(record, f"{part}.{measure}.clients.{rule_name(rule)}", np.nan)
 
     def _by_client(self, record: RoundRecord, name: str, default: float) -> NDArray[Any]:
         """Return an array of the evaluated clients as one of all clients (M,)."""
@@ -165,7 +167,7 @@ class Run:
     def by_class(self, record: RoundRecord, rule: str, part: str = "test") -> Shares:
         """Compute each class's accuracy (K,) in a round, over all evaluated clients; NaN without samples."""
         arrays = self.arrays(record)
-        correct = arrays.get(f"{part}.correct.classes.{rule}")
+        correct = arrays.get(f"{part}.correct.classes.{rule_name(rule)}")
         unknown = np.full(len(self.info.classes), np.nan)
         return unknown if correct is None else _ratio(correct, arrays[f"{part}.support.classes"])
 
@@ -179,7 +181,7 @@ class Run:
 
         The best round is the one of the best pooled test accuracy, among those that test all clients if there are any.
         """
-        rule = rule or self.info.headline
+        rule = rule_name(rule or self.info.headline)
         tested = [(record, accuracy) for record in self.rounds if (accuracy := record.rules.get(rule))]
         if not tested:
             return None
@@ -277,7 +279,11 @@ def read_block(block: bytes, path: Path, info: RunInfo, round: int) -> Arrays:
     arrays = decode_arrays(block, path, stamp(info.key, "evaluation", round))
     if wrong := unfit(arrays, info.experiment.clients, len(info.classes)):
         raise damaged(path, f"{', '.join(wrong)} of round {round} cannot be")
-    return arrays
+    return {
+        before + dot + rule_name(rule): array
+        for name, array in arrays.items()
+        for before, dot, rule in [name.rpartition(".")]
+    }
 
 
 UNREADABLE = (ValueError, OSError)  # raised when a damaged record is read

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, AllowInfNan, BaseModel, ConfigDict, Field, 
 
 from protonorm.core.registry import nearest
 from protonorm.core.text import shortened
-from protonorm.core.types import InputSpec, shown
+from protonorm.core.types import InputSpec, Rule, shown
 from protonorm.files import damaged, format_of, unsealed
 from protonorm.metrics import metrics
 from protonorm.runs.layout import read_file
@@ -82,8 +82,8 @@ class RunInfo(Part):
     key: Name
     experiment: ExperimentInfo
     changed: dict[str, Any]  # settings that differ from the defaults, named as on the command line
-    rules: Annotated[list[Name], MinLen(1)]
-    headline: Name
+    rules: Annotated[list[Rule], MinLen(1)]
+    headline: Rule
     networks: Annotated[list[Network], MinLen(1)]  # client i uses networks[i mod n]
     classes: Annotated[list[str], MinLen(1)]
     input: InputSpec | None  # None in a deployed federation, where the server does not know it
@@ -184,8 +184,8 @@ class RoundRecord(Part):
     lost: dict[str, str] = Field(default_factory=dict)  # reason by client number, for clients without a reply
     evaluated: Literal["all", "cohort", "some", "nobody"]  # some: not all requested clients replied
     metrics: dict[str, Number]  # client metrics, averaged over the replies: usually `loss`
-    rules: dict[str, Accuracy | None]  # on the test parts; None for a rule not available yet, {} if not evaluated
-    validation: dict[str, Accuracy | None]  # on the validation parts; {} also if there are none
+    rules: dict[Rule, Accuracy | None]  # on the test parts; None for a rule not available yet, {} if not evaluated
+    validation: dict[Rule, Accuracy | None]  # on the validation parts; {} also if there are none
     unseen: Share | None  # share of samples whose class has no local prototype
     bytes: Traffic
     floats: Traffic

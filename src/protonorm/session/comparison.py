@@ -16,7 +16,7 @@ from protonorm.analysis.comparison import COLUMNS, Row, Unread, rows, whole
 from protonorm.analysis.contrasts import is_local, points
 from protonorm.analysis.tables import csv_text, latex_table, markdown_table
 from protonorm.core.text import html_table
-from protonorm.core.types import shown
+from protonorm.core.types import rule_name, shown
 from protonorm.files import make_folder, replace, sealed, unsealed
 from protonorm.runs.layout import RECORDS, is_packed
 from protonorm.runs.run import Run
@@ -177,6 +177,7 @@ class Comparison:
     def _run_rows(self, by: str, rule: str | None) -> list[dict[str, Any]]:
         every = [run for some in self._readable().values() for run in some]
         local, made = [run for run in every if is_local(run)], []
+        rule = rule and rule_name(rule)
         if rule is not None and all(rule not in run.info.rules for run in every):
             check_rule(every[0], rule)
         for method, some in self._readable().items():

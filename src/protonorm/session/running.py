@@ -70,7 +70,7 @@ def run(
 
     experiment = pn.Experiment(dataset={"name": "spiral", "points": 50}, clients=4, rounds=2)
     result = pn.run(experiment)
-    print(result.accuracy("global"))  # (2,)
+    print(result.accuracy("nearest-global"))  # (2,)
     ```
     """
     if not isinstance(experiment, Experiment):

@@ -164,7 +164,7 @@ def prototype_scores(
     """Score by the nearest global prototype, the nearest local prototype (Eq. 6), and the logits, in a single pass."""
     z = client.model.features(x)
     scores = {}
-    for rule, held in (("global", message), ("local", state)):
+    for rule, held in (("nearest-global", message), ("nearest-local", state)):
         if "prototypes" in held:
             classes, vectors = vectors_by_class(held, "prototypes", client.num_classes, client.feature_dim)
             scores[rule] = closeness(z, classes.to(z.device), vectors.to(z.device), client.num_classes)
@@ -176,7 +176,7 @@ class Prototypes(Algorithm):
 
     known: ClassVar[str] = "K'"  # number of classes of the server's prototypes: all K, or those received so far
 
-    rules: ClassVar[tuple[str, ...]] = ("global", "local", "logits", "joint")
+    rules: ClassVar[tuple[str, ...]] = ("nearest-global", "nearest-local", "logits", "joint")
 
     def schema(self, task: Task) -> Schema:
         """Return the schema: clients send prototypes of their classes, the server from round 1 on."""
