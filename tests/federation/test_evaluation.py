@@ -64,11 +64,11 @@ def test_a_rule_that_nobody_has_is_none_and_one_that_some_lack_counts_as_wrong()
 
 
 def test_a_rule_that_only_a_later_client_has_counts_the_earlier_ones_as_wrong():
-    tally = Tally("test", ("local",), 2, 2)
+    tally = Tally("test", ("nearest-local",), 2, 2)
     tally.add(counts(0, [2, 0]))
-    tally.add(counts(1, [1, 3], local=[1, 2]))
+    tally.add(counts(1, [1, 3], **{"nearest-local": [1, 2]}))
     assert tally.arrays()["test.correct.clients.nearest-local"].tolist() == [0, 3]
-    assert tally.arrays()["test.correct.classes.local"].tolist() == [1, 2]
+    assert tally.arrays()["test.correct.classes.nearest-local"].tolist() == [1, 2]
     assert tally.arrays()["test.support.classes"].tolist() == [3, 3]
 
 
