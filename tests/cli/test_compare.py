@@ -62,7 +62,7 @@ def test_one_architecture_with_its_solo_controls(call):
     shown = call(*words).output
     assert "Gains, client by client, in points" in shown
     lines = [line.split() for line in shown.splitlines()]
-    for method in ("protonorm", "fml", "fedavg"):
+    for method in ("ProtoNorm", "FML", "FedAvg"):
         place = next(i for i, line in enumerate(lines) if line[:2] == [method, "local"])
         assert lines[place + 1][0] == "solo"
     assert [method, "(solo)", "local"] in [line[:3] for line in lines]

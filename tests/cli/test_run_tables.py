@@ -72,7 +72,7 @@ def test_gains_with_intervals_and_verdicts(runs, capsys):
     assert line_of(lines, "same") == (
         "same nearest-global 50.00–50.00 50.00 50.00 +0.00 [+0.00, +0.00] 0 % practically equal"
     )
-    assert line_of(lines, "local") == "local nearest-global 50.00–50.00 50.00 50.00"
+    assert line_of(lines, "Local") == "Local nearest-global 50.00–50.00 50.00 50.00"
     assert bold_texts(groups) == ["65.00–65.00"]
     assert "With fewer than 5 seeds these intervals may be too narrow." in " ".join(" ".join(lines).split())
 
@@ -99,16 +99,16 @@ def test_both_gains_stand_below_each_other_at_every_width(runs, capsys, width):
     }
     lines = shown(capsys, groups, width)
     tail = "−30.00 " if width > 80 else ""
-    assert line_of(lines, "protonorm local").endswith(f"25 % {tail}not distinguishable")
-    assert "+15.50 [" in line_of(lines, "protonorm local")
+    assert line_of(lines, "ProtoNorm local").endswith(f"25 % {tail}not distinguishable")
+    assert "+15.50 [" in line_of(lines, "ProtoNorm local")
     assert "+0.25 [" in line_of(lines, "solo")
     assert line_of(lines, "solo").endswith(f"50 % {'−5.00 ' if tail else ''}not distinguishable")
-    assert line_of(lines, "protonorm (solo) local")
+    assert line_of(lines, "ProtoNorm (solo) local")
     text = " ".join(" ".join(lines).split())
     assert ("worst 10 %: the mean gain" in text) == bool(tail)
     assert "a gain on it is what the exchange brought" in text
-    assert "protonorm against its solo control: over 2 seeds clients gain in 2 of 4 cases, lose in 2" in text
-    assert "protonorm (solo) against local" not in text  # that stands in the table alone
+    assert "ProtoNorm against its solo control: over 2 seeds clients gain in 2 of 4 cases, lose in 2" in text
+    assert "ProtoNorm (solo) against Local" not in text  # that stands in the table alone
     assert bold_texts(groups) == []
 
 
@@ -125,7 +125,7 @@ def test_one_seed_has_no_interval_no_verdict_and_nothing_bold(runs, capsys):
     assert line_of(lines, "up nearest-global") == "up nearest-global 65.00 65.00 65.00 +15.00 0 % no interval"
     text = " ".join(" ".join(lines).split())
     assert "One seed: there is no interval" in text
-    assert "No accuracy is bold: that of up cannot be told apart from that of local (one seed has no interval)." in text
+    assert "No accuracy is bold: that of up cannot be told apart from that of Local (one seed has no interval)." in text
     assert "up against local: 2 of 2 clients gain, 0 lose." in text
     assert bold_texts(groups) == []
     assert "brackets" not in text
@@ -136,7 +136,7 @@ def test_runs_that_do_not_match_have_no_gain_and_a_sentence(runs, capsys):
     groups = {"up": runs("up", [60, 70], train=0.5), "local": runs("local", [50, 50], train=0.6)}
     lines = shown(capsys, groups)
     assert line_of(lines, "up nearest-global") == "up nearest-global 65.00 65.00 65.00 – – not comparable"
-    assert "up has no gain against local: they differ in train (0.5; 0.6)." in " ".join(" ".join(lines).split())
+    assert "up has no gain against Local: they differ in train (0.5; 0.6)." in " ".join(" ".join(lines).split())
 
 
 def test_the_caption_says_how_the_round_was_chosen(runs, capsys):

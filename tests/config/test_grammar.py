@@ -156,3 +156,13 @@ def test_commands_say_their_seeds_so_that_they_mean_the_same(seeds):
     (command,) = commands(grid.points)
     words = [word for word in command.replace("\\\n", "").split() if word not in ("protonorm", "compare")]
     assert [run.seed for run in experiments_of(["protonorm", *words])["fedproto"]] == seeds
+
+
+def test_a_label_names_a_method_in_tables():
+    found = experiments_of(["protonorm:gamma=5,label=Ours", "protonorm:gamma=6", *SPIRAL])
+    assert list(found) == ["Ours", "protonorm:gamma=6", "local"]
+    assert found["Ours"][0].algorithm.gamma == 5
+    assert found["Ours"][0] == experiments_of(["protonorm:gamma=5", *SPIRAL])["protonorm:gamma=5"][0]
+    for taken in ("fedproto", "", "3"):
+        with pytest.raises(ValueError, match="label must be a text that is not the name of a method, got"):
+            experiments_of([f"protonorm:label={taken}", *SPIRAL])

@@ -60,6 +60,17 @@ def test_batches_are_full_and_shuffled_unless_asked_not_to():
     assert torch.equal(first, again)
 
 
+def test_the_last_batch_is_dropped_or_kept():
+    """A kept last batch completes the epoch, unless it is a single sample, which batch norm cannot train on."""
+    client = site(0).client(1)
+    for size in range(2, len(client.train) + 2):
+        full, rest = divmod(len(client.train), size)
+        kept = site(0, batch_size=size, last_batch="keep").client(1)
+        assert [len(y) for _, y in kept.batches()] == [size] * full + [rest] * (rest > 1), size
+        dropped = site(0, batch_size=size, last_batch="drop").client(1)
+        assert [len(y) for _, y in dropped.batches()] == ([size] * full or [rest]), size
+
+
 def test_every_epoch_has_an_order_of_its_own_and_all_samples_once():
     """Three epochs of one batch of everything; without shuffling the order is that of the data in all of them."""
     settings = {"batch_size": 1000, "epochs": 3}

@@ -227,3 +227,14 @@ def test_old_names_of_rules_are_read(tmp_path):
             np.testing.assert_array_equal(old.by_class(one, name), new.by_class(other, name))
     assert not np.isnan(old.by_client(old.rounds[-1], "global")).any()
     assert old.summary("global") == new.summary("nearest-global")
+
+
+def test_prototypes_of_the_last_round_are_kept(tmp_path):
+    """Of 101 rounds the first, every fourth, and the last; an older record lacks the last."""
+    run = made(tmp_path / "run", rounds=101)
+    assert run.snapshots() == [1, *range(4, 101, 4), 101]
+    assert len(run.prototypes(101).vectors)
+    with pytest.raises(ValueError, match=r"No prototypes of round 99 are recorded; they are of rounds 1, 4, .*, 101\."):
+        run.prototypes(99)
+    (run.folder / layout.PROTOTYPES / "101.safetensors").unlink()
+    assert run.snapshots() == [1, *range(4, 101, 4)]

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from protonorm.analysis.breakdown import client_rows, local_beside, locals_in
-from protonorm.analysis.comparison import COLUMNS, Row
+from protonorm.analysis.comparison import COLUMNS, Row, titled
 from protonorm.analysis.contrasts import Contrast, is_solo, points
 from protonorm.analysis.settings import differing, settings_of, written
 from protonorm.analysis.tables import OPTIMISTIC, caption, gain_cells
@@ -47,6 +47,7 @@ def comparison_tables(title: str, rows: Sequence[Row], width: int) -> list[Table
     Gains over Local are beside the accuracies if they fit. If not, or if solo controls add a second kind of gain, they
     are in a separate table.
     """
+    rows = titled(rows)
     gains = [row for row in rows if row.local or row.solo]
     if gains and not any(row.solo for row in gains):
         table = _accuracies(title, rows, BRIEF, beside=True, caption=caption(rows, BRIEF, gains=True))

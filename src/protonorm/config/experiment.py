@@ -39,7 +39,12 @@ FORMAT = 3  # version of a run's files; part of the key
 UNDECISIVE = ("retries",)  # settings that do not affect results, and so are not in the key
 LONGEST = 60  # bytes of a component of a key
 GIVEN = "_given"  # attribute outside the fields with the settings as given; ignored when experiments are compared
-LATER = {"evaluate_all_every": None, "start": "own", "protect": {"name": "none"}}  # added later, with their defaults
+LATER = {  # settings that were added later, with their defaults
+    "evaluate_all_every": None,
+    "start": "own",
+    "protect": {"name": "none"},
+    "last_batch": "drop",
+}
 FEW = 100  # largest length of a list that is shown in full
 TORCH_MESSAGE = 120  # characters of an error message of torch
 MANY = 200  # clients above which only a round's cohort is evaluated by default, and all clients periodically
@@ -73,7 +78,7 @@ class Experiment(Training):
     )
     clients: Count = Field(default=20, description="how many clients there are, M")
     participation: Fraction = Field(default=1.0, description="share of the clients that train in a round")
-    rounds: Whole = Field(default=20, description="how many rounds, R")
+    rounds: Whole = Field(default=20, description="how many rounds, R; 0 records the split without training")
     tested: bool = Field(
         default=True, description="whether test parts are evaluated; false while settings are searched"
     )

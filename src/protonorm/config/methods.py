@@ -109,6 +109,7 @@ def _by_name(given: Sequence[Any], common: Mapping[str, Any]) -> dict[str, Any]:
     for item in given:
         name, method = (item, read_method(item)) if isinstance(item, str) else _object(item)
         if isinstance(item, str):
+            name = _label(method, name)
             own = known_fields(component_class("algorithm", item)).keys() & common.keys()
             method = {"name": method["name"], **{field: common[field] for field in common if field in own}} | method
             used |= own
@@ -122,6 +123,14 @@ def _by_name(given: Sequence[Any], common: Mapping[str, Any]) -> dict[str, Any]:
             f"algorithm.{unused[0]} must be a setting of a method; {' and '.join(methods)} do not have it."
         )
     return methods
+
+
+def _label(method: dict[str, Any], name: str) -> str:
+    """Remove a method's `label` from its settings and return it, or else `name`."""
+    label = method.pop("label", name)
+    if label != name and (not isinstance(label, str) or not label or label in ALGORITHMS):
+        raise ValueError(f"label must be a text that is not the name of a method, got {shown(label)}.")
+    return label
 
 
 def _object(given: Any) -> tuple[str, Any]:

@@ -74,14 +74,18 @@ class Client:
         return parts[name]
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the full batches (x, y) of each epoch, or a single smaller batch if the training part fills none."""
+        """Yield the batches (x, y) of each epoch.
+
+        A last batch that is not full is yielded if the training part fills none, or with `last_batch="keep"`.
+        """
         size, change = len(self.train), augmentation(self.training.augment)
+        smallest = 2 if self.training.last_batch == "keep" or size < self.batch_size else self.batch_size
         for _ in range(self.epochs):
             order = torch.randperm(size) if self.training.shuffle else torch.arange(size)
             if size == 1:
                 order = order.repeat(2)  # batch norm needs two rows; two equal rows give the same mean loss
             for positions in order.to(self.train.index.device).split(self.batch_size):
-                if len(positions) == self.batch_size or size < self.batch_size:
+                if len(positions) >= smallest:  # batch norm cannot train on a single row
                     yield self.train.batch(positions, self.device, change)
 
     def fit(

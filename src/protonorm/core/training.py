@@ -93,6 +93,9 @@ class Training(BaseModel):
         description="of clients' own networks: weights of their own before round 1, or equal for equal networks",
     )
     shuffle: bool = Field(default=True, description="new batches each epoch; the authors' code keeps one order")
+    last_batch: Literal["drop", "keep"] = Field(
+        default="drop", description="an epoch's last batch if it is not full: left out as in the authors' code, or kept"
+    )
     protect: Any = Field(default="none", description="what the owner does to replies before they leave the client")
     train: Share = Field(default=0.75, description="share of a client's samples to train on; the others test")
     validation: Below1 = Field(

@@ -195,13 +195,15 @@ def stamp(key: str, what: str, round: int) -> str:
     return f"{text} {checksum(text.encode())[:8]}" if what == "server" else text
 
 
-def snapshot_rounds(done: int) -> set[int]:
-    """Return the rounds whose prototypes are kept after `done` rounds: the first, and multiples of a power of two.
+def snapshot_rounds(done: int, *, last: bool = True) -> set[int]:
+    """Return the rounds whose prototypes are kept after `done` rounds: the first, some between, and the last.
+
+    Those between are the multiples of a power of two; older records lack the `last`.
 
     They depend on finished rounds only, so that a resumed run keeps the same rounds as an uninterrupted one.
     """
     stride: int = 2 ** (done // SNAPSHOTS).bit_length()  # the smallest with fewer than SNAPSHOTS multiples
-    return ({1} if done else set()) | set(range(stride, done + 1, stride))
+    return set(range(stride, done + 1, stride)) | ({1} if done else set()) | ({done} if done and last else set())
 
 
 def leftovers(folder: Path) -> Iterator[Path]:

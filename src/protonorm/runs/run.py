@@ -226,8 +226,12 @@ class Run:
         """List the committed rounds whose prototypes are recorded; none if the run was archived without them."""
         if is_archived(self.folder) and not exists(self.folder / layout.SERVER):
             return []
-        kept = snapshot_rounds(max(len(self.rounds), committed(self.folder)))  # not all may be requested
+        done = max(len(self.rounds), committed(self.folder))  # not all may be requested
+        kept = snapshot_rounds(done, last=exists(self._prototypes_path(done)))
         return [record.round for record in self.rounds if record.round in kept and record.prototypes]
+
+    def _prototypes_path(self, round: int) -> Path:
+        return self.folder / layout.PROTOTYPES / f"{round}.safetensors"
 
     def prototypes(self, round: int) -> Prototypes:
         """Read the global prototypes after a round, one of `snapshots()`.
@@ -236,9 +240,12 @@ class Run:
             `classes` (K',) and `vectors` (K', d).
 
         Raises:
-            ValueError: The file is missing or damaged.
+            ValueError: No prototypes of this round are recorded, or their file is missing or damaged.
         """
-        path = self.folder / layout.PROTOTYPES / f"{round}.safetensors"
+        path, known = self._prototypes_path(round), self.snapshots()
+        if round not in known:
+            rounds = f"they are of rounds {', '.join(map(str, known))}" if known else "the record has none"
+            raise ValueError(f"No prototypes of round {shown(round)} are recorded; {rounds}.")
         arrays = read_arrays(path, stamp(self.info.key, "prototypes", round))
         classes, vectors = (arrays.get(name, np.zeros(0)) for name in ("classes", "prototypes"))
         shaped = vectors.ndim == 2 and len(vectors) and classes.shape == vectors.shape[:1]

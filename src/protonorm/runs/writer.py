@@ -121,7 +121,7 @@ class RunWriter:
             replace(self.folder / layout.CHOSEN, (self.folder / layout.SERVER).read_bytes())
             self._chosen_trained = self._trained
         common: Tensors = {} if isinstance(point.message, ByClient) else point.message
-        if round in snapshot_rounds(round) and {"classes", "prototypes"} <= common.keys():
+        if {"classes", "prototypes"} <= common.keys():
             path = self.folder / layout.PROTOTYPES / f"{round}.safetensors"
             kept = {name: common[name] for name in ("classes", "prototypes")}
             tensors.save(path, kept, self._stamp("prototypes", round))
