@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from protonorm.reproduction.cells import Column
-
+from .reproduction.cells import Column
 from .setting import DATASETS, METHODS, cell, practical
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from protonorm.reproduction.findings import Findings
+    from .reproduction.findings import Findings
 
 TITLE = "Comparison of normalized global prototype margins"
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from protonorm.reproduction.cells import Cell
-from protonorm.reproduction.profiles import Settings
-
+from .reproduction.cells import Cell
+from .reproduction.profiles import Settings
 from .setting import DATASETS, practical
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from protonorm.reproduction.findings import Findings
+    from .reproduction.findings import Findings
 
 TITLE = "Data distributions for the practical settings of CIFAR-10 and CIFAR-100"
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from protonorm.reproduction.cells import Table, TableEntry
 from protonorm.runs.layout import SERVER, exists
 
+from .reproduction.cells import Table, TableEntry
 from .toy import angles, client_star, server_star, toy_cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from protonorm.reproduction.findings import Findings
+    from .reproduction.findings import Findings
 
 TITLE = "Spiral data set, its distribution, prototypes and learned representations"
 

@@ -10,7 +10,7 @@ from .toy import client_star, toy_cell
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from protonorm.reproduction.findings import Findings
+    from .reproduction.findings import Findings
 
 TITLE = "Local prototypes and learned representations of clients; in parentheses γ"
 

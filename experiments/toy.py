@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from protonorm.reproduction.cells import Cell
+from .reproduction.cells import Cell
 
 if TYPE_CHECKING:
     from protonorm.report.paper_figures import Star

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from experiments.reproduction.cells import Printed, find_studies, select_cells, study_names
+from experiments.reproduction.findings import Findings, expected_outcomes, read_outcomes
+from experiments.reproduction.profiles import PROFILES, PROTOCOLS
+from experiments.reproduction.running import Reproduction
+from experiments.reproduction.writing import make_tables
 
 from protonorm.config.experiment import Experiment
 from protonorm.config.kinds import bundled
 from protonorm.core import Client
 from protonorm.report import drawing, paper_figures
-from protonorm.reproduction.cells import Printed, find_studies, select_cells, study_names
-from protonorm.reproduction.findings import Findings, expected_outcomes, read_outcomes
-from protonorm.reproduction.profiles import PROFILES, PROTOCOLS
-from protonorm.reproduction.running import Reproduction
-from protonorm.reproduction.writing import make_tables
 from protonorm.runs.archive import archive_runs
 from protonorm.session import running
 from protonorm.session.running import run

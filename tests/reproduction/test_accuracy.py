@@ -6,11 +6,11 @@ Clients of a made-up run are equal, so that intervals of differences go from the
 from dataclasses import replace
 
 import pytest
+from experiments.reproduction.accuracy import accuracy_tables
+from experiments.reproduction.cells import Cell
+from experiments.reproduction.findings import cell_value
+from experiments.reproduction.writing import remarks
 
-from protonorm.reproduction.accuracy import accuracy_tables
-from protonorm.reproduction.cells import Cell
-from protonorm.reproduction.findings import cell_value
-from protonorm.reproduction.writing import remarks
 from tests.reproduction.studies import TINY, Fake, fake_findings, small_study
 
 ONE, TWO = "Group: one", "Group: two"

@@ -4,11 +4,11 @@ import csv
 import io
 
 import pytest
+from experiments.reproduction.cells import Cell, find_studies
+from experiments.reproduction.profiles import PROFILES, cut_in_short, cuts
+from experiments.reproduction.writing import make_tables, write
 
 from protonorm.cli.reproduce import terminal_table
-from protonorm.reproduction.cells import Cell, find_studies
-from protonorm.reproduction.profiles import PROFILES, cut_in_short, cuts
-from protonorm.reproduction.writing import make_tables, write
 from tests.reproduction.studies import TINY, fake_findings, small_study
 
 ONE = "Group: one"

@@ -1,6 +1,5 @@
 import pytest
-
-from protonorm.reproduction.running import Estimate, Work, duration, seconds_a_round, total_seconds, work_left
+from experiments.reproduction.running import Estimate, Work, duration, seconds_a_round, total_seconds, work_left
 
 
 def test_time_left_is_learned_from_rounds_so_far():

@@ -5,11 +5,11 @@ import io
 import re
 
 import pytest
+from experiments.reproduction.accuracy import accuracy_tables
+from experiments.reproduction.cells import Cell, Table, TableEntry
+from experiments.reproduction.writing import accuracy_csv, latex, markdown, page, remarks, write
 
 from protonorm.core.text import latex_text
-from protonorm.reproduction.accuracy import accuracy_tables
-from protonorm.reproduction.cells import Cell, Table, TableEntry
-from protonorm.reproduction.writing import accuracy_csv, latex, markdown, page, remarks, write
 from tests.reproduction.studies import TINY, Fake, fake_findings, small_study
 from tests.reproduction.test_accuracy import FULL, ONE, TWO
 

@@ -1,7 +1,7 @@
 import pytest
+from experiments.reproduction.profiles import CPU_ROUNDS, CPU_SAMPLES, PROFILES, USUAL_ROUNDS, find_profile
 
 from protonorm.config.experiment import Experiment
-from protonorm.reproduction.profiles import CPU_ROUNDS, CPU_SAMPLES, PROFILES, USUAL_ROUNDS, find_profile
 
 PAPER = {"dataset": "cifar100", "models": "paper", "feature_dim": 64, "clients": 20, "rounds": 300}
 

@@ -5,12 +5,12 @@ import io
 from dataclasses import replace
 
 import pytest
+from experiments.reproduction.accuracy import accuracy_tables
+from experiments.reproduction.cells import Cell
+from experiments.reproduction.findings import expected_outcomes
+from experiments.reproduction.profiles import PROFILES, PROTOCOLS, find_protocol
+from experiments.reproduction.writing import write
 
-from protonorm.reproduction.accuracy import accuracy_tables
-from protonorm.reproduction.cells import Cell
-from protonorm.reproduction.findings import expected_outcomes
-from protonorm.reproduction.profiles import PROFILES, PROTOCOLS, find_protocol
-from protonorm.reproduction.writing import write
 from tests.reproduction.studies import TINY, Fake, fake_findings, small_study, task, write_record
 
 ONE, TWO = "Group: one", "Group: two"

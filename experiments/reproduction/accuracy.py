@@ -11,10 +11,11 @@ from typing import NamedTuple
 from protonorm.analysis.comparison import RULES
 from protonorm.analysis.contrasts import not_distinguishable
 from protonorm.analysis.tables import CHOSEN, FEW
-from protonorm.reproduction.cells import Place, Study, Table, TableEntry
-from protonorm.reproduction.findings import Findings, Value, cell_value, finished_runs, values
-from protonorm.reproduction.profiles import Profile
 from protonorm.runs.run import Run
+
+from .cells import Place, Study, Table, TableEntry
+from .findings import Findings, Value, cell_value, finished_runs, values
+from .profiles import Profile
 
 OTHER_RULES = "In the same rounds, which are chosen under the headline rule."
 BEST = "best*: the best test round, chosen by looking at what it reports, so that it is optimistic."

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from protonorm.analysis.comparison import Reported, reported
 from protonorm.analysis.statistics import Interval, mean_interval
 from protonorm.config.components import describe
-from protonorm.reproduction.cells import Cell, Column, Place, Study
-from protonorm.reproduction.profiles import TITLES, Profile, Protocol
 from protonorm.runs.layout import INFO, exists, find_runs
 from protonorm.runs.run import UNREADABLE, Run, read_whole, unread_reason
 from protonorm.runs.schema import read_info
+
+from .cells import Cell, Column, Place, Study
+from .profiles import TITLES, Profile, Protocol
 
 if TYPE_CHECKING:
     from protonorm.config.experiment import Experiment

@@ -22,11 +22,12 @@ from protonorm.core.text import (
 )
 from protonorm.core.types import shown
 from protonorm.files import make_folder, replace
-from protonorm.reproduction.accuracy import accuracy_tables
-from protonorm.reproduction.cells import Study, Table, TableEntry, few
-from protonorm.reproduction.findings import Findings, Outcome, finished_runs, share_of_seeds
-from protonorm.reproduction.profiles import cut_in_short, cuts
 from protonorm.runs.run import UNREADABLE
+
+from .accuracy import accuracy_tables
+from .cells import Study, Table, TableEntry, few
+from .findings import Findings, Outcome, finished_runs, share_of_seeds
+from .profiles import cut_in_short, cuts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

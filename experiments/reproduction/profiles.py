@@ -12,7 +12,7 @@ from protonorm.core.registry import find
 from protonorm.core.text import counted, listed
 
 if TYPE_CHECKING:
-    from protonorm.reproduction.findings import Findings
+    from .findings import Findings
 
 Settings = Mapping[str, Any]
 

@@ -8,16 +8,22 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from protonorm.core.text import shortened
 from protonorm.data import DATASETS
+from protonorm.engines.choice import check_engine
 from protonorm.errors import Diverged, Failed
 from protonorm.files import make_folder
-from protonorm.reproduction.cells import Study
-from protonorm.reproduction.findings import Findings, Outcome, expected_outcomes, read_outcomes
-from protonorm.reproduction.profiles import USUAL_ROUNDS, Profile, Protocol, Settings, named
-from protonorm.reproduction.writing import Written, refuse_foreign_files, write
+from protonorm.runs.layout import runs_root
+
+from .accuracy import can_check, leads_somebody
+from .cells import Study, find_studies, select_cells
+from .findings import Findings, Outcome, expected_outcomes, read_outcomes
+from .profiles import PROTOCOLS, USUAL_ROUNDS, Profile, Protocol, Settings, find_profile, find_protocol, named
+from .writing import Written, refuse_foreign_files, write
 
 if TYPE_CHECKING:
     from protonorm.config.experiment import Experiment
@@ -52,8 +58,22 @@ class Reproduction:
     _expected: dict[str, list[Outcome]] = field(default_factory=dict, init=False)  # by study
     _refused: dict[str, str] = field(default_factory=dict, init=False)  # by key: why a cell could not be run
 
-    def prepare(self, *, run: bool = True) -> None:
-        """Raise a ValueError for studies that cannot be run or written, before anything starts."""
+    def prepare(
+        self, engine: str | None = None, workers: int | None = None, *, run: bool = True, check: bool = False
+    ) -> None:
+        """Raise a ValueError for options and studies that cannot be checked, run or written, before anything starts."""
+        check_engine(engine, workers)
+        if check and not any(can_check(study, self.profile, len(self.seeds)) for study in self.studies):
+            names, profile = ", ".join(study.name for study in self.studies), repr(self.profile.name)
+            if any(leads_somebody(study, self.profile) for study in self.studies):
+                raise ValueError(
+                    f"There is nothing to check: {names} states who should lead under the profile {profile}, "
+                    "and one seed does not tell a difference from chance. Give several, such as --seeds 0,1,2."
+                )
+            raise ValueError(
+                f"There is nothing to check: {names} states no tolerance for the profile {profile}. "
+                "Leave --check out, or choose another profile."
+            )
         for study in self.studies:
             self.findings(study)
         for folder in (self.folder, self.root) if run else (self.folder,):
@@ -151,6 +171,39 @@ class Reproduction:
             run(one.experiment, out=self.root, engine=chosen, workers=several, watch=watch)
 
 
+def reproduction(
+    names: Sequence[str],
+    profile: str,
+    protocol: str | None,
+    out: Path | None,
+    to: str | None,
+    only: Sequence[str],
+    seeds: str | None,
+    rounds: int | None,
+    command: str,
+) -> Reproduction:
+    """Build a reproduction from the options of the command."""
+    if to is not None and not to.strip():
+        raise ValueError("--to must be a folder for tables and figures, got an empty text.")
+    size, root = find_profile(profile), runs_root(out)
+    chosen = find_protocol(size.protocol if protocol is None else protocol)
+    place = size.name if chosen.name == size.protocol else f"{size.name}-{chosen.name}"
+    if rounds is not None:
+        size, place = size.up_to(rounds), f"{place}-{rounds}-rounds"
+    folder = Path(to) if to else root / "reproduction" / place
+    command = command.encode(errors="backslashreplace").decode()  # only valid text
+    studies, numbers = select_cells(find_studies(names), only), size.seeds if seeds is None else read_seeds(seeds)
+    return Reproduction(studies, size, chosen, root, folder, command, numbers)
+
+
+def read_seeds(text: str) -> list[int]:
+    """Parse seeds such as 0,1,2."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) < 19 for part in parts):
+        raise ValueError(f"--seeds must be whole numbers with commas between them, as 0,1,2, got {shortened(text)}.")
+    return list(dict.fromkeys(map(int, parts)))
+
+
 def _check_writable(folder: Path) -> None:
     """Create a folder and check that it is writable; raise a ValueError otherwise."""
     try:
@@ -193,6 +246,14 @@ def seconds_a_round(settings: Settings) -> float:
 def total_seconds(works: Iterable[Work]) -> float:
     """Estimate the total seconds on two idle cores."""
     return sum(work.rounds * work.guess for work in works)
+
+
+def guess(study: Study, profile: Profile) -> str:
+    """Estimate how long all runs of a study take on two idle cores; a dash if it has none."""
+    protocol, pairs = PROTOCOLS[profile.protocol], product(study.cells, profile.seeds)
+    settings = [study.settings(cell, profile, protocol, seed) for cell, seed in pairs]
+    runs = {str(item): work_left(item) for item in settings}  # equal settings are run once
+    return duration(total_seconds(runs.values())) if runs else "-"
 
 
 class Estimate:
