@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from protonorm.config.kinds import bundled
 from protonorm.core.own_code import load_file
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from .findings import Findings
 
 Place = tuple[str, str]  # row, column
+Key, Item = TypeVar("Key"), TypeVar("Item")
 
 NUMBER = re.compile(r"(\d+\.\d+)(?: ± (\d+\.\d+))?")
 EXAMPLES = 8  # maximum names in an error message
@@ -150,28 +152,25 @@ def study_names() -> list[str]:
 
 
 def find_studies(words: Sequence[str]) -> list[Study]:
-    """Find tables and figures by name, `all` of them, or in the user's own files."""
-    known, wanted = study_names(), dict[str | Path, str]()
+    """Find tables and figures by name, `all` of them, or in the user's own files.
+
+    Raises a ValueError for files whose outputs would overwrite each other or those of the paper.
+    """
+    known, wanted, stems = study_names(), dict[str | Path, str](), dict[str, str]()
     for name in (name for word in words for name in (known if word == "all" else [word])):
         wanted.setdefault(Path(name).resolve() if name.endswith(".py") else name, name)
-    _refuse_same_names([word for word in wanted.values() if word.endswith(".py")], known)
     if not wanted:
         raise ValueError(f"There is no table or figure to reproduce; known: {', '.join([*known, 'all'])}.")
-    return [_find_study(word, known) for word in wanted.values()]
-
-
-def _refuse_same_names(files: Sequence[str], known: Sequence[str]) -> None:
-    """Raise a ValueError for the user's own files whose outputs would overwrite each other or those of the paper."""
-    stems = {word: Path(word).stem for word in files}
-    for word, stem in stems.items():
+    for word in (word for word in wanted.values() if word.endswith(".py")):
+        stem = Path(word).stem
         if stem in known:
             raise ValueError(f"Rename {word}: {stem!r} is a table or figure of the paper.")
-        twin = next(other for other in files if stems[other].lower() == stem.lower())
-        if twin != word:
+        if (twin := stems.setdefault(stem.lower(), word)) != word:
             raise ValueError(
                 f"What is written is named after its file, and {twin} and {word} both are named {stem!r}; rename one "
                 "of them, or give them in two commands with two folders (--to)."
             )
+    return [_find_study(word, known) for word in wanted.values()]
 
 
 def _find_study(word: str, known: Sequence[str]) -> Study:
@@ -207,12 +206,10 @@ def _contradictions(given: Mapping[str, Any]) -> Iterator[str]:
     for (row, column), count in Counter(cell.place for cell in cells).items():
         if count > 1:
             yield f"CELLS holds the cell {row!r}, {column!r} {count} times; expected once."
-    for cell in cells:
-        for name, option in (("seed", "--seeds"), ("validation", "--protocol")):
-            if name in cell.settings:
-                yield f"The cell {cell.row!r}, {cell.column!r} has the setting {name}; leave it out: {option} gives it."
-    leads = given.get("LEADS")
-    if leads is not None and leads not in rows:
+    for cell, (name, option) in product(cells, (("seed", "--seeds"), ("validation", "--protocol"))):
+        if name in cell.settings:
+            yield f"The cell {cell.row!r}, {cell.column!r} has the setting {name}; leave it out: {option} gives it."
+    if (leads := given.get("LEADS")) is not None and leads not in rows:
         yield f"LEADS is {leads!r}, which is neither in ROWS nor in BESIDE."
     if "COLUMNS" not in given:
         return
@@ -235,46 +232,35 @@ def _all(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, (tuple, list)) and all(map(fits, value))
 
 
-_are_texts = _all(_is_text)
+def _dict(key: Callable[[Any], bool], fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(map(key, value)) and all(map(fits, value.values()))
 
 
 def _is_cell(value: Any) -> bool:
-    return isinstance(value, Cell) and _are_texts(value.place) and isinstance(value.settings, dict)
+    return isinstance(value, Cell) and all(map(_is_text, value.place)) and isinstance(value.settings, dict)
 
 
 def _is_column(value: Any) -> bool:
     return isinstance(value, Column) and _is_text(value.name) and (value.group == "" or _is_text(value.group))
 
 
-def _are_numbers(value: Any) -> bool:
-    """Return whether a value maps profiles to non-negative numbers."""
-    return isinstance(value, dict) and all(
-        name in PROFILES and type(number) in (int, float) and number >= 0 for name, number in value.items()
-    )
-
-
-def _is_paper(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        _are_texts(place) and len(place) == 2 and isinstance(number, Printed) for place, number in value.items()
-    )
-
-
+_are_texts = _all(_is_text)
+_are_points = _dict(PROFILES.__contains__, lambda value: type(value) in (int, float) and value >= 0)
+_is_paper = _dict(lambda place: _are_texts(place) and len(place) == 2, lambda value: isinstance(value, Printed))
 NUMBERS = f"a dict of numbers from 0 on by profile ({', '.join(PROFILES)}), such as {{'cpu': 3.0}}"
+WHERE = "protonorm.reproduction.cells"  # as users import it
 FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "TITLE": (_is_text, "a text"),
-    "CELLS": (
-        _all(_is_cell),
-        "a list of protonorm.reproduction.cells.Cell, each with a text as row and as column and a dict of settings",
-    ),
-    "PAPER": (_is_paper, "made by protonorm.reproduction.cells.printed()"),
-    "COLUMNS": (_all(_is_column), "a tuple of protonorm.reproduction.cells.Column"),
+    "CELLS": (_all(_is_cell), f"a list of {WHERE}.Cell, each with a text as row and as column and a dict of settings"),
+    "PAPER": (_is_paper, f"made by {WHERE}.printed()"),
+    "COLUMNS": (_all(_is_column), f"a tuple of {WHERE}.Column"),
     "ROWS": (_are_texts, "a tuple of texts"),
     "BESIDE": (_are_texts, "a tuple of texts"),
     "CORNER": (_is_text, "a text"),
     "BEST": (lambda value: value in ("column", "row"), "'column' or 'row'"),
-    "TOLERANCE": (_are_numbers, NUMBERS),
+    "TOLERANCE": (_are_points, NUMBERS),
     "LEADS": (lambda value: value is None or _is_text(value), "a row"),
-    "SLACK": (_are_numbers, NUMBERS),
+    "SLACK": (_are_points, NUMBERS),
     "tables": (callable, "a function"),
     "draw": (callable, "a function"),
 }
@@ -302,15 +288,21 @@ def _select(study: Study, only: Sequence[str], known: set[str]) -> Study:
 
     texts = [text.strip().lower() for text in only]
     cells = [cell for cell in study.cells if all(matches(cell, text) for text in texts)]
-    if not cells:
-        raise ValueError(_no_match(study, only))
-    if len(cells) == len(study.cells):
+    if len(cells) == len(study.cells) > 0:
         return study
+    if not cells:
+        nothing = f"{' '.join(f'--only {text!r}' for text in only)} selects nothing: "
+        if not study.cells:
+            raise ValueError(f"{nothing}{study.name} has no cells to choose from.")
+        every = ", because one cell must match all of them" if len(only) > 1 else ""
+        rows, columns = (
+            few(names, EXAMPLES, "more") for names in zip(*(cell.place for cell in study.cells), strict=True)
+        )
+        raise ValueError(f"{nothing}no cell of {study.name} matches{every}. Its rows: {rows}. Its columns: {columns}.")
     ending = "-only-" + "-and-".join(map(_slug, only))
     part = f"A part: {len(cells)} of {len(study.cells)} cells, those with {' and '.join(map(repr, only))}."
-    return replace(
-        study, name=study.name + ending, title=f"{study.title} (a part)", cells=cells, part=part, ending=ending
-    )
+    title = f"{study.title} (a part)"
+    return replace(study, name=study.name + ending, title=title, cells=cells, part=part, ending=ending)
 
 
 def _names(cell: Cell) -> list[str]:
@@ -318,13 +310,12 @@ def _names(cell: Cell) -> list[str]:
     return [part for name in map(str.lower, cell.place) for part in (name, *re.split(", |: ", name))]
 
 
-def _no_match(study: Study, only: Sequence[str]) -> str:
-    texts = " ".join(f"--only {text!r}" for text in only)
-    every = ", because one cell must match all of them" if len(only) > 1 else ""
-    if not study.cells:
-        return f"{texts} selects nothing: {study.name} has no cells to choose from."
-    rows, columns = (few(names, EXAMPLES, "more") for names in zip(*(cell.place for cell in study.cells), strict=True))
-    return f"{texts} selects nothing: no cell of {study.name} matches{every}. Its rows: {rows}. Its columns: {columns}."
+def grouped(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
+    """Collect the second items of pairs by the first."""
+    groups: dict[Key, list[Item]] = {}
+    for key, item in pairs:
+        groups.setdefault(key, []).append(item)
+    return groups
 
 
 def few(names: Iterable[str], most: int, rest: str) -> str:

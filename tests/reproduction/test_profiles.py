@@ -1,5 +1,6 @@
 import pytest
-from experiments.reproduction.profiles import CPU_ROUNDS, CPU_SAMPLES, PROFILES, USUAL_ROUNDS, find_profile
+from experiments.reproduction.profiles import CPU_ROUNDS, CPU_SAMPLES, PROFILES, USUAL_ROUNDS
+from experiments.reproduction.running import reproduction
 
 from protonorm.config.experiment import Experiment
 
@@ -78,4 +79,4 @@ def test_an_experiment_that_does_not_say_has_the_usual_rounds():
 
 def test_an_unknown_profile_is_refused_with_the_nearest():
     with pytest.raises(ValueError, match="did you mean 'smoke'"):
-        find_profile("smoek")
+        reproduction(["all"], "smoek", None, None, None, [], None, None, "")

@@ -11,13 +11,13 @@ from protonorm.analysis.statistics import share_a_seed
 from protonorm.core.text import (
     csv_lines,
     digits,
-    latex_comment,
-    latex_label,
+    first_words,
+    latex_float,
     latex_text,
     listed,
+    markdown_lines,
     markdown_text,
     shortened,
-    visible,
 )
 from protonorm.runs.run import Run
 
@@ -47,6 +47,7 @@ CAPTION = "Test accuracy in per cent, pooled over clients, each method under its
 BOLD = " Bold: distinguishable from all others under its rule."
 TITLE = 14  # maximum words of a title in a caption of at most 40 words
 NARROW, LONGEST = 15, 48  # characters of a name that fit in one line of a narrow column, and in several
+NEEDS = "needs \\usepackage{booktabs}"
 MARK = "Written by protonorm compare"  # identifies files written by this module
 ABOUT = ("method", "rule", "headline", "seed", "round", "chosen_by")
 FIELDS = (*ABOUT, *COLUMNS, "majority", "rounds_done", "run", "note")  # columns of the CSV
@@ -189,14 +190,14 @@ def markdown_table(title: str, rows: Sequence[Row]) -> str:
     rows, kinds = titled(rows), _kinds(rows)
     head = ["method", "rule", *(COLUMNS[name][0] for name in SHOWN)]
     head += [name for kind in kinds for name in (f"gain on {kind}", "lose", "verdict")]
-    lines = [head, ["---", "---", *["---:"] * len(SHOWN), *["---:", "---:", "---"] * len(kinds)]]
+    lines = []
     for before, row in zip([None, *rows], rows, strict=False):
         name = "" if before and row.method == before.method else row.method
         texts = [name, "–" if row.is_majority else row.rule, *map(row.text, SHOWN)]
         texts += [text for kind in kinds for text in gain_cells(row.contrast(kind))]
         texts = list(map(markdown_text, texts))
         lines.append([*texts[:2], f"**{texts[2]}**" if row.stands_out else texts[2], *texts[3:]])
-    body = [f"| {' | '.join(line)} |" for line in lines]
+    body = markdown_lines("ll" + "r" * len(SHOWN) + "rrl" * len(kinds), head, lines)
     paragraphs = [f"\n{markdown_text(sentence)}" for sentence in caption(rows, SHOWN, gains=bool(kinds))]
     return "\n".join([f"<!-- {MARK} -->", f"### {markdown_text(title)}", "", *body, *paragraphs, ""])
 
@@ -219,27 +220,15 @@ def latex_table(title: str, rows: Sequence[Row]) -> str:
         first = f"\\textbf{{{first}}}" if row.stands_out else first
         lines.append(" & ".join([name % latex_text(shortened(row.method, LONGEST)), first, *rest]))
     head = ["Method", "Accuracy", *([] if brief else ["Worst"]), *(f"Gain on {kind}" for kind in kinds)]
-    words = visible(title).split()
-    short = " ".join(words[:TITLE]) + ("…" if len(words) > TITLE else "")
-    parts = [
-        *map(latex_comment, [MARK, "needs \\usepackage{booktabs}", *caption(rows, ("accuracy",), gains=bool(kinds))]),
-        "\\begin{table}[t]",
-        "  \\centering\\footnotesize\\setlength{\\tabcolsep}{3pt}",
-        f"  \\caption{{{latex_text(short)}. {CAPTION}{BOLD if any(row.stands_out for row in rows) else ''}}}",
-        f"  {latex_label('comparison')}",
-        f"  \\begin{{tabular}}{{@{{}}{column}{'r' * (len(head) - 1)}@{{}}}}",
-        "    \\toprule",
-        f"    {' & '.join(head)} \\\\",
-        "    \\midrule",
-        *(f"    {line} \\\\" for line in lines),
-        "    \\bottomrule",
-        "  \\end{tabular}",
-        "  \\par\\smallskip\\begin{minipage}{\\columnwidth}\\scriptsize\\raggedright",
-        *(f"    {latex_text(note)}" for note in _notes(rows, kinds, brief)),
-        "  \\end{minipage}",
-        "\\end{table}",
-    ]
-    return "\n".join(parts) + "\n"
+    return latex_float(
+        [MARK, NEEDS, *caption(rows, ("accuracy",), gains=bool(kinds))],
+        column + "r" * (len(head) - 1),
+        [f"{' & '.join(head)} \\\\"],
+        [f"{line} \\\\" for line in lines],
+        f"{first_words(title, TITLE)}. {CAPTION}{BOLD if any(row.stands_out for row in rows) else ''}",
+        "comparison",
+        _notes(rows, kinds, brief),
+    )
 
 
 def _notes(rows: Sequence[Row], kinds: Sequence[str], brief: bool) -> list[str]:

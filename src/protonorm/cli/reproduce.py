@@ -147,11 +147,11 @@ def _entry(entry: TableEntry) -> Text:
 
 def listing(names: list[str]) -> RichTable:
     """Build the list of tables and figures, with their numbers of runs and estimated times on two cores."""
-    running = machinery("running")
-    profiles: dict[str, Profile] = running.PROFILES
-    studies: list[Study] = running.find_studies(names)
+    profiles: dict[str, Profile] = machinery("profiles").PROFILES
+    studies: list[Study] = machinery("cells").find_studies(names)
+    guess: Callable[[Study, Profile], str] = machinery("running").guess
     rows = [
-        [study.name, study.title, str(len(study.cells)), *(running.guess(study, one) for one in profiles.values())]
+        [study.name, study.title, str(len(study.cells)), *(guess(study, one) for one in profiles.values())]
         for study in studies
     ]
     columns = [Column("name", no_wrap=True), Column("what it is"), Column("cells", "right")]
