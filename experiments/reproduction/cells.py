@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from .findings import Findings
 
 Place = tuple[str, str]  # row, column
-Key, Item = TypeVar("Key"), TypeVar("Item")
+Key = TypeVar("Key")
+Item = TypeVar("Item")
 
 NUMBER = re.compile(r"(\d+\.\d+)(?: ± (\d+\.\d+))?")
 EXAMPLES = 8  # maximum names in an error message

@@ -195,7 +195,7 @@ def latex_page(findings: Findings, tables: Sequence[Table], notes: Sequence[str]
     """Render tables in LaTeX; those with many rows are divided, because a float must fit on a page."""
     runs = dict.fromkeys(f"run {one.key}" for one in findings.outcomes if one.run)
     comments = [origin(findings).replace("`", ""), *_circumstances(findings), *notes, *runs]
-    texts = []
+    texts: list[str] = []
     for table in tables:
         for start in range(0, len(table.rows), ROWS):
             more = " (continued)" if start else ""
