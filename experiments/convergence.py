@@ -33,7 +33,7 @@ CELLS = [
 
 def draw(findings: Findings) -> Mapping[str, Figure]:
     """Draw every run that has begun."""
-    from protonorm.report.paper_figures import convergence
+    from .figures import convergence
 
     shown = {cell.row: run for cell in CELLS if (run := findings.run(cell.row, cell.column))}
     return {"convergence": convergence(shown)} if shown else {}

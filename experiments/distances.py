@@ -26,7 +26,7 @@ CELLS = [
 
 def draw(findings: Findings) -> Mapping[str, Figure]:
     """Draw a panel for each data set whose first round is done."""
-    from protonorm.report.paper_figures import distance_curves, first_distances
+    from .figures import distance_curves, first_distances
 
     found = {cell.row: run for cell in CELLS if (run := findings.run(cell.row, cell.column))}
     shown = {name: run for name, run in found.items() if first_distances(run) is not None}

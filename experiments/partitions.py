@@ -41,7 +41,7 @@ CELLS = [
 
 def draw(findings: Findings) -> Mapping[str, Figure]:
     """Draw four maps for each data set."""
-    from protonorm.report.paper_figures import heat_maps
+    from .figures import heat_maps
 
     figures = {}
     for name in ("CIFAR-10", "CIFAR-100"):

@@ -55,7 +55,7 @@ def _numbers(findings: Findings, row: str, column: str) -> list[str]:
 
 def draw(findings: Findings) -> Mapping[str, Figure]:
     """Draw the data and their distribution, and the six stars that can be drawn."""
-    from protonorm.report.paper_figures import stars, toy_data
+    from .figures import stars, toy_data
 
     results = {cell.row: found for cell in PANELS if (found := findings.result(cell.row, cell.column))}
     panels = [server_star(found, row.replace(" (", "\n(", 1)) for row, found in results.items()]

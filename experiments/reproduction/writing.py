@@ -128,7 +128,7 @@ def draw_curves(findings: Findings) -> Mapping[str, Figure]:
     panels = {place: drawn for place, drawn in runs.items() if drawn}
     if not panels:
         return {}
-    from protonorm.report.paper_figures import accuracy_panels  # slow to import
+    from ..figures import accuracy_panels  # slow to import
 
     paper = study.paper if findings.profile.is_result else {}
     numbers = ((place, (row, one.mean)) for (row, place), one in paper.items() if row in panels.get(place, {}))
@@ -150,7 +150,7 @@ def _save(findings: Findings, figures: Mapping[str, Figure], folder: Path) -> li
             raise ValueError(f"The name of a figure must be a text without slashes, got {shown(name)}.")
     if not figures:
         return []
-    from protonorm.report.drawing import save  # slow to import
+    from ..figures import save  # slow to import
 
     study, keys = findings.study, ", ".join(one.key for one in findings.outcomes if one.key and one.run)
     cut = f" Cut: {short}." if (short := cut_in_short(findings)) else ""

@@ -1,12 +1,12 @@
 """Curves beside a table: what is drawn of whom, and where it is written."""
 
 import pytest
+from experiments.figures import accuracy_panels
 from experiments.reproduction.cells import Printed
 from experiments.reproduction.writing import draw_curves, refuse_foreign_files, write
 from matplotlib.figure import Figure
 
 import protonorm as pn
-from protonorm.report.paper_figures import accuracy_panels
 from tests.reproduction.studies import Fake, fake_findings, small_study, task
 from tests.reproduction.test_accuracy import ONE, TWO
 from tests.support import spiral
