@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from protonorm.reproduction.cells import Column
-
+from .reproduction.cells import Column
 from .setting import AUTHORS_ALIGNMENT, DATASETS, cell, practical
 
 TITLE = "Parts of ProtoNorm: alignment, upscaling, λ, γ, exchange and first weights"

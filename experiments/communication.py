@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from protonorm.reproduction.cells import Cell, Table, TableEntry
-
+from .reproduction.cells import Cell, Table, TableEntry
 from .setting import practical
 
 if TYPE_CHECKING:
-    from protonorm.reproduction.findings import Findings
     from protonorm.runs.run import Run
+
+    from .reproduction.findings import Findings
 
 TITLE = "Per-round communication cost, formulas and measured messages"
 

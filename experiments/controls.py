@@ -7,8 +7,7 @@ authors' program has for its prototype methods, where the paper prints λ = 1.
 
 from typing import Any
 
-from protonorm.reproduction.cells import Cell, Column
-
+from .reproduction.cells import Cell, Column
 from .setting import DATASETS, cell, pathological, practical
 from .table1 import COLUMNS, PATHOLOGICAL
 

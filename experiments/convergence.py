@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from protonorm.reproduction.cells import Cell
-
+from .reproduction.cells import Cell
 from .setting import AUTHORS_ALIGNMENT, DATASETS, practical
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from protonorm.reproduction.findings import Findings
+    from .reproduction.findings import Findings
 
 TITLE = "Convergence analysis: number of PA iterations, and test accuracy"
 
@@ -34,7 +33,7 @@ CELLS = [
 
 def draw(findings: Findings) -> Mapping[str, Figure]:
     """Draw every run that has begun."""
-    from protonorm.report.paper_figures import convergence
+    from .figures import convergence
 
     shown = {cell.row: run for cell in CELLS if (run := findings.run(cell.row, cell.column))}
     return {"convergence": convergence(shown)} if shown else {}

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from protonorm.reproduction.cells import Cell
-
+from .reproduction.cells import Cell
 from .setting import AUTHORS_ALIGNMENT, DATASETS, practical
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from protonorm.reproduction.findings import Findings
+    from .reproduction.findings import Findings
 
 TITLE = "Pairwise global prototype distance during PA iterations"
 
@@ -27,7 +26,7 @@ CELLS = [
 
 def draw(findings: Findings) -> Mapping[str, Figure]:
     """Draw a panel for each data set whose first round is done."""
-    from protonorm.report.paper_figures import distance_curves, first_distances
+    from .figures import distance_curves, first_distances
 
     found = {cell.row: run for cell in CELLS if (run := findings.run(cell.row, cell.column))}
     shown = {name: run for name, run in found.items() if first_distances(run) is not None}

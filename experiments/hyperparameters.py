@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from protonorm.reproduction.cells import Table, TableEntry
+from .reproduction.cells import Table, TableEntry
 
 if TYPE_CHECKING:
-    from protonorm.reproduction.findings import Findings
+    from .reproduction.findings import Findings
 
 TITLE = "Hyperparameter settings for the compared methods"
 

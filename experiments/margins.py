@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from protonorm.reproduction.cells import Column
-
+from .reproduction.cells import Column
 from .setting import DATASETS, METHODS, cell, practical
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from protonorm.reproduction.findings import Findings
+    from .reproduction.findings import Findings
 
 TITLE = "Comparison of normalized global prototype margins"
 
@@ -27,7 +26,7 @@ CELLS = [cell(row, Column(name), practical(DATASETS[name]), METHODS[row]) for na
 
 def draw(findings: Findings) -> Mapping[str, Figure]:
     """Draw the margins of the last round."""
-    from protonorm.report.paper_figures import margin_panels
+    from .figures import margin_panels
 
     panels = {name: {row: run for row in SHOWN if (run := findings.run(row, name))} for name in PANELS}
     panels = {name: runs for name, runs in panels.items() if runs}

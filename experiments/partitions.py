@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from protonorm.reproduction.cells import Cell
-from protonorm.reproduction.profiles import Settings
-
+from .reproduction.cells import Cell
+from .reproduction.profiles import Settings
 from .setting import DATASETS, practical
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from protonorm.reproduction.findings import Findings
+    from .reproduction.findings import Findings
 
 TITLE = "Data distributions for the practical settings of CIFAR-10 and CIFAR-100"
 
@@ -42,7 +41,7 @@ CELLS = [
 
 def draw(findings: Findings) -> Mapping[str, Figure]:
     """Draw four maps for each data set."""
-    from protonorm.report.paper_figures import heat_maps
+    from .figures import heat_maps
 
     figures = {}
     for name in ("CIFAR-10", "CIFAR-100"):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from protonorm.reproduction.cells import Cell, Column
-from protonorm.reproduction.profiles import Settings
+from .reproduction.cells import Cell, Column
+from .reproduction.profiles import Settings
 
 METHODS = {  # as printed: as we call them, in the order of tables 1 and 2
     "LG-FedAvg": "lgfedavg",

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from protonorm.reproduction.cells import Table, TableEntry
 from protonorm.runs.layout import SERVER, exists
 
+from .reproduction.cells import Table, TableEntry
 from .toy import angles, client_star, server_star, toy_cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from protonorm.reproduction.findings import Findings
+    from .reproduction.findings import Findings
 
 TITLE = "Spiral data set, its distribution, prototypes and learned representations"
 
@@ -58,7 +58,7 @@ def _numbers(findings: Findings, row: str, column: str) -> list[str]:
 
 def draw(findings: Findings) -> Mapping[str, Figure]:
     """Draw the data and their distribution, and the six stars that can be drawn."""
-    from protonorm.report.paper_figures import stars, toy_data
+    from .figures import stars, toy_data
 
     results = {cell.row: found for cell in PANELS if (found := findings.result(cell.row, cell.column))}
     panels = [server_star(found, row.replace(" (", "\n(", 1)) for row, found in results.items()]

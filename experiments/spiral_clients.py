@@ -10,7 +10,7 @@ from .toy import client_star, toy_cell
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from protonorm.reproduction.findings import Findings
+    from .reproduction.findings import Findings
 
 TITLE = "Local prototypes and learned representations of clients; in parentheses γ"
 
@@ -19,8 +19,7 @@ CELLS = [toy_cell("ProtoNorm", "non-IID", gamma=gamma) for gamma in (1.0, 10.0)]
 
 def draw(findings: Findings) -> Mapping[str, Figure]:
     """Draw the clients in turn, both values of γ beside each other."""
-    from protonorm.report.drawing import COLUMN
-    from protonorm.report.paper_figures import stars
+    from .figures import COLUMN, stars
 
     results = [found for cell in CELLS if (found := findings.result(cell.row, cell.column))]
     if len(results) < len(CELLS):

@@ -1,7 +1,6 @@
 """Table 1: heterogeneous networks on four data sets, assigned to the clients in two ways."""
 
-from protonorm.reproduction.cells import Column, printed
-
+from .reproduction.cells import Column, printed
 from .setting import DATASETS, METHODS, cell, pathological, practical
 
 TITLE = "Table 1: accuracy on four data sets with heterogeneous models"

@@ -1,8 +1,7 @@
 """Table 2: CIFAR-100 under other heterogeneity, other widths of the decision layer, and more clients."""
 
-from protonorm.reproduction.cells import Column, printed
-from protonorm.reproduction.profiles import Settings
-
+from .reproduction.cells import Column, printed
+from .reproduction.profiles import Settings
 from .setting import METHODS, cell, practical
 
 TITLE = "Table 2: accuracy on CIFAR-100 by heterogeneity, decision layer and number of clients"

@@ -4,8 +4,7 @@ Headline of FedNH and FedUV is the model as received; the second table has their
 because the paper does not say which of the two it means.
 """
 
-from protonorm.reproduction.cells import Column, printed
-
+from .reproduction.cells import Column, printed
 from .setting import DATASETS, cell, practical
 
 TITLE = "Table 3: accuracy with homogeneous models"

@@ -1,7 +1,6 @@
 """Table 4: how ProtoNorm depends on γ, the scale of its prototypes."""
 
-from protonorm.reproduction.cells import Column, printed
-
+from .reproduction.cells import Column, printed
 from .setting import DATASETS, cell, practical
 
 TITLE = "Table 4: accuracy of ProtoNorm by scaling factor"

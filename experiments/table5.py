@@ -1,7 +1,6 @@
 """Table 5: other prototype methods with scaled targets, γ·c_j in place of c_j."""
 
-from protonorm.reproduction.cells import Column, printed
-
+from .reproduction.cells import Column, printed
 from .setting import DATASETS, METHODS, cell, practical
 
 TITLE = "Table 5: accuracy of other prototype methods by scaling factor"

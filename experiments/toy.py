@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from protonorm.reproduction.cells import Cell
+from .reproduction.cells import Cell
 
 if TYPE_CHECKING:
-    from protonorm.report.paper_figures import Star
     from protonorm.session.result import Result
+
+    from .figures import Star
 
 SPIRAL = {
     "dataset": "spiral",
@@ -40,7 +41,7 @@ def server_star(result: Result, title: str) -> Star:
     """Draw global prototypes as rays, upscaled as clients see them, and all local prototypes as points."""
     import numpy as np
 
-    from protonorm.report.paper_figures import Star
+    from .figures import Star
 
     clients = list(result.trained("last"))  # figures show the end of training, whatever round a table reports
     message, states = clients[0].message, [client.state for client in clients]
@@ -56,7 +57,7 @@ def server_star(result: Result, title: str) -> Star:
 
 def client_star(result: Result, id: int, title: str) -> Star:
     """Draw a client's local prototypes as rays and the features of its test samples as points."""
-    from protonorm.report.paper_figures import Star
+    from .figures import Star
 
     trained = result.trained("last")[id]
     prototypes, classes = trained.state["prototypes"].double().numpy(), trained.state["classes"].numpy()

@@ -8,15 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from experiments.reproduction.accuracy import check
+from experiments.reproduction.cells import Table
+from experiments.reproduction.findings import Findings, Value, values
+from experiments.reproduction.running import reproduction
+from experiments.reproduction.writing import make_tables, markdown, remarks
 from typer.main import get_command
 
 from protonorm.cli.app import app
-from protonorm.cli.reproduce import WORDS, reproduction
+from protonorm.cli.reproduce import WORDS
 from protonorm.core.text import markdown_text
-from protonorm.reproduction.accuracy import check
-from protonorm.reproduction.cells import Table
-from protonorm.reproduction.findings import Findings, Value, values
-from protonorm.reproduction.writing import make_tables, markdown, remarks
 
 OPTIONS = ("names", "profile", "protocol", "only", "seeds", "rounds")
 GLANCE = ("column", "size", "method", "λ", "accuracy", "best test round", "printed", "difference", "verdict")
@@ -62,7 +63,7 @@ def _options(command: str) -> dict[str, Any]:
 
 def _findings(given: Mapping[str, Any], records: Path) -> Iterator[Findings]:
     names, profile, protocol, only, seeds, rounds = (given[name] for name in OPTIONS)
-    task = reproduction(list(names), profile, protocol, records, None, list(only or []), seeds, rounds)
+    task = reproduction(list(names), profile, protocol, records, None, list(only or []), seeds, rounds, "")
     return map(_whatever_is_here, map(task.findings, task.studies))
 
 

@@ -5,6 +5,7 @@ import io
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,6 @@ from protonorm.analysis.comparison import COLUMNS, Unread, display_names, rows
 from protonorm.analysis.tables import (
     FIELDS,
     MARK,
-    SHOWN,
     caption,
     csv_text,
     latex_table,
@@ -71,36 +71,31 @@ def test_accuracies_gains_and_verdicts(table):
 
 
 def test_the_caption_explains_what_is_there_and_nothing_else(table, runs):
-    told = " ".join(caption(table, SHOWN, gains=True))
-    assert (
-        "Bold: the accuracy of up can be told apart from that of every other method under the rule nearest-global."
-        in told
-    )
+    told = " ".join(caption(table))
+    assert "Bold: the accuracy of up can be told apart from that of every other method under the rule nearest-global." in told
     assert "A range holds the values of the two seeds." in told
-    assert "Clients: mean over clients, in that round; Worst 10 %: mean over the worst tenth" in told
-    assert "Verdicts: better: the whole interval lies above zero; worse: the whole interval lies below zero." in told
-    assert "Rules: logits, the model's own logits; nearest-global, nearest global prototype." in told
-    assert "Majority: guessing" in told
-    for absent in ("est*", "optimistic", "last", "not distinguishable", "practically equal", "Solo", "±"):
+    assert "docs/statistics.md. With fewer than 5 seeds intervals of gains may be too narrow." in told
+    for absent in ("optimistic", "last", "not distinguishable", "±"):
         assert absent not in told, absent
-    single = " ".join(caption(rows({"up": runs("alone", [60, 70])}), SHOWN))
+    single = " ".join(caption(rows({"up": runs("alone", [60, 70])})))
     assert "One seed: there is no interval" in single
-    for absent in ("Gain", "Verdicts", "±", "Bold", "bold"):
+    for absent in ("intervals of gains", "±", "Bold", "bold"):
         assert absent not in single, absent
 
 
-def test_columns_that_are_shown_are_explained(runs):
-    table = rows({"up": runs("up", [60, 70])})
-    brief = " ".join(caption(table, ("accuracy", "best", "last")))
-    assert "Best*: the best test round; Last: the last round. * chosen by looking at the test accuracy" in brief
-    assert "Clients" not in brief
+def test_what_a_caption_explains_of_every_table_fits_two_lines(runs):
+    """Beside findings: how accuracies were made, and where the terms are explained."""
+    told = caption(rows({"up": runs("up", [60, 70])}))
+    assert [line.partition(":")[0] for line in told] == ["Accuracy", "Columns, rules, gains and verdicts"]
+    page = (Path(__file__).parents[2] / "docs" / "statistics.md").read_text(encoding="utf-8")
+    for term in ("`accuracy`", "`best*`", "`last`", "`own best*`", "Local", "solo", "not distinguishable", "bootstrap"):
+        assert term in page, term
 
 
 def test_a_solo_control_has_columns_of_its_own(runs):
     table = rows({"up": runs("up", [60, 70]), "up (solo)": runs("up", [50, 50], control="solo")})
     head, first, *_ = cells(markdown_table("mine", table))
     assert (head[5:], first[5:]) == (["gain on solo", "lose", "verdict"], ["+15.00", "0 %", "no interval"])
-    assert "Solo: the same method" in " ".join(caption(table, SHOWN, gains=True))
 
 
 def test_latex_has_headline_rules_display_names_and_notes(table):
@@ -183,7 +178,7 @@ def test_names_are_text_in_both(runs):
     rows_there = [line for line in markdown.splitlines() if line.startswith("|")]
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in rows_there} == {8 + 1}
     assert "<b>" not in markdown.replace("\\<b\\>", "")
-    assert len(markdown.splitlines()) == 3 + 2 + len(found) + 2 * len(caption(found, SHOWN, gains=True))
+    assert len(markdown.splitlines()) == 3 + 2 + len(found) + 2 * len(caption(found))
 
 
 def test_display_names_are_those_of_papers_and_labels_stay():

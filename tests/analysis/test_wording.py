@@ -9,7 +9,6 @@ from protonorm.analysis.statistics import Verdict
 from protonorm.analysis.tables import (
     VERDICTS,
     how_chosen,
-    meaning_of_rules,
     meaning_of_verdicts,
     p_values,
     what_spread_is,
@@ -158,8 +157,3 @@ def test_p_values_from_six_seeds_on(groups):
         "one against its solo control p = 1.000, one (solo) against local p = 0.031."
     )
     assert p_values(rows({name: runs[:5] for name, runs in groups.items()})) == ""
-
-
-def test_rules_are_explained_once():
-    assert meaning_of_rules([row("a"), row("b")]) == "Rules: logits, the model's own logits."
-    assert meaning_of_rules([]) == ""

@@ -7,16 +7,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from experiments.reproduction.accuracy import accuracy_tables
+from experiments.reproduction.cells import Table, TableEntry
+from experiments.reproduction.profiles import PROFILES
+from experiments.reproduction.running import Reproduction
+from experiments.reproduction.writing import Written
 from rich.console import Console
 from typer.testing import CliRunner
 
 from protonorm.cli.app import app
 from protonorm.cli.reproduce import judge, terminal_table
-from protonorm.reproduction.accuracy import accuracy_tables
-from protonorm.reproduction.cells import Table, TableEntry
-from protonorm.reproduction.profiles import PROFILES
-from protonorm.reproduction.running import Reproduction
-from protonorm.reproduction.writing import Written
 from protonorm.runs.run import read_run
 from protonorm.session import running
 from tests.reproduction.studies import fake_findings, small_study
@@ -286,7 +286,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_first(mine, tmp_path, mon
     def forbidden(**_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("protonorm.reproduction.running.tempfile.TemporaryFile", forbidden)
+    monkeypatch.setattr("experiments.reproduction.running.tempfile.TemporaryFile", forbidden)
     done = call(mine, "--to", tmp_path / "out")
     assert done.exit_code == 2
     assert "Nothing can be written to the folder" in done.stderr

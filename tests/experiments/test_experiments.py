@@ -5,16 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from experiments import figures
+from experiments.reproduction.cells import Printed, find_studies, select_cells, study_names
+from experiments.reproduction.findings import Findings, expected_outcomes, read_outcomes
+from experiments.reproduction.profiles import PROFILES, PROTOCOLS
+from experiments.reproduction.running import Reproduction
+from experiments.reproduction.writing import make_tables
 
 from protonorm.config.experiment import Experiment
 from protonorm.config.kinds import bundled
 from protonorm.core import Client
-from protonorm.report import drawing, paper_figures
-from protonorm.reproduction.cells import Printed, find_studies, select_cells, study_names
-from protonorm.reproduction.findings import Findings, expected_outcomes, read_outcomes
-from protonorm.reproduction.profiles import PROFILES, PROTOCOLS
-from protonorm.reproduction.running import Reproduction
-from protonorm.reproduction.writing import make_tables
 from protonorm.runs.archive import archive_runs
 from protonorm.session import running
 from protonorm.session.running import run
@@ -173,7 +173,7 @@ def smoke(tmp_path_factory):
 
 
 def test_figures_come_from_records_alone(smoke, tmp_path, monkeypatch):
-    monkeypatch.setattr(drawing, "DPI", 50)
+    monkeypatch.setattr(figures, "DPI", 50)
     monkeypatch.setattr(running, "run", lambda *_, **__: pytest.fail("it was run"))
     monkeypatch.setattr(Client, "fit", lambda *_, **__: pytest.fail("it trained"))
     chosen = [STUDIES[name] for name in FIGURES]
@@ -242,9 +242,9 @@ def test_angles_of_a_star_are_those_of_its_neighbours_and_of_points_to_their_ray
         return 3 * np.stack([np.cos(turns), np.sin(turns)], 1)
 
     classes = np.array([2, 0, 1, 5])
-    star = paper_figures.Star("", at(10, 100, 350, 200), classes, at(40, 345, 270), np.array([2, 1, 0]))
+    star = figures.Star("", at(10, 100, 350, 200), classes, at(40, 345, 270), np.array([2, 1, 0]))
     np.testing.assert_allclose(bundled("experiments").toy.angles(star), (20, 30))
-    star = paper_figures.Star("", at(10, 100, 350, 200), classes, at(5, 355), np.array([1, 1]))
+    star = figures.Star("", at(10, 100, 350, 200), classes, at(5, 355), np.array([1, 1]))
     np.testing.assert_allclose(bundled("experiments").toy.angles(star), (20, 10))  # 15° across 0°, and 5°
 
 

@@ -12,13 +12,13 @@ setting tables 4 and 5 use: their numbers at γ = 200, 400 and 1.0 are those of 
 """
 
 import pytest
+from experiments.reproduction.cells import find_studies
+from experiments.reproduction.profiles import PROFILES, PROTOCOLS
 
 from protonorm.config.components import registered_name
 from protonorm.config.experiment import Experiment
 from protonorm.config.kinds import bundled
 from protonorm.models.choose import networks
-from protonorm.reproduction.cells import find_studies
-from protonorm.reproduction.profiles import PROFILES, PROTOCOLS
 
 # column | data set | split | α | classes a client | networks | d | clients | rounds | γ of ProtoNorm
 COLUMNS = {

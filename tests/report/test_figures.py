@@ -1,11 +1,6 @@
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
-from matplotlib.image import imread
-
-from protonorm.report.drawing import LIGHT, save
-from protonorm.report.figures import accuracy_curves, heat_map, save_figure
-from protonorm.report.paper_figures import (
+from experiments.figures import (
     Star,
     accuracy_panels,
     convergence,
@@ -13,9 +8,15 @@ from protonorm.report.paper_figures import (
     first_distances,
     heat_maps,
     margin_panels,
+    save,
     stars,
     toy_data,
 )
+from matplotlib.colors import to_rgb
+from matplotlib.image import imread
+
+from protonorm.report.drawing import LIGHT
+from protonorm.report.figures import accuracy_curves, heat_map, save_figure
 from tests.records import hundred, made
 from tests.report.pages import runs_of
 from tests.support import run, spiral

@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from experiments.reproduction.cells import Cell, Column, Printed, Study, select_cells
+from experiments.reproduction.findings import Findings, expected_outcomes, read_outcomes
+from experiments.reproduction.profiles import PROFILES, PROTOCOLS
+from experiments.reproduction.running import Reproduction
 
 from protonorm.config.experiment import Experiment
 from protonorm.core.types import InputSpec
-from protonorm.reproduction.cells import Cell, Column, Printed, Study, select_cells
-from protonorm.reproduction.findings import Findings, expected_outcomes, read_outcomes
-from protonorm.reproduction.profiles import PROFILES, PROTOCOLS
-from protonorm.reproduction.running import Reproduction
 from protonorm.runs.provenance import versions
 from protonorm.runs.run import Population
 from protonorm.runs.schema import FORMAT, Accuracy, ExperimentInfo, RunInfo, Traffic

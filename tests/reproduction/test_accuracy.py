@@ -6,11 +6,11 @@ Clients of a made-up run are equal, so that intervals of differences go from the
 from dataclasses import replace
 
 import pytest
+from experiments.reproduction.accuracy import accuracy_tables
+from experiments.reproduction.cells import Cell
+from experiments.reproduction.findings import cell_value
+from experiments.reproduction.writing import remarks
 
-from protonorm.reproduction.accuracy import accuracy_tables
-from protonorm.reproduction.cells import Cell
-from protonorm.reproduction.findings import cell_value
-from protonorm.reproduction.writing import remarks
 from tests.reproduction.studies import TINY, Fake, fake_findings, small_study
 
 ONE, TWO = "Group: one", "Group: two"
@@ -77,7 +77,7 @@ def test_the_highest_is_not_bold_within_noise_and_the_table_says_so(entries, tmp
     told = "Group: one: ProtoNorm, not distinguishable from FedProto (difference −1.00 to +2.00 points)"
     said = explanation(tmp_path / "again", given)
     assert f"The highest, but not bold: {told}." in said
-    assert "With fewer than 5 seeds such an interval may be too narrow" in said
+    assert "distinguishable from all others there; with fewer than 5 seeds a hint." in said
 
 
 def test_with_one_seed_nothing_is_bold_and_the_table_says_so(entries, tmp_path):

@@ -1,6 +1,5 @@
 import pytest
-
-from protonorm.reproduction.cells import Column, Printed, printed
+from experiments.reproduction.cells import Column, Printed, printed
 
 COLUMNS = (Column("a", "Group"), Column("b"))
 

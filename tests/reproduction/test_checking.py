@@ -6,10 +6,10 @@ Clients of a made-up run are equal, so that intervals of differences go from the
 from dataclasses import replace
 
 import pytest
+from experiments.reproduction.accuracy import can_check, check
+from experiments.reproduction.cells import Printed
+from experiments.reproduction.profiles import PROFILES
 
-from protonorm.reproduction.accuracy import can_check, check
-from protonorm.reproduction.cells import Printed
-from protonorm.reproduction.profiles import PROFILES
 from tests.reproduction.studies import Fake, fake_findings, small_study
 
 ONE, TWO = "Group: one", "Group: two"

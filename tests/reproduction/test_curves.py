@@ -1,12 +1,12 @@
 """Curves beside a table: what is drawn of whom, and where it is written."""
 
 import pytest
+from experiments.figures import accuracy_panels
+from experiments.reproduction.cells import Printed
+from experiments.reproduction.writing import draw_curves, refuse_foreign_files, write
 from matplotlib.figure import Figure
 
 import protonorm as pn
-from protonorm.report.paper_figures import accuracy_panels
-from protonorm.reproduction.cells import Printed
-from protonorm.reproduction.writing import draw_curves, refuse_foreign_files, write
 from tests.reproduction.studies import Fake, fake_findings, small_study, task
 from tests.reproduction.test_accuracy import ONE, TWO
 from tests.support import spiral
@@ -96,7 +96,7 @@ def test_curves_that_cannot_be_drawn_take_nothing_else_with_them(tmp_path, monke
     def fail(findings):
         raise KeyError(1)
 
-    monkeypatch.setattr("protonorm.reproduction.writing.draw_curves", fail)
+    monkeypatch.setattr("experiments.reproduction.writing.draw_curves", fail)
     findings = fake_findings(tmp_path / "runs", study(draw=lambda found: {"own": Figure()}), {})
     written = write(findings, tmp_path / "out")
     assert (tmp_path / "out" / "own.png").exists()

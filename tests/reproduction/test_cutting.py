@@ -4,11 +4,11 @@ import csv
 import io
 
 import pytest
+from experiments.reproduction.cells import Cell, find_studies
+from experiments.reproduction.profiles import PROFILES, cut_in_short, cuts
+from experiments.reproduction.writing import make_tables, write
 
 from protonorm.cli.reproduce import terminal_table
-from protonorm.reproduction.cells import Cell, find_studies
-from protonorm.reproduction.profiles import PROFILES, cut_in_short, cuts
-from protonorm.reproduction.writing import make_tables, write
 from tests.reproduction.studies import TINY, fake_findings, small_study
 
 ONE = "Group: one"
@@ -29,12 +29,10 @@ def test_each_thing_that_was_cut_is_named_with_its_size(tmp_path):
     assert cut_in_short(found) == (
         "30,000 pictures of CIFAR-100; 100 rounds instead of 300; networks of the family light instead of the paper's"
     )
-    pictures, rounds, networks, seeds, compare = cuts(found)
-    assert pictures.startswith("Of CIFAR-100 30,000 pictures are used, of each class its share")
-    assert rounds == "100 rounds instead of 300, because of the time that they take."
-    assert networks.startswith("The four networks of the family `light`")
+    reduced, seeds, compare = cuts(found)
+    assert reduced == f"Cut: {cut_in_short(found)}."
     assert seeds == "One seed instead of three; `--seeds 0,1,2` adds the others."
-    assert compare.startswith("So compare methods with each other inside a column.")
+    assert compare.endswith("lower than printed: compare methods with each other inside a column.")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +53,8 @@ def test_fewer_rounds_by_the_command_are_told_once(tmp_path):
     found = cut_of(tmp_path, "cpu", **PICTURES)
     shorter = type(found)(found.study, found.profile.up_to(60), found.protocol, found.outcomes)
     assert [told for told in cuts(shorter) if "rounds" in told] == [
-        "60 rounds instead of 300, because of the time that they take."
+        "Cut: 30,000 pictures of CIFAR-100; 60 rounds instead of 300; networks of the family light instead of the "
+        "paper's."
     ]
 
 
@@ -67,13 +66,11 @@ def test_fewer_seeds_than_printed_are_told_whatever_the_profile(tmp_path, seeds,
 
 def test_a_profile_without_results_says_what_stands_in(tmp_path):
     assert cuts(cut_of(tmp_path, "smoke", **PICTURES)) == [
-        "SMOKE: 600 pictures of `fashion` in place of every data set, fewer clients and classes.",
-        "2 rounds instead of 300, because of the time that they take.",
+        "Cut: 600 pictures of fashion in place of every data set, fewer clients and classes; 2 rounds instead of 300.",
         "Nothing here is a result.",
     ]
-    assert cuts(cut_of(tmp_path, "smoke", **TINY | {"rounds": 200, "algorithm": "local"}))[:2] == [
-        "SMOKE: a few points of the spiral.",
-        "4 rounds instead of 200, because of the time that they take.",
+    assert cuts(cut_of(tmp_path, "smoke", **TINY | {"rounds": 200, "algorithm": "local"}))[:1] == [
+        "Cut: a few points of the spiral; 4 rounds instead of 200.",
     ]
 
 

@@ -1,13 +1,12 @@
 import pytest
-
-from protonorm.reproduction.running import Estimate, Work, duration, seconds_a_round, total_seconds, work_left
+from experiments.reproduction.running import Estimate, Work, duration, seconds_a_round, work_left
 
 
 def test_time_left_is_learned_from_rounds_so_far():
     """Rounds take twice the guess: 10 rounds of 3 s guessed take 60 s; another kind is corrected alike."""
     estimate = Estimate()
     a, b = Work("a", 10, 3.0), Work("b", 5, 1.0)
-    assert estimate.left([a, b]) == total_seconds([a, b]) == 35
+    assert estimate.left([a, b]) == 35
     estimate.learn(a, 6.0)
     assert estimate.left([a, b]) == 70
     estimate.learn(b, 1.0)

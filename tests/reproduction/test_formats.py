@@ -3,13 +3,25 @@
 import csv
 import io
 import re
+import shutil
+import subprocess
+from dataclasses import replace
 
 import pytest
+from experiments.reproduction.accuracy import accuracy_tables
+from experiments.reproduction.cells import Cell, Table, TableEntry, find_studies
+from experiments.reproduction.writing import (
+    accuracy_csv,
+    latex,
+    latex_page,
+    make_tables,
+    markdown,
+    page,
+    remarks,
+    write,
+)
 
 from protonorm.core.text import latex_text
-from protonorm.reproduction.accuracy import accuracy_tables
-from protonorm.reproduction.cells import Cell, Table, TableEntry
-from protonorm.reproduction.writing import accuracy_csv, latex, markdown, page, remarks, write
 from tests.reproduction.studies import TINY, Fake, fake_findings, small_study
 from tests.reproduction.test_accuracy import FULL, ONE, TWO
 
@@ -25,7 +37,10 @@ def test_markdown_is_a_table_with_bold_and_escapes():
 def test_a_line_break_in_a_name_does_not_end_the_row_of_a_table():
     broken = Table("T", "Row", ["a"], [("x\ny", [TableEntry("1\u2028\x000")])])
     assert r"| x\\ny | 1\\u2028\\x000 |" in markdown(broken)
-    assert r"    x\textbackslash{}ny & 1\textbackslash{}u2028\textbackslash{}x000 \\" in latex(broken, "t", ())
+    text = (
+        r"    \raggedright x\textbackslash{}ny & \raggedleft 1\textbackslash{}u2028\textbackslash{}x000 \tabularnewline"
+    )
+    assert text in latex(broken, "t", ())
 
 
 @pytest.mark.parametrize(
@@ -53,15 +68,37 @@ def test_latex_has_balanced_braces_rules_and_as_many_cells_in_each_row(tmp_path)
     plain = re.sub(r"\\[{}%&#_$]", "", body)
     assert plain.count("{") == plain.count("}")
     assert plain.count("$") % 2 == 0
-    rows = [
-        line for line in body.splitlines() if line.rstrip().endswith(("\\\\", "[2pt]")) and "multicolumn" not in line
-    ]
+    rows = [line for line in body.splitlines() if line.endswith("\\tabularnewline") and "multicolumn" not in line]
+    assert len(rows) == 1 + 2 + 2 + 1  # headings, ours, printed, and the difference where there is a number
     assert {re.sub(r"\\&", "", row).count("&") for row in rows} == {2}
     assert r"\cmidrule(lr){2-3}" in text
-    assert r"\multicolumn{2}{c}{Group}" in text
-    assert r"\textbf{47.00 $\pm$ 1.41}" in text
+    assert r"\multicolumn{2}{c@{}}{\parbox{" in text
+    assert r"{\centering Group}}" in text
+    assert r"\textbf{47.00 $\pm$~1.41}" in text
     assert all(rule in text for rule in (r"\toprule", r"\midrule", r"\bottomrule"))
     assert text.isascii()  # nothing of ours needs more
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="LaTeX is not installed")
+def test_latex_of_the_papers_tables_fits_a_two_column_page(tmp_path):
+    """Some seeds of some cells, wide numbers, long names: no box may be overfull, and captions are short."""
+    texts = []
+    for study in find_studies(["table1", "table2", "table5", "controls", "ablation", "communication", "spiral"]):
+        cells = [replace(cell, settings=TINY | {"algorithm": cell.settings["algorithm"]}) for cell in study.cells]
+        shown = cells[::4] if study.columns else []
+        given = {cell.place: [[1.0, 0.5], [1.0, None]][number % 2] for number, cell in enumerate(shown)}
+        findings = fake_findings(tmp_path, replace(study, cells=cells), given, protocol="validated")
+        texts.append(latex_page(findings, make_tables(findings), remarks(findings)))
+    captions = re.findall(r"\\caption\{(.*)\}$", "\n".join(texts), re.MULTILINE)
+    assert len(captions) >= 10
+    assert max(len(caption.split()) for caption in captions) <= 40
+    start = "\\documentclass[twocolumn]{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
+    page = start + "\n\\clearpage\n".join(texts) + "\\end{document}\n"
+    (tmp_path / "page.tex").write_text(page, encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stdout[-2000:]
+    assert not re.findall("^Overfull.*|.*Float too large.*", result.stdout, re.MULTILINE)
 
 
 def test_a_line_break_in_the_command_stays_inside_the_comment():
@@ -78,8 +115,10 @@ def test_names_in_any_language_are_written_after_a_run(tmp_path):
     study = small_study(title="Łódź", cells=cells, rows=("Ölçü 中",), beside=(), paper={})
     written = write(fake_findings(tmp_path, study, {("Ölçü 中", ONE): [0.5]}), tmp_path / "out")
     assert not written.remarks
-    assert r"Ölçü 中 & 50.00 \\" in (tmp_path / "out" / "small.tex").read_text(encoding="utf-8")
-    assert r"\caption{Łódź. " in (tmp_path / "out" / "small.tex").read_text(encoding="utf-8")
+    assert r"Ölçü 中 & \raggedleft 50.00 \tabularnewline" in (tmp_path / "out" / "small.tex").read_text(
+        encoding="utf-8"
+    )
+    assert r"\caption{Łódź.}" in (tmp_path / "out" / "small.tex").read_text(encoding="utf-8")
     for ending in ("md", "csv"):
         assert "Ölçü 中" in (tmp_path / "out" / f"small.{ending}").read_text(encoding="utf-8")
 

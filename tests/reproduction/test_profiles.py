@@ -1,7 +1,8 @@
 import pytest
+from experiments.reproduction.profiles import CPU_ROUNDS, CPU_SAMPLES, PROFILES, USUAL_ROUNDS
+from experiments.reproduction.running import reproduction
 
 from protonorm.config.experiment import Experiment
-from protonorm.reproduction.profiles import CPU_ROUNDS, CPU_SAMPLES, PROFILES, USUAL_ROUNDS, find_profile
 
 PAPER = {"dataset": "cifar100", "models": "paper", "feature_dim": 64, "clients": 20, "rounds": 300}
 
@@ -78,4 +79,4 @@ def test_an_experiment_that_does_not_say_has_the_usual_rounds():
 
 def test_an_unknown_profile_is_refused_with_the_nearest():
     with pytest.raises(ValueError, match="did you mean 'smoke'"):
-        find_profile("smoek")
+        reproduction(["all"], "smoek", None, None, None, [], None, None, "")

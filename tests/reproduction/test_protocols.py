@@ -5,12 +5,13 @@ import io
 from dataclasses import replace
 
 import pytest
+from experiments.reproduction.accuracy import accuracy_tables
+from experiments.reproduction.cells import Cell
+from experiments.reproduction.findings import expected_outcomes
+from experiments.reproduction.profiles import PROFILES, PROTOCOLS
+from experiments.reproduction.running import reproduction
+from experiments.reproduction.writing import write
 
-from protonorm.reproduction.accuracy import accuracy_tables
-from protonorm.reproduction.cells import Cell
-from protonorm.reproduction.findings import expected_outcomes
-from protonorm.reproduction.profiles import PROFILES, PROTOCOLS, find_protocol
-from protonorm.reproduction.writing import write
 from tests.reproduction.studies import TINY, Fake, fake_findings, small_study, task, write_record
 
 ONE, TWO = "Group: one", "Group: two"
@@ -98,7 +99,9 @@ def test_every_form_says_which_protocol_and_how_the_round_was_chosen(tmp_path, p
         assert PROTOCOLS[protocol].sentence.split(",")[0] in texts[ending]
         assert ("best* 80.00" in texts[ending].replace("\\", "")) == (protocol == "validated" and ending == ".md")
     assert f"protocol `{protocol}`" in texts[".md"]
-    assert (r"{\scriptsize \quad best{*}} & {\scriptsize 80.00}" in texts[".tex"]) == (protocol == "validated")
+    assert (r"{\scriptsize \quad best{*}} & \raggedleft {\scriptsize 80.00}" in texts[".tex"]) == (
+        protocol == "validated"
+    )
     line = next(csv.DictReader(io.StringIO(texts[".csv"])))
     assert [line[name] for name in ("protocol", "chosen_by", "round", "accuracy")] == [protocol, by, round, accuracy]
     assert (line["best"], line["best_round"], line["seeds"]) == ("80.0000", "2", "1")
@@ -152,4 +155,4 @@ def test_cells_that_share_a_run_are_run_with_the_most_rounds(tmp_path, order):
 
 def test_an_unknown_protocol_is_refused_with_the_nearest():
     with pytest.raises(ValueError, match="did you mean 'validated'"):
-        find_protocol("validate")
+        reproduction(["all"], "cpu", "validate", None, None, [], None, None, "")

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from experiments.reproduction.cells import Cell
+from experiments.reproduction.findings import described_data, recorded_keys
 
 from protonorm.config.experiment import Experiment
 from protonorm.data.prepared import Arrays, write_prepared
 from protonorm.data.published.datasets import CIFAR10, TinyImageNet
-from protonorm.reproduction.cells import Cell
-from protonorm.reproduction.findings import described_data, recorded_keys
 from protonorm.runs.layout import INFO
 from tests.reproduction.studies import TINY, Fake, small_study, task, write_record
 

@@ -4,10 +4,10 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
+from experiments.reproduction.cells import Cell
 
 from protonorm.errors import Diverged, TooFewReplies
 from protonorm.files import sealed
-from protonorm.reproduction.cells import Cell
 from protonorm.runs.run import read_run
 from protonorm.runs.states import stray_states
 from protonorm.runs.writer import RunWriter

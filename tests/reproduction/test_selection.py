@@ -1,8 +1,8 @@
 """What --only selects, and what the part is called."""
 
 import pytest
+from experiments.reproduction.cells import Cell, select_cells
 
-from protonorm.reproduction.cells import Cell, select_cells
 from tests.reproduction.studies import small_study
 
 COLUMNS = ("A: CIFAR-10", "A: CIFAR-100", "B: CIFAR-100")

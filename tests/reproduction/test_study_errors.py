@@ -1,8 +1,7 @@
 """What is said of a file that is not as it must be."""
 
 import pytest
-
-from protonorm.reproduction.cells import Cell, Column, Printed, problems
+from experiments.reproduction.cells import Cell, Column, Printed, problems
 
 GOOD = {
     "TITLE": "Mine",

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from experiments.reproduction.findings import Description, described_data, recorded_keys
 from numpy.typing import NDArray
 from tools.exchange.jobs import ABLATION, CENTRE, MAP, METHODS, SEEDS, TABLE, WHOLE, Job, Place, tuning
 
 from protonorm import Diverged, run
-from protonorm.reproduction.findings import Description, described_data, recorded_keys
 from protonorm.runs.choice import choose_round
 from protonorm.runs.layout import INFO, exists
 from protonorm.runs.run import Run, read_run

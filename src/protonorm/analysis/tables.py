@@ -11,13 +11,13 @@ from protonorm.analysis.statistics import share_a_seed
 from protonorm.core.text import (
     csv_lines,
     digits,
-    latex_comment,
-    latex_label,
+    first_words,
+    latex_float,
     latex_text,
     listed,
+    markdown_lines,
     markdown_text,
     shortened,
-    visible,
 )
 from protonorm.runs.run import Run
 
@@ -27,19 +27,13 @@ CHOSEN = {  # how the reported round was chosen
     "last": "in the last round that was evaluated, as not everybody was evaluated in any",
 }
 OPTIMISTIC = "* chosen by looking at the test accuracy, so that it is optimistic"
-MEANINGS = {  # of the columns beside `accuracy`, which has a longer explanation
-    "mean": "Clients: mean over clients, in that round",
-    "worst": "Worst 10 %: mean over the worst tenth of the clients, in that round",
-    "best": "Best*: the best test round",
-    "last": "Last: the last round",
-    "own_best": "Own best*: the mean of each client in its own best test round",
-}
 VERDICTS = {
     "better": "the whole interval lies above zero",
     "worse": "the whole interval lies below zero",
     "not distinguishable": "the interval holds zero, and more seeds may tell",
     "practically equal": "all of the interval is too near to zero to matter",
 }
+TERMS = "Columns, rules, gains and verdicts: docs/statistics.md."
 NOT_RANKED = "Accuracies under different rules are not ranked."
 FEW = 5  # seeds below which the bootstrap's interval may be much too narrow (docs/statistics.md)
 SHOWN = ("accuracy", "mean", "worst")  # columns of a printed table, without optimistic numbers
@@ -47,19 +41,23 @@ CAPTION = "Test accuracy in per cent, pooled over clients, each method under its
 BOLD = " Bold: distinguishable from all others under its rule."
 TITLE = 14  # maximum words of a title in a caption of at most 40 words
 NARROW, LONGEST = 15, 48  # characters of a name that fit in one line of a narrow column, and in several
+NEEDS = "needs \\usepackage{booktabs}"
 MARK = "Written by protonorm compare"  # identifies files written by this module
 ABOUT = ("method", "rule", "headline", "seed", "round", "chosen_by")
 FIELDS = (*ABOUT, *COLUMNS, "majority", "rounds_done", "run", "note")  # columns of the CSV
 
 
-def caption(rows: Sequence[Row], shown: Sequence[str], *, gains: bool = False, tail: bool = False) -> list[str]:
-    """Return the sentences of a caption: findings, explanations of the columns shown, and notes on single methods.
+def caption(rows: Sequence[Row]) -> list[str]:
+    """Return the sentences of a caption: findings, how the numbers were made, and notes on single methods.
 
-    `gains` adds the explanation of gains, `tail` that of the gains of the worst tenth of the clients.
+    The meaning of columns, gains, verdicts and rules is the same for every table, and is in the documentation.
     """
     controls = {row.solo.reference for row in rows if row.solo}  # their gains over Local are in the table
+    seeds = [one.seeds for one in _transfers(rows) if one.verdict]
+    narrow = f" With fewer than {FEW} seeds intervals of gains may be too narrow." if seeds and min(seeds) < FEW else ""
+    accuracy = f"Accuracy: test accuracy in per cent, pooled over clients, {how_chosen(rows) or 'in no round yet'}."
     sentences = [why_bold(rows), *who_gains_lines([row for row in rows if row.method not in controls]), p_values(rows)]
-    sentences += [_about_accuracy(rows, shown), _about_gains(rows, tail=tail) if gains else "", meaning_of_rules(rows)]
+    sentences += [f"{accuracy} {what_spread_is(rows)}".strip(), f"{TERMS}{narrow}"]
     return [*filter(None, sentences), *sorted({f"{row.method} {row.note}." for row in rows if row.note})]
 
 
@@ -167,12 +165,6 @@ def meaning_of_verdicts(transfers: Collection[Transfer]) -> str:
     return f"Verdicts: {meanings}.{few}"
 
 
-def meaning_of_rules(table: Sequence[Row]) -> str:
-    """Explain the rules of a table."""
-    rules = sorted({row.rule for row in table} & set(RULES))
-    return f"Rules: {'; '.join(f'{rule}, {RULES[rule]}' for rule in rules)}." if rules else ""
-
-
 def gain_cells(contrast: Contrast | None) -> list[str]:
     """Format a method's gain against a reference with its interval, the share of losing clients, and the verdict."""
     if contrast is None:
@@ -189,15 +181,15 @@ def markdown_table(title: str, rows: Sequence[Row]) -> str:
     rows, kinds = titled(rows), _kinds(rows)
     head = ["method", "rule", *(COLUMNS[name][0] for name in SHOWN)]
     head += [name for kind in kinds for name in (f"gain on {kind}", "lose", "verdict")]
-    lines = [head, ["---", "---", *["---:"] * len(SHOWN), *["---:", "---:", "---"] * len(kinds)]]
+    lines = []
     for before, row in zip([None, *rows], rows, strict=False):
         name = "" if before and row.method == before.method else row.method
         texts = [name, "–" if row.is_majority else row.rule, *map(row.text, SHOWN)]
         texts += [text for kind in kinds for text in gain_cells(row.contrast(kind))]
         texts = list(map(markdown_text, texts))
         lines.append([*texts[:2], f"**{texts[2]}**" if row.stands_out else texts[2], *texts[3:]])
-    body = [f"| {' | '.join(line)} |" for line in lines]
-    paragraphs = [f"\n{markdown_text(sentence)}" for sentence in caption(rows, SHOWN, gains=bool(kinds))]
+    body = markdown_lines("ll" + "r" * len(SHOWN) + "rrl" * len(kinds), head, lines)
+    paragraphs = [f"\n{markdown_text(sentence)}" for sentence in caption(rows)]
     return "\n".join([f"<!-- {MARK} -->", f"### {markdown_text(title)}", "", *body, *paragraphs, ""])
 
 
@@ -219,27 +211,15 @@ def latex_table(title: str, rows: Sequence[Row]) -> str:
         first = f"\\textbf{{{first}}}" if row.stands_out else first
         lines.append(" & ".join([name % latex_text(shortened(row.method, LONGEST)), first, *rest]))
     head = ["Method", "Accuracy", *([] if brief else ["Worst"]), *(f"Gain on {kind}" for kind in kinds)]
-    words = visible(title).split()
-    short = " ".join(words[:TITLE]) + ("…" if len(words) > TITLE else "")
-    parts = [
-        *map(latex_comment, [MARK, "needs \\usepackage{booktabs}", *caption(rows, ("accuracy",), gains=bool(kinds))]),
-        "\\begin{table}[t]",
-        "  \\centering\\footnotesize\\setlength{\\tabcolsep}{3pt}",
-        f"  \\caption{{{latex_text(short)}. {CAPTION}{BOLD if any(row.stands_out for row in rows) else ''}}}",
-        f"  {latex_label('comparison')}",
-        f"  \\begin{{tabular}}{{@{{}}{column}{'r' * (len(head) - 1)}@{{}}}}",
-        "    \\toprule",
-        f"    {' & '.join(head)} \\\\",
-        "    \\midrule",
-        *(f"    {line} \\\\" for line in lines),
-        "    \\bottomrule",
-        "  \\end{tabular}",
-        "  \\par\\smallskip\\begin{minipage}{\\columnwidth}\\scriptsize\\raggedright",
-        *(f"    {latex_text(note)}" for note in _notes(rows, kinds, brief)),
-        "  \\end{minipage}",
-        "\\end{table}",
-    ]
-    return "\n".join(parts) + "\n"
+    return latex_float(
+        [MARK, NEEDS, *caption(rows)],
+        column + "r" * (len(head) - 1),
+        [f"{' & '.join(head)} \\\\"],
+        [f"{line} \\\\" for line in lines],
+        f"{first_words(title, TITLE)}. {CAPTION}{BOLD if any(row.stands_out for row in rows) else ''}",
+        "comparison",
+        _notes(rows, kinds, brief),
+    )
 
 
 def _notes(rows: Sequence[Row], kinds: Sequence[str], brief: bool) -> list[str]:
@@ -248,8 +228,7 @@ def _notes(rows: Sequence[Row], kinds: Sequence[str], brief: bool) -> list[str]:
     rules = "; ".join(f"{RULES[rule]}: {names}" for rule, names in methods.items() if rule in RULES)
     against = {"local": "the same clients training alone", "solo": "the same clients federating with themselves alone"}
     references = " and over ".join(against[kind] for kind in kinds)
-    transfers = [one.transfer for row in rows for one in (row.local, row.solo) if one and one.transfer]
-    seeds = [transfer.seeds for transfer in transfers if transfer.interval]
+    seeds = [transfer.seeds for transfer in _transfers(rows) if transfer.interval]
     interval = "; a star: its 95 % bootstrap interval excludes zero" if brief else " with its 95 % bootstrap interval"
     narrow = f" (fewer than {FEW} seeds: it may be too narrow)" if seeds and min(seeds) < FEW else ""
     sentences = [
@@ -319,35 +298,8 @@ def _seed_line(method: str, run: Run, rule: str) -> dict[str, Any]:
     }
 
 
-def _about_accuracy(rows: Sequence[Row], shown: Sequence[str]) -> str:
-    """Explain the columns of accuracies: how their round was chosen, the number of seeds, and ±."""
-    meanings = "; ".join(MEANINGS[name] for name in shown if name in MEANINGS)
-    sentences = [
-        f"Accuracy: test accuracy in per cent, pooled over clients, {how_chosen(rows) or 'in no round yet'}.",
-        f"{meanings}." if meanings else "",
-        f"{OPTIMISTIC}." if any(COLUMNS[name][0].endswith("*") for name in shown) else "",
-        what_spread_is(rows),
-        "Majority: guessing each client's most frequent class." if any(row.is_majority for row in rows) else "",
-    ]
-    return " ".join(filter(None, sentences))
-
-
-def _about_gains(rows: Sequence[Row], *, tail: bool) -> str:
-    """Explain gains, and the verdicts that occur."""
-    transfers = [one.transfer for row in rows for one in (row.local, row.solo) if one and one.transfer]
-    verdicts = meaning_of_verdicts(transfers)
-    interval = "; in brackets its 95 % interval (bootstrap over seeds and clients)" if verdicts else ""
-    sentences = [
-        "Gain: mean over clients, in points, of a client's accuracy minus that of the same client in the reference, "
-        f"with the same seed, samples and network, each under its own headline rule{interval}. Lose: share of the "
-        f"clients that lose{'; worst 10 %: the mean gain of the tenth that gains least' if tail else ''}."
-    ]
-    if any(row.solo for row in rows):
-        sentences.append(
-            "Local: every client trains alone, so that a gain on it also counts what the method's loss brings. Solo: "
-            "the same method, every client federating with itself alone; a gain on it is what the exchange brought."
-        )
-    return " ".join(filter(None, [*sentences, verdicts]))
+def _transfers(rows: Sequence[Row]) -> list[Transfer]:
+    return [one.transfer for row in rows for one in (row.local, row.solo) if one and one.transfer]
 
 
 def _rivals(row: Row) -> str:

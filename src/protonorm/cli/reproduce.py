@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from functools import partial
-from itertools import product
-from pathlib import Path
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,10 +18,15 @@ from protonorm.cli.run import follow
 from protonorm.core.text import visible
 
 if TYPE_CHECKING:
-    from protonorm.reproduction.cells import Study, Table, TableEntry
-    from protonorm.reproduction.profiles import Profile
-    from protonorm.reproduction.running import Reproduction
-    from protonorm.reproduction.writing import Written
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from experiments.reproduction.accuracy import Verdict
+    from experiments.reproduction.cells import Study, Table, TableEntry
+    from experiments.reproduction.findings import Findings
+    from experiments.reproduction.profiles import Profile
+    from experiments.reproduction.running import Reproduction
+    from experiments.reproduction.writing import Written
 
 Names = Annotated[
     list[str] | None,
@@ -81,8 +85,10 @@ def reproduce(
         if listed:
             say(listing(names or ["all"]))
             return
-        task = reproduction(names or [], profile, protocol, out, to, only or [], seeds, rounds)
-        refuse_early(task, engine, workers, run=not render_only, check=check)
+        command = f"protonorm {shlex.join(sys.argv[1:])}"
+        options = (profile, protocol, out, to, only or [], seeds, rounds, command)
+        task: Reproduction = machinery("running").reproduction(names or [], *options)
+        task.prepare(engine, workers, run=not render_only, check=check)
         written = task.write() if render_only else task.run(engine, workers, complain, partial(follow, quiet=quiet))
         for path in (path for item in written for path in item.paths if not quiet):
             say(visible(f"Wrote {path}"))
@@ -97,73 +103,19 @@ def reproduce(
             judge(written)
 
 
-def reproduction(
-    names: list[str],
-    profile: str,
-    protocol: str | None,
-    out: Path | None,
-    to: str | None,
-    only: list[str],
-    seeds: str | None,
-    rounds: int | None,
-) -> Reproduction:
-    """Build the reproduction from the command's options."""
-    from protonorm.reproduction.cells import find_studies, select_cells
-    from protonorm.reproduction.profiles import find_profile, find_protocol
-    from protonorm.reproduction.running import Reproduction
-    from protonorm.runs.layout import runs_root
+def machinery(module: str) -> ModuleType:
+    """Import a module of `experiments.reproduction`, which lies beside the library in a checkout."""
+    from protonorm.config.kinds import bundled
 
-    if to is not None and not to.strip():
-        raise ValueError("--to must be a folder for tables and figures, got an empty text.")
-    size, root = find_profile(profile), runs_root(out)
-    chosen = find_protocol(size.protocol if protocol is None else protocol)
-    place = size.name if chosen.name == size.protocol else f"{size.name}-{chosen.name}"
-    if rounds is not None:
-        size, place = size.up_to(rounds), f"{place}-{rounds}-rounds"
-    command = f"protonorm {shlex.join(sys.argv[1:])}".encode(errors="backslashreplace").decode()  # only valid text
-    folder = Path(to) if to else root / "reproduction" / place
-    studies, numbers = select_cells(find_studies(names), only), size.seeds if seeds is None else read_seeds(seeds)
-    return Reproduction(
-        studies, profile=size, protocol=chosen, root=root, folder=folder, command=command, seeds=numbers
-    )
-
-
-def refuse_early(task: Reproduction, engine: str | None, workers: int | None, *, run: bool, check: bool) -> None:
-    """Raise an error for invalid options before anything is run or written."""
-    from protonorm.engines.choice import check_engine
-    from protonorm.reproduction.accuracy import can_check, leads_somebody
-
-    check_engine(engine, workers)
-    if check and not any(can_check(study, task.profile, len(task.seeds)) for study in task.studies):
-        names, profile = ", ".join(study.name for study in task.studies), repr(task.profile.name)
-        if any(leads_somebody(study, task.profile) for study in task.studies):
-            raise ValueError(
-                f"There is nothing to check: {names} states who should lead under the profile {profile}, "
-                "and one seed does not tell a difference from chance. Give several, such as --seeds 0,1,2."
-            )
-        raise ValueError(
-            f"There is nothing to check: {names} states no tolerance for the profile {profile}. "
-            "Leave --check out, or choose another profile."
-        )
-    task.prepare(run=run)
-
-
-def read_seeds(text: str) -> list[int]:
-    """Parse seeds such as 0,1,2."""
-    from protonorm.core.text import shortened
-
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and len(part) < 19 for part in parts):
-        raise ValueError(f"--seeds must be whole numbers with commas between them, as 0,1,2, got {shortened(text)}.")
-    return list(dict.fromkeys(map(int, parts)))
+    return import_module(f"{bundled('experiments').__name__}.reproduction.{module}")
 
 
 def judge(written: list[Written]) -> None:
     """Print which numbers agree with the paper, differ or are undecided; raise Failed if any differ."""
     from protonorm.analysis.tables import FEW
     from protonorm.errors import Failed
-    from protonorm.reproduction.accuracy import check
 
+    check: Callable[[Findings], list[Verdict]] = machinery("accuracy").check
     verdicts = [verdict for item in written for verdict in check(item.findings)]
     if not verdicts:
         profile = written[0].findings.profile.name
@@ -195,22 +147,15 @@ def _entry(entry: TableEntry) -> Text:
 
 def listing(names: list[str]) -> RichTable:
     """Build the list of tables and figures, with their numbers of runs and estimated times on two cores."""
-    from protonorm.reproduction.cells import find_studies
-    from protonorm.reproduction.profiles import PROFILES, PROTOCOLS
-    from protonorm.reproduction.running import duration, total_seconds, work_left
-
-    def guess(study: Study, profile: Profile) -> str:
-        protocol, pairs = PROTOCOLS[profile.protocol], product(study.cells, profile.seeds)
-        settings = [study.settings(cell, profile, protocol, seed) for cell, seed in pairs]
-        runs = {str(item): work_left(item) for item in settings}  # equal settings are run once
-        return duration(total_seconds(runs.values())) if runs else "-"
-
+    profiles: dict[str, Profile] = machinery("profiles").PROFILES
+    studies: list[Study] = machinery("cells").find_studies(names)
+    guess: Callable[[Study, Profile], str] = machinery("running").guess
     rows = [
-        [study.name, study.title, str(len(study.cells)), *(guess(study, profile) for profile in PROFILES.values())]
-        for study in find_studies(names)
+        [study.name, study.title, str(len(study.cells)), *(guess(study, one) for one in profiles.values())]
+        for study in studies
     ]
     columns = [Column("name", no_wrap=True), Column("what it is"), Column("cells", "right")]
-    columns += [Column(name, "right", no_wrap=True) for name in PROFILES]
+    columns += [Column(name, "right", no_wrap=True) for name in profiles]
     caption = "Times on two idle cores, each as if nothing were there yet; runs are shared, so that all take less. "
-    caption += " ".join(f"{profile.name}: {profile.summary}." for profile in PROFILES.values())
+    caption += " ".join(f"{profile.name}: {profile.summary}." for profile in profiles.values())
     return make_table("Tables and figures", columns, rows, caption)

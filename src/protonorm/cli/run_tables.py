@@ -50,15 +50,14 @@ def comparison_tables(title: str, rows: Sequence[Row], width: int) -> list[Table
     rows = titled(rows)
     gains = [row for row in rows if row.local or row.solo]
     if gains and not any(row.solo for row in gains):
-        table = _accuracies(title, rows, BRIEF, beside=True, caption=caption(rows, BRIEF, gains=True))
+        table = _accuracies(title, rows, BRIEF, beside=True, caption=caption(rows))
         if fits(table, width):
             return [table]
     columns = tuple(COLUMNS) if fits(_accuracies(title, rows, tuple(COLUMNS)), width) else BRIEF
     if not gains:
-        return [_accuracies(title, rows, columns, caption=caption(rows, columns))]
+        return [_accuracies(title, rows, columns, caption=caption(rows))]
     tail = fits(_gains(gains), width)
-    about = caption(rows, columns, gains=True, tail=tail)
-    return [_accuracies(title, rows, columns), _gains(gains, tail=tail, caption=about)]
+    return [_accuracies(title, rows, columns), _gains(gains, tail=tail, caption=caption(rows))]
 
 
 def runs_table(runs: Sequence[Run], width: int = PAGE) -> Table:

@@ -98,9 +98,50 @@ def latex_comment(text: str) -> str:
     return f"% {visible(' '.join(text.split()))}"
 
 
-def latex_label(name: str) -> str:
-    """Format the label of a table in LaTeX, without special characters."""
-    return f"\\label{{table:{NOT_IN_LABELS.sub('-', name)}}}"
+def markdown_lines(columns: Sequence[str], head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Format a Markdown table of escaped texts; each column is aligned to the left (l) or right (r)."""
+    rule = ["---:" if side == "r" else "---" for side in columns]
+    return [f"| {' | '.join(line)} |" for line in (head, rule, *rows)]
+
+
+def latex_float(
+    comments: Iterable[str],
+    columns: str,
+    head: Iterable[str],
+    rows: Iterable[str],
+    caption: str,
+    label: str,
+    notes: Iterable[str],
+    *,
+    wide: bool = False,
+    size: str = "footnotesize",
+) -> str:
+    """Format a LaTeX table with notes below; it needs booktabs, and LaTeX of 2018 or later for UTF-8.
+
+    `columns`, `head` and `rows` are LaTeX, the rest is plain text. A wide table spans both columns of a page.
+    """
+    name = "table*" if wide else "table"
+    lines = [
+        *map(latex_comment, comments),
+        f"\\begin{{{name}}}[t]",
+        f"  \\centering\\{size}\\setlength{{\\tabcolsep}}{{{2 if size == 'scriptsize' else 3}pt}}",
+        f"  \\caption{{{latex_text(caption)}}}",
+        f"  \\label{{table:{NOT_IN_LABELS.sub('-', label)}}}",
+        f"  \\begin{{tabular}}{{@{{}}{columns}@{{}}}}",
+        *(f"    {line}" for line in ("\\toprule", *head, "\\midrule", *rows, "\\bottomrule")),
+        "  \\end{tabular}",
+        "  \\par\\smallskip\\begin{minipage}{\\linewidth}\\scriptsize\\raggedright",
+        *(f"    {latex_text(note)}" for note in notes),
+        "  \\end{minipage}",
+        f"\\end{{{name}}}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def first_words(text: str, most: int) -> str:
+    """Return the first words of a text, with an ellipsis if there are more."""
+    words = visible(text).split()
+    return " ".join(words[:most]) + ("…" if len(words) > most else "")
 
 
 def listed(words: Sequence[str], most: int | None = None) -> str:

@@ -1,1 +1,1 @@
-"""Reproduction of the paper's tables and figures: what to run, its state, and what is written."""
+"""Names for tables of your own; the code that reproduces tables lies beside the library, in `experiments`."""

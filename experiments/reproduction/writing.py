@@ -10,28 +10,29 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from protonorm import __version__
-from protonorm.analysis.comparison import Reported
+from protonorm.analysis.comparison import COLUMNS, Reported
+from protonorm.analysis.tables import NEEDS
 from protonorm.core.text import (
     csv_lines,
-    latex_comment,
-    latex_label,
+    first_words,
+    latex_float,
     latex_text,
     markdown_code,
+    markdown_lines,
     markdown_text,
     visible,
 )
 from protonorm.core.types import shown
 from protonorm.files import make_folder, replace
-from protonorm.reproduction.accuracy import accuracy_tables
-from protonorm.reproduction.cells import Study, Table, TableEntry, few
-from protonorm.reproduction.findings import Findings, Outcome, finished_runs, share_of_seeds
-from protonorm.reproduction.profiles import cut_in_short, cuts
 from protonorm.runs.run import UNREADABLE
+
+from .accuracy import accuracy_tables
+from .cells import Study, Table, TableEntry, few, grouped
+from .findings import Findings, Outcome, finished_runs, share_of_seeds
+from .profiles import cut_in_short, cuts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from protonorm.runs.run import Run
 
 MARKS = {  # parts of the provenance that identify files written by this module
     ".md": (b"`, profile `", b"`, protonorm "),
@@ -45,6 +46,9 @@ CSV_COLUMNS = (
     "best", "best_round", "last", "own_best", "paper", "paper_std", "key", "note",
 )  # fmt: skip
 ORIGIN = ("cut", "protocol", "profile", "version", "command")  # last columns of every line
+CAPTION = 40  # maximum words of a caption in LaTeX
+ROWS = 10  # maximum rows of a table in LaTeX
+SHORT = 16  # characters of a name that fit in a narrow column
 
 Made = TypeVar("Made")
 
@@ -77,11 +81,12 @@ def write(findings: Findings, folder: Path) -> Written:
     study = findings.study
     tables = attempt(lambda: make_tables(findings), "The table was not made") or ()
     pictures = attempt(lambda: _save(findings, draw_curves(findings), folder), "The curves were not drawn") or []
-    pictures += attempt(lambda: _save(findings, _figures(findings), folder), "Nothing was drawn") or []
+    if draw := study.draw:
+        pictures += attempt(lambda: _save(findings, draw(findings), folder), "Nothing was drawn") or []
     notes = [*remarks(findings), *failures]
     pages = {"md": page(findings, tables, [path for path in pictures if path.suffix == ".png"], notes)}
     if tables:
-        pages["tex"] = _latex(findings, tables, notes)
+        pages["tex"] = latex_page(findings, tables, notes)
     if study.columns or tables:
         pages["csv"] = accuracy_csv(findings) if study.columns else table_csv(findings, tables)
     texts = {folder / f"{study.name}.{ending}": text for ending, text in pages.items()}
@@ -94,18 +99,14 @@ def refuse_foreign_files(study: Study, folder: Path) -> None:
     """Raise a ValueError if a study's outputs would overwrite files that protonorm did not write."""
     from protonorm.report.drawing import refuse_foreign  # slow to import
 
-    for path in (folder / f"{study.name}{ending}" for ending in MARKS):
-        if os.path.lexists(path) and not _is_ours(path):
+    for ending, marks in MARKS.items():
+        path = folder / f"{study.name}{ending}"
+        head = path.read_bytes()[:HEAD] if path.is_file() else b""
+        if os.path.lexists(path) and not all(mark in head for mark in marks):
             raise ValueError(f"{path} was not written by protonorm; it is left as it is. Give another folder.")
     figures = [study.name] if study.draw else []
     figures += [f"{_curves_name(study)}{study.ending}"] if study.columns else []
     refuse_foreign(folder / f"{name}{ending}" for name in figures for ending in (".png", ".pdf"))
-
-
-def _is_ours(path: Path) -> bool:
-    """Return whether a file states its provenance as our files do."""
-    head = path.read_bytes()[:HEAD] if path.is_file() else b""
-    return all(mark in head for mark in MARKS[path.suffix])
 
 
 def make_tables(findings: Findings) -> Sequence[Table]:
@@ -122,18 +123,18 @@ def draw_curves(findings: Findings) -> Mapping[str, Figure]:
     Unfinished runs are marked. Printed numbers are shown if the profile gives results.
     """
     study, rows = findings.study, (*findings.rows, *findings.study.beside)
-    panels: dict[str, dict[str, Run]] = {}
-    for column in findings.columns:
-        runs = {row: run for row in rows if (run := findings.run(row, column.place)) and run.rounds}
-        panels |= {column.place: runs} if runs else {}
+    places = [column.place for column in findings.columns]
+    runs = {place: {row: run for row in rows if (run := findings.run(row, place)) and run.rounds} for place in places}
+    panels = {place: drawn for place, drawn in runs.items() if drawn}
     if not panels:
         return {}
-    from protonorm.report.paper_figures import accuracy_panels  # slow to import
+    from ..figures import accuracy_panels  # slow to import
 
-    printed: dict[str, dict[str, float]] = {}
-    for (row, place), number in study.paper.items():
-        if findings.profile.is_result and number.mean is not None and row in panels.get(place, {}):
-            printed.setdefault(place, {})[row] = number.mean
+    paper = study.paper if findings.profile.is_result else {}
+    numbers = ((place, (row, one.mean)) for (row, place), one in paper.items() if row in panels.get(place, {}))
+    printed = {
+        place: {row: mean for row, mean in pairs if mean is not None} for place, pairs in grouped(numbers).items()
+    }
     return {_curves_name(study): accuracy_panels(panels, printed)}
 
 
@@ -142,19 +143,14 @@ def _curves_name(study: Study) -> str:
     return f"{study.name.removesuffix(study.ending)}-curves"
 
 
-def _figures(findings: Findings) -> Mapping[str, Figure]:
-    figures: Mapping[str, Figure] = findings.study.draw(findings) if findings.study.draw else {}
+def _save(findings: Findings, figures: Mapping[str, Figure], folder: Path) -> list[Path]:
+    """Write figures as PNG and PDF with their provenance; equal figures give equal files."""
     for name in figures:
         if not name or name != Path(name).name:
             raise ValueError(f"The name of a figure must be a text without slashes, got {shown(name)}.")
-    return figures
-
-
-def _save(findings: Findings, figures: Mapping[str, Figure], folder: Path) -> list[Path]:
-    """Write figures as PNG and PDF with their provenance; equal figures give equal files."""
     if not figures:
         return []
-    from protonorm.report.drawing import save  # slow to import
+    from ..figures import save  # slow to import
 
     study, keys = findings.study, ", ".join(one.key for one in findings.outcomes if one.key and one.run)
     cut = f" Cut: {short}." if (short := cut_in_short(findings)) else ""
@@ -169,18 +165,16 @@ def _save(findings: Findings, figures: Mapping[str, Figure], folder: Path) -> li
 def page(findings: Findings, tables: Sequence[Table], pictures: Sequence[Path], notes: Sequence[str]) -> str:
     """Render a study as one page of Markdown."""
     parts = [f"## {_stamp(findings)}{markdown_text(findings.study.title)}", "", origin(findings), ""]
-    parts += [f"- {sentence}" for sentence in (*_about_protocol(findings), *cuts(findings))] + [""]
+    parts += [f"- {sentence}" for sentence in _circumstances(findings)] + [""]
     parts += [markdown(table) for table in tables]
     parts += [f"![{markdown_text(path.stem)}]({quote(os.fsencode(path.name))})\n" for path in pictures]
     if notes:
         parts += ["**What is missing:**", "", *(f"- {markdown_text(note)}" for note in notes), ""]
     if findings.outcomes:
-        parts += ["**Runs:**", "", "| cell | seed | state | key |", "| --- | --- | --- | --- |"]
-        parts += [
-            f"| {markdown_text(one.where)} | {one.seed} | {one.state} | `{one.key or '-'}` |"
-            for one in findings.outcomes
+        runs = [
+            [markdown_text(one.where), str(one.seed), one.state, f"`{one.key or '-'}`"] for one in findings.outcomes
         ]
-        parts += [""]
+        parts += ["**Runs:**", "", *markdown_lines("llll", ["cell", "seed", "state", "key"], runs), ""]
     return "\n".join(parts)
 
 
@@ -192,74 +186,72 @@ def markdown(table: Table) -> str:
         return "<br>".join([text, *map(markdown_text, one.lines)])
 
     headings = [f"{group}: {name}" if group else name for group, name in table.titled_columns]
-    lines = [
-        [markdown_text(table.corner), *map(markdown_text, headings)],
-        ["---", *("---:" for _ in headings)],
-        *([markdown_text(row), *map(entry, entries)] for row, entries in table.rows),
-    ]
-    body = [f"| {' | '.join(line)} |" for line in lines]
+    rows = [[markdown_text(row), *map(entry, entries)] for row, entries in table.rows]
+    body = markdown_lines("l" + "r" * len(headings), list(map(markdown_text, [table.corner, *headings])), rows)
     return "\n".join([f"### {markdown_text(table.title)}", "", *body, "", markdown_text(table.explanation), ""])
 
 
-def _latex(findings: Findings, tables: Sequence[Table], notes: Sequence[str]) -> str:
+def latex_page(findings: Findings, tables: Sequence[Table], notes: Sequence[str]) -> str:
+    """Render tables in LaTeX; those with many rows are divided, because a float must fit on a page."""
     runs = dict.fromkeys(f"run {one.key}" for one in findings.outcomes if one.run)
-    comments = [origin(findings).replace("`", ""), *_about_protocol(findings), *cuts(findings), *notes, *runs]
-    return "\n".join(
-        latex(
-            table._replace(title=_stamp(findings) + table.title),
-            findings.study.name + (f"_{number}" if number else ""),
-            () if number else comments,
-        )
-        for number, table in enumerate(tables)
-    )
+    comments = [origin(findings).replace("`", ""), *_circumstances(findings), *notes, *runs]
+    texts: list[str] = []
+    for table in tables:
+        for start in range(0, len(table.rows), ROWS):
+            more = " (continued)" if start else ""
+            part = table._replace(title=f"{_stamp(findings)}{table.title}{more}", rows=table.rows[start : start + ROWS])
+            label = findings.study.name + (f"_{len(texts)}" if texts else "")
+            texts.append(latex(part, label, () if texts else comments))
+    return "\n".join(texts)
 
 
 def latex(table: Table, label: str, comments: Sequence[str]) -> str:
-    """Render a table as a LaTeX environment; it needs booktabs, and LaTeX of 2018 or later for UTF-8."""
-    lines = [
-        *map(latex_comment, comments),
-        "% needs \\usepackage{booktabs}",
-        "\\begin{table*}[t]",
-        "  \\centering\\small",
-        f"  \\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
-        "    \\toprule",
-        *(_latex_headings(table.groups) if table.groups else ()),
-        _latex_row(map(latex_text, [table.corner, *table.columns])),
-        "    \\midrule",
-        *(line for row, entries in table.rows for line in _latex_lines(row, entries)),
-        "    \\bottomrule",
-        "  \\end{tabular}",
-        f"  \\caption{{{latex_text(table.title)}. {latex_text(table.explanation)}}}",
-        f"  {latex_label(label)}",
-        "\\end{table*}",
-        "",
-    ]
-    return "\n".join(lines)
+    """Render a table in LaTeX: up to two columns of numbers in a column of the page, more over both columns.
 
-
-def _latex_headings(groups: Sequence[str]) -> list[str]:
-    """Render the shared headings above the columns, with a rule below each."""
-    above, rules, first = [""], [], 2
-    for name, same in groupby(groups):
+    Columns share the width of the page, and longer texts are wrapped.
+    """
+    names = 0.16 if max((len(row) for row, _ in table.rows), default=0) <= SHORT else 0.26
+    width = r"\dimexpr %.4f\linewidth-2\tabcolsep"
+    share, above, rules, first = (1 - names) / max(len(table.columns), 1), [""], [], 2
+    for name, same in groupby(table.groups):
         count = len(list(same))
-        above.append(f"\\multicolumn{{{count}}}{{c}}{{{latex_text(name)}}}")
-        rules.append(f"\\cmidrule(lr){{{first}-{first + count - 1}}}")
+        box = rf"\parbox{{{width % (count * share)}}}{{\centering {latex_text(name)}}}"
+        rules.append(rf"\cmidrule(lr){{{first}-{first + count - 1}}}")
         first += count
-    return [_latex_row(above), "    " + " ".join(rules)]
+        edge = "@{}" if first > len(table.columns) + 1 else ""  # no space beyond the last column
+        above.append(rf"\multicolumn{{{count}}}{{c{edge}}}{{{box}}}")
+    head = [" & ".join(above) + r" \tabularnewline", " ".join(rules)] if table.groups else []
+    return latex_float(
+        [*comments, NEEDS],
+        rf"p{{{names}\linewidth}}" + f"p{{{width % share}}}" * len(table.columns),
+        [*head, _latex_line(map(latex_text, [table.corner, *table.columns]))],
+        [line for row, entries in table.rows for line in _latex_lines(row, entries)],
+        first_words(f"{table.title.rstrip('.')}.", CAPTION),
+        label,
+        [table.explanation],
+        wide=len(table.columns) > 2,
+        size="scriptsize" if len(table.columns) > 2 else "footnotesize",
+    )
 
 
 def _latex_lines(row: str, entries: Sequence[TableEntry]) -> list[str]:
+    """Render a row: our numbers, and below them the best test rounds, the printed numbers and the differences."""
     ours = [f"\\textbf{{{latex_text(one.text)}}}" if one.bold else latex_text(one.text) for one in entries]
-    lines = [_latex_row([latex_text(row), *ours])]
-    for label, texts in (("best*", [one.best for one in entries]), ("printed", [one.below for one in entries])):
-        if any(texts):
-            small = [f"{{\\scriptsize {latex_text(text)}}}" if text else "" for text in texts]
-            lines.append(_latex_row([f"{{\\scriptsize \\quad {latex_text(label)}}}", *small]))
-    return lines if len(lines) == 1 else [*lines[:-1], lines[-1] + "[2pt]"]
+    below = [one.below.partition(" (") for one in entries]
+    further = {
+        "best*": [one.best for one in entries],
+        "printed": [printed for printed, _, _ in below],
+        "difference": [difference.rstrip(")") for _, _, difference in below],
+    }
+    small = [[rf"\quad {latex_text(name)}", *map(latex_text, line)] for name, line in further.items() if any(line)]
+    styled = ([f"{{\\scriptsize {text}}}" if text else "" for text in line] for line in small)
+    return [_latex_line([latex_text(row), *ours]), *map(_latex_line, styled)]
 
 
-def _latex_row(parts: Iterable[str]) -> str:
-    return f"    {' & '.join(parts)} \\\\"
+def _latex_line(cells: Iterable[str]) -> str:
+    """Render a line of cells that wrap, but not between ± and its number."""
+    first, *others = (cell.replace(r"$\pm$ ", r"$\pm$~") for cell in cells)
+    return " & ".join([rf"\raggedright {first}", *(rf"\raggedleft {cell}" for cell in others)]) + r" \tabularnewline"
 
 
 def accuracy_csv(findings: Findings) -> str:
@@ -278,7 +270,7 @@ def table_csv(findings: Findings, tables: Sequence[Table]) -> str:
     return _csv(findings, titles, [[row, *(one.text for one in line)] for table in tables for row, line in table.rows])
 
 
-def _csv(findings: Findings, titles: Sequence[str], lines: Sequence[Sequence[Any]]) -> str:
+def _csv(findings: Findings, titles: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
     profile = findings.profile.stamp or findings.profile.name
     origin = [cut_in_short(findings), findings.protocol.name, profile, __version__, findings.command]
     return csv_lines([[*titles, *ORIGIN], *([*line, *origin] for line in lines)])
@@ -307,20 +299,21 @@ def _csv_lines(findings: Findings, outcome: Outcome) -> list[dict[str, Any]]:
 def _csv_numbers(numbers: Reported | None) -> dict[str, Any]:
     if numbers is None:
         return {}
-    _, choice, chosen, beside = numbers
-    shares = {"accuracy": chosen.pooled, "clients": chosen.mean, "worst": chosen.worst} if chosen else {}
-    shares |= {"best": beside.best.pooled, "last": beside.last.pooled, "own_best": beside.own_best}
-    rounds = {"round": choice.record.round, "chosen_by": choice.by} if choice else {}
-    return {name: f"{100 * share:.4f}" for name, share in shares.items()} | rounds | {"best_round": beside.best.round}
+    shares = {title.removesuffix(" 10 %"): value(numbers) for title, value in COLUMNS.values()}
+    names = {
+        name.rstrip("*").replace(" ", "_"): f"{100 * share:.4f}" for name, share in shares.items() if share is not None
+    }
+    rounds = {"round": numbers.choice.record.round, "chosen_by": numbers.choice.by} if numbers.choice else {}
+    return names | rounds | {"best_round": numbers.beside.best.round}
 
 
 def _stamp(findings: Findings) -> str:
     return f"{findings.profile.stamp}: " if findings.profile.stamp else ""
 
 
-def _about_protocol(findings: Findings) -> Sequence[str]:
-    """Describe the protocol, if the study has cells."""
-    return (findings.protocol.sentence,) if findings.study.cells else ()
+def _circumstances(findings: Findings) -> list[str]:
+    """Describe the protocol, if the study has cells, and the reductions."""
+    return [*([findings.protocol.sentence] if findings.study.cells else []), *cuts(findings)]
 
 
 def origin(findings: Findings) -> str:
@@ -339,16 +332,14 @@ def origin(findings: Findings) -> str:
 
 def remarks(findings: Findings) -> list[str]:
     """List what is missing, each reason once with its cells."""
-    cells: dict[str, list[str]] = {}
-    for one in findings.outcomes:
+
+    def standing(one: Outcome) -> tuple[str, str]:
         if one.state in ("missing", "refused", "damaged"):
-            cells.setdefault(" ".join(one.reason.split()), []).append(one.where)
-        elif one.state != "finished":
-            cells.setdefault(_standing(one), []).append(f"{one.where} (seed {one.seed})")
+            return " ".join(one.reason.split()), one.where
+        where = f"{one.where} (seed {one.seed})"
+        if one.state == "diverged" and one.run and one.run.failure:
+            return f"Diverged in round {one.run.failure.round}", where
+        return f"Begun: {one.progress}" if one.state == "begun" else "Not run yet", where
+
+    cells = grouped(standing(one) for one in findings.outcomes if one.state != "finished")
     return [f"{reason.rstrip('.')}: {few(places, MOST, 'others')}." for reason, places in cells.items()]
-
-
-def _standing(one: Outcome) -> str:
-    if one.state == "diverged" and one.run and one.run.failure:
-        return f"Diverged in round {one.run.failure.round}"
-    return f"Begun: {one.progress}" if one.state == "begun" else "Not run yet"

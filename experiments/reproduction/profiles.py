@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import stdev
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from protonorm.analysis.statistics import mean_interval
-from protonorm.core.registry import find
 from protonorm.core.text import counted, listed
 
 if TYPE_CHECKING:
-    from protonorm.reproduction.findings import Findings
+    from .findings import Findings
 
 Settings = Mapping[str, Any]
 
@@ -154,80 +153,39 @@ PROTOCOLS = {
 }
 
 
-def find_profile(name: str) -> Profile:
-    """Return a profile by name; raise a ValueError with the nearest valid name if it is unknown."""
-    return find(PROFILES, name, "profile")
-
-
-def find_protocol(name: str) -> Protocol:
-    """Return a protocol by name; raise a ValueError with the nearest valid name if it is unknown."""
-    return find(PROTOCOLS, name, "protocol")
-
-
-COMPARE = "So compare methods with each other inside a column. The printed numbers stand beside for orientation."
+COMPARE = "So accuracies are likely to be lower than printed: compare methods with each other inside a column."
 NO_RESULT = "Nothing here is a result."
-
-
-class Cut(NamedTuple):
-    """Reduction relative to the paper."""
-
-    short: str  # for a caption
-    sentence: str  # for a page
-
-
-SMOKE_PICTURES = Cut(
-    f"{SMOKE_SAMPLES} pictures of fashion in place of every data set, fewer clients and classes",
-    f"SMOKE: {SMOKE_SAMPLES} pictures of `fashion` in place of every data set, fewer clients and classes.",
-)
+SMOKE_DATA = {
+    "fashion": f"{SMOKE_SAMPLES} pictures of fashion in place of every data set, fewer clients and classes",
+    "spiral": "a few points of the spiral",
+}
 NETWORKS = {  # by the networks that are run
-    "light": Cut(
-        "networks of the family light instead of the paper's",
-        "The four networks of the family `light`, with decision layers of the paper's width, instead of the paper's "
-        "four: they are of four kinds too, and about four times as fast.",
-    ),
-    "residual": Cut("the network residual instead of ResNet-18", "ResNet-18 is replaced by the network `residual`."),
+    "light": "networks of the family light instead of the paper's",
+    "residual": "the network residual instead of ResNet-18",
 }
 
 
 def cuts(findings: Findings) -> list[str]:
-    """Describe what was reduced in a study, and why; empty if all is as printed."""
-    sentences = [cut.sentence for cut in _cuts(findings)]
+    """Describe what was reduced in a study, in sentences; empty if all is as printed."""
+    reduced = [f"Cut: {short}."] if (short := cut_in_short(findings)) else []
     if not findings.profile.is_result:
-        return [*sentences, NO_RESULT] if sentences else []
+        return [*reduced, NO_RESULT] if reduced else []
     if not findings.study.paper:
-        return sentences
+        return reduced
     count = {1: ["One seed"], 2: ["Two seeds"]}.get(len({outcome.seed for outcome in findings.outcomes}), [])
     seeds = [f"{few} instead of three; `--seeds 0,1,2` adds the others." for few in count]
-    return [*sentences, *seeds, *([COMPARE] if sentences else [])]
+    return [*reduced, *seeds, *([COMPARE] if reduced else [])]
 
 
 def cut_in_short(findings: Findings) -> str:
-    """Describe briefly what was reduced in the cells; empty if all is as printed."""
-    return "; ".join(cut.short for cut in _cuts(findings))
-
-
-def _cuts(findings: Findings) -> list[Cut]:
-    """List the reductions, from the settings that actually changed."""
+    """List the reductions of the cells, from the settings that actually changed; empty if all is as printed."""
     both = [(cell.settings, findings.profile.cut(cell.settings)) for cell in findings.study.cells]
     datasets = [run["dataset"] for printed, run in both if run.get("dataset") != printed.get("dataset")]
     models = dict.fromkeys(run["models"] for printed, run in both if run.get("models") != printed.get("models"))
     rounds = dict.fromkeys((run.get("rounds", USUAL_ROUNDS), one.get("rounds", USUAL_ROUNDS)) for one, run in both)
     shorter = listed([f"{counted(run, 'round')} instead of {one}" for run, one in rounds if run != one])
-    reductions, names = [], {dataset["name"] for dataset in datasets}
-    if findings.profile.is_result and datasets:
-        sizes = dict.fromkeys((TITLES.get(one["name"], one["name"]), f"{one['samples']:,}") for one in datasets)
-        reductions += [
-            Cut(
-                listed([f"{size} pictures of {name}" for name, size in sizes]),
-                f"Of {listed([f'{name} {size}' for name, size in sizes])} pictures are used, of each class its share, "
-                "because a round costs what its pictures cost; so a client has less to learn from, and accuracies are "
-                "likely to be lower than printed.",
-            )
-        ]
-    elif "fashion" in names:
-        reductions += [SMOKE_PICTURES]
-    if not findings.profile.is_result and "spiral" in names:
-        reductions += [Cut("a few points of the spiral", "SMOKE: a few points of the spiral.")]
-    if shorter:
-        reductions += [Cut(shorter, f"{shorter}, because of the time that they take.")]
-    return reductions + [NETWORKS[name] for name in models if findings.profile.is_result]
+    if findings.profile.is_result:
+        sizes = (f"{one['samples']:,} pictures of {TITLES.get(one['name'], one['name'])}" for one in datasets)
+        return "; ".join(filter(None, [listed(list(dict.fromkeys(sizes))), shorter, *map(NETWORKS.get, models)]))
+    names = {dataset["name"] for dataset in datasets}
+    return "; ".join(filter(None, [*(text for name, text in SMOKE_DATA.items() if name in names), shorter]))

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from protonorm.analysis.comparison import Reported, reported
 from protonorm.analysis.statistics import Interval, mean_interval
 from protonorm.config.components import describe
-from protonorm.reproduction.cells import Cell, Column, Place, Study
-from protonorm.reproduction.profiles import TITLES, Profile, Protocol
 from protonorm.runs.layout import INFO, exists, find_runs
 from protonorm.runs.run import UNREADABLE, Run, read_whole, unread_reason
 from protonorm.runs.schema import read_info
+
+from .cells import Cell, Column, Place, Study
+from .profiles import TITLES, Profile, Protocol
 
 if TYPE_CHECKING:
     from protonorm.config.experiment import Experiment
@@ -52,21 +53,25 @@ class Outcome:
         return self.damaged or self.missing or (self.refused and f"Not run: {self.refused}")
 
     @property
+    def done(self) -> int:
+        """Number of finished rounds."""
+        return len(self.run.rounds) if self.run else 0
+
+    @property
     def progress(self) -> str:
         """Number of finished rounds, as text."""
-        return f"{len(self.run.rounds) if self.run else 0} of {self.experiment.rounds} rounds"
+        return f"{self.done} of {self.experiment.rounds} rounds"
 
     @property
     def state(self) -> State:
         """State of the cell."""
-        run, rounds = self.run, len(self.run.rounds) if self.run else 0
         if self.damaged:
             return "damaged"
-        if run and (rounds >= self.experiment.rounds or run.stopped_early):
+        if self.run and (self.done >= self.experiment.rounds or self.run.stopped_early):
             return "finished"
-        if run and run.failure:
+        if self.run and self.run.failure:
             return "diverged"
-        if rounds and (self.missing or not self.refused):  # without the data, the record comes from another machine
+        if self.done and (self.missing or not self.refused):  # without the data, the record is of another machine
             return "begun"
         return "missing" if self.missing else "refused" if self.refused else "absent"
 
@@ -113,19 +118,15 @@ class Findings:
 
     def run(self, row: str, column: str) -> Run | None:
         """Return the run of a cell to draw, that of the first seed with a started run; None if there is none."""
-        begun = self._begun(row, column)
-        return begun.run if begun else None
+        started = (one for one in self.at(row, column) if one.done or one.state == "finished")
+        return next((one.run for one in started), None)
 
     def result(self, row: str, column: str) -> Result | None:
         """Return the result of a cell, with its trained clients; None if there is none."""
         from protonorm.session.result import Result  # slow to import
 
-        begun = self._begun(row, column)
-        return Result(begun.experiment, begun.run) if begun and begun.run else None
-
-    def _begun(self, row: str, column: str) -> Outcome | None:
-        shown = (one for one in self.at(row, column) if one.run and (one.run.rounds or one.state == "finished"))
-        return next(shown, None)
+        run = self.run(row, column)
+        return next((Result(one.experiment, run) for one in self.at(row, column) if run and one.run is run), None)
 
 
 def expected_outcomes(study: Study, profile: Profile, protocol: Protocol, seeds: Sequence[int]) -> list[Outcome]:
@@ -151,20 +152,17 @@ def _expect(study: Study, cell: Cell, profile: Profile, protocol: Protocol, seed
 def read_outcomes(outcomes: Sequence[Outcome], root: Path, refused: Mapping[str, str]) -> tuple[Outcome, ...]:
     """Read the current state of the runs; `refused` gives by key why some could not be run."""
     known = described_data(root) if any(outcome.key is None for outcome in outcomes) else []
-    return tuple(
-        _read(one, root / one.key, refused.get(one.key, "")) if one.key else _read_without_data(one, root, known)
-        for one in outcomes
-    )
+    return tuple(_read(one, root, refused, known) for one in outcomes)
 
 
 def described_data(root: Path) -> list[Description]:
     """List the data sets in the records of a folder, each once; unreadable records are skipped."""
-    found: dict[str, Description] = {}
+    datasets: dict[str, Description] = {}
     for folder in find_runs(root):
         with suppress(*UNREADABLE):
             dataset = read_info(folder / INFO).experiment.dataset.model_dump(mode="json")
-            found[json.dumps(dataset, sort_keys=True)] = dataset
-    return list(found.values())
+            datasets[json.dumps(dataset, sort_keys=True)] = dataset
+    return list(datasets.values())
 
 
 def recorded_keys(experiment: Experiment, root: Path, known: Sequence[Description]) -> list[str]:
@@ -177,18 +175,19 @@ def recorded_keys(experiment: Experiment, root: Path, known: Sequence[Descriptio
     return [key for key in keys if exists(root / key / INFO)]
 
 
-def _read_without_data(one: Outcome, root: Path, known: Sequence[Description]) -> Outcome:
-    """Read the record of another machine that had the data, if there is one."""
-    keys = recorded_keys(one.experiment, root, known)
+def _read(one: Outcome, root: Path, refused: Mapping[str, str], known: Sequence[Description]) -> Outcome:
+    """Read a run and all numbers that tables need, so that damage is detected here and not in a table.
+
+    Without the data, the record of another machine that had them is read, if there is one.
+    """
+    keys = [one.key] if one.key else recorded_keys(one.experiment, root, known)
     if len(keys) > 1:
         several = f"{one.missing} Records of different data fit, so that none is shown: {', '.join(keys)}."
         return replace(one, missing=several)
-    return _read(replace(one, key=keys[0]), root / keys[0], "") if keys else one
-
-
-def _read(one: Outcome, folder: Path, refused: str) -> Outcome:
-    """Read a run and all numbers that tables need, so that damage is detected here and not in a table."""
-    bare = replace(one, run=None, reported={}, refused=refused, damaged="")
+    if not keys:
+        return one
+    bare = replace(one, key=keys[0], refused=refused.get(one.key or "", ""))
+    folder = root / keys[0]
     if not exists(folder / INFO):
         return bare
     try:
@@ -217,25 +216,25 @@ def values(findings: Findings) -> dict[Place, Value]:
 
 def cell_value(outcomes: Sequence[Outcome], protocol: Protocol, rule: str | None = None) -> Value:
     """Compute the value of a cell over seeds under a rule (the headline by default), in the reported rounds."""
+    if not outcomes:
+        return Value()
     for outcome in outcomes:
         if outcome.state == "damaged":
             return Value(text="damaged")
         if outcome.state == "diverged" and outcome.run and outcome.run.failure:
             return Value(text="-", note=f"diverged in round {outcome.run.failure.round} with seed {outcome.seed}")
-    found = [one.reported.get(rule or one.run.info.headline) for one in finished_runs(outcomes) if one.run]
-    pairs = [(100 * one.chosen.pooled, 100 * one.beside.best.pooled) for one in found if one and one.chosen]
-    if not outcomes:
-        return Value()
+    numbers = [one.reported.get(rule or one.run.info.headline) for one in finished_runs(outcomes) if one.run]
+    pairs = [(100 * one.chosen.pooled, 100 * one.beside.best.pooled) for one in numbers if one and one.chosen]
     if not pairs:  # the most informative reason over all seeds; "none": no accuracy under this rule
         states = {outcome.state: outcome.progress for outcome in reversed(outcomes)}
         texts = {"finished": "none", "missing": "no data", "refused": "not run", "begun": states.get("begun", "")}
         return Value(text=next((text for state, text in texts.items() if state in states), "not run yet"))
-    numbers, bests = zip(*pairs, strict=True)
-    spread = protocol.spread(numbers)
-    note = f" ({share})" if (share := share_of_seeds(len(numbers), len(outcomes))) else ""
-    text = f"{fmean(numbers):.2f}" + ("" if spread is None else f" ± {spread:.2f}") + note
+    accuracies, bests = zip(*pairs, strict=True)
+    spread = protocol.spread(accuracies)
+    note = f" ({share})" if (share := share_of_seeds(len(pairs), len(outcomes))) else ""
+    text = f"{fmean(accuracies):.2f}" + ("" if spread is None else f" ± {spread:.2f}") + note
     best = "" if protocol.is_optimistic else f"{fmean(bests):.2f}"
-    return Value(fmean(numbers), text, "", mean_interval(numbers), best)
+    return Value(fmean(accuracies), text, "", mean_interval(accuracies), best)
 
 
 def finished_runs(outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -243,6 +242,6 @@ def finished_runs(outcomes: Sequence[Outcome]) -> list[Outcome]:
     return [outcome for outcome in outcomes if outcome.state == "finished" and outcome.run]
 
 
-def share_of_seeds(found: int, asked: int) -> str:
+def share_of_seeds(finished: int, requested: int) -> str:
     """Describe how many of the requested seeds a number uses; empty if all."""
-    return "" if found == asked else f"{found} of {asked} seeds"
+    return "" if finished == requested else f"{finished} of {requested} seeds"

@@ -5,19 +5,26 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from protonorm.core.registry import find
+from protonorm.core.text import shortened
 from protonorm.data import DATASETS
+from protonorm.engines.choice import check_engine
 from protonorm.errors import Diverged, Failed
 from protonorm.files import make_folder
-from protonorm.reproduction.cells import Study
-from protonorm.reproduction.findings import Findings, Outcome, expected_outcomes, read_outcomes
-from protonorm.reproduction.profiles import USUAL_ROUNDS, Profile, Protocol, Settings, named
-from protonorm.reproduction.writing import Written, refuse_foreign_files, write
+from protonorm.runs.layout import runs_root
+
+from .accuracy import can_check, leads_somebody
+from .cells import Study, find_studies, select_cells
+from .findings import Findings, Outcome, expected_outcomes, read_outcomes
+from .profiles import PROFILES, PROTOCOLS, USUAL_ROUNDS, Profile, Protocol, Settings, named
+from .writing import Written, refuse_foreign_files, write
 
 if TYPE_CHECKING:
     from protonorm.config.experiment import Experiment
@@ -52,10 +59,20 @@ class Reproduction:
     _expected: dict[str, list[Outcome]] = field(default_factory=dict, init=False)  # by study
     _refused: dict[str, str] = field(default_factory=dict, init=False)  # by key: why a cell could not be run
 
-    def prepare(self, *, run: bool = True) -> None:
-        """Raise a ValueError for studies that cannot be run or written, before anything starts."""
-        for study in self.studies:
-            self.findings(study)
+    def prepare(
+        self, engine: str | None = None, workers: int | None = None, *, run: bool = True, check: bool = False
+    ) -> None:
+        """Raise a ValueError for options and studies that cannot be checked, run or written, before anything starts."""
+        check_engine(engine, workers)
+        if check and not any(can_check(study, self.profile, len(self.seeds)) for study in self.studies):
+            profile, problem = f"the profile {self.profile.name!r}", "states no tolerance for"
+            advice = ". Leave --check out, or choose another profile."
+            if any(leads_somebody(study, self.profile) for study in self.studies):
+                problem = "states who should lead under"
+                advice = ", and one seed does not tell a difference from chance. Give several, such as --seeds 0,1,2."
+            names = ", ".join(study.name for study in self.studies)
+            raise ValueError(f"There is nothing to check: {names} {problem} {profile}{advice}")
+        self.outcomes()
         for folder in (self.folder, self.root) if run else (self.folder,):
             _check_writable(folder)
         for study in self.studies:
@@ -139,16 +156,47 @@ class Reproduction:
     ) -> None:
         from protonorm.session.running import run  # slow to import
 
-        work = _work(one)
         chosen = (engine or self.profile.engine) if one.experiment.rounds else "serial"  # no processes without training
         with follow(one.experiment) as show:
 
             def watch(round: Round) -> None:
-                estimate.learn(work, round.seconds["round"])
+                estimate.learn(_work(one), round.seconds["round"])
                 show(round)
 
             several = None if chosen == "serial" else workers
             run(one.experiment, out=self.root, engine=chosen, workers=several, watch=watch)
+
+
+def reproduction(
+    names: Sequence[str],
+    profile: str,
+    protocol: str | None,
+    out: Path | None,
+    to: str | None,
+    only: Sequence[str],
+    seeds: str | None,
+    rounds: int | None,
+    command: str,
+) -> Reproduction:
+    """Build a reproduction from the options of the command."""
+    if to is not None and not to.strip():
+        raise ValueError("--to must be a folder for tables and figures, got an empty text.")
+    size, root = find(PROFILES, profile, "profile"), runs_root(out)
+    chosen = find(PROTOCOLS, size.protocol if protocol is None else protocol, "protocol")
+    place = size.name if chosen.name == size.protocol else f"{size.name}-{chosen.name}"
+    if rounds is not None:
+        size, place = size.up_to(rounds), f"{place}-{rounds}-rounds"
+    folder = Path(to) if to else root / "reproduction" / place
+    command = command.encode(errors="backslashreplace").decode()  # only valid text
+    studies, numbers = select_cells(find_studies(names), only), list(size.seeds)
+    if seeds is not None:
+        parts = [part.strip() for part in seeds.split(",")]
+        if not all(part.isdecimal() and len(part) < 19 for part in parts):
+            raise ValueError(
+                f"--seeds must be whole numbers with commas between them, as 0,1,2, got {shortened(seeds)}."
+            )
+        numbers = list(dict.fromkeys(map(int, parts)))
+    return Reproduction(studies, size, chosen, root, folder, command, numbers)
 
 
 def _check_writable(folder: Path) -> None:
@@ -177,6 +225,10 @@ def work_left(settings: Settings, done: int = 0) -> Work:
     return Work(kind, settings.get("rounds", USUAL_ROUNDS) - done, seconds_a_round(settings))
 
 
+def _work(one: Outcome) -> Work:
+    return work_left(one.experiment.model_dump(mode="json"), one.done)
+
+
 def seconds_a_round(settings: Settings) -> float:
     """Estimate the seconds of a round on two cores."""
     dataset = named(settings.get("dataset"))
@@ -190,9 +242,12 @@ def seconds_a_round(settings: Settings) -> float:
     return float(0.75 * samples * cost * twice + 0.4)
 
 
-def total_seconds(works: Iterable[Work]) -> float:
-    """Estimate the total seconds on two idle cores."""
-    return sum(work.rounds * work.guess for work in works)
+def guess(study: Study, profile: Profile) -> str:
+    """Estimate how long all runs of a study take on two idle cores; a dash if it has none."""
+    protocol, pairs = PROTOCOLS[profile.protocol], product(study.cells, profile.seeds)
+    settings = [study.settings(cell, profile, protocol, seed) for cell, seed in pairs]
+    runs = {str(item): work_left(item) for item in settings}  # equal settings are run once
+    return duration(Estimate().left(list(runs.values()))) if runs else "-"
 
 
 class Estimate:
@@ -208,17 +263,9 @@ class Estimate:
 
     def left(self, works: Sequence[Work]) -> float:
         """Return the seconds left; kinds that have not run yet use the correction of all others together."""
-        return sum(work.rounds * work.guess * self._factor(work.kind) for work in works)
-
-    def _factor(self, kind: str) -> float:
-        if self._guessed.get(kind):
-            return self._taken[kind] / self._guessed[kind]
-        whole = sum(self._guessed.values())
-        return sum(self._taken.values()) / whole if whole else 1.0
-
-
-def _work(one: Outcome) -> Work:
-    return work_left(one.experiment.model_dump(mode="json"), len(one.run.rounds) if one.run else 0)
+        whole = sum(self._taken.values()) / total if (total := sum(self._guessed.values())) else 1.0
+        factors = {kind: self._taken[kind] / seconds for kind, seconds in self._guessed.items() if seconds}
+        return sum(work.rounds * work.guess * factors.get(work.kind, whole) for work in works)
 
 
 def duration(seconds: float) -> str:

@@ -11,20 +11,14 @@ from typing import NamedTuple
 from protonorm.analysis.comparison import RULES
 from protonorm.analysis.contrasts import not_distinguishable
 from protonorm.analysis.tables import CHOSEN, FEW
-from protonorm.reproduction.cells import Place, Study, Table, TableEntry
-from protonorm.reproduction.findings import Findings, Value, cell_value, finished_runs, values
-from protonorm.reproduction.profiles import Profile
 from protonorm.runs.run import Run
 
-OTHER_RULES = "In the same rounds, which are chosen under the headline rule."
-BEST = "best*: the best test round, chosen by looking at what it reports, so that it is optimistic."
-AUTHORS_BEST = "The authors' program prints its best test round: see best*."
-ONE_SEED = "One seed has no interval: nothing is bold, and nothing says whether a difference is chance."
-BOLD = (
-    "Bold: the highest of its {line}, if it can be told apart from every other one there (95 % bootstrap interval of "
-    "the pooled difference, over seeds and clients)."
-)
-FEW_SEEDS = f" With fewer than {FEW} seeds such an interval may be too narrow, and bold is a hint."
+from .cells import Place, Study, Table, TableEntry, grouped
+from .findings import Findings, Value, cell_value, finished_runs, values
+from .profiles import Profile
+
+ONE_SEED = "One seed has no interval: nothing is bold."
+TERMS = "best*, printed numbers, rules: docs/reproduce.md."
 
 
 def accuracy_tables(findings: Findings) -> list[Table]:
@@ -40,11 +34,8 @@ def _main(findings: Findings) -> Table:
         (row, [_entry(findings, numbers.get(place, Value()), place, place in bold) for place in _places(findings, row)])
         for row in findings.rows
     ]
-    sentences = [f"Test accuracy in per cent, pooled over clients, {_how_chosen(findings)}.", _judged_by(findings)]
-    sentences += [_about_seeds(findings), about_bold(findings, highest)]
-    if findings.profile.is_result and study.paper:
-        sentences.append("Below: the printed number, with the ± that is printed, and ours minus printed.")
-        sentences += [] if findings.protocol.is_optimistic else [AUTHORS_BEST]
+    accuracy = f"Test accuracy in per cent, pooled over clients, {_how_chosen(findings)}."
+    sentences = [accuracy, _judged_by(findings), _about_seeds(findings), about_bold(findings, highest)]
     return _table(findings, study.title, study.corner, rows, sentences)
 
 
@@ -58,17 +49,18 @@ def _entry(findings: Findings, ours: Value, place: Place, bold: bool) -> TableEn
 
 
 def _others(findings: Findings) -> Table:
-    study = findings.study
-    pairs = [(row, rule) for row in (*findings.rows, *study.beside) for rule in _rules(findings, row)]
-    rows = []
-    for row, rule in pairs:
-        numbers = [cell_value(findings.at(*place), findings.protocol, rule) for place in _places(findings, row)]
-        entries = [TableEntry(ours.text, best=ours.best) for ours in numbers]
-        rows.append((row if row in study.beside else f"{row}, {rule}", entries))
+    study, rows, rules = findings.study, [], dict[str, None]()
+    for row in (*findings.rows, *study.beside):
+        info = next((one.run.info for one in findings.outcomes if one.cell.row == row and one.run), None)
+        # all but the headline, which the first table has; of a row beside the table, the headline alone
+        for rule in [rule for rule in info.rules if (rule == info.headline) == (row in study.beside)] if info else ():
+            numbers = [cell_value(findings.at(*place), findings.protocol, rule) for place in _places(findings, row)]
+            entries = [TableEntry(ours.text, best=ours.best) for ours in numbers]
+            rows.append((row if row in study.beside else f"{row}, {rule}", entries))
+            rules[_meaning(rule)] = None
     title = "The same runs under other rules" + (f", and {', '.join(study.beside)}" if study.beside else "")
-    rules = f"Rules: {'; '.join(map(_meaning, dict.fromkeys(rule for _, rule in pairs)))}."
-    alone = "Local: every client trains alone." if "Local" in study.beside else ""
-    return _table(findings, title, f"{study.corner}, rule", rows, [OTHER_RULES, rules, alone, _about_seeds(findings)])
+    sentences = ["Rounds are those of the headline rule.", f"Rules: {'; '.join(rules)}.", _about_seeds(findings)]
+    return _table(findings, title, f"{study.corner}, rule", rows, sentences)
 
 
 def _table(
@@ -78,18 +70,9 @@ def _table(
     rows: Sequence[tuple[str, Sequence[TableEntry]]],
     sentences: Sequence[str],
 ) -> Table:
-    groups = [column.group for column in findings.columns]
-    explanation = " ".join(filter(None, [f"Protocol {findings.protocol.name}.", *sentences]))
-    names = [column.name for column in findings.columns]
+    names, groups = [column.name for column in findings.columns], [column.group for column in findings.columns]
+    explanation = " ".join(filter(None, [f"Protocol {findings.protocol.name}.", *sentences, TERMS]))
     return Table(title, corner, names, rows, groups if any(groups) else [], explanation)
-
-
-def _rules(findings: Findings, row: str) -> list[str]:
-    """List the rules to show of a row: all but the headline, which the first table has, or the headline alone."""
-    info = next((one.run.info for one in findings.outcomes if one.cell.row == row and one.run), None)
-    if info is None:
-        return []
-    return [rule for rule in info.rules if (rule == info.headline) == (row in findings.study.beside)]
 
 
 def _places(findings: Findings, row: str) -> list[Place]:
@@ -102,31 +85,30 @@ def _meaning(rule: str) -> str:
 
 def _how_chosen(findings: Findings) -> str:
     """Describe the round of the accuracies; cells whose round was chosen otherwise than by the protocol are named."""
-    usual, others = findings.protocol.by, dict[str, list[str]]()
-    for one in finished_runs(findings.outcomes):
-        if one.run and one.run.chosen and one.run.chosen.by != usual:
-            others.setdefault(one.run.chosen.by, []).append(f"{one.where} (seed {one.seed})")
-    return ", ".join([CHOSEN[usual], *(f"but of {'; '.join(cells)} {CHOSEN[by]}" for by, cells in others.items())])
+    cells = [
+        (one.run.chosen.by, f"{one.where} (seed {one.seed})")
+        for one in finished_runs(findings.outcomes)
+        if one.run and one.run.chosen
+    ]
+    others = {by: names for by, names in grouped(cells).items() if by != findings.protocol.by}
+    deviating = [f"but of {'; '.join(names)} {CHOSEN[by]}" for by, names in others.items()]
+    return ", ".join([CHOSEN[findings.protocol.by], *deviating])
 
 
 def _judged_by(findings: Findings) -> str:
     """Describe the rule of each row; in a column with several rules, a lead may come from the rule."""
-    rows: dict[str, dict[str, None]] = {}
-    for one in findings.outcomes:
-        if one.cell.row in findings.rows:
-            rows.setdefault(one.experiment.algorithm.headline, {})[one.cell.row] = None
-    sentences = [f"Judged by {_meaning(rule)}: {'; '.join(judged)}." for rule, judged in rows.items()]
+    outcomes = [one for one in findings.outcomes if one.cell.row in findings.rows]
+    rows = grouped((one.experiment.algorithm.headline, one.cell.row) for one in outcomes)
+    sentences = [f"Judged by {_meaning(rule)}: {'; '.join(dict.fromkeys(names))}." for rule, names in rows.items()]
     mixed = ["So numbers of one column may be of different rules."] if len(sentences) > 1 else []
     return " ".join([*sentences, *mixed])
 
 
 def _about_seeds(findings: Findings) -> str:
-    """Describe the number of seeds, the meaning of ±, and that of best*."""
     seeds, count = ", ".join(map(str, findings.seeds)), len(findings.seeds)
-    about = f"Mean over {count} seeds ({seeds}); ± is {findings.protocol.spread_is} over them."
     if count < 2:
-        about = f"One seed ({seeds}): there is no ±." if seeds else ""
-    return " ".join(filter(None, [about, "" if findings.protocol.is_optimistic else BEST]))
+        return f"One seed ({seeds}): there is no ±." if seeds else ""
+    return f"Mean over {count} seeds ({seeds}); ± is {findings.protocol.spread_is} over them."
 
 
 class Leader(NamedTuple):
@@ -141,15 +123,13 @@ class Leader(NamedTuple):
 def leaders(findings: Findings, numbers: Mapping[Place, Value]) -> list[Leader]:
     """Find the highest of our numbers along each column, or along each row, where there are several."""
     axis = 1 if findings.study.best == "column" else 0
-    lines: dict[str, dict[Place, float]] = {}
-    for place, ours in numbers.items():
-        if ours.mean is not None and place[0] in findings.study.rows:
-            lines.setdefault(place[axis], {})[place] = ours.mean
+    means = {place: ours.mean for place, ours in numbers.items() if ours.mean is not None}
+    lines = grouped((place[axis], place) for place in means if place[0] in findings.study.rows)
     highest = []
-    for line, means in lines.items():
-        if len(means) > 1:
-            top = max(means, key=means.__getitem__)
-            groups = {place[1 - axis]: findings.finished(*place) for place in means}
+    for line, places in lines.items():
+        if len(places) > 1:
+            top = max(places, key=means.__getitem__)
+            groups = {place[1 - axis]: findings.finished(*place) for place in places}
             highest.append(Leader(line, top[1 - axis], top, not_distinguishable(top[1 - axis], groups)))
     return highest
 
@@ -161,17 +141,14 @@ def about_bold(findings: Findings, highest: Sequence[Leader]) -> str:
     reasons = {why for leader in highest for why in leader.alike.values()}
     if reasons == {"one seed has no interval"} and all(leader.alike for leader in highest):
         return ONE_SEED
-    alike = [f"{one.line}: {one.name}, not distinguishable from {_listed(one.alike)}" for one in highest if one.alike]
-    few = FEW_SEEDS if len(findings.seeds) < FEW else ""
+    alike = [f"{one.line}: {one.name}, not distinguishable from {_rivals(one.alike)}" for one in highest if one.alike]
+    hint = f"; with fewer than {FEW} seeds a hint" if len(findings.seeds) < FEW else ""
     not_bold = f" The highest, but not bold: {'; '.join(alike)}." if alike else ""
-    return f"{BOLD.format(line=findings.study.best)}{few}{not_bold}"
+    return f"Bold: the highest of its {findings.study.best}, distinguishable from all others there{hint}.{not_bold}"
 
 
-def _listed(alike: Mapping[str, str]) -> str:
-    """List the names grouped by reason."""
-    by_reason: dict[str, list[str]] = {}
-    for name, why in alike.items():
-        by_reason.setdefault(why, []).append(name)
+def _rivals(alike: Mapping[str, str]) -> str:
+    by_reason = grouped((why, name) for name, why in alike.items())
     return " and ".join(f"{', '.join(names)} ({why})" for why, names in by_reason.items())
 
 

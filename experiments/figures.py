@@ -1,22 +1,29 @@
-"""Figures of the paper from recorded runs, and those of the spiral in the plane. Does not import torch."""
+"""Figures of the paper from recorded runs, in its style, and the spiral in the plane. Does not import torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
+from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from protonorm.analysis.statistics import Numbers
+from protonorm.core.text import visible
 from protonorm.report import drawing
-from protonorm.report.drawing import COLOURS, COLUMN, FULL, LIGHT, SLOTS, add_legend, label, label_text, paper_style
+from protonorm.report.drawing import LIGHT, SLOTS, label_text, refuse_foreign, write_figure
 from protonorm.runs.run import Run
 
+COLUMN, FULL = 3.3, 6.9  # inches: one column of a page, or both
+DPI = 300
 NAME = 60  # maximum characters of a run's name
 ACROSS = 3  # panels side by side
 RING, MARK = 4.0, 2.5  # sizes of rings and markers, in points
@@ -25,9 +32,70 @@ FEW_CLASSES = 20  # maximum classes drawn as bars
 ORTHOGONAL = float(np.sqrt(2))  # the distance that the paper expects
 MOST_FEATURES = 1500  # maximum points of a panel: more only enlarge the file
 MOST_SAMPLES = 6000  # likewise, for the data
+LEGEND, KEY = 80, 12  # characters that fit side by side in a legend; characters that a legend key takes
+ROW, FEW_ROWS = 0.15, 2  # inches per row of a legend; rows that fit without a taller figure
+# Okabe and Ito's colours, which are distinguishable for colour-blind readers.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#B8A800", "#000000")
+STYLE: Any = {  # matplotlib settings
+    "font.family": "serif",
+    "font.serif": ["STIXGeneral", "DejaVu Serif"],  # both come with matplotlib
+    "mathtext.fontset": "stix",
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "axes.titlesize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "lines.linewidth": 1.1,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "pdf.fonttype": 42,  # embed fonts as TrueType, so that text stays text
+    "figure.constrained_layout.h_pad": 0.02,
+    "figure.constrained_layout.w_pad": 0.02,
+}
 
 Vectors = Numbers  # (n, 2)
 Classes = NDArray[np.int64]  # (n,)
+
+
+@contextmanager
+def paper_style(**more: Any) -> Iterator[None]:
+    """Apply the style of a paper inside this context."""
+    with matplotlib.rc_context(STYLE | {"axes.prop_cycle": cycler(color=COLOURS)} | more):
+        yield
+
+
+def add_legend(figure: Figure, axes: Axes, columns: int) -> None:
+    """Add a legend below a figure, in at most `columns` columns; a long legend makes the figure taller."""
+    handles, labels = axes.get_legend_handles_labels()
+    columns = max(1, min(columns, LEGEND // (KEY + max(map(len, labels), default=0))))
+    rows = -(-len(labels) // columns)
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + ROW * max(0, rows - FEW_ROWS))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=2.2)
+
+
+def label(number: int, text: str) -> str:
+    """Return the label of a panel as in the paper: (a) CIFAR-10."""
+    return f"({chr(ord('a') + number)}) {text}"
+
+
+def save(figure: Figure, path: Path, title: str, description: str, stamp: str = "") -> list[Path]:
+    """Write a figure as PNG and PDF with title and description in the metadata; a stamp is printed across it."""
+    files = [path.with_name(f"{path.name}.{ending}") for ending in ("png", "pdf")]
+    refuse_foreign(files)
+    if stamp:
+        figure.text(0.5, 0.5, stamp, ha="center", va="center", rotation=20, fontsize=34, color="0.5", alpha=0.35)
+    with paper_style():
+        for file, key in zip(files, ("Description", "Subject"), strict=True):
+            write_figure(figure, file, DPI, **{"Title": visible(title), key: visible(description)})
+    return files
 
 
 def _panels(
