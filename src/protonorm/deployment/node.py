@@ -102,7 +102,7 @@ class Node:
             request = read_request(content, self._largest)
             header = request.header
             self._check(request)
-            key = request_key(f"{self._allowed} {self._site.recipe.name} {self._site.training}", content)
+            key = request_key(f"{self._allowed} {self._site.recipe(self._site.id).name} {self._site.training}", content)
             if (known := self._last.find(key)) is not None and self._keeps_up(header):
                 return known
             answer = self._fulfil(request)
