@@ -166,12 +166,20 @@ class FederationEngine:
         self._tell(Event("round", f"Round {number} of {rounds} begins.", number, numbers=numbers))
         kind: Kind = "evaluate+train" if parts else "train"
         for answer in self._call(kind, orders, messages, parts).values():
-            yield answer if isinstance(answer, Lost) else reply_of(answer)
+            if isinstance(answer, Lost):
+                yield answer
+            else:
+                about = answer.header
+                yield Reply(about.client, answer.message, about.metrics, about.seconds, answer.counts)
 
     def evaluate(self, orders: Sequence[Order], messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
         """Evaluate clients by a separate request; yield Lost for clients whose owners do not allow it."""
         for answer in self._call("evaluate", orders, messages, parts).values():
-            yield answer if isinstance(answer, Lost) else counts_of(answer)
+            if isinstance(answer, Lost):
+                yield answer
+            else:
+                id = answer.header.client
+                yield Counts(id, answer.counts) if answer.counts else Lost(id, WITHHELD)
 
     def commit(self, round: int, replied: Collection[int], chosen: int = 0) -> None:
         """Report a committed round; clients learn from the next request which states they may delete."""
@@ -239,14 +247,11 @@ class FederationEngine:
             message = message_for(messages, order.id)
             if id(message) not in bodies:
                 bodies[id(message)] = encode_body(message)
-            turns.append(Turn(order, self._request(kind, order, bodies[id(message)], parts)))
+            about = {"format": FORMAT, "agreement": self._agreement.digest, "kind": kind, "parts": list(parts)}
+            about |= {"client": order.id, "round": order.round, "trained": order.trained, "chosen": self.chosen}
+            turns.append(Turn(order, write_request(RequestHeader.model_validate(about), bodies[id(message)])))
         deadline = PATIENCE if self._policy.deadline is None else self._policy.deadline
         return Call(turns, self._policy.needed(len(orders)), self._clock(), deadline, patient=patient)
-
-    def _request(self, kind: Kind, order: Order, body: bytes, parts: Sequence[str]) -> bytes:
-        about = {"format": FORMAT, "agreement": self._agreement.digest, "kind": kind, "parts": list(parts)}
-        about |= {"client": order.id, "round": order.round, "trained": order.trained, "chosen": self.chosen}
-        return write_request(RequestHeader.model_validate(about), body)
 
     def _push(self, call: Call, now: float) -> None:
         """Send the requests that are due."""
@@ -274,14 +279,14 @@ class FederationEngine:
                 self._tell_of("away", turn)
             return
         self.bytes_up += len(arrived.content)
-        found = self.guard.admit(arrived.client, arrived.content)
+        answer = self.guard.admit(arrived.client, arrived.content)
         if turn is None:
             return
-        if not isinstance(found, Refusal):
-            call.answers[arrived.client] = found
-            self._tell_of("answered", turn, bytes=len(arrived.content), seconds=found.header.seconds)
-        elif found.final:
-            call.miss(turn, "refused", now, found.sentence)
+        if not isinstance(answer, Refusal):
+            call.answers[arrived.client] = answer
+            self._tell_of("answered", turn, bytes=len(arrived.content), seconds=answer.header.seconds)
+        elif answer.final:
+            call.miss(turn, "refused", now, answer.sentence)
 
     def _tell_of_waiting(self, call: Call, now: float) -> None:
         """Report the clients that block the call, once until that changes."""
@@ -300,25 +305,10 @@ class FederationEngine:
         self._waiting = key
 
     def _tell_of(self, what: What, turn: Turn, **numbers: float) -> None:
-        said = {
-            "asked": "was asked",
-            "answered": "has answered",
-            "late": f"is late: {turn.reason}",
-            "away": f"is away: {turn.reason.rstrip('.')}",
-        }[what]
-        sentence = f"Round {self._round}: {self._policy.label(turn.order.id)} {said}."
+        status = {"asked": "was asked", "answered": "has answered"}.get(what, f"is {what}: {turn.reason.rstrip('.')}")
+        sentence = f"Round {self._round}: {self._policy.label(turn.order.id)} {status}."
         self._tell(Event(what, sentence, self._round, turn.order.id, numbers=numbers))
 
-    def _tell_refusal(self, found: Refusal) -> None:
-        self._tell(Event("refused", f"Round {self._round}: {found.sentence}", self._round, found.client, found.why))
-
-
-def reply_of(answer: Answer) -> Reply:
-    """Return the reply in an answer, with the counts of the previous round."""
-    return Reply(answer.header.client, answer.message, answer.header.metrics, answer.header.seconds, answer.counts)
-
-
-def counts_of(answer: Answer) -> Counts | Lost:
-    """Return the counts in an answer, or a Lost if the owner does not allow them."""
-    id = answer.header.client
-    return Counts(id, answer.counts) if answer.counts else Lost(id, WITHHELD)
+    def _tell_refusal(self, refusal: Refusal) -> None:
+        sentence = f"Round {self._round}: {refusal.sentence}"
+        self._tell(Event("refused", sentence, self._round, refusal.client, refusal.why))
