@@ -103,7 +103,8 @@ class Node:
             header = request.header
             self._check(request)
             key = request_key(f"{self._allowed} {self._site.recipe(self._site.id).name} {self._site.training}", content)
-            if (known := self._last.find(key)) is not None and self._keeps_up(header):
+            kept = header.kind == "evaluate" or self._store.has(self._site.id, header.round)
+            if kept and (known := self._last.find(key)) is not None:  # with the state that belongs to it
                 return known
             answer = self._fulfil(request)
             self._last.keep(key, answer)
@@ -162,10 +163,6 @@ class Node:
         about = self._header(header).model_copy(update={"metrics": dict(reply.metrics), "seconds": reply.seconds})
         return Answer(about, reply.message, counts)
 
-    def _keeps_up(self, header: RequestHeader) -> bool:
-        """Return whether the state that belongs to a cached answer still exists."""
-        return header.kind == "evaluate" or self._store.has(self._site.id, header.round)
-
     def _state(self, header: RequestHeader) -> Tensors | None:
         """Load the state that the request names, and delete states that no resumed round can need.
 
@@ -173,13 +170,10 @@ class Node:
         state is not the trained one.
         """
         trained = header.trained
-        if not trained:
-            self._tidy(header)
-            return first_state(self._task, self._site)
         try:
-            state = self._store.load(self._site.id, trained)
+            state = self._store.load(self._site.id, trained) if trained else first_state(self._task, self._site)
         except ValueError as error:
-            if self._begin_anew and header.kind != "evaluate":
+            if trained and self._begin_anew and header.kind != "evaluate":
                 return None
             raise Unable(f"Its state after round {trained} is lost or damaged; its owner may begin anew.") from error
         self._tidy(header)
@@ -190,11 +184,11 @@ class Node:
         if header.kind == "evaluate":
             return  # the round may not be committed yet
         id, trained = self._site.id, header.trained
-        found = [round for owner, round, _ in self._store.files() if owner == id]
-        for round in found:
+        rounds = [round for owner, round, _ in self._store.files() if owner == id]
+        for round in rounds:
             if trained < round < header.round:
                 self._store.drop(id, round)
-        if trained and all(round < header.round for round in found):
+        if trained and all(round < header.round for round in rounds):
             self._store.keep_only(id, trained, header.chosen)
 
     def _header(self, asked: RequestHeader | None, declined: str = "") -> AnswerHeader:

@@ -59,8 +59,8 @@ def own_samples(
     if own.clients not in (None, 1):
         raise ValueError(f"{own.name} has the samples of {own.clients} clients; a site has those of one.")
     labels = agreement.class_numbers(own.classes, f"The data {own.name}")[own.labels]
-    known = {"owner": None, "split": None, "client_names": None}
-    whole = replace(own, labels=labels, classes=tuple(agreement.classes), **known)
+    classes = tuple(agreement.classes)
+    whole = replace(own, labels=labels, classes=classes, owner=None, split=None, client_names=None)
     if split is not None and not split.any():
         split = None  # every sample is for training, which is not a split
     agreed, given = agreement.task.input, whole.spec
