@@ -115,8 +115,8 @@ class FederationFolder:
         from protonorm.deployment.keys import make_client_certificate, make_server_certificate
 
         key, certificate = self.tls.key.with_suffix(".new-key"), self.tls.certificate.with_suffix(".new-crt")
-        for left in (key, certificate):
-            left.unlink(missing_ok=True)
+        for leftover in (key, certificate):
+            leftover.unlink(missing_ok=True)
         make_server_certificate(self._authority, key, certificate, self.settings.hosts)
         key.replace(self.tls.key)
         certificate.replace(self.tls.certificate)
@@ -184,9 +184,8 @@ class FederationFolder:
             members = self.roster
             member = next((one for one in members if one.name.lower() == name.lower()), None)
             if member is None:
-                raise ValueError(
-                    f"There is no client {shown(name)}; there are {listed([one.name for one in members])}."
-                )
+                names = listed([one.name for one in members])
+                raise ValueError(f"There is no client {shown(name)}; there are {names}.")
             members[member.id] = member._replace(revoked=True)
             self._write_roster(members)
         return members[member.id]
@@ -201,17 +200,10 @@ class FederationFolder:
         """Create a client's bundle, which contains no secret."""
         from protonorm.deployment.agreement import Bundle
 
-        return Bundle.of(
-            self.agreement,
-            federation=self.settings.name,
-            client=member.id,
-            name=member.name,
-            public_key=member.public_key,
-            host=self.settings.host,
-            port=self.settings.port,
-            authority=self.tls.authority.read_text(),
-            certificate=member.certificate,
-        )
+        own = {"client": member.id, "name": member.name, "public_key": member.public_key}
+        own |= {"certificate": member.certificate, "authority": self.tls.authority.read_text()}
+        settings = self.settings
+        return Bundle.of(self.agreement, federation=settings.name, host=settings.host, port=settings.port, **own)
 
     def write_bundle(self, member: Member) -> Path:
         """Write a client's bundle to its file."""
@@ -275,11 +267,6 @@ class ClientFolder:
         if not self.joined:
             raise ValueError(f"{self.path} has no bundle yet: `protonorm deploy client BUNDLE` takes the one you got.")
         return Bundle.read(place.read_bytes(), str(place))
-
-    @property
-    def agreement(self) -> Agreement:
-        """Agreement that the owner confirmed."""
-        return self.bundle.terms
 
     def confirm(self, bundle: Bundle) -> None:
         """Store a bundle that the owner has confirmed; raise ValueError if it is for another key."""

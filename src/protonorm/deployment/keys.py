@@ -108,12 +108,12 @@ def check_public_line(line: str) -> str:
     if len(words) < 2 or "\n" in line.strip():
         raise ValueError(unknown)
     try:
-        found = serialization.load_ssh_public_key(" ".join(words[:2]).encode())
+        key = serialization.load_ssh_public_key(" ".join(words[:2]).encode())
     except (ValueError, UnsupportedAlgorithm):
         raise ValueError(unknown) from None
-    if not isinstance(found, ec.EllipticCurvePublicKey) or not isinstance(found.curve, ec.SECP384R1):
-        raise ValueError(f"The public key is of the kind {shown(words[0])}; expected ecdsa-sha2-nistp384.")
-    return public_line(found)
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
+        raise ValueError(f"The public key must be of the kind ecdsa-sha2-nistp384, got {shown(words[0])}.")
+    return public_line(key)
 
 
 def key_fingerprint(line: str) -> str:
@@ -174,7 +174,7 @@ def hosts_of(certificate: x509.Certificate) -> list[str]:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return []
-    return [str(one.value) for one in names if isinstance(one, x509.DNSName | x509.IPAddress)]
+    return [str(name.value) for name in names if isinstance(name, x509.DNSName | x509.IPAddress)]
 
 
 def _builder(

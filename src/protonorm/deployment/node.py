@@ -170,10 +170,13 @@ class Node:
         state is not the trained one.
         """
         trained = header.trained
+        if not trained:
+            self._tidy(header)
+            return first_state(self._task, self._site)
         try:
-            state = self._store.load(self._site.id, trained) if trained else first_state(self._task, self._site)
+            state = self._store.load(self._site.id, trained)
         except ValueError as error:
-            if trained and self._begin_anew and header.kind != "evaluate":
+            if self._begin_anew and header.kind != "evaluate":
                 return None
             raise Unable(f"Its state after round {trained} is lost or damaged; its owner may begin anew.") from error
         self._tidy(header)
