@@ -227,7 +227,7 @@ def test_a_client_confirms_the_bundle_that_is_for_its_key_and_can_work(made, tmp
     assert not other.joined
     client.confirm(bundle)
     assert client.bundle.client == 0
-    assert client.agreement.digest == made.agreement.digest
+    assert client.bundle.terms.digest == made.agreement.digest
     assert client.tls.authority.read_text() == made.tls.authority.read_text()
     with pytest.raises(ValueError, match="has no data yet"):
         client.node()

@@ -87,18 +87,13 @@ def facts_table(networks: Sequence[Facts], shape: tuple[int, ...], classes: int)
     return make_table(title, columns, rows, caption)
 
 
-cluster = typer.Typer(no_args_is_help=True)
+cluster = typer.Typer(no_args_is_help=True, help="Manage the Ray cluster that RAY_ADDRESS names.")
 
 Benchmarks = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Benchmarks, or `all`; a list without.")]
 To = Annotated[
     Path | None, typer.Option(help="Folder for results; benchmarks/results in a checkout, else ./bench-results.")
 ]
 RayName = Annotated[str, typer.Option("--engine", help="`ray`, perhaps with what each actor gets: ray:num_gpus=0.5.")]
-
-
-@cluster.callback()
-def _group() -> None:
-    """Manage the Ray cluster that RAY_ADDRESS names."""
 
 
 @cluster.command()

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 from protonorm.cli.console import complain
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from protonorm.runs.run import Run
 
 TAKE_SETTINGS = ("run", "compare", "sweep", "tune", "check")
-Command, Commands = TyperCommand, TyperGroup
 
 
 class Checkpoint(StrEnum):

@@ -214,14 +214,8 @@ class Pool:
         """Return the next frame of any worker; raise queue.Empty after `seconds`."""
         while True:
             heard = self._heard.get(timeout=seconds)
-            if heard.worker is not self._workers[heard.number]:
-                continue  # from a replaced worker
-            if "ready" in heard.header:
-                self._note_ready(heard.number)
-                continue
-            if "error" in heard.header and heard.number in self._starting:
-                raise_error(heard.header)  # a replacement would fail in the same way
-            return heard
+            if heard.worker is self._workers[heard.number] and not self._note_start(heard):
+                return heard
 
     def replace(self, number: int, reason: str) -> str:
         """Replace a worker, and return the reason as a clause."""
@@ -267,24 +261,25 @@ class Pool:
         except queue.Empty:
             raise Failed(f"A worker process has not begun after {START:g} seconds.") from None
         worker = self._workers[heard.number]
-        if heard.worker is not worker:
-            return  # from a replaced worker
-        if "error" in heard.header:
-            raise_error(heard.header)
-        if "ready" in heard.header:
-            self._note_ready(heard.number)
-            return
+        if heard.worker is not worker or self._note_start(heard):
+            return  # from a replaced worker, or ready
         reason = heard.gone or _end(worker, GRACE)
         if not reason.startswith(BY_SIGNAL) or self._killed == KILLED:
             raise Failed(f"A worker process did not start: it {reason}.")
         self._killed += 1
         self.replace(heard.number, reason)
 
-    def _note_ready(self, number: int) -> None:
-        self._starting.discard(number)
+    def _note_start(self, heard: Heard) -> bool:
+        """Return whether a frame says that its worker is ready; raise the error of a worker that cannot start."""
+        if "error" in heard.header and heard.number in self._starting:
+            raise_error(heard.header)  # a replacement would fail in the same way
+        if "ready" not in heard.header:
+            return False
+        self._starting.discard(heard.number)
         if not self._starting and self._scratch:
             self._scratch.remove()
             self._scratch = None
+        return True
 
     def _listen(self, number: int, worker: subprocess.Popen[bytes]) -> None:
         """Read frames continuously, so that no worker blocks on its output; report the end of output."""
