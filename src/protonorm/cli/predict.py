@@ -103,12 +103,7 @@ def title(trained: TrainedClient) -> str:
 
 
 def find_client(
-    source: str,
-    client: str | None,
-    checkpoint: Checkpoint,
-    out: Path | None,
-    network: str | None,
-    algorithm: str | None,
+    source: str, client: str | None, checkpoint: Checkpoint, out: Path | None, network: str | None, method: str | None
 ) -> TrainedClient:
     """Load an exported client, or a client of a run."""
     from protonorm.core.own_code import load_own
@@ -118,15 +113,13 @@ def find_client(
     from protonorm.runs.run import read_run
 
     own_network = load_own(network, "network") if network else None
-    own_method = load_own(algorithm, "algorithm") if algorithm else None
+    own_method = load_own(method, "algorithm") if method else None
     if (Path(source) / INFO).exists():
         trained = load_client(source, network=own_network, algorithm=own_method)
         if client is not None and client not in (trained.name, str(trained.id)):
             raise ValueError(f"{source} holds client {trained.name}, not client {client}.")
         if checkpoint is Checkpoint.last:
-            raise ValueError(
-                f"--checkpoint last is for runs; {source} holds a client as of round {trained.info.round}."
-            )
+            raise ValueError(f"--checkpoint last is for runs; {source} holds a client of round {trained.info.round}.")
         return trained
     run = read_run(find_run(runs_root(out), source))
     if client is None:
