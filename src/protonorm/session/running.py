@@ -74,9 +74,7 @@ def run(
     ```
     """
     if not isinstance(experiment, Experiment):
-        raise ValueError(
-            f"{shown(experiment)} is not an experiment: expected pn.Experiment(…), or pn.Experiment.of({{…}})."
-        )
+        raise ValueError(f"experiment must be pn.Experiment(…) or pn.Experiment.of({{…}}), got {shown(experiment)}.")
     wanted = check_engine(engine, workers)
     follower = choose(tracker)
     with progress_line(experiment, watch, progress) as told:
@@ -124,7 +122,9 @@ def _run(
     settings = engine.settings if engine and engine.name == chosen else {}
     start = partial(ENGINES[chosen].load(), **settings)
     with RunWriter(folder, experiment.key) as writer:
-        writer.describe(info_of(experiment, task, population.client_names), _counts(population))
+        facts = population.facts()
+        counts = Population(facts.train, facts.validation, facts.test)
+        writer.describe(info_of(experiment, task, population.client_names), counts)
         policy = policy_of(experiment, population.client_names)
         point = writer.resume() or begin(task, policy)
         done = point.round
@@ -191,11 +191,6 @@ def tidy(record: Run | Path) -> None:
         if run.rounds and stray_states(run):
             with RunWriter(run.folder, run.info.key) as writer:
                 writer.tidy()
-
-
-def _counts(population: SimulatedPopulation) -> Population:
-    facts = population.facts()
-    return Population(facts.train, facts.validation, facts.test)
 
 
 def _settings(experiment: Experiment) -> str:
