@@ -122,9 +122,7 @@ def _run(
     settings = engine.settings if engine and engine.name == chosen else {}
     start = partial(ENGINES[chosen].load(), **settings)
     with RunWriter(folder, experiment.key) as writer:
-        facts = population.facts()
-        counts = Population(facts.train, facts.validation, facts.test)
-        writer.describe(info_of(experiment, task, population.client_names), counts)
+        writer.describe(info_of(experiment, task, population.client_names), _counts(population))
         policy = policy_of(experiment, population.client_names)
         point = writer.resume() or begin(task, policy)
         done = point.round
@@ -191,6 +189,11 @@ def tidy(record: Run | Path) -> None:
         if run.rounds and stray_states(run):
             with RunWriter(run.folder, run.info.key) as writer:
                 writer.tidy()
+
+
+def _counts(population: SimulatedPopulation) -> Population:
+    facts = population.facts()
+    return Population(facts.train, facts.validation, facts.test)
 
 
 def _settings(experiment: Experiment) -> str:
