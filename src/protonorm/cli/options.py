@@ -51,10 +51,7 @@ SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Skip pictures that ca
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 CheckpointOf = Annotated[
     Checkpoint,
-    typer.Option(
-        "--checkpoint",
-        help="Which round's client: `chosen`, of the best validation accuracy, as in tables; or the `last`.",
-    ),
+    typer.Option(help="Which round's client: `chosen`, of the best validation accuracy, as in tables; or the `last`."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result, and errors.")]
 Settings = Annotated[

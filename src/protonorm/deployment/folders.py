@@ -85,7 +85,7 @@ class FederationFolder:
         """Create a federation: a private folder, an authority, and the server's certificate."""
         from protonorm.deployment.keys import make_authority, make_server_certificate
 
-        _refuse_existing(path, "a federation")
+        refuse_existing(path, "a federation")
         made = cls(path.resolve(), settings)
         for folder in (made.path, made.keys, made.bundles, made.log_folder):
             make_folder(folder)
@@ -230,7 +230,7 @@ class ClientFolder:
         from protonorm.deployment.keys import make_client_key
 
         settings = ClientSettings.of({"name": name})
-        _refuse_existing(path, "a client")
+        refuse_existing(path, "a client")
         made = cls(path.resolve(), settings)
         for folder in (made.path, made.states, made.log_folder):
             make_folder(folder)
@@ -297,6 +297,7 @@ class ClientFolder:
         return Node(bundle.terms, site, store, own.allowed, begin_anew=self.begin_anew, tell=tell)
 
 
-def _refuse_existing(path: Path, what: str) -> None:
+def refuse_existing(path: Path, what: str) -> None:
+    """Raise ValueError if a path exists and is not an empty folder."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(f"{path} is there already, and it is not empty; {what} gets a folder of its own.")

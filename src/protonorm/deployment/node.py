@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
 
 from protonorm.core.frames import BadFrame
 from protonorm.core.randomness import one_thread
@@ -23,6 +22,7 @@ from protonorm.deployment.messages import (
     read_request,
     write_answer,
 )
+from protonorm.deployment.settings import Allowed
 from protonorm.deployment.site import OwnSite
 from protonorm.errors import Diverged
 from protonorm.federation.client import evaluate_step, first_state, train_step
@@ -32,7 +32,6 @@ from protonorm.tensors import Tensors
 
 FILE = "answer.bin"
 DIGEST = 32  # bytes of a SHA-256
-Allowed = Literal["off", "accuracy", "classes"]  # evaluation results that the owner lets the server receive
 TOTALS = re.compile(r"(validation|test)\.(support|correct\..*)")  # counts that are sent if only accuracy is allowed
 
 

@@ -34,7 +34,7 @@ PORT = 9092  # default port
 KINDS = {".npz": "npz", ".csv": "table", ".tsv": "table"}  # of data, by file suffix
 OWN = ("folder", "npz", "array", "table", "text", "hf")  # kinds of data given as kind:PATH
 Port = Annotated[int, Ge(1), Le(65535)]
-Allowed = Literal["off", "accuracy", "classes"]
+Allowed = Literal["off", "accuracy", "classes"]  # evaluation results that an owner lets the server receive
 
 
 def read_object(content: bytes, where: str, largest: int, expected: str = "an object") -> dict[str, Any]:
