@@ -41,9 +41,8 @@ def check_installed() -> None:
 
     needed = {"aiohttp": "aiohttp", "cryptography": "cryptography", "prometheus_client": "prometheus-client"}
     if missing := [name for module, name in needed.items() if find_spec(module) is None]:
-        raise ValueError(
-            f"`protonorm deploy` needs {', '.join(missing)}, not installed here: pip install 'protonorm[deploy]'."
-        )
+        names = ", ".join(missing)
+        raise ValueError(f"`protonorm deploy` needs {names}, not installed here: pip install 'protonorm[deploy]'.")
 
 
 def open_federation(path: Path | None) -> FederationFolder:

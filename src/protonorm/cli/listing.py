@@ -63,10 +63,8 @@ def list_(topic: Topic, as_json: Json = False) -> None:
             from protonorm.core.registry import nearest
             from protonorm.core.text import shortened
 
-            name = shortened(topic)
-            raise ValueError(
-                f"There is nothing to list about {name!r}; {nearest(name, [*tables, 'settings', *methods])}"
-            )
+            name, known = shortened(topic), [*tables, "settings", *methods]
+            raise ValueError(f"There is nothing to list about {name!r}; {nearest(name, known)}")
 
 
 def say_settings(title: str, about: str, target: str, *, as_json: bool) -> None:

@@ -37,9 +37,7 @@ Method = Annotated[str | None, typer.Option(help="file.py:Class, if the method i
 Folder = Annotated[Path, typer.Argument(parser=read_path, metavar="PATH", help="Folder to write the client into.")]
 Onnx = Annotated[bool, typer.Option("--onnx", help="Also write model.onnx, which runs without protonorm (extra onnx).")]
 Source = Annotated[str, typer.Argument(metavar="RUN_OR_EXPORT", help="A run's folder or name, or an exported client.")]
-Images = Annotated[
-    list[Path], typer.Argument(parser=read_path, metavar="IMAGES...", help="Picture files, or folders of them.")
-]
+Images = Annotated[list[Path], typer.Argument(parser=read_path, metavar="IMAGES...", help="Picture files, or folders.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on without pictures that cannot be read.")]
 Csv = Annotated[Path | None, path_option("Write the answers as CSV.", "--csv", metavar="FILE")]
 COLUMNS = ("picture", "class", "rule", "probability", "agree")

@@ -43,9 +43,7 @@ To = Annotated[
 ]
 Only = Annotated[
     list[str] | None,
-    typer.Option(
-        help="Only cells whose row or column has this text, such as CIFAR-100; repeated, cells must match all."
-    ),
+    typer.Option(help="Only cells whose row or column has this text, such as CIFAR-100; repeated, all must match."),
 ]
 Seeds = Annotated[str | None, typer.Option(help="Seeds in place of the profile's, such as 0 or 0,1,2.")]
 Rounds = Annotated[
@@ -123,9 +121,8 @@ def reproduction(
     command = f"protonorm {shlex.join(sys.argv[1:])}".encode(errors="backslashreplace").decode()  # only valid text
     folder = Path(to) if to else root / "reproduction" / place
     studies, numbers = select_cells(find_studies(names), only), size.seeds if seeds is None else read_seeds(seeds)
-    return Reproduction(
-        studies, profile=size, protocol=chosen, root=root, folder=folder, command=command, seeds=numbers
-    )
+    where = {"root": root, "folder": folder}
+    return Reproduction(studies, profile=size, protocol=chosen, command=command, seeds=numbers, **where)
 
 
 def refuse_early(task: Reproduction, engine: str | None, workers: int | None, *, run: bool, check: bool) -> None:
@@ -184,9 +181,8 @@ def terminal_table(table: Table, profile: Profile) -> RichTable:
         columns.append(Column(f"{visible(group)}\n{visible(name)}" if group != before else visible(name), "right"))
         before = group  # shown above the first of its columns only
     rows = [[bold(row, False), *map(_entry, entries)] for row, entries in table.rows]
-    return make_table(
-        f"{profile.stamp}: {table.title}" if profile.stamp else table.title, columns, rows, table.explanation
-    )
+    title = f"{profile.stamp}: {table.title}" if profile.stamp else table.title
+    return make_table(title, columns, rows, table.explanation)
 
 
 def _entry(entry: TableEntry) -> Text:

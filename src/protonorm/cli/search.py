@@ -28,9 +28,7 @@ Words = Annotated[
         help="Methods, and settings with one value or several: lr=0.01,0.03 seeds=0,1,2; or a YAML file with lists.",
     ),
 ]
-Jobs = Annotated[
-    int | None, typer.Option(min=1, max=4096, help="Runs side by side; chosen by their number if not given.")
-]
+Jobs = Annotated[int | None, typer.Option(min=1, max=4096, help="Runs side by side; by their number if not given.")]
 Dry = Annotated[bool, typer.Option("--dry-run", help="Say how many runs are left, and about how long they take.")]
 Best = Annotated[bool, typer.Option("--best", help="Print nothing but the chosen settings, as commands.")]
 Figure = Annotated[Path | None, path_option("Folder for the map; <runs>/sweeps/… if not given.")]

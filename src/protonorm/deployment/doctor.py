@@ -41,6 +41,9 @@ class Finding(NamedTuple):
     text: str
 
 
+Findings = Iterator[Finding]
+
+
 def attempt(what: str, act: Callable[[], str]) -> Finding:
     """Run a check that returns a sentence, or raises an error with one."""
     try:
@@ -71,9 +74,7 @@ def find_free_port(host: str, port: int, what: str = "clients") -> Finding:
     return Finding("port", True, f"The port {port} is free for {what}.")
 
 
-def find_server(
-    host: str, port: int, authority: Path, name: str = "", own: TlsFiles | None = None
-) -> Iterator[Finding]:
+def find_server(host: str, port: int, authority: Path, name: str = "", own: TlsFiles | None = None) -> Findings:
     """Connect to a server as a client does, also through a proxy, and check it.
 
     `name` is the expected host name in the certificate, if it differs from `host`; `own` are the client's TLS files.
@@ -99,12 +100,10 @@ def find_server(
             yield from _find_tls(plain, context, name or host, authority, is_client=own is not None)
 
 
-def _find_tls(
-    plain: socket.socket, context: ssl.SSLContext, host: str, authority: Path, *, is_client: bool
-) -> Iterator[Finding]:
+def _find_tls(plain: socket.socket, tls: ssl.SSLContext, host: str, authority: Path, *, is_client: bool) -> Findings:
     """Check a server's certificate, and whether it knows the client."""
     try:
-        with context.wrap_socket(plain, server_hostname=host) as channel:
+        with tls.wrap_socket(plain, server_hostname=host) as channel:
             encoded = channel.getpeercert(binary_form=True)
             assert encoded is not None
             problems = problems_of(read_certificate(authority), x509.load_der_x509_certificate(encoded), host)
@@ -121,7 +120,7 @@ def _find_tls(
         yield Finding("certificate", False, "The server ended the connection instead of showing a certificate.")
 
 
-def _find_answer(channel: socket.socket, host: str, *, is_client: bool) -> Iterator[Finding]:
+def _find_answer(channel: socket.socket, host: str, *, is_client: bool) -> Findings:
     """Check whether the server takes the client's certificate, and compare the clocks, if its response has a date."""
     answer = ""
     with suppress(OSError):
@@ -147,7 +146,7 @@ def compare_clocks(server: dt.datetime, now: dt.datetime | None = None) -> Findi
     return Finding("clock", False, f"This machine's clock is {text}")
 
 
-def look_at_server(folder: FederationFolder) -> Iterator[Finding]:
+def look_at_server(folder: FederationFolder) -> Findings:
     """Diagnose a federation on the server's machine."""
     settings = folder.settings
     yield from find_versions()
@@ -172,7 +171,7 @@ def look_at_server(folder: FederationFolder) -> Iterator[Finding]:
             yield find_free_port("127.0.0.1", settings.metrics_port, "figures")
 
 
-def look_at_client(folder: ClientFolder) -> Iterator[Finding]:
+def look_at_client(folder: ClientFolder) -> Findings:
     """Diagnose a client on its owner's machine; no data are sent to the server."""
     yield from find_versions()
     yield find_room(folder.path)
@@ -207,7 +206,7 @@ def _read_data(folder: ClientFolder) -> str:
     return f"The data and the network {folder.settings.model or 'of the agreement'} fit the agreement."
 
 
-def find_versions() -> Iterator[Finding]:
+def find_versions() -> Findings:
     """Check whether all required packages are installed, and report their versions."""
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
@@ -236,7 +235,7 @@ def _find_private(path: Path) -> Finding:
     return Finding("key", True, f"{path.name} is there, for its owner alone.")
 
 
-def _find_certificate(folder: FederationFolder) -> Iterator[Finding]:
+def _find_certificate(folder: FederationFolder) -> Findings:
     """Check the server's certificate as clients do, and its remaining validity."""
     try:
         authority, server = (read_certificate(path) for path in folder.tls[:2])

@@ -27,6 +27,9 @@ REPAIR = 30.0  # seconds before a client is asked again that was lost or whose a
 GATHERING = 60.0  # seconds that a patient call waits for disconnected clients, if its deadline is not sooner
 PATIENCE = 600.0  # default deadline in seconds
 NAMED = 5  # maximal number of clients named in a message
+Orders = Sequence[Order]
+Replies = Iterator[Reply | Lost]
+Outcomes = dict[int, Answer | Lost]  # by client
 WITHHELD = "its owner does not let it be evaluated"
 
 
@@ -150,15 +153,13 @@ class FederationEngine:
         self._round = 0
         self._waiting: tuple[int, ...] = ()  # last reported waiting state
 
-    def train(
-        self, orders: Sequence[Order], messages: Messages, deadline: float | None = None
-    ) -> Iterator[Reply | Lost]:
+    def train(self, orders: Orders, messages: Messages, deadline: float | None = None) -> Replies:
         """Train clients; yield replies in the order of the orders."""
         return self.evaluate_and_train(orders, messages, (), deadline)
 
     def evaluate_and_train(
-        self, orders: Sequence[Order], messages: Messages, parts: Sequence[str], deadline: float | None = None
-    ) -> Iterator[Reply | Lost]:
+        self, orders: Orders, messages: Messages, parts: Sequence[str], deadline: float | None = None
+    ) -> Replies:
         """Evaluate the previous round and train the next in one request; yield replies in the order of the orders."""
         number, rounds = orders[0].round, self._agreement.rounds
         self._start, self._before, self._asked = self._clock(), (self.bytes_up, self.bytes_down), len(orders)
@@ -172,7 +173,7 @@ class FederationEngine:
                 about = answer.header
                 yield Reply(about.client, answer.message, about.metrics, about.seconds, answer.counts)
 
-    def evaluate(self, orders: Sequence[Order], messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
+    def evaluate(self, orders: Orders, messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
         """Evaluate clients by a separate request; yield Lost for clients whose owners do not allow it."""
         for answer in self._call("evaluate", orders, messages, parts).values():
             if isinstance(answer, Lost):
@@ -202,22 +203,14 @@ class FederationEngine:
         """Close the transport."""
         self._transport.close()
 
-    def _call(
-        self, kind: Kind, orders: Sequence[Order], messages: Messages, parts: Sequence[str]
-    ) -> dict[int, Answer | Lost]:
+    def _call(self, kind: Kind, orders: Orders, messages: Messages, parts: Sequence[str]) -> Outcomes:
         """Ask clients; the first call also waits for disconnected clients."""
         patient, self._first = self._first, False
         return self.ask(kind, orders, messages, parts, patient=patient)
 
     def ask(
-        self,
-        kind: Kind,
-        orders: Sequence[Order],
-        messages: Messages,
-        parts: Sequence[str] = (),
-        *,
-        patient: bool = False,
-    ) -> dict[int, Answer | Lost]:
+        self, kind: Kind, orders: Orders, messages: Messages, parts: Sequence[str] = (), *, patient: bool = False
+    ) -> Outcomes:
         """Send each client its order; return the outcome for each, in the order of the orders.
 
         A patient call also waits a while for disconnected clients, even if the quorum is met.
@@ -236,9 +229,7 @@ class FederationEngine:
             for arrived in self._transport.pull(call.wake(now) - now):
                 self._take(call, arrived)
 
-    def _begin(
-        self, kind: Kind, orders: Sequence[Order], messages: Messages, parts: Sequence[str], *, patient: bool
-    ) -> Call:
+    def _begin(self, kind: Kind, orders: Orders, messages: Messages, parts: Sequence[str], *, patient: bool) -> Call:
         self._round, self._waiting = orders[0].round, ()
         self.guard.expect(self._round, kind, [order.id for order in orders], parts)
         bodies: dict[int, bytes] = {}  # a shared message is encoded once

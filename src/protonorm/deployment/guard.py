@@ -38,12 +38,13 @@ class Refusal(NamedTuple):
     final: bool  # whether the client is lost for this round
 
 
+Tell = Callable[[Refusal], None]
+
+
 class Guard:
     """Validator of answers: an answer counts once, and only in the call that requested it."""
 
-    def __init__(
-        self, agreement: Agreement, scale: float = LARGEST_SCALE, tell: Callable[[Refusal], None] | None = None
-    ) -> None:
+    def __init__(self, agreement: Agreement, scale: float = LARGEST_SCALE, tell: Tell | None = None) -> None:
         self._agreement, self._task, self._scale, self._tell = agreement, agreement.task, scale, tell
         schema = self._task.schema
         self.largest = largest_message(schema, schema.up) + largest_counts(self._task)

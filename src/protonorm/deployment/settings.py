@@ -179,9 +179,7 @@ class ClientSettings(Training, Settings):
     @classmethod
     def _one_value(cls, value: Any) -> Any:
         if isinstance(value, tuple):
-            raise ValueError(
-                f"epochs, batch_size and lr of a client must be one number each, got {shown(list(value))}."
-            )
+            raise ValueError(f"epochs, batch_size and lr must be one number each, got {shown(list(value))}.")
         return value
 
     @field_validator("data")

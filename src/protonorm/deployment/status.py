@@ -135,9 +135,8 @@ class StatusWriter:
     def __init__(self, folder: FederationFolder, log: Log | None = None) -> None:
         self._folder, self.log = folder, log or Log(folder.log_folder, "server")
         terms = folder.agreement
-        self.status = self._before(terms.digest) or Status(
-            federation=folder.settings.name, agreement=terms.digest, rounds=terms.rounds
-        )
+        new = Status(federation=folder.settings.name, agreement=terms.digest, rounds=terms.rounds)
+        self.status = self._before(terms.digest) or new
         for why in get_args(Why):
             self.status.refused.setdefault(why, 0)
         self._lock = threading.Lock()

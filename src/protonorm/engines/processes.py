@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
 from protonorm.core.frames import BadFrame, read_frame, write_frame
-from protonorm.core.task import ByClient, Counts, Lost, Messages, Order, Reply, Task
+from protonorm.core.task import ByClient, Counts, Lost, Messages, Order, Task
 from protonorm.engines.balance import Placement
 from protonorm.engines.choice import cores
 from protonorm.engines.handover import BY_SIGNAL, Make, hand_over, how_it_ended, raise_error, read_counts, read_reply
-from protonorm.engines.serial import Deadline
+from protonorm.engines.serial import Deadline, Replies
 from protonorm.errors import Failed
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.files import Scratch
@@ -55,9 +55,7 @@ class Processes:
         states = {"states": str(store.folder.resolve()), "key": store.key, "cache": CACHE // count}
         self.pool = Pool(count, lambda folder: hand_over(task, population, folder) | states)
 
-    def train(
-        self, orders: Sequence[Order], messages: Messages, deadline: float | None = None
-    ) -> Iterator[Reply | Lost]:
+    def train(self, orders: Sequence[Order], messages: Messages, deadline: float | None = None) -> Replies:
         """Train clients; yield replies in the sequence of `orders`.
 
         Clients move to other workers if that is faster: states are on disk, and only some are cached in memory.

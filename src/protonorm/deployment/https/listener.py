@@ -51,10 +51,8 @@ class Connection:
 class Listener:
     """Listening socket whose connections are handed to a protocol after their TLS handshake."""
 
-    def __init__(
-        self, host: str, port: int, context: ssl.SSLContext, limits: Limits, tell: Callable[[str], None]
-    ) -> None:
-        self._context, self._limits, self._tell = context, limits, tell
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext, limits: Limits, tell: Callable[[str], None]) -> None:
+        self._context, self._limits, self._tell = tls, limits, tell
         descriptors = 512
         with suppress(ImportError, OSError):
             import resource
