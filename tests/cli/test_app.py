@@ -275,7 +275,7 @@ def test_several_processes_of_the_engine_that_has_one_are_refused_before_anythin
     monkeypatch.chdir(tmp_path)
     found = CliRunner().invoke(app, [*words, "--engine", "serial", "--workers", "2"])
     assert found.exit_code == 2
-    assert found.stderr == "protonorm: workers=2 is refused: the engine serial has all clients in one process.\n"
+    assert found.stderr == "protonorm: workers must be 1 with the engine serial, which has one process, got 2.\n"
     assert list(tmp_path.iterdir()) == []
 
 

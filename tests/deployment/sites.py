@@ -11,7 +11,7 @@ from protonorm.core import Task
 from protonorm.data.partitions import ClientIndex
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.node import Node
-from protonorm.deployment.site import OwnSamples, OwnSite, open_store
+from protonorm.deployment.site import OwnSite, open_store
 from protonorm.federation.population import SimulatedPopulation
 from tests.support import pictures
 
@@ -42,7 +42,7 @@ def own_sites(task: Task, population: SimulatedPopulation) -> list[OwnSite]:
         rows, cut = np.concatenate(part), len(part.train)
         own = pn.Dataset(data.name, data.inputs[rows], data.labels[rows], data.classes, vocabulary=data.vocabulary)
         index = ClientIndex(np.arange(cut), np.arange(cut, len(rows)))
-        found.append(OwnSite(task, id, OwnSamples(own, index), population.recipe(id), population.training))
+        found.append(OwnSite(task, id, own, index, population.recipe(id), population.training))
     return found
 
 

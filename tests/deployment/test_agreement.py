@@ -95,7 +95,7 @@ def test_what_the_method_is_not_told_takes_its_usual_value():
         ({"algorithm": {"name": "fedproto", "lam": -1}}, "lam=-1 is refused"),
         ({"algorithm": {"name": "fedproto", "lamda": 1}}, "no setting 'algorithm.lamda'"),
         ({"algorithm": {"name": "mine.py:Mine"}}, "Unknown algorithm"),
-        ({"algorithm": 3}, "expected the name of a method"),
+        ({"algorithm": 3}, "algorithm must be the name of a method"),
         ({"algorithm": "fedavg"}, "fedavg needs a network that all clients share"),
         ({"classes": ["cat"]}, "classes"),
         ({"classes": ["cat", "cat"]}, "names 'cat' twice"),

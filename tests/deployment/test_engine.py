@@ -5,7 +5,7 @@ import torch
 
 from protonorm.core import Lost, Order
 from protonorm.core.frames import join, split
-from protonorm.deployment.engine import Arrived, counts_of, reply_of
+from protonorm.deployment.engine import Arrived
 from protonorm.federation.rounds import begin
 from tests.contract.playing import same
 from tests.deployment.federation import PARTS, Federation, small
@@ -36,9 +36,9 @@ def test_counts_and_replies_of_one_message_are_those_of_two(tmp_path):
     replies = one.engine.ask("train", later, one.message)
     both = two.engine.ask("evaluate+train", later, two.message, PARTS)
     for id in range(3):
-        assert same(counts_of(both[id]).counts, counts_of(counts[id]).counts)
-        assert same(reply_of(both[id]).message, reply_of(replies[id]).message)
-        assert reply_of(both[id]).metrics == reply_of(replies[id]).metrics
+        assert same(both[id].counts, counts[id].counts)
+        assert same(both[id].message, replies[id].message)
+        assert both[id].header.metrics == replies[id].header.metrics
 
 
 def test_answers_are_given_in_the_order_of_the_clients(tmp_path):

@@ -26,7 +26,7 @@ from protonorm.deployment.messages import (
     write_request,
 )
 from protonorm.deployment.node import Node
-from protonorm.deployment.site import OwnSamples, OwnSite, open_store
+from protonorm.deployment.site import OwnSite, open_store
 from protonorm.models.choose import Recipe
 
 TERMS = {"algorithm": "fedproto", "classes": ["cat", "dog", "fox"], "feature_dim": 4, "rounds": 5, "seed": 7}
@@ -183,8 +183,8 @@ def node(tmp_path, monkeypatch):
     points = torch.randn(20, 2).numpy()
     data = pn.Dataset("own", points, torch.arange(20).remainder(3).numpy(), tuple(TERMS["classes"]))
     index = ClientIndex(*torch.arange(20).split([15, 5]))
-    samples = OwnSamples(data, ClientIndex(index.train.numpy(), index.test.numpy()))
-    site = OwnSite(AGREEMENT.task, 3, samples, Recipe("mlp", (2,), 4, 3), Training())
+    own = ClientIndex(index.train.numpy(), index.test.numpy())
+    site = OwnSite(AGREEMENT.task, 3, data, own, Recipe("mlp", (2,), 4, 3), Training())
     made = Node(AGREEMENT, site, open_store(tmp_path, AGREEMENT), "classes")
     made.taken = []
 

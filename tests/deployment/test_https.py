@@ -810,9 +810,14 @@ def test_an_error_of_the_server_s_own_ends_in_a_sentence(keys, server, client, t
         raise KeyError("secret")
 
     monkeypatch.setattr(server, "_meet", fail)
-    with pytest.raises(Unreachable, match="HTTP status 500"):
+    with pytest.raises(Unreachable, match="HTTP status 500") as failure:
         client.ask(wait=0)
-    assert told == ["client-0: The server met an error of its own (KeyError)."]
+    logged, sent = told
+    assert logged.startswith("An unexpected error: Traceback")
+    assert "in fail" in logged
+    assert logged.endswith("KeyError: 'secret'")
+    assert sent == "client-0: The server met an error of its own."
+    assert "secret" not in str(failure.value)
 
 
 def test_nothing_is_left_when_clients_come_and_go(keys, server):

@@ -117,8 +117,8 @@ def test_what_is_no_public_key_is_refused(tmp_path):
         "": "no public key",
         "ecdsa-sha2-nistp384 AAAA": "no public key",
         "x " * 10_000: "no public key",
-        other: "expected ecdsa-sha2-nistp384",
-        smaller: "expected ecdsa-sha2-nistp384",
+        other: "must be of the kind ecdsa-sha2-nistp384",
+        smaller: "must be of the kind ecdsa-sha2-nistp384",
         f"{smaller}\n{smaller}": "no public key",
     }.items():
         with pytest.raises(ValueError, match=said):

@@ -273,7 +273,7 @@ def test_being_evaluated_loses_no_state(tmp_path, site):
 
 @pytest.mark.parametrize("allowed", ["accuracy", "off"])
 def test_a_record_of_totals_alone_or_of_nothing_becomes_a_page(tmp_path, site, allowed):
-    site.id = 0
+    site.id = site.first = 0
     line = Line({0: node_of(site, tmp_path, allowed)})
     run_federation(AGREEMENT, line, tmp_path / "run", clients=["north"], clock=lambda: line.now)
     record = read_whole(tmp_path / "run")

@@ -11,7 +11,7 @@ from protonorm.analysis.breakdown import class_rows
 from protonorm.cli.run_tables import clients_table, plain_clients
 from protonorm.core.training import Training
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.events import Event, tell_all
+from protonorm.deployment.events import Event
 from protonorm.deployment.federation import run_federation
 from protonorm.deployment.site import make_site
 from protonorm.errors import Diverged
@@ -42,7 +42,7 @@ class Organisations:
         self.told: list[Event] = []
 
     def run(self, **options):
-        usual = {"clients": NAMES, "tell": tell_all(self.told.append), "clock": lambda: self.line.now}
+        usual = {"clients": NAMES, "tell": self.told.append, "clock": lambda: self.line.now}
         return run_federation(self.agreement, self.line, self.folder / "federation" / "run", **usual | options)
 
 

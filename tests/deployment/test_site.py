@@ -68,21 +68,21 @@ def test_a_split_of_its_own_is_kept(tmp_path):
     split = np.array([0] * 6 + [1] * 4, np.uint8)
     np.savez(tmp_path / "own.npz", images=images, labels=np.arange(10) % 3, split=split, classes=np.array(CLASSES))
     site = make_site(agreed(), 0, f"npz:{tmp_path}/own.npz", training=Training())
-    assert sorted(site.samples.index.train) == list(range(6))
-    assert sorted(site.samples.index.test) == list(range(6, 10))
+    assert sorted(site.parts[0].train) == list(range(6))
+    assert sorted(site.parts[0].test) == list(range(6, 10))
 
 
 @pytest.mark.parametrize(
     ("terms", "options", "said"),
     [
         ({"classes": ["class 0", "class 1", "other"]}, {}, "a class that the agreement does not have: class 2."),
-        ({}, {"model": "light"}, "a client has one"),
+        ({}, {"model": "light"}, "as a client has one"),
         ({}, {"model": "nosuch"}, "Unknown network"),
         ({}, {"training": Training(device="tpu")}, "device must be cpu, cuda or cuda:1, got 'tpu'"),
         (
             {"shared_network": "plain", "input": {"shape": [16, 16, 3], "type": "uint8"}},
             {},
-            "by the agreement they have",
+            "must have samples of shape (16, 16, 3) and type uint8 by the agreement, got (16, 16, 1)",
         ),
     ],
     ids=str,
@@ -96,7 +96,7 @@ def test_what_does_not_fit_is_refused(tmp_path, terms, options, said):
 def test_the_agreement_s_network_is_everybody_s(tmp_path):
     folder = write_clients(tmp_path)
     terms = agreed(algorithm="fedavg", shared_network="plain", input={"shape": [16, 16, 1], "type": "uint8"})
-    assert make_site(terms, 0, f"npz:{folder}/berlin.npz").recipe.name == "plain"
+    assert make_site(terms, 0, f"npz:{folder}/berlin.npz").networks[0].name == "plain"
     with pytest.raises(ValueError, match="All clients have the network"):
         make_site(terms, 0, f"npz:{folder}/berlin.npz", "dense")
 

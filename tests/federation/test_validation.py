@@ -110,7 +110,7 @@ def test_more_rounds_later_are_those_of_an_unbroken_run(tmp_path):
     fewer = run(spiral(rounds=3), tmp_path / "later")
     assert [record.round for record in fewer.history] == [1, 2, 3]
     assert fewer.run.finished
-    with pytest.raises(ValueError, match="has gone on to round 6; what its clients were after round 3 is gone"):
+    with pytest.raises(ValueError, match="has gone on to round 6; its clients after round 3 are gone"):
         fewer.trained("last")[0]
     assert len(read_run(folder).rounds) == 6
 

@@ -191,7 +191,7 @@ def test_a_wrong_engine_is_no_damage_of_runs_that_are_done(tmp_path, options, sa
     pn.compare("fedproto", engine="serial", **small)
     with pytest.raises(ValueError, match=said):
         pn.compare("fedproto", **small | options)
-    with pytest.raises(ValueError, match="is not an experiment"):
+    with pytest.raises(ValueError, match="experiment must be pn.Experiment"):
         pn.run({"rounds": 1})
 
 

@@ -209,7 +209,7 @@ def test_what_is_not_there_is_refused_in_a_sentence(pair):
     result = pair[0]
     with pytest.raises(IndexError, match=r"^There is no client 99; the run has clients 0 to 5\.$"):
         result.clients[99]
-    with pytest.raises(ValueError, match=r"^1.5 is not a client: expected its number or its name\.$"):
+    with pytest.raises(ValueError, match=r"^A client must be given by its number or its name, got 1.5\.$"):
         result.clients[1.5]
     with pytest.raises(ValueError, match=r"^checkpoint must be chosen or last, got 'first'\.$"):
         result.trained("first")
@@ -221,7 +221,7 @@ def test_what_is_not_there_is_refused_in_a_sentence(pair):
         result.frame(by="client", alone="x")
     with pytest.raises(ValueError, match=r"^There is no rule \['x'\] in this run; known: "):
         result.summary(["x"])
-    with pytest.raises(ValueError, match=r"^5 is not a run: expected its folder or its name\.$"):
+    with pytest.raises(ValueError, match=r"^run must be the folder or the name of a run, got 5\.$"):
         pn.load_run(5)
     with pytest.raises(ValueError, match=r"^out must be the path of a folder, got 5\.$"):
         pn.load_run("x", out=5)

@@ -156,7 +156,7 @@ def test_history_as_arrays_and_as_a_frame(tmp_path):
 
 
 def test_the_number_of_processes_is_checked_and_asks_for_processes(tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match=r"^workers=-1 is refused: expected at least one process\.$"):
+    with pytest.raises(ValueError, match=r"^workers must be a whole number of at least 1, got -1\.$"):
         run(spiral(), tmp_path, engine=None, workers=-1)
     task, population = build(spiral())
     monkeypatch.setattr("protonorm.session.running.cores", lambda: 1)
@@ -190,6 +190,6 @@ def test_small_work_stays_in_one_process(monkeypatch, settings, cores, chosen):
 
 
 def test_processes_for_an_engine_without_any_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="workers=4 is refused: the engine serial has all clients in one process"):
+    with pytest.raises(ValueError, match="workers must be 1 with the engine serial, which has one process, got 4"):
         run(spiral(), tmp_path, workers=4)
     run(spiral(rounds=1), tmp_path, workers=1)

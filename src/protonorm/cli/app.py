@@ -36,24 +36,11 @@ def options(version: Version = False) -> None:
 
 
 COMMANDS = {  # module of each command, imported on use
-    "run": "run",
-    "compare": "run",
-    "sweep": "search",
-    "tune": "search",
-    "list": "listing:list_",
-    "show": "records",
-    "remove": "records",
-    "archive": "records",
-    "bench": "inspect",
-    "inspect": "inspect",
-    "export": "predict",
-    "predict": "predict",
-    "report": "records",
-    "reproduce": "reproduce",
-    "data": "data",
-    "cluster": "inspect",
+    "run": "run", "compare": "run", "sweep": "search", "tune": "search", "list": "listing:list_", "show": "records",
+    "remove": "records", "archive": "records", "bench": "inspect", "inspect": "inspect", "export": "predict",
+    "predict": "predict", "report": "records", "reproduce": "reproduce", "data": "listing", "cluster": "inspect",
     "deploy": "deploy",
-}
+}  # fmt: skip
 
 
 class LoadedCommands(UserDict[str, Any]):

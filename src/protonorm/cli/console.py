@@ -100,6 +100,23 @@ def complain(sentence: str) -> None:
     sys.stderr.write("protonorm: " + "\n  ".join(lines) + "\n")
 
 
+def say_findings(findings: Iterable[Any], *, as_json: bool, fine: str = "") -> None:
+    """Print findings as they are made, or all as JSON; exit with an error code if one of them is a problem."""
+    plain = []
+    for finding in findings:
+        plain.append(finding._asdict())
+        if not as_json:
+            label = f"{finding.what}: " if "what" in plain[-1] else ""
+            (say if finding.ok else complain)(f"{label}{finding.text}")
+    ok = all(finding["ok"] for finding in plain)
+    if as_json:
+        print_json({"ok": ok, "findings": plain})
+    elif ok and fine:
+        say(fine)
+    if not ok:
+        raise typer.Exit(FAILED)
+
+
 @contextmanager
 def reporting(*, quiet: bool = False, no_own_code: bool = False) -> Iterator[None]:
     """Show progress; convert expected errors into a message and an exit code. PROTONORM_DEBUG=1 shows tracebacks."""

@@ -11,7 +11,7 @@ import typer
 from protonorm.cli import deploy_client, deploy_status
 from protonorm.cli.console import FAILED, INTERRUPTED, Column, complain, make_table, print_json, reporting, say
 from protonorm.cli.deploy_status import FederationPath, NewFolder, check_installed, follow, open_federation
-from protonorm.cli.options import Command, Commands, Json
+from protonorm.cli.options import Json
 from protonorm.core.text import visible
 
 TERMS = (
@@ -184,17 +184,12 @@ def export_app(folder: NewFolder, of: FederationPath = None) -> None:
         say(visible(f"The app is in {place}; `flwr run {place}` runs it."))
 
 
-deploy = typer.Typer(cls=Commands, no_args_is_help=True)
-
-
-@deploy.callback()
-def _group() -> None:
-    """Federate organisations whose data may not move: a server, clients, keys and an agreement."""
-
+GROUP = "Federate organisations whose data may not move: a server, clients, keys and an agreement."
+deploy = typer.Typer(no_args_is_help=True, help=GROUP)
 
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(init, deploy_client.join, add_client, server, deploy_client.client, run),
     *(deploy_status.status, deploy_status.stop, deploy_status.doctor, renew, revoke, export_app),
 )
 for command in COMMANDS:
-    deploy.command(command.__name__.replace("_", "-"), cls=Command)(command)
+    deploy.command(command.__name__.replace("_", "-"))(command)

@@ -20,14 +20,7 @@ if TYPE_CHECKING:
     from protonorm.deployment.folders import ClientFolder
 
 
-class Told(StrEnum):
-    """Detail of evaluation results that a client reports to the server."""
-
-    off = "off"
-    accuracy = "accuracy"
-    classes = "classes"
-
-
+Told = StrEnum("Told", ["off", "accuracy", "classes"])  # evaluation results that a client reports to the server
 TOLD = {
     "off": "nothing",
     "accuracy": "how many of its samples are right, in all",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from protonorm.cli.console import FAILED, Column, complain, make_table, print_json, reporting, say
+from protonorm.cli.console import Column, make_table, print_json, reporting, say, say_findings
 from protonorm.cli.options import Json, path_option, read_path
 from protonorm.core.text import visible
 
@@ -41,9 +41,8 @@ def check_installed() -> None:
 
     needed = {"aiohttp": "aiohttp", "cryptography": "cryptography", "prometheus_client": "prometheus-client"}
     if missing := [name for module, name in needed.items() if find_spec(module) is None]:
-        raise ValueError(
-            f"`protonorm deploy` needs {', '.join(missing)}, not installed here: pip install 'protonorm[deploy]'."
-        )
+        names = ", ".join(missing)
+        raise ValueError(f"`protonorm deploy` needs {names}, not installed here: pip install 'protonorm[deploy]'.")
 
 
 def open_federation(path: Path | None) -> FederationFolder:
@@ -74,8 +73,17 @@ def status(folder: EitherPath = None, as_json: Json = False, watch: Watch = Fals
     """Show the status of a federation: rounds, connected and late clients, refused replies, accuracy so far."""
     with reporting(quiet=True):
         found = open_either(folder)
+        from protonorm.deployment.folders import ClientFolder
+        from protonorm.deployment.status import view_client, view_federation
+
         while True:
-            _show_status(found, as_json=as_json)
+            is_client = isinstance(found, ClientFolder)
+            seen = view_client(found) if isinstance(found, ClientFolder) else view_federation(found)
+            if as_json:
+                print_json(seen)
+            else:
+                for part in [client_lines(seen)] if is_client else federation_tables(seen):
+                    say(part)
             if not watch:
                 return
             try:
@@ -84,19 +92,6 @@ def status(folder: EitherPath = None, as_json: Json = False, watch: Watch = Fals
                 return
             if not as_json:
                 typer.clear()
-
-
-def _show_status(found: Any, *, as_json: bool) -> None:
-    from protonorm.deployment.folders import ClientFolder
-    from protonorm.deployment.status import view_client, view_federation
-
-    is_client = isinstance(found, ClientFolder)
-    seen = view_client(found) if is_client else view_federation(found)
-    if as_json:
-        print_json(seen)
-        return
-    for part in [client_lines(seen)] if is_client else federation_tables(seen):
-        say(part)
 
 
 def stop(folder: EitherPath = None) -> None:
@@ -119,18 +114,8 @@ def doctor(folder: EitherPath = None, as_json: Json = False) -> None:
         from protonorm.deployment.doctor import look_at_client, look_at_server
         from protonorm.deployment.folders import ClientFolder
 
-        seen = []
-        for finding in look_at_client(found) if isinstance(found, ClientFolder) else look_at_server(found):
-            seen.append(finding)
-            if not as_json:
-                (say if finding.ok else complain)(f"{finding.what}: {finding.text}")
-        fine = all(one.ok for one in seen)
-        if as_json:
-            print_json({"ok": fine, "findings": [one._asdict() for one in seen]})
-        elif fine:
-            say("Nothing is wrong.")
-        if not fine:
-            raise typer.Exit(FAILED)
+        findings = look_at_client(found) if isinstance(found, ClientFolder) else look_at_server(found)
+        say_findings(findings, as_json=as_json, fine="Nothing is wrong.")
 
 
 def follow(folder: FederationFolder, start: int) -> bool:

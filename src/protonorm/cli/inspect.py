@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from protonorm.cli.console import FAILED, Column, complain, make_table, print_json, reporting, say
+from protonorm.cli.console import Column, make_table, print_json, reporting, say, say_findings
 from protonorm.cli.options import Json, NoOwnCode, Settings, Workers
 from protonorm.cli.progress import Display
 from protonorm.core.text import visible
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
 WIDEST, MOST_CLASSES = 2**16, 2**20
 LARGEST = 2**24  # maximum numbers of a sample: sixteen samples are examined
+HEADINGS = ("width", "features", "base", "head", "MACs", "negative", "smallest")  # of numbers
+ABOUT = (
+    "Cut at: the layer that the head replaces; – where a network is written as base and head. "
+    "Width: features there, averaged or repeated to d. Base, head: parameters. "
+    "MACs: multiplications and additions of one sample's forward pass, in convolutions and matrix products. "
+    "Negative: share of features below zero, and the smallest, as seen with random weights on random inputs."
+)
 Network = Annotated[
     str, typer.Argument(help="A network or a family as in models=…, torchvision:NAME, timm:NAME, file.py:function.")
 ]
@@ -75,30 +82,18 @@ def facts_table(networks: Sequence[Facts], shape: tuple[int, ...], classes: int)
         numbers = [str(facts.width), f"(B, {facts.feature_dim})", f"{facts.base:,}", f"{facts.head:,}"]
         numbers += [f"{facts.macs / 1e6:.1f} M", f"{100 * facts.negative:.0f} %", f"{facts.smallest:.1g}"]
         rows.append([facts.network, facts.layer or "–", *numbers])
-    headings = ("width", "features", "base", "head", "MACs", "negative", "smallest")
-    columns = [Column("network"), Column("cut at"), *(Column(heading, "right", no_wrap=True) for heading in headings)]
+    columns = [Column("network"), Column("cut at"), *(Column(heading, "right", no_wrap=True) for heading in HEADINGS)]
     title = f"Samples of shape {'×'.join(map(str, shape))}, {classes} classes"
-    caption = (
-        "Cut at: the layer that the head replaces; – where a network is written as base and head. "
-        "Width: features there, averaged or repeated to d. Base, head: parameters. "
-        "MACs: multiplications and additions of one sample's forward pass, in convolutions and matrix products. "
-        "Negative: share of features below zero, and the smallest, as seen with random weights on random inputs."
-    )
-    return make_table(title, columns, rows, caption)
+    return make_table(title, columns, rows, ABOUT)
 
 
-cluster = typer.Typer(no_args_is_help=True)
+cluster = typer.Typer(no_args_is_help=True, help="Manage the Ray cluster that RAY_ADDRESS names.")
 
 Benchmarks = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Benchmarks, or `all`; a list without.")]
 To = Annotated[
     Path | None, typer.Option(help="Folder for results; benchmarks/results in a checkout, else ./bench-results.")
 ]
 RayName = Annotated[str, typer.Option("--engine", help="`ray`, perhaps with what each actor gets: ray:num_gpus=0.5.")]
-
-
-@cluster.callback()
-def _group() -> None:
-    """Manage the Ray cluster that RAY_ADDRESS names."""
 
 
 @cluster.command()
@@ -113,7 +108,7 @@ def check(
     with reporting(quiet=as_json, no_own_code=no_own_code):
         from protonorm.config.experiment import Experiment
         from protonorm.config.methods import read_experiment
-        from protonorm.engines.choice import read_engine
+        from protonorm.engines.choice import ActorSettings, read_engine
 
         chosen = read_engine(engine)
         if chosen.name != "ray":
@@ -121,20 +116,11 @@ def check(
         given = read_experiment(settings or [])
         given.pop("tracker", None)
         experiment = Experiment.of(given)
-        from protonorm.engines.choice import ActorSettings
         from protonorm.engines.ray.check import check_cluster
         from protonorm.session.build import build
 
-        findings = []
-        for finding in check_cluster(*build(experiment), ActorSettings(**chosen.settings), workers):
-            findings.append({"ok": finding.ok, "text": finding.text})
-            if not as_json:
-                (say if finding.ok else complain)(finding.text)
-        well = all(finding["ok"] for finding in findings)
-        if as_json:
-            print_json({"ok": well, "findings": findings})
-        if not well:
-            raise typer.Exit(FAILED)
+        findings = check_cluster(*build(experiment), ActorSettings(**chosen.settings), workers)
+        say_findings(findings, as_json=as_json)
 
 
 def bench(names: Benchmarks = None, to: To = None, as_json: Json = False) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 from protonorm.cli.console import complain
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from protonorm.runs.run import Run
 
 TAKE_SETTINGS = ("run", "compare", "sweep", "tune", "check")
-Command, Commands = TyperCommand, TyperGroup
 
 
 class Checkpoint(StrEnum):
@@ -53,10 +51,7 @@ SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Skip pictures that ca
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 CheckpointOf = Annotated[
     Checkpoint,
-    typer.Option(
-        "--checkpoint",
-        help="Which round's client: `chosen`, of the best validation accuracy, as in tables; or the `last`.",
-    ),
+    typer.Option(help="Which round's client: `chosen`, of the best validation accuracy, as in tables; or the `last`."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result, and errors.")]
 Settings = Annotated[

@@ -37,9 +37,7 @@ Method = Annotated[str | None, typer.Option(help="file.py:Class, if the method i
 Folder = Annotated[Path, typer.Argument(parser=read_path, metavar="PATH", help="Folder to write the client into.")]
 Onnx = Annotated[bool, typer.Option("--onnx", help="Also write model.onnx, which runs without protonorm (extra onnx).")]
 Source = Annotated[str, typer.Argument(metavar="RUN_OR_EXPORT", help="A run's folder or name, or an exported client.")]
-Images = Annotated[
-    list[Path], typer.Argument(parser=read_path, metavar="IMAGES...", help="Picture files, or folders of them.")
-]
+Images = Annotated[list[Path], typer.Argument(parser=read_path, metavar="IMAGES...", help="Picture files, or folders.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on without pictures that cannot be read.")]
 Csv = Annotated[Path | None, path_option("Write the answers as CSV.", "--csv", metavar="FILE")]
 COLUMNS = ("picture", "class", "rule", "probability", "agree")
@@ -103,12 +101,7 @@ def title(trained: TrainedClient) -> str:
 
 
 def find_client(
-    source: str,
-    client: str | None,
-    checkpoint: Checkpoint,
-    out: Path | None,
-    network: str | None,
-    algorithm: str | None,
+    source: str, client: str | None, checkpoint: Checkpoint, out: Path | None, network: str | None, method: str | None
 ) -> TrainedClient:
     """Load an exported client, or a client of a run."""
     from protonorm.core.own_code import load_own
@@ -118,15 +111,13 @@ def find_client(
     from protonorm.runs.run import read_run
 
     own_network = load_own(network, "network") if network else None
-    own_method = load_own(algorithm, "algorithm") if algorithm else None
+    own_method = load_own(method, "algorithm") if method else None
     if (Path(source) / INFO).exists():
         trained = load_client(source, network=own_network, algorithm=own_method)
         if client is not None and client not in (trained.name, str(trained.id)):
             raise ValueError(f"{source} holds client {trained.name}, not client {client}.")
         if checkpoint is Checkpoint.last:
-            raise ValueError(
-                f"--checkpoint last is for runs; {source} holds a client as of round {trained.info.round}."
-            )
+            raise ValueError(f"--checkpoint last is for runs; {source} holds a client of round {trained.info.round}.")
         return trained
     run = read_run(find_run(runs_root(out), source))
     if client is None:

@@ -47,9 +47,7 @@ To = Annotated[
 ]
 Only = Annotated[
     list[str] | None,
-    typer.Option(
-        help="Only cells whose row or column has this text, such as CIFAR-100; repeated, cells must match all."
-    ),
+    typer.Option(help="Only cells whose row or column has this text, such as CIFAR-100; repeated, all must match."),
 ]
 Seeds = Annotated[str | None, typer.Option(help="Seeds in place of the profile's, such as 0 or 0,1,2.")]
 Rounds = Annotated[
@@ -136,9 +134,8 @@ def terminal_table(table: Table, profile: Profile) -> RichTable:
         columns.append(Column(f"{visible(group)}\n{visible(name)}" if group != before else visible(name), "right"))
         before = group  # shown above the first of its columns only
     rows = [[bold(row, False), *map(_entry, entries)] for row, entries in table.rows]
-    return make_table(
-        f"{profile.stamp}: {table.title}" if profile.stamp else table.title, columns, rows, table.explanation
-    )
+    title = f"{profile.stamp}: {table.title}" if profile.stamp else table.title
+    return make_table(title, columns, rows, table.explanation)
 
 
 def _entry(entry: TableEntry) -> Text:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from functools import partial
@@ -81,12 +82,12 @@ def run(
             ).run
         if as_json:
             print_json(plain_run(record))
-        else:
-            runs = {record.info.experiment.algorithm.name: [record]}
-            title = f"{headline(runs)}, {seeds_text([experiment.seed])}"
-            say(comparison_tables(title, rows(runs), page_width())[0], captions=not quiet)
-            if not quiet:
-                say(f"Record: {visible(str(record.folder))}")
+            return
+        runs = {record.info.experiment.algorithm.name: [record]}
+        title = f"{headline(runs)}, {seeds_text([experiment.seed])}"
+        say(comparison_tables(title, rows(runs), page_width())[0], captions=not quiet)
+        if not quiet:
+            say(f"Record: {visible(str(record.folder))}")
 
 
 def compare(
@@ -140,16 +141,11 @@ def compare(
             from protonorm.cli.run_tables import comparison_tables, seeds_text
 
             seeds = seeds_text([run.info.experiment.seed for group in comparison.runs.values() for run in group])
-            for table in comparison_tables(
-                f"{comparison.title}{seeds and f', {seeds}'}", comparison.rows, page_width()
-            ):
+            title = f"{comparison.title}{seeds and f', {seeds}'}"
+            for table in comparison_tables(title, comparison.rows, page_width()):
                 say(table, captions=not quiet)
-            lines = [
-                f"Figures: {', '.join(map(str, drawn))}",
-                f"Report: {page}",
-                *(f"Table: {path}" for path in files.values()),
-            ]
-            for line in [] if quiet else lines:
+            lines = [f"Figures: {', '.join(map(str, drawn))}", f"Report: {page}"]
+            for line in [] if quiet else [*lines, *(f"Table: {path}" for path in files.values())]:
                 say(visible(line))
         if not any(run.finished for some in comparison.runs.values() for run in some):
             raise Failed("No run of this comparison came to its end.")
@@ -167,11 +163,9 @@ def refuse_files(files: dict[str, Path]) -> None:
     for ending, path in files.items():
         if path.suffix.lower() != ending:
             raise ValueError(f"{path} must end in {ending}, as a table in {FORMS[ending]}.")
-        if os.path.lexists(path) and not (path.is_file() and MARK.encode() in read_head(path, HEAD)):
+        if not os.path.lexists(path):
+            continue
+        with path.open("rb") if path.is_file() else io.BytesIO() as file:
+            ours = MARK.encode() in file.read(HEAD)
+        if not ours:
             raise ValueError(f"{path} exists and is not a table of protonorm; it is left as it is. Give another name.")
-
-
-def read_head(path: Path, size: int) -> bytes:
-    """Read the first bytes of a file."""
-    with path.open("rb") as file:
-        return file.read(size)

@@ -15,7 +15,7 @@ from protonorm.analysis.comparison import COLUMNS, Row, titled
 from protonorm.analysis.contrasts import Contrast, is_solo, points
 from protonorm.analysis.settings import differing, settings_of, written
 from protonorm.analysis.tables import OPTIMISTIC, caption, gain_cells
-from protonorm.cli.console import Column, bold, fits, make_table
+from protonorm.cli.console import PAGE, Column, bold, fits, make_table
 from protonorm.core.text import csv_lines, digits, visible
 from protonorm.metrics import METRICS
 from protonorm.runs.run import Run
@@ -28,7 +28,6 @@ CHOSEN_BY = {  # how the round was chosen, in a list of runs
     "last": "where not everybody was evaluated in any round in the last one",
 }
 MOST_SEEDS = 10  # maximum seeds of a heading that are all named
-PAGE = 110  # characters per line without a terminal
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
 Cells = list[str | Text]

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from protonorm.search.scores import Score
-    from protonorm.search.space import Space
     from protonorm.search.sweeping import Job, Sweep
     from protonorm.search.tuning import Trial
 
@@ -29,9 +28,7 @@ Words = Annotated[
         help="Methods, and settings with one value or several: lr=0.01,0.03 seeds=0,1,2; or a YAML file with lists.",
     ),
 ]
-Jobs = Annotated[
-    int | None, typer.Option(min=1, max=4096, help="Runs side by side; chosen by their number if not given.")
-]
+Jobs = Annotated[int | None, typer.Option(min=1, max=4096, help="Runs side by side; by their number if not given.")]
 Dry = Annotated[bool, typer.Option("--dry-run", help="Say how many runs are left, and about how long they take.")]
 Best = Annotated[bool, typer.Option("--best", help="Print nothing but the chosen settings, as commands.")]
 Figure = Annotated[Path | None, path_option("Folder for the map; <runs>/sweeps/… if not given.")]
@@ -73,7 +70,7 @@ def sweep(
 
         check_engine(engine, workers)
         if best and (as_json or dry_run):
-            raise ValueError("--best prints commands alone: it is refused beside --json and --dry-run.")
+            raise ValueError("--best must be given without --json and --dry-run, as it prints commands alone.")
         task = Sweep(read_grid(with_skip_bad(words, skip_bad)), runs_root(out))
         jobs_left = task.jobs()
         devices = [experiment.device for _, _, experiment in task.grid.runs()]
@@ -81,7 +78,8 @@ def sweep(
         if dry_run:
             plan(task, jobs_left, count, engine, workers, as_json=as_json)
             return
-        folder = figures or sweep_folder(task)
+        keys = "\n".join(f"{experiment.key} {experiment.rounds}" for _, _, experiment in task.grid.runs())
+        folder = figures or task.root / "sweeps" / hashlib.sha256(keys.encode()).hexdigest()[:10]
         refuse_foreign([folder / MAP])
         if not (as_json or best or quiet):
             for remark in task.grid.remarks:
@@ -107,7 +105,7 @@ def show(task: Sweep, scores: Sequence[Score], folder: Path, *, best: bool, as_j
     else:
         if not best:
             say(scores_table(scores, chosen, swept, task.grid.seeds), captions=not quiet)
-            lines = [*(visible(winner_line(score)) for score in chosen), *lines]
+            lines = [*map(_winner_line, chosen), *lines]
             lines += [visible(f"Map: {drawn}")] if drawn and not quiet else []
         for line in lines:
             say(line)
@@ -136,11 +134,11 @@ def scores_table(scores: Sequence[Score], chosen: Sequence[Score], swept: Sequen
     return make_table(f"Settings by validation accuracy, {seeds_text(seeds)}", columns, lines, caption)
 
 
-def winner_line(score: Score) -> str:
+def _winner_line(score: Score) -> str:
     """Describe the settings chosen for a method, and their test accuracy, which was not used to choose."""
     label = ", ".join(f"{name}={_text(value)}" for name, value in score.point.chosen.items()) or "its only settings"
     tested = f"test accuracy there, which had no say: {score.test} %" if score.test else "it was not tested"
-    return f"Chosen for {score.point.method}: {label}; {tested}."
+    return visible(f"Chosen for {score.point.method}: {label}; {tested}.")
 
 
 def plan(
@@ -166,12 +164,6 @@ def plan(
     if guess:
         way = f"{count} side by side" if count > 1 else "one after the other"
         say(visible(f"About {duration(guess.seconds)}, {way}; estimated from {guess.how}."))
-
-
-def sweep_folder(task: Sweep) -> Path:
-    """Return the folder of a sweep's map."""
-    keys = "\n".join(f"{experiment.key} {experiment.rounds}" for _, _, experiment in task.grid.runs())
-    return task.root / "sweeps" / hashlib.sha256(keys.encode()).hexdigest()[:10]
 
 
 def plain(score: Score, *, chosen: bool) -> dict[str, Any]:
@@ -216,6 +208,7 @@ def tune(
         from protonorm.engines.choice import check_engine
         from protonorm.errors import Failed
         from protonorm.runs.layout import runs_root
+        from protonorm.search.grid import Point, commands
         from protonorm.search.space import read_space
         from protonorm.search.tuning import Search, best_trial, import_optuna, used_rounds
 
@@ -227,7 +220,9 @@ def tune(
         best, rounds = best_trial(done), used_rounds(done)
         if best is None:
             raise Failed("No trial has come to its end, so that nothing can be chosen; more trials or rounds may help.")
-        command = tuned_command(space, best.values, search.fresh_seeds(repeat))
+        seeds = search.fresh_seeds(repeat) or [space.seed]
+        experiments = {seed: space.experiment(best.values, seed, tested=True) for seed in seeds}
+        command = "\n".join(commands([Point(space.method, dict(best.values), space.fixed, {}, experiments)]))
         if not as_json:
             say(trials_table(done, best, rounds), captions=not quiet)
             say(command)
@@ -244,14 +239,6 @@ def tune(
                 say(table, captions=not quiet)
         if not quiet:
             say(visible(f"Search: {search.folder}"))
-
-
-def tuned_command(space: Space, values: dict[str, Any], seeds: Sequence[int]) -> str:
-    """Return the command that runs the best settings."""
-    from protonorm.search.grid import Point, commands
-
-    experiments = {seed: space.experiment(values, seed, tested=True) for seed in seeds or [space.seed]}
-    return "\n".join(commands([Point(space.method, dict(values), space.fixed, {}, experiments)]))
 
 
 def trial_line(trial: Trial) -> str:

@@ -24,7 +24,7 @@ from protonorm.core.task import Task
 from protonorm.core.text import shortened
 from protonorm.core.types import LARGEST, Count, Format, InputSpec, Positive, Seed, Width, shown
 from protonorm.deployment.keys import check_public_line, key_fingerprint
-from protonorm.deployment.settings import Document, Host, Word, canonical, counted, differing, listed, read_object, word
+from protonorm.deployment.settings import Document, Host, Word, canonical, differing, listed, read_object, word
 from protonorm.models import MODELS
 from protonorm.models.choose import Recipe
 from protonorm.models.libraries import LibraryNetwork
@@ -32,6 +32,7 @@ from protonorm.models.libraries import LibraryNetwork
 LARGEST_FILE = 2**22  # bytes of an agreement
 MOST_CLASSES = 100_000
 
+OF_TASK = ("feature_dim", "rounds", "seed", "head_bias", "server_lr", "server_batch_size")  # as in a Task
 ClassName = Annotated[str, MinLen(1), MaxLen(200)]
 Part = Literal["validation", "test"]
 LARGEST_BUNDLE = LARGEST_FILE + 2**17  # bytes
@@ -72,22 +73,16 @@ class Agreement(Document):
         shared = task.shared_network
         if shared is not None and not isinstance(shared.describe(), str):
             raise ValueError(f"The network {shared.name} is code of one party's own; a federation shares named ones.")
-        settings = {name: getattr(task, name) for name in ("feature_dim", "rounds", "seed", "head_bias", "server_lr")}
-        spec = task.input.describe() if shared is not None and task.input is not None else None
-        return cls.checked(
-            settings
-            | {
-                "format": 1,
-                "algorithm": _plain(describe("algorithm", task.algorithm)),
-                "classes": list(task.classes),
-                "input": spec,
-                "shared_network": None if shared is None else shared.name,
-                "server_batch_size": task.server_batch_size,
-                "evaluated": list(evaluated),
-                "evaluate_every": evaluate_every,
-            },
-            "The agreement",
-        )
+        terms = {name: getattr(task, name) for name in OF_TASK} | {
+            "format": 1,
+            "algorithm": _plain(describe("algorithm", task.algorithm)),
+            "classes": list(task.classes),
+            "input": task.input.describe() if shared is not None and task.input is not None else None,
+            "shared_network": None if shared is None else shared.name,
+            "evaluated": list(evaluated),
+            "evaluate_every": evaluate_every,
+        }
+        return cls.checked(terms, "The agreement")
 
     @classmethod
     def read(cls, content: bytes, where: str = "The agreement") -> Self:
@@ -139,18 +134,9 @@ class Agreement(Document):
         shared = None
         if self.shared_network is not None and spec is not None:
             shared = Recipe(self.shared_network, spec.network_shape, self.feature_dim, len(self.classes))
-        return Task(
-            algorithm=_method(self.algorithm),
-            classes=tuple(self.classes),
-            feature_dim=self.feature_dim,
-            rounds=self.rounds,
-            seed=self.seed,
-            input=spec,
-            shared_network=shared,
-            head_bias=self.head_bias,
-            server_lr=self.server_lr,
-            server_batch_size=self.server_batch_size,
-        )
+        terms: dict[str, Any] = {name: getattr(self, name) for name in OF_TASK}
+        classes = tuple(self.classes)
+        return Task(_method(self.algorithm), classes, input=spec, shared_network=shared, **terms)
 
     def lines(self) -> list[tuple[str, str]]:
         """List the terms for display as (label, value)."""
@@ -169,8 +155,9 @@ class Agreement(Document):
         """Return the label of each of a client's classes, by name; a client may lack classes."""
         numbers = {name: number for number, name in enumerate(self.classes)}
         if strange := [name for name in own if name not in numbers]:
+            count = "a class" if len(strange) == 1 else f"{len(strange)} classes"
             raise ValueError(
-                f"{whose} have {counted(strange)} that the agreement does not have: {listed(strange)}. "
+                f"{whose} have {count} that the agreement does not have: {listed(strange)}. "
                 f"It has {len(self.classes)}: {listed(self.classes)}."
             )
         return np.array([numbers[name] for name in own], np.int64)
@@ -180,7 +167,7 @@ def _method(value: Any) -> Algorithm:
     """Build a method by its registered name; files are not accepted, because their code would be executed."""
     name = value.get("name") if isinstance(value, Mapping) else None
     if not isinstance(name, str):
-        raise ValueError(f"algorithm={shown(value)} is refused: expected the name of a method, and its settings.")
+        raise ValueError(f"algorithm must be the name of a method, perhaps with settings, got {shown(value)}.")
     find(ALGORITHMS, shortened(name), "algorithm")
     made: Algorithm = build("algorithm", dict(value))
     return made
@@ -224,15 +211,12 @@ class Bundle(Document):
         bundle = super().checked(plain, where)
         if check_public_line(bundle.public_key) != bundle.public_key:
             raise ValueError(f"{where} has a public key with more than a key in it.")
+        texts = bundle.authority, bundle.certificate
         try:
-            authority, own = (
-                x509.load_pem_x509_certificate(one.encode()) for one in (bundle.authority, bundle.certificate)
-            )
+            authority, own = (x509.load_pem_x509_certificate(text.encode()) for text in texts)
             own.verify_directly_issued_by(authority)
         except (ValueError, TypeError, InvalidSignature):
-            raise ValueError(
-                f"{where} holds no certificates of the federation's authority and of the client."
-            ) from None
+            raise ValueError(f"{where} must hold certificates of the federation's authority and the client.") from None
         assert bundle.terms.digest  # parsed here, so that an invalid agreement fails on reading
         return bundle
 

@@ -8,10 +8,12 @@ import http.client
 import importlib.metadata
 import os
 import platform
+import re
 import shutil
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,14 +41,25 @@ class Finding(NamedTuple):
     text: str
 
 
+Findings = Iterator[Finding]
+
+
+def attempt(what: str, act: Callable[[], str]) -> Finding:
+    """Run a check that returns a sentence, or raises an error with one."""
+    try:
+        return Finding(what, True, act())
+    except (ValueError, OSError, ImportError) as error:
+        return Finding(what, False, str(error))
+
+
 def find_name(host: str) -> Finding:
     """Check whether a host name can be resolved."""
     try:
-        found = sorted({str(one[4][0]) for one in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)})
+        addresses = sorted({str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)})
     except OSError as error:
-        said = f"The name {host} is not known on this machine ({error.strerror or error}): ask who runs your DNS."
-        return Finding("name", False, said)
-    return Finding("name", True, f"{host} is {', '.join(found)}.")
+        text = f"The name {host} is not known on this machine ({error.strerror or error}): ask who runs your DNS."
+        return Finding("name", False, text)
+    return Finding("name", True, f"{host} is {', '.join(addresses)}.")
 
 
 def find_free_port(host: str, port: int, what: str = "clients") -> Finding:
@@ -61,9 +74,7 @@ def find_free_port(host: str, port: int, what: str = "clients") -> Finding:
     return Finding("port", True, f"The port {port} is free for {what}.")
 
 
-def find_server(
-    host: str, port: int, authority: Path, name: str = "", own: TlsFiles | None = None
-) -> Iterator[Finding]:
+def find_server(host: str, port: int, authority: Path, name: str = "", own: TlsFiles | None = None) -> Findings:
     """Connect to a server as a client does, also through a proxy, and check it.
 
     `name` is the expected host name in the certificate, if it differs from `host`; `own` are the client's TLS files.
@@ -79,8 +90,8 @@ def find_server(
     except ConnectionRefusedError:
         yield Finding("port", False, f"Nobody listens at {where}: the server is not running, or at another port.")
     except TimeoutError:
-        said = f"{where} did not answer within {PATIENCE:g} seconds: a firewall may be between, or the machine is off."
-        yield Finding("port", False, said)
+        text = f"{where} did not answer within {PATIENCE:g} seconds: a firewall may be between, or the machine is off."
+        yield Finding("port", False, text)
     except OSError as error:
         yield Finding("port", False, f"{where} cannot be reached: {(error.strerror or str(error)).lower()}.")
     else:
@@ -89,67 +100,63 @@ def find_server(
             yield from _find_tls(plain, context, name or host, authority, is_client=own is not None)
 
 
-def _find_tls(
-    plain: socket.socket, context: ssl.SSLContext, host: str, authority: Path, *, is_client: bool
-) -> Iterator[Finding]:
+def _find_tls(plain: socket.socket, tls: ssl.SSLContext, host: str, authority: Path, *, is_client: bool) -> Findings:
     """Check a server's certificate, and whether it knows the client."""
     try:
-        with context.wrap_socket(plain, server_hostname=host) as channel:
+        with tls.wrap_socket(plain, server_hostname=host) as channel:
             encoded = channel.getpeercert(binary_form=True)
             assert encoded is not None
             problems = problems_of(read_certificate(authority), x509.load_der_x509_certificate(encoded), host)
-            for problem in problems:
-                yield Finding("certificate", False, problem)
+            yield from (Finding("certificate", False, problem) for problem in problems)
             if not problems:
-                said = "The server's certificate is from the federation's authority, for this name, and valid."
-                yield Finding("certificate", True, said)
+                text = "The server's certificate is from the federation's authority, for this name, and valid."
+                yield Finding("certificate", True, text)
                 yield from _find_answer(channel, host, is_client=is_client)
     except ssl.SSLError as error:
         plaintext = error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
-        said = "The server speaks plaintext, and TLS was agreed on."
-        yield Finding("certificate", False, said if plaintext else f"No safe connection: {error.reason or error}.")
+        text = "The server speaks plaintext, and TLS was agreed on."
+        yield Finding("certificate", False, text if plaintext else f"No safe connection: {error.reason or error}.")
     except (TimeoutError, ConnectionError):
         yield Finding("certificate", False, "The server ended the connection instead of showing a certificate.")
 
 
-def _find_answer(channel: socket.socket, host: str, *, is_client: bool) -> Iterator[Finding]:
+def _find_answer(channel: socket.socket, host: str, *, is_client: bool) -> Findings:
     """Check whether the server takes the client's certificate, and compare the clocks, if its response has a date."""
     answer = ""
-    try:
+    with suppress(OSError):
         channel.settimeout(PATIENCE)
         channel.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
         answer = channel.recv(ANSWER).decode("latin-1")
-    except OSError:
-        pass
     head, _, body = answer.partition("\r\n\r\n")
     if is_client and (not head or " 403 " in head[:20]):
-        said = "The server does not take this client's certificate; its log says why."
-        yield Finding("identity", False, body.strip() or said)
+        text = "The server does not take this client's certificate; its log says why."
+        yield Finding("identity", False, body.strip() or text)
     elif is_client:
         yield Finding("identity", True, "The server knows this client.")
-    for line in head.split("\r\n"):
-        name, _, value = line.partition(":")
-        if name.lower() == "date":
-            yield compare_clocks(email.utils.parsedate_to_datetime(value.strip()))
+    if date := re.search(r"^date:\s*(.*?)\s*$", head, re.IGNORECASE | re.MULTILINE):
+        yield compare_clocks(email.utils.parsedate_to_datetime(date[1]))
 
 
-def compare_clocks(told: dt.datetime, now: dt.datetime | None = None) -> Finding:
+def compare_clocks(server: dt.datetime, now: dt.datetime | None = None) -> Finding:
     """Check the difference between the server's clock and this machine's."""
-    apart = ((now or dt.datetime.now(dt.UTC)) - told).total_seconds()
+    apart = ((now or dt.datetime.now(dt.UTC)) - server).total_seconds()
     if abs(apart) <= SKEW:
         return Finding("clock", True, "This machine's clock and the server's agree.")
-    way = "ahead of" if apart > 0 else "behind"
-    said = f"This machine's clock is {abs(apart):.0f} seconds {way} the server's: set it by NTP."
-    return Finding("clock", False, said)
+    text = f"{abs(apart):.0f} seconds {'ahead of' if apart > 0 else 'behind'} the server's: set it by NTP."
+    return Finding("clock", False, f"This machine's clock is {text}")
 
 
-def look_at_server(folder: FederationFolder) -> Iterator[Finding]:
+def look_at_server(folder: FederationFolder) -> Findings:
     """Diagnose a federation on the server's machine."""
     settings = folder.settings
     yield from find_versions()
     yield find_room(folder.path)
     yield from map(_find_private, [folder.authority_key, folder.tls.key])
-    yield from _find_agreement(folder)
+    yield (agreement := attempt("agreement", lambda: _read_agreement(folder)))
+    if agreement.ok:
+        names = ", ".join(member.name for member in folder.roster)
+        nobody = "There is no client yet: `protonorm deploy add-client NAME PUBLIC_KEY`."
+        yield Finding("clients", bool(names), f"Clients that may take part: {names}." if names else nobody)
     yield from _find_certificate(folder)
     yield from map(find_name, settings.hosts)
     if is_locked(folder.server_lock):
@@ -164,38 +171,42 @@ def look_at_server(folder: FederationFolder) -> Iterator[Finding]:
             yield find_free_port("127.0.0.1", settings.metrics_port, "figures")
 
 
-def look_at_client(folder: ClientFolder) -> Iterator[Finding]:
+def look_at_client(folder: ClientFolder) -> Findings:
     """Diagnose a client on its owner's machine; no data are sent to the server."""
     yield from find_versions()
     yield find_room(folder.path)
     yield (private := _find_private(folder.tls.key))
-    try:
-        bundle = folder.bundle
-        bundle.refuse_other_key(folder.public_key)
-    except (ValueError, OSError) as error:
-        yield Finding("bundle", False, str(error))
+    yield (bundled := attempt("bundle", lambda: _read_bundle(folder)))
+    if not bundled.ok:
         return
-    yield Finding("bundle", True, f"The bundle is for client {bundle.client}, {bundle.name}, and for the key here.")
+    bundle = folder.bundle
     yield (name := find_name(bundle.host))
     if private.ok:
         problems = problems_of_client(*folder.tls)
         yield from (Finding("certificate", False, problem) for problem in problems)
         if name.ok and not problems:
             yield from find_server(bundle.host, bundle.port, folder.tls.authority, own=folder.tls)
-    yield find_data(folder)
+    yield attempt("data", lambda: _read_data(folder))
 
 
-def find_data(folder: ClientFolder) -> Finding:
-    """Check whether data and network can be read and fit the agreement."""
-    try:
-        folder.node()
-    except (ValueError, OSError, ImportError) as error:
-        return Finding("data", False, str(error))
-    own = folder.settings
-    return Finding("data", True, f"The data and the network {own.model or 'of the agreement'} fit the agreement.")
+def _read_agreement(folder: FederationFolder) -> str:
+    fingerprint = folder.agreement.fingerprint
+    assert folder.roster is not None  # read here, so that a damaged one is reported
+    return f"The agreement can be read; its fingerprint is {fingerprint}."
 
 
-def find_versions() -> Iterator[Finding]:
+def _read_bundle(folder: ClientFolder) -> str:
+    bundle = folder.bundle
+    bundle.refuse_other_key(folder.public_key)
+    return f"The bundle is for client {bundle.client}, {bundle.name}, and for the key here."
+
+
+def _read_data(folder: ClientFolder) -> str:
+    folder.node()
+    return f"The data and the network {folder.settings.model or 'of the agreement'} fit the agreement."
+
+
+def find_versions() -> Findings:
     """Check whether all required packages are installed, and report their versions."""
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
@@ -203,8 +214,8 @@ def find_versions() -> Iterator[Finding]:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             yield Finding("version", False, f"{name} is not installed: pip install 'protonorm[deploy]'.")
-    said = ", ".join(f"{name} {version}" for name, version in versions.items())
-    yield Finding("version", True, f"{said}. All parties should have the same version of protonorm.")
+    text = ", ".join(f"{name} {version}" for name, version in versions.items())
+    yield Finding("version", True, f"{text}. All parties should have the same version of protonorm.")
 
 
 def find_room(path: Path) -> Finding:
@@ -224,18 +235,7 @@ def _find_private(path: Path) -> Finding:
     return Finding("key", True, f"{path.name} is there, for its owner alone.")
 
 
-def _find_agreement(folder: FederationFolder) -> Iterator[Finding]:
-    try:
-        agreement, names = folder.agreement, [one.name for one in folder.roster]
-    except (ValueError, OSError) as error:
-        yield Finding("agreement", False, str(error))
-        return
-    yield Finding("agreement", True, f"The agreement can be read; its fingerprint is {agreement.fingerprint}.")
-    nobody = "There is no client yet: `protonorm deploy add-client NAME PUBLIC_KEY`."
-    yield Finding("clients", bool(names), f"Clients that may take part: {', '.join(names)}." if names else nobody)
-
-
-def _find_certificate(folder: FederationFolder) -> Iterator[Finding]:
+def _find_certificate(folder: FederationFolder) -> Findings:
     """Check the server's certificate as clients do, and its remaining validity."""
     try:
         authority, server = (read_certificate(path) for path in folder.tls[:2])

@@ -27,6 +27,9 @@ REPAIR = 30.0  # seconds before a client is asked again that was lost or whose a
 GATHERING = 60.0  # seconds that a patient call waits for disconnected clients, if its deadline is not sooner
 PATIENCE = 600.0  # default deadline in seconds
 NAMED = 5  # maximal number of clients named in a message
+Orders = Sequence[Order]
+Replies = Iterator[Reply | Lost]
+Outcomes = dict[int, Answer | Lost]  # by client
 WITHHELD = "its owner does not let it be evaluated"
 
 
@@ -150,15 +153,13 @@ class FederationEngine:
         self._round = 0
         self._waiting: tuple[int, ...] = ()  # last reported waiting state
 
-    def train(
-        self, orders: Sequence[Order], messages: Messages, deadline: float | None = None
-    ) -> Iterator[Reply | Lost]:
+    def train(self, orders: Orders, messages: Messages, deadline: float | None = None) -> Replies:
         """Train clients; yield replies in the order of the orders."""
         return self.evaluate_and_train(orders, messages, (), deadline)
 
     def evaluate_and_train(
-        self, orders: Sequence[Order], messages: Messages, parts: Sequence[str], deadline: float | None = None
-    ) -> Iterator[Reply | Lost]:
+        self, orders: Orders, messages: Messages, parts: Sequence[str], deadline: float | None = None
+    ) -> Replies:
         """Evaluate the previous round and train the next in one request; yield replies in the order of the orders."""
         number, rounds = orders[0].round, self._agreement.rounds
         self._start, self._before, self._asked = self._clock(), (self.bytes_up, self.bytes_down), len(orders)
@@ -166,12 +167,20 @@ class FederationEngine:
         self._tell(Event("round", f"Round {number} of {rounds} begins.", number, numbers=numbers))
         kind: Kind = "evaluate+train" if parts else "train"
         for answer in self._call(kind, orders, messages, parts).values():
-            yield answer if isinstance(answer, Lost) else reply_of(answer)
+            if isinstance(answer, Lost):
+                yield answer
+            else:
+                about = answer.header
+                yield Reply(about.client, answer.message, about.metrics, about.seconds, answer.counts)
 
-    def evaluate(self, orders: Sequence[Order], messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
+    def evaluate(self, orders: Orders, messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
         """Evaluate clients by a separate request; yield Lost for clients whose owners do not allow it."""
         for answer in self._call("evaluate", orders, messages, parts).values():
-            yield answer if isinstance(answer, Lost) else counts_of(answer)
+            if isinstance(answer, Lost):
+                yield answer
+            else:
+                id = answer.header.client
+                yield Counts(id, answer.counts) if answer.counts else Lost(id, WITHHELD)
 
     def commit(self, round: int, replied: Collection[int], chosen: int = 0) -> None:
         """Report a committed round; clients learn from the next request which states they may delete."""
@@ -194,22 +203,14 @@ class FederationEngine:
         """Close the transport."""
         self._transport.close()
 
-    def _call(
-        self, kind: Kind, orders: Sequence[Order], messages: Messages, parts: Sequence[str]
-    ) -> dict[int, Answer | Lost]:
+    def _call(self, kind: Kind, orders: Orders, messages: Messages, parts: Sequence[str]) -> Outcomes:
         """Ask clients; the first call also waits for disconnected clients."""
         patient, self._first = self._first, False
         return self.ask(kind, orders, messages, parts, patient=patient)
 
     def ask(
-        self,
-        kind: Kind,
-        orders: Sequence[Order],
-        messages: Messages,
-        parts: Sequence[str] = (),
-        *,
-        patient: bool = False,
-    ) -> dict[int, Answer | Lost]:
+        self, kind: Kind, orders: Orders, messages: Messages, parts: Sequence[str] = (), *, patient: bool = False
+    ) -> Outcomes:
         """Send each client its order; return the outcome for each, in the order of the orders.
 
         A patient call also waits a while for disconnected clients, even if the quorum is met.
@@ -228,9 +229,7 @@ class FederationEngine:
             for arrived in self._transport.pull(call.wake(now) - now):
                 self._take(call, arrived)
 
-    def _begin(
-        self, kind: Kind, orders: Sequence[Order], messages: Messages, parts: Sequence[str], *, patient: bool
-    ) -> Call:
+    def _begin(self, kind: Kind, orders: Orders, messages: Messages, parts: Sequence[str], *, patient: bool) -> Call:
         self._round, self._waiting = orders[0].round, ()
         self.guard.expect(self._round, kind, [order.id for order in orders], parts)
         bodies: dict[int, bytes] = {}  # a shared message is encoded once
@@ -239,14 +238,11 @@ class FederationEngine:
             message = message_for(messages, order.id)
             if id(message) not in bodies:
                 bodies[id(message)] = encode_body(message)
-            turns.append(Turn(order, self._request(kind, order, bodies[id(message)], parts)))
+            about = {"format": FORMAT, "agreement": self._agreement.digest, "kind": kind, "parts": list(parts)}
+            about |= {"client": order.id, "round": order.round, "trained": order.trained, "chosen": self.chosen}
+            turns.append(Turn(order, write_request(RequestHeader.model_validate(about), bodies[id(message)])))
         deadline = PATIENCE if self._policy.deadline is None else self._policy.deadline
         return Call(turns, self._policy.needed(len(orders)), self._clock(), deadline, patient=patient)
-
-    def _request(self, kind: Kind, order: Order, body: bytes, parts: Sequence[str]) -> bytes:
-        about = {"format": FORMAT, "agreement": self._agreement.digest, "kind": kind, "parts": list(parts)}
-        about |= {"client": order.id, "round": order.round, "trained": order.trained, "chosen": self.chosen}
-        return write_request(RequestHeader.model_validate(about), body)
 
     def _push(self, call: Call, now: float) -> None:
         """Send the requests that are due."""
@@ -274,14 +270,14 @@ class FederationEngine:
                 self._tell_of("away", turn)
             return
         self.bytes_up += len(arrived.content)
-        found = self.guard.admit(arrived.client, arrived.content)
+        answer = self.guard.admit(arrived.client, arrived.content)
         if turn is None:
             return
-        if not isinstance(found, Refusal):
-            call.answers[arrived.client] = found
-            self._tell_of("answered", turn, bytes=len(arrived.content), seconds=found.header.seconds)
-        elif found.final:
-            call.miss(turn, "refused", now, found.sentence)
+        if not isinstance(answer, Refusal):
+            call.answers[arrived.client] = answer
+            self._tell_of("answered", turn, bytes=len(arrived.content), seconds=answer.header.seconds)
+        elif answer.final:
+            call.miss(turn, "refused", now, answer.sentence)
 
     def _tell_of_waiting(self, call: Call, now: float) -> None:
         """Report the clients that block the call, once until that changes."""
@@ -300,25 +296,10 @@ class FederationEngine:
         self._waiting = key
 
     def _tell_of(self, what: What, turn: Turn, **numbers: float) -> None:
-        said = {
-            "asked": "was asked",
-            "answered": "has answered",
-            "late": f"is late: {turn.reason}",
-            "away": f"is away: {turn.reason.rstrip('.')}",
-        }[what]
-        sentence = f"Round {self._round}: {self._policy.label(turn.order.id)} {said}."
+        status = {"asked": "was asked", "answered": "has answered"}.get(what, f"is {what}: {turn.reason.rstrip('.')}")
+        sentence = f"Round {self._round}: {self._policy.label(turn.order.id)} {status}."
         self._tell(Event(what, sentence, self._round, turn.order.id, numbers=numbers))
 
-    def _tell_refusal(self, found: Refusal) -> None:
-        self._tell(Event("refused", f"Round {self._round}: {found.sentence}", self._round, found.client, found.why))
-
-
-def reply_of(answer: Answer) -> Reply:
-    """Return the reply in an answer, with the counts of the previous round."""
-    return Reply(answer.header.client, answer.message, answer.header.metrics, answer.header.seconds, answer.counts)
-
-
-def counts_of(answer: Answer) -> Counts | Lost:
-    """Return the counts in an answer, or a Lost if the owner does not allow them."""
-    id = answer.header.client
-    return Counts(id, answer.counts) if answer.counts else Lost(id, WITHHELD)
+    def _tell_refusal(self, refusal: Refusal) -> None:
+        sentence = f"Round {self._round}: {refusal.sentence}"
+        self._tell(Event("refused", sentence, self._round, refusal.client, refusal.why))

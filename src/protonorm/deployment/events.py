@@ -54,16 +54,6 @@ def ignore(event: Event) -> None:
     """Ignore an event."""
 
 
-def tell_all(*observers: Observer) -> Observer:
-    """Return an observer that forwards each event to several observers, in order."""
-
-    def tell(event: Event) -> None:
-        for one in observers:
-            one(event)
-
-    return tell
-
-
 class Log:
     """Log files of a folder; each line is a single write, so that several processes can append."""
 

@@ -52,8 +52,9 @@ def run_federation(
     if not clients:
         raise ValueError("The federation has no clients yet; `protonorm deploy add-client` adds one.")
     task, policy = agreement.task, policy_of(agreement, clients, quorum, deadline)
+    zeros = np.zeros((len(clients), task.num_classes), np.int64)  # (M, K): clients do not disclose their sample counts
     with one_thread(), DeferredWriter(folder, agreement.digest) as writer:
-        writer.describe(info_of(agreement, clients), nothing_known(len(clients), task.num_classes))
+        writer.describe(info_of(agreement, clients), Population(*[zeros] * 3))
         point = writer.resume() or begin(task, policy)
         writer.start(provenance(point.round, engine="federation", device="cpu", threads=torch.get_num_threads()))
         numbers = {"rounds": task.rounds, "done": point.round, "clients": len(clients)}
@@ -84,11 +85,11 @@ def report_rounds(
 def evaluation_event(task: Task, round: Round) -> Event:
     """Create the event with each rule's mean accuracy over clients; its sentence shows the headline rule."""
     parts = {"test": round.record.rules, "validation": round.record.validation}
-    numbers = {f"{part}.{rule}": one.mean for part, rules in parts.items() for rule, one in rules.items() if one}
+    numbers = {f"{part}.{rule}": value.mean for part, rules in parts.items() for rule, value in rules.items() if value}
     headline = task.algorithm.headline
-    said = [f"{part} {numbers[name]:.1%}" for part in parts if (name := f"{part}.{headline}") in numbers]
+    shown = [f"{part} {numbers[name]:.1%}" for part in parts if (name := f"{part}.{headline}") in numbers]
     who = "1 client" if round.evaluated == 1 else f"{round.evaluated} clients"
-    sentence = f"Round {round.number}, evaluated by {who}: {', '.join(said) or 'no accuracy yet'}."
+    sentence = f"Round {round.number}, evaluated by {who}: {', '.join(shown) or 'no accuracy yet'}."
     return Event("evaluated", sentence, round.number, numbers={"clients": round.evaluated, **numbers})
 
 
@@ -133,8 +134,3 @@ def info_of(agreement: Agreement, clients: Sequence[str]) -> RunInfo:
         versions=versions(),
         client_names=list(clients),
     )
-
-
-def nothing_known(clients: int, classes: int) -> Population:
-    """Return a population of zero counts, (M, K): clients do not disclose their sample counts."""
-    return Population(*(np.zeros((clients, classes), np.int64) for _ in Population._fields))

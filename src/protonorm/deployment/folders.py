@@ -85,7 +85,7 @@ class FederationFolder:
         """Create a federation: a private folder, an authority, and the server's certificate."""
         from protonorm.deployment.keys import make_authority, make_server_certificate
 
-        _refuse_existing(path, "a federation")
+        refuse_existing(path, "a federation")
         made = cls(path.resolve(), settings)
         for folder in (made.path, made.keys, made.bundles, made.log_folder):
             make_folder(folder)
@@ -115,8 +115,8 @@ class FederationFolder:
         from protonorm.deployment.keys import make_client_certificate, make_server_certificate
 
         key, certificate = self.tls.key.with_suffix(".new-key"), self.tls.certificate.with_suffix(".new-crt")
-        for left in (key, certificate):
-            left.unlink(missing_ok=True)
+        for leftover in (key, certificate):
+            leftover.unlink(missing_ok=True)
         make_server_certificate(self._authority, key, certificate, self.settings.hosts)
         key.replace(self.tls.key)
         certificate.replace(self.tls.certificate)
@@ -184,9 +184,8 @@ class FederationFolder:
             members = self.roster
             member = next((one for one in members if one.name.lower() == name.lower()), None)
             if member is None:
-                raise ValueError(
-                    f"There is no client {shown(name)}; there are {listed([one.name for one in members])}."
-                )
+                names = listed([one.name for one in members])
+                raise ValueError(f"There is no client {shown(name)}; there are {names}.")
             members[member.id] = member._replace(revoked=True)
             self._write_roster(members)
         return members[member.id]
@@ -201,17 +200,10 @@ class FederationFolder:
         """Create a client's bundle, which contains no secret."""
         from protonorm.deployment.agreement import Bundle
 
-        return Bundle.of(
-            self.agreement,
-            federation=self.settings.name,
-            client=member.id,
-            name=member.name,
-            public_key=member.public_key,
-            host=self.settings.host,
-            port=self.settings.port,
-            authority=self.tls.authority.read_text(),
-            certificate=member.certificate,
-        )
+        own = {"client": member.id, "name": member.name, "public_key": member.public_key}
+        own |= {"certificate": member.certificate, "authority": self.tls.authority.read_text()}
+        settings = self.settings
+        return Bundle.of(self.agreement, federation=settings.name, host=settings.host, port=settings.port, **own)
 
     def write_bundle(self, member: Member) -> Path:
         """Write a client's bundle to its file."""
@@ -238,7 +230,7 @@ class ClientFolder:
         from protonorm.deployment.keys import make_client_key
 
         settings = ClientSettings.of({"name": name})
-        _refuse_existing(path, "a client")
+        refuse_existing(path, "a client")
         made = cls(path.resolve(), settings)
         for folder in (made.path, made.states, made.log_folder):
             make_folder(folder)
@@ -276,11 +268,6 @@ class ClientFolder:
             raise ValueError(f"{self.path} has no bundle yet: `protonorm deploy client BUNDLE` takes the one you got.")
         return Bundle.read(place.read_bytes(), str(place))
 
-    @property
-    def agreement(self) -> Agreement:
-        """Agreement that the owner confirmed."""
-        return self.bundle.terms
-
     def confirm(self, bundle: Bundle) -> None:
         """Store a bundle that the owner has confirmed; raise ValueError if it is for another key."""
         bundle.refuse_other_key(self.public_key)
@@ -310,6 +297,7 @@ class ClientFolder:
         return Node(bundle.terms, site, store, own.allowed, begin_anew=self.begin_anew, tell=tell)
 
 
-def _refuse_existing(path: Path, what: str) -> None:
+def refuse_existing(path: Path, what: str) -> None:
+    """Raise ValueError if a path exists and is not an empty folder."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(f"{path} is there already, and it is not empty; {what} gets a folder of its own.")

@@ -38,12 +38,13 @@ class Refusal(NamedTuple):
     final: bool  # whether the client is lost for this round
 
 
+Tell = Callable[[Refusal], None]
+
+
 class Guard:
     """Validator of answers: an answer counts once, and only in the call that requested it."""
 
-    def __init__(
-        self, agreement: Agreement, scale: float = LARGEST_SCALE, tell: Callable[[Refusal], None] | None = None
-    ) -> None:
+    def __init__(self, agreement: Agreement, scale: float = LARGEST_SCALE, tell: Tell | None = None) -> None:
         self._agreement, self._task, self._scale, self._tell = agreement, agreement.task, scale, tell
         schema = self._task.schema
         self.largest = largest_message(schema, schema.up) + largest_counts(self._task)
@@ -66,22 +67,22 @@ class Guard:
 
     def admit(self, sender: int, content: bytes) -> Answer | Refusal:
         """Validate a client's answer: return it, or the refusal. Never raises, whatever the content is."""
-        found = self._look(sender, content)
-        if isinstance(found, Refusal):
-            self.refused[found.why] += 1
+        outcome = self._look(sender, content)
+        if isinstance(outcome, Refusal):
+            self.refused[outcome.why] += 1
             if self._tell:
-                self._tell(found)
-        if not isinstance(found, Refusal) or found.final:
+                self._tell(outcome)
+        if not isinstance(outcome, Refusal) or outcome.final:
             self._open.discard(sender)
             self._closed.add(sender)
-        return found
+        return outcome
 
     def _look(self, sender: int, content: bytes) -> Answer | Refusal:
         waited_for = sender in self._open
 
         def refuse(why: Why, sentence: str, *, final: bool = waited_for) -> Refusal:
-            said = f"The answer of client {sender} is refused: {shortened(sentence, LONGEST)}."
-            return Refusal(sender, why, said, final and waited_for)
+            text = f"The answer of client {sender} is refused: {shortened(sentence, LONGEST)}."
+            return Refusal(sender, why, text, final and waited_for)
 
         try:
             header, body = read_answer_header(content, self.largest)
@@ -91,18 +92,16 @@ class Guard:
             return refuse("declined", f"it declines: {header.declined.rstrip('.')}")
         if (problem := self._misplaced(sender, header)) is not None:
             return refuse(*problem, final=problem[0] not in ("late", "repeated"))
+        stage: Why = "content"
         try:
             message, counts = read_answer_tensors(body)
+            self._check(sender, message, counts)
+            stage = "scale"
+            check_scale(Reply(sender, message, header.metrics, header.seconds), self._scale)
         except BadFrame as error:
             return refuse("malformed", str(error))
-        try:
-            self._check(sender, message, counts)
         except ValueError as error:
-            return refuse("content", str(error).rstrip("."))
-        try:
-            check_scale(Reply(sender, message, header.metrics, header.seconds), self._scale)
-        except ValueError as error:
-            return refuse("scale", str(error))
+            return refuse(stage, str(error).rstrip("."))
         return Answer(header, message, counts)
 
     def _misplaced(self, sender: int, header: AnswerHeader) -> tuple[Why, str] | None:
@@ -132,18 +131,14 @@ class Guard:
             self._task.schema.check_up(message, "it")
         if not counts:
             return  # not requested, or not allowed by the client's owner
-        if strange := counts.keys() - self._countable():
+        rules = {*self._task.algorithm.rules, "received"}
+        names = {"support", "unseen", *(f"{count}.{rule}" for count in countable() for rule in rules)}
+        if strange := counts.keys() - {f"{part}.{name}" for part in self._parts for name in names}:
             raise ValueError(f"it holds counts {sorted(strange)[0]}, which nobody asked for")
         if not all(all_finite(value) for value in floats(counts).values()):
             raise ValueError("it holds counts that are not finite")
         for part in self._parts:
             Tally(part, self._task.algorithm.rules, 1, self._task.num_classes).check(Counts(sender, counts))
-
-    def _countable(self) -> set[str]:
-        """Return the names of all counts that this call may contain."""
-        rules = {*self._task.algorithm.rules, "received"}
-        names = {"support", "unseen", *(f"{one}.{rule}" for one in countable() for rule in rules)}
-        return {f"{part}.{name}" for part in self._parts for name in names}
 
 
 def check_scale(reply: Reply, largest: float = LARGEST_SCALE) -> None:

@@ -32,9 +32,13 @@ LARGEST = 2**14  # bytes of a key or certificate file
 SKEW = dt.timedelta(hours=1)  # tolerance for clocks that are behind
 
 Key = ec.EllipticCurvePrivateKey
+PublicKey = ec.EllipticCurvePublicKey
+Certificate = x509.Certificate
+Authority = tuple[Path, Path]  # key and certificate
+Time = dt.datetime | None  # None for now
 
 
-def make_authority(key: Path, certificate: Path, name: str, now: dt.datetime | None = None) -> None:
+def make_authority(key: Path, certificate: Path, name: str, now: Time = None) -> None:
     """Create a certificate authority for one federation: a private key and a public certificate."""
     made = ec.generate_private_key(ec.SECP384R1())
     subject = _name(f"{name} authority")
@@ -48,7 +52,7 @@ def make_authority(key: Path, certificate: Path, name: str, now: dt.datetime | N
 
 
 def make_server_certificate(
-    authority: tuple[Path, Path], key: Path, certificate: Path, hosts: Sequence[str], now: dt.datetime | None = None
+    authority: Authority, key: Path, certificate: Path, hosts: Sequence[str], now: Time = None
 ) -> None:
     """Issue a server certificate for these hosts, signed by an authority (key, certificate)."""
     if not hosts:
@@ -60,20 +64,15 @@ def make_server_certificate(
     _write_new(certificate, issued, 0o644)
 
 
-def make_client_certificate(authority: tuple[Path, Path], line: str, name: str, now: dt.datetime | None = None) -> str:
+def make_client_certificate(authority: Authority, line: str, name: str, now: Time = None) -> str:
     """Issue a certificate for a client's public key, signed by an authority (key, certificate); return it as PEM."""
     key = serialization.load_ssh_public_key(check_public_line(line).encode())
-    assert isinstance(key, ec.EllipticCurvePublicKey)
+    assert isinstance(key, PublicKey)
     return _issue(authority, name, key, ExtendedKeyUsageOID.CLIENT_AUTH, now).decode()
 
 
 def _issue(
-    authority: tuple[Path, Path],
-    name: str,
-    key: ec.EllipticCurvePublicKey,
-    purpose: x509.ObjectIdentifier,
-    now: dt.datetime | None,
-    *extensions: x509.ExtensionType,
+    authority: Authority, name: str, key: PublicKey, use: x509.ObjectIdentifier, now: Time, *more: x509.ExtensionType
 ) -> bytes:
     signer, issuer = read_private(authority[0]), read_certificate(authority[1])
     built = (
@@ -82,7 +81,7 @@ def _issue(
         .add_extension(_usage("digital_signature"), critical=True)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
     )
-    for extension in (x509.ExtendedKeyUsage([purpose]), *extensions):
+    for extension in (x509.ExtendedKeyUsage([use]), *more):
         built = built.add_extension(extension, critical=False)
     return built.sign(signer, hashes.SHA384()).public_bytes(serialization.Encoding.PEM)
 
@@ -94,7 +93,7 @@ def make_client_key(path: Path) -> str:
     return public_line(made.public_key())
 
 
-def public_line(key: ec.EllipticCurvePublicKey) -> str:
+def public_line(key: PublicKey) -> str:
     """Format a public key in OpenSSH format."""
     return key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()
 
@@ -108,12 +107,12 @@ def check_public_line(line: str) -> str:
     if len(words) < 2 or "\n" in line.strip():
         raise ValueError(unknown)
     try:
-        found = serialization.load_ssh_public_key(" ".join(words[:2]).encode())
+        key = serialization.load_ssh_public_key(" ".join(words[:2]).encode())
     except (ValueError, UnsupportedAlgorithm):
         raise ValueError(unknown) from None
-    if not isinstance(found, ec.EllipticCurvePublicKey) or not isinstance(found.curve, ec.SECP384R1):
-        raise ValueError(f"The public key is of the kind {shown(words[0])}; expected ecdsa-sha2-nistp384.")
-    return public_line(found)
+    if not isinstance(key, PublicKey) or not isinstance(key.curve, ec.SECP384R1):
+        raise ValueError(f"The public key must be of the kind ecdsa-sha2-nistp384, got {shown(words[0])}.")
+    return public_line(key)
 
 
 def key_fingerprint(line: str) -> str:
@@ -122,7 +121,7 @@ def key_fingerprint(line: str) -> str:
     return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 
-def read_certificate(path: Path) -> x509.Certificate:
+def read_certificate(path: Path) -> Certificate:
     """Read a certificate; raise ValueError if it is invalid."""
     try:
         return x509.load_pem_x509_certificate(_read(path))
@@ -130,14 +129,12 @@ def read_certificate(path: Path) -> x509.Certificate:
         raise ValueError(f"{path} is no certificate: {error}") from None
 
 
-def same_key(key: Path, certificate: x509.Certificate) -> bool:
+def same_key(key: Path, certificate: Certificate) -> bool:
     """Return whether a private key belongs to a certificate."""
     return read_private(key).public_key() == certificate.public_key()
 
 
-def problems_of(
-    authority: x509.Certificate, server: x509.Certificate, host: str, now: dt.datetime | None = None
-) -> list[str]:
+def problems_of(authority: Certificate, server: Certificate, host: str, now: Time = None) -> list[str]:
     """List the problems of a server's certificate for a client that trusts the authority."""
     problems = _problems(authority, server, "server's", now)
     if host not in (names := hosts_of(server)):
@@ -145,14 +142,14 @@ def problems_of(
     return problems
 
 
-def problems_of_client(authority: Path, certificate: Path, key: Path, now: dt.datetime | None = None) -> list[str]:
+def problems_of_client(authority: Path, certificate: Path, key: Path, now: Time = None) -> list[str]:
     """List the problems of a client's own certificate, as the server would find them."""
     own = read_certificate(certificate)
     problems = _problems(read_certificate(authority), own, "client's", now)
     return problems if same_key(key, own) else [*problems, "The client's key does not belong to its certificate."]
 
 
-def _problems(authority: x509.Certificate, own: x509.Certificate, whose: str, now: dt.datetime | None) -> list[str]:
+def _problems(authority: Certificate, own: Certificate, whose: str, now: Time) -> list[str]:
     now = now or dt.datetime.now(dt.UTC)
     problems = []
     try:
@@ -168,18 +165,16 @@ def _problems(authority: x509.Certificate, own: x509.Certificate, whose: str, no
     return problems
 
 
-def hosts_of(certificate: x509.Certificate) -> list[str]:
+def hosts_of(certificate: Certificate) -> list[str]:
     """List the host names and addresses in a certificate."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return []
-    return [str(one.value) for one in names if isinstance(one, x509.DNSName | x509.IPAddress)]
+    return [str(name.value) for name in names if isinstance(name, x509.DNSName | x509.IPAddress)]
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, years: int, now: dt.datetime | None
-) -> x509.CertificateBuilder:
+def _builder(subject: x509.Name, issuer: x509.Name, key: PublicKey, years: int, now: Time) -> x509.CertificateBuilder:
     now = now or dt.datetime.now(dt.UTC)
     start = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
     start = start.serial_number(x509.random_serial_number())
@@ -249,6 +244,6 @@ def read_private(path: Path) -> Key:
         key = serialization.load_pem_private_key(_read(path), None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise ValueError(f"{path} is no private key of a kind that is used here.") from None
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
+    if not isinstance(key, Key):
         raise ValueError(f"{path} is a key of another kind; expected one of the curve P-384.")
     return key

@@ -7,13 +7,13 @@ from math import prod
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
 from annotated_types import Ge, Le, MaxLen
-from pydantic import AllowInfNan, BaseModel, ConfigDict, ValidationError
+from pydantic import AllowInfNan
 
 from protonorm.core.frames import LARGEST_BODY, BadFrame, decode_body, encode_body, join, split
 from protonorm.core.schema import Schema, Size, Slot
-from protonorm.core.settings import sentences
 from protonorm.core.task import Task
 from protonorm.core.types import LARGEST, Format
+from protonorm.deployment.settings import Document
 from protonorm.metrics import metrics
 from protonorm.tensors import Tensors, prefixed, under
 
@@ -27,10 +27,8 @@ Digest = Annotated[str, MaxLen(64)]
 Metric = Annotated[float, Ge(-1e39), Le(1e39), AllowInfNan(False)]  # the range of float32, so that means stay finite
 
 
-class Header(BaseModel):
+class Header(Document):
     """Header that precedes the tensors of every message."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     format: Format
     agreement: Digest  # SHA-256 of the agreement
@@ -42,10 +40,9 @@ class Header(BaseModel):
     def read(cls, plain: Mapping[str, Any]) -> Self:
         """Parse a header, or raise a BadFrame that says what is wrong."""
         try:
-            return cls.model_validate(dict(plain))
-        except ValidationError as error:
-            known: dict[str, list[str]] = {name: [] for name in cls.model_fields}
-            raise BadFrame(sentences(error, known, "Its header").rstrip(".")) from None
+            return cls.checked(plain, "Its header")
+        except ValueError as error:
+            raise BadFrame(str(error).rstrip(".")) from None
 
     @property
     def evaluated_round(self) -> int:
@@ -110,8 +107,7 @@ def read_answer_header(content: bytes, largest: int = LARGEST_BODY) -> tuple[Ans
 def read_answer_tensors(body: bytes) -> tuple[Tensors, Tensors]:
     """Decode an answer's reply and counts, or raise a BadFrame."""
     tensors = decode_body(body)
-    strange = [name for name in tensors if name.partition(".")[0] not in (SAID, COUNTED)]
-    if strange:
+    if strange := [name for name in tensors if name.partition(".")[0] not in (SAID, COUNTED)]:
         raise BadFrame(f"it holds {strange[0][:80]!r}, which nobody expects")
     return under(tensors, SAID), under(tensors, COUNTED)
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
 
 from protonorm.core.frames import BadFrame
 from protonorm.core.randomness import one_thread
@@ -23,6 +22,7 @@ from protonorm.deployment.messages import (
     read_request,
     write_answer,
 )
+from protonorm.deployment.settings import Allowed
 from protonorm.deployment.site import OwnSite
 from protonorm.errors import Diverged
 from protonorm.federation.client import evaluate_step, first_state, train_step
@@ -32,7 +32,6 @@ from protonorm.tensors import Tensors
 
 FILE = "answer.bin"
 DIGEST = 32  # bytes of a SHA-256
-Allowed = Literal["off", "accuracy", "classes"]  # evaluation results that the owner lets the server receive
 TOTALS = re.compile(r"(validation|test)\.(support|correct\..*)")  # counts that are sent if only accuracy is allowed
 
 
@@ -102,8 +101,9 @@ class Node:
             request = read_request(content, self._largest)
             header = request.header
             self._check(request)
-            key = request_key(f"{self._allowed} {self._site.recipe.name} {self._site.training}", content)
-            if (known := self._last.find(key)) is not None and self._keeps_up(header):
+            key = request_key(f"{self._allowed} {self._site.recipe(self._site.id).name} {self._site.training}", content)
+            kept = header.kind == "evaluate" or self._store.has(self._site.id, header.round)
+            if kept and (known := self._last.find(key)) is not None:  # with the state that belongs to it
                 return known
             answer = self._fulfil(request)
             self._last.keep(key, answer)
@@ -162,10 +162,6 @@ class Node:
         about = self._header(header).model_copy(update={"metrics": dict(reply.metrics), "seconds": reply.seconds})
         return Answer(about, reply.message, counts)
 
-    def _keeps_up(self, header: RequestHeader) -> bool:
-        """Return whether the state that belongs to a cached answer still exists."""
-        return header.kind == "evaluate" or self._store.has(self._site.id, header.round)
-
     def _state(self, header: RequestHeader) -> Tensors | None:
         """Load the state that the request names, and delete states that no resumed round can need.
 
@@ -190,11 +186,11 @@ class Node:
         if header.kind == "evaluate":
             return  # the round may not be committed yet
         id, trained = self._site.id, header.trained
-        found = [round for owner, round, _ in self._store.files() if owner == id]
-        for round in found:
+        rounds = [round for owner, round, _ in self._store.files() if owner == id]
+        for round in rounds:
             if trained < round < header.round:
                 self._store.drop(id, round)
-        if trained and all(round < header.round for round in found):
+        if trained and all(round < header.round for round in rounds):
             self._store.keep_only(id, trained, header.chosen)
 
     def _header(self, asked: RequestHeader | None, declined: str = "") -> AnswerHeader:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -11,7 +12,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from protonorm.deployment.events import Event, Log, tell_all
+from protonorm.deployment.events import Event, Log
 from protonorm.deployment.folders import ClientFolder, FederationFolder
 from protonorm.deployment.process_lock import ended_by_signal, process_lock
 from protonorm.deployment.settings import address_of
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
     from protonorm.deployment.https.server import Server
 
 LOOPBACK = "127.0.0.1"
+Value = float | Mapping[str, float]  # of a metric; by label, if it has one
 WARNINGS = ("waiting", "unreachable", "declined", "dropped", "version")  # of a client
 PAGE = "report.html"  # in the run folder
+COUNTERS = ("denied_requests", "round_seconds", "bytes", "refused_messages")  # apart from those of clients
 OF_CLIENTS = {
     "answers": "Answers of a client that counted.",
     "late": "Rounds that a client was lost for.",
@@ -41,60 +44,46 @@ class Figures(Collector):
     def collect(self) -> Iterable[Metric]:
         """Yield all metrics."""
         try:
-            found = Status.read(self._path)
+            status = Status.read(self._path)
         except (ValueError, OSError):
-            found = None
-        yield _gauge("up", "Whether there is a status to be read.", float(found is not None))
-        yield _labelled(_gauge, "version", "The version of protonorm.", "version", {self._version: 1})
-        if found is not None:
-            yield from _figures(found)
+            status = None
+        yield _metric("up", "Whether there is a status to be read.", float(status is not None))
+        yield _metric("version", "The version of protonorm.", {self._version: 1}, "version")
+        yield from starmap(_metric, _figures(status) if status else ())
 
 
-def _figures(status: Status) -> Iterator[Metric]:
-    connected = sum(one.here for one in status.clients)
-    states = {state: float(status.state_now == state) for state in get_args(State)}
-    clients = {presence: status.count(presence) for presence in get_args(Presence)}
-    yield _gauge("rounds", "Rounds that are agreed on.", status.rounds)
-    yield _gauge("round", "The round that is on.", status.round)
-    yield _gauge("rounds_done", "Rounds that are committed.", status.done)
-    yield _gauge("quorum_clients", "Clients that must answer in a round.", status.needed)
-    yield _gauge("clients_connected", "Clients that are connected.", connected)
-    yield _gauge("last_round_seconds", "Seconds of the last round.", status.last_seconds)
+def _figures(status: Status) -> Iterator[tuple[str, str, Value] | tuple[str, str, Value, str]]:
+    """Yield name, description and value of each metric; values by label with the label's name."""
+    yield "rounds", "Rounds that are agreed on.", status.rounds
+    yield "round", "The round that is on.", status.round
+    yield "rounds_done", "Rounds that are committed.", status.done
+    yield "quorum_clients", "Clients that must answer in a round.", status.needed
+    yield "clients_connected", "Clients that are connected.", sum(client.here for client in status.clients)
+    yield "last_round_seconds", "Seconds of the last round.", status.last_seconds
     if (age := seconds_since(status.updated)) is not None:
-        yield _gauge("status_age_seconds", "Seconds since something changed.", max(0.0, age))
-    yield _labelled(_gauge, "state", "1 for the state that the federation is in.", "state", states)
-    yield _labelled(_gauge, "clients", "Clients by how they stand.", "state", clients)
-    yield _labelled(_gauge, "accuracy", "Accuracies of the last evaluated round.", "rule", status.accuracies)
-    yield _counter("denied_requests", "Requests that were not let in.", status.denied)
-    yield _counter("round_seconds", "Seconds of all committed rounds.", status.seconds)
+        yield "status_age_seconds", "Seconds since something changed.", max(0.0, age)
+    states = {state: float(status.state_now == state) for state in get_args(State)}
+    yield "state", "1 for the state that the federation is in.", states, "state"
+    clients = {presence: status.count(presence) for presence in get_args(Presence)}
+    yield "clients", "Clients by how they stand.", clients, "state"
+    yield "accuracy", "Accuracies of the last evaluated round.", status.accuracies, "rule"
+    yield "denied_requests", "Requests that were not let in.", status.denied
+    yield "round_seconds", "Seconds of all committed rounds.", status.seconds
     carried = {"up": status.bytes_up, "down": status.bytes_down}
-    yield _labelled(_counter, "bytes", "Bytes of tensors that were carried.", "direction", carried)
-    yield _labelled(_counter, "refused_messages", "Answers that did not count, by why.", "why", status.refused)
+    yield "bytes", "Bytes of tensors that were carried.", carried, "direction"
+    yield "refused_messages", "Answers that did not count, by why.", status.refused, "why"
     for name, text in OF_CLIENTS.items():
-        counts = {one.name: getattr(one, name) for one in status.clients}
-        yield _labelled(_counter, f"client_{name}", text, "client", counts)
+        counts = {client.name: getattr(client, name) for client in status.clients}
+        yield f"client_{name}", text, counts, "client"
 
 
-def _gauge(name: str, text: str, value: float | None = None, labels: Sequence[str] | None = None) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"protonorm_{name}", text, value=value, labels=labels)
-
-
-def _counter(
-    name: str, text: str, value: float | None = None, labels: Sequence[str] | None = None
-) -> CounterMetricFamily:
-    return CounterMetricFamily(f"protonorm_{name}", text, value=value, labels=labels)
-
-
-def _labelled(
-    kind: Callable[..., GaugeMetricFamily | CounterMetricFamily],
-    name: str,
-    text: str,
-    label: str,
-    values: Mapping[str, float],
-) -> Metric:
-    family = kind(name, text, labels=[label])
-    for key, value in values.items():
-        family.add_metric([key], value)
+def _metric(name: str, text: str, value: Value, label: str = "") -> Metric:
+    kind = CounterMetricFamily if name in COUNTERS or label == "client" else GaugeMetricFamily
+    if not isinstance(value, Mapping):
+        return kind(f"protonorm_{name}", text, value=value)
+    family = kind(f"protonorm_{name}", text, labels=[label])
+    for key, number in value.items():
+        family.add_metric([key], number)
     return family
 
 
@@ -156,8 +145,12 @@ def serve_folder(folder: FederationFolder, show: Callable[[str], None] | None = 
             log.write("ready", f"The server listens at {address_of(folder.settings.bind, server.port)}.")
             stack.enter_context(serving.report_presence(server, writer.update_presence))
 
+        def tell(event: Event) -> None:
+            writer(event)
+            if event.what == "finished":
+                _write_report(folder, log)
+
         try:
-            tell = tell_all(writer, _page_at_the_end(folder, log))
             with ended_by_signal():
                 serving.serve(folder, tell, denied=writer.deny, ready=ready, once=once)
         except KeyboardInterrupt:
@@ -171,20 +164,14 @@ def serve_folder(folder: FederationFolder, show: Callable[[str], None] | None = 
             raise
 
 
-def _page_at_the_end(folder: FederationFolder, log: Log) -> Callable[[Event], None]:
-    """Return an observer that writes the HTML report once all rounds are done."""
+def _write_report(folder: FederationFolder, log: Log) -> None:
+    """Write the HTML report of a finished run."""
+    from protonorm.report.page import write_page
+    from protonorm.runs.run import read_whole
 
-    def tell(event: Event) -> None:
-        if event.what != "finished":
-            return
-        from protonorm.report.page import write_page
-        from protonorm.runs.run import read_whole
-
-        try:
-            place = write_page([read_whole(folder.run_folder)], folder.run_folder / PAGE)
-        except (ValueError, OSError) as error:  # the record is complete; the report can be written later
-            log.write("report", f"The report could not be written: {error}", "warning")
-        else:
-            log.write("report", f"Report: {place}")
-
-    return tell
+    try:
+        place = write_page([read_whole(folder.run_folder)], folder.run_folder / PAGE)
+    except (ValueError, OSError) as error:  # the record is complete; the report can be written later
+        log.write("report", f"The report could not be written: {error}", "warning")
+    else:
+        log.write("report", f"Report: {place}")

@@ -34,7 +34,7 @@ PORT = 9092  # default port
 KINDS = {".npz": "npz", ".csv": "table", ".tsv": "table"}  # of data, by file suffix
 OWN = ("folder", "npz", "array", "table", "text", "hf")  # kinds of data given as kind:PATH
 Port = Annotated[int, Ge(1), Le(65535)]
-Allowed = Literal["off", "accuracy", "classes"]
+Allowed = Literal["off", "accuracy", "classes"]  # evaluation results that an owner lets the server receive
 
 
 def read_object(content: bytes, where: str, largest: int, expected: str = "an object") -> dict[str, Any]:
@@ -57,16 +57,16 @@ def canonical(plain: Mapping[str, Any]) -> bytes:
     return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def differing(one: Mapping[str, Any], two: Mapping[str, Any], prefix: str = "") -> list[str]:
+def differing(first: Mapping[str, Any], second: Mapping[str, Any], prefix: str = "") -> list[str]:
     """List the terms in which two agreements differ, with both values."""
-    found = []
-    for name in sorted({*one, *two}):
-        left, right = one.get(name), two.get(name)
+    terms = []
+    for name in sorted({*first, *second}):
+        left, right = first.get(name), second.get(name)
         if isinstance(left, Mapping) and isinstance(right, Mapping):
-            found += differing(left, right, f"{prefix}{name}.")
+            terms += differing(left, right, f"{prefix}{name}.")
         elif left != right or type(left) is not type(right):
-            found.append(f"{shortened(prefix + name)} ({word(left)} instead of {word(right)})")
-    return found[:SHOWN]
+            terms.append(f"{shortened(prefix + name)} ({word(left)} instead of {word(right)})")
+    return terms[:SHOWN]
 
 
 def word(value: Any) -> str:
@@ -78,11 +78,6 @@ def listed(names: Sequence[str]) -> str:
     """Format the first names of a list, and the number of the others."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(shortened(name, 40) for name in names[:SHOWN]) + more
-
-
-def counted(names: Sequence[str]) -> str:
-    """Format a number of classes."""
-    return "a class" if len(names) == 1 else f"{len(names)} classes"
 
 
 def is_loopback(host: str) -> bool:
@@ -184,7 +179,7 @@ class ClientSettings(Training, Settings):
     @classmethod
     def _one_value(cls, value: Any) -> Any:
         if isinstance(value, tuple):
-            raise ValueError(f"{shown(list(value))} is refused: a client has one value of epochs, batch_size and lr.")
+            raise ValueError(f"epochs, batch_size and lr must be one number each, got {shown(list(value))}.")
         return value
 
     @field_validator("data")

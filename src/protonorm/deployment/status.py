@@ -135,9 +135,8 @@ class StatusWriter:
     def __init__(self, folder: FederationFolder, log: Log | None = None) -> None:
         self._folder, self.log = folder, log or Log(folder.log_folder, "server")
         terms = folder.agreement
-        self.status = self._before(terms.digest) or Status(
-            federation=folder.settings.name, agreement=terms.digest, rounds=terms.rounds
-        )
+        new = Status(federation=folder.settings.name, agreement=terms.digest, rounds=terms.rounds)
+        self.status = self._before(terms.digest) or new
         for why in get_args(Why):
             self.status.refused.setdefault(why, 0)
         self._lock = threading.Lock()
@@ -154,7 +153,8 @@ class StatusWriter:
             if event.client is None:
                 self._take(event)
             else:
-                one = self._client(event.client)
+                unknown = ClientStatus(id=event.client, name="unknown")
+                one = next((one for one in self.status.clients if one.id == event.client), unknown)
                 details |= {"client": event.client, "name": one.name}
                 self._take_client(one, event)
             self.log.write(event.what, event.sentence, level, **details)
@@ -241,10 +241,6 @@ class StatusWriter:
                 one.state, one.said = "late" if event.what == "late" else "absent", shortened(event.sentence, SAID)
                 one.late += event.what == "late"
 
-    def _client(self, id: int) -> ClientStatus:
-        """Return a client's status; an unknown id gives a client named unknown."""
-        return next((one for one in self.status.clients if one.id == id), ClientStatus(id=id, name="unknown"))
-
     def _meet(self) -> None:
         """Add the clients that have joined the roster since."""
         new = self._folder.roster[len(self.status.clients) :]
@@ -278,6 +274,8 @@ def view_federation(folder: FederationFolder) -> dict[str, Any]:
     known = {one.id: one for one in found.clients}
     clients = [known.get(one.id) or ClientStatus(id=one.id, name=one.name) for one in folder.roster]
     running, state = is_locked(folder.server_lock), found.state_now
+    events = read_events(folder.log_folder / "server.jsonl", EVENTS)
+    wrong = [event for event in events if event["level"] != "info"]
     return {
         **found.model_dump(mode="json", exclude={"format", "clients", "process", "process_began", "state", "text"}),
         "folder": str(folder.path),
@@ -290,7 +288,7 @@ def view_federation(folder: FederationFolder) -> dict[str, Any]:
         "deadline": folder.settings.deadline,
         "clients": [one.model_dump(mode="json") | {"here": one.here and running} for one in clients],
         **_accuracy(folder),
-        "problems": _problems(folder),
+        "problems": [{name: str(event[name]) for name in ("time", "event", "text")} for event in wrong[-SHOWN:]],
     }
 
 
@@ -324,9 +322,3 @@ def _accuracy(folder: FederationFolder) -> dict[str, Any]:
     names = ("round", "test", "pooled", "validation")
     rows = [(round, test and test.mean, test and test.pooled, held and held.mean) for round, test, held in found]
     return {"rule": rule, "history": [dict(zip(names, row, strict=True)) for row in rows if row[1:] != (None,) * 3]}
-
-
-def _problems(folder: FederationFolder) -> list[dict[str, str]]:
-    events = read_events(folder.log_folder / "server.jsonl", EVENTS)
-    wrong = [one for one in events if one["level"] != "info"]
-    return [{name: str(one[name]) for name in ("time", "event", "text")} for one in wrong[-SHOWN:]]

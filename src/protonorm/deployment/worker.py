@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 from protonorm import __version__
@@ -63,7 +64,10 @@ class Worker:
         try:
             request = self._persist(lambda: self._connection.ask(wait=0))
             self._tell("connected", "The client is connected, and waits for requests.")
-            self._compare_versions()
+            if (other := self._connection.server_version) != __version__:
+                version = shortened(other, 40) or "of an unknown version"
+                parties = f"The server has protonorm {version}, this client {__version__}"
+                self._tell("version", f"{parties}: all parties should have the same.")
             while True:
                 if request:
                     last = self._answer(request)
@@ -74,13 +78,6 @@ class Worker:
             self._tell("finished", f"All {self._agreement.rounds} rounds are done.")
         finally:
             self._connection.close()
-
-    def _compare_versions(self) -> None:
-        if (other := self._connection.server_version) != __version__:
-            has = (
-                f"The server has protonorm {shortened(other, 40) or 'of an unknown version'}, this client {__version__}"
-            )
-            self._tell("version", f"{has}: all parties should have the same.")
 
     def _ask(self) -> bytes | None:
         """Request work; None if the server has ended after the last round."""
@@ -101,7 +98,9 @@ class Worker:
         except Withdrawn as error:
             self._tell("dropped", f"{error} If it asks again, the answer is at hand.")
         declined = read_answer_header(content)[0].declined
-        asked = _header(request)
+        asked: RequestHeader | None = None
+        with suppress(BadFrame):
+            asked = RequestHeader.read(split(request)[0])
         if declined:
             self._tell("declined", declined)
         if asked is None:
@@ -135,10 +134,3 @@ class Worker:
             if told:
                 self._tell("reached", "The server answers again.")
             return result
-
-
-def _header(content: bytes) -> RequestHeader | None:
-    try:
-        return RequestHeader.read(split(content)[0])
-    except BadFrame:
-        return None

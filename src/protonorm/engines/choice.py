@@ -38,10 +38,10 @@ class EngineChoice(NamedTuple):
 def check_engine(engine: str | None, workers: int | None) -> EngineChoice | None:
     """Parse an engine; raise a ValueError if the engine or its number of workers is invalid."""
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise ValueError(f"workers={shown(workers)} is refused: expected at least one process.")
+        raise ValueError(f"workers must be a whole number of at least 1, got {shown(workers)}.")
     choice = None if engine is None else read_engine(engine)
     if choice and choice.name == "serial" and (workers or 1) > 1:
-        raise ValueError(f"workers={workers} is refused: the engine serial has all clients in one process.")
+        raise ValueError(f"workers must be 1 with the engine serial, which has one process, got {workers}.")
     return choice
 
 

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from protonorm.config.components import build, describe, registered_name
 from protonorm.core import own_code
-from protonorm.core.algorithm import Algorithm
 from protonorm.core.own_code import importable_torchvision, is_installed
 from protonorm.core.own_failures import runtime_failure
 from protonorm.core.task import Counts, Reply, Task
@@ -81,11 +80,13 @@ def arrays_of(population: SimulatedPopulation) -> dict[str, NDArray[Any]]:
 
 def tell(task: Task, population: SimulatedPopulation, refer: Refer = own_code.reference) -> dict[str, Any]:
     """Return a simulation without its arrays as plain data; `refer` locates user code."""
-    dataset, shared = population.dataset, task.shared_network
+    dataset, shared, method = population.dataset, task.shared_network, task.algorithm
+    named = registered_name("algorithm", method) is not None
+    assert named or is_dataclass(method)  # checked by `obstacle`
     settings = ("classes", "feature_dim", "rounds", "seed", "head_bias", "server_lr", "server_batch_size")
     return {
         "dataset": {"name": dataset.name, "classes": dataset.classes, "vocabulary": dataset.vocabulary},
-        "algorithm": _tell_algorithm(task.algorithm, refer),
+        "algorithm": describe("algorithm", method) if named else {"own": refer(type(method)), "fields": asdict(method)},
         "task": {name: getattr(task, name) for name in settings},
         "input": task.input and task.input.describe(),
         "shared_network": _tell_recipe(shared, refer) if isinstance(shared, Recipe) else None,
@@ -138,13 +139,6 @@ def take(told: dict[str, Any]) -> NDArray[Any]:
         mapped: NDArray[Any] = np.load(told["file"], mmap_mode="r", allow_pickle=False)
         return mapped
     return np.memmap(told["file"], told["type"], "r", told["offset"], tuple(told["shape"]))
-
-
-def _tell_algorithm(algorithm: Algorithm, refer: Refer) -> dict[str, Any]:
-    if registered_name("algorithm", algorithm) is not None:
-        return describe("algorithm", algorithm)
-    assert is_dataclass(algorithm)  # checked by `obstacle`
-    return {"own": refer(type(algorithm)), "fields": asdict(algorithm)}
 
 
 def _tell_recipe(recipe: Recipe, refer: Refer) -> dict[str, Any]:

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
 from protonorm.core.frames import BadFrame, read_frame, write_frame
-from protonorm.core.task import ByClient, Counts, Lost, Messages, Order, Reply, Task
+from protonorm.core.task import ByClient, Counts, Lost, Messages, Order, Task
 from protonorm.engines.balance import Placement
 from protonorm.engines.choice import cores
 from protonorm.engines.handover import BY_SIGNAL, Make, hand_over, how_it_ended, raise_error, read_counts, read_reply
-from protonorm.engines.serial import Deadline
+from protonorm.engines.serial import Deadline, Replies
 from protonorm.errors import Failed
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.files import Scratch
@@ -55,9 +55,7 @@ class Processes:
         states = {"states": str(store.folder.resolve()), "key": store.key, "cache": CACHE // count}
         self.pool = Pool(count, lambda folder: hand_over(task, population, folder) | states)
 
-    def train(
-        self, orders: Sequence[Order], messages: Messages, deadline: float | None = None
-    ) -> Iterator[Reply | Lost]:
+    def train(self, orders: Sequence[Order], messages: Messages, deadline: float | None = None) -> Replies:
         """Train clients; yield replies in the sequence of `orders`.
 
         Clients move to other workers if that is faster: states are on disk, and only some are cached in memory.
@@ -214,14 +212,8 @@ class Pool:
         """Return the next frame of any worker; raise queue.Empty after `seconds`."""
         while True:
             heard = self._heard.get(timeout=seconds)
-            if heard.worker is not self._workers[heard.number]:
-                continue  # from a replaced worker
-            if "ready" in heard.header:
-                self._note_ready(heard.number)
-                continue
-            if "error" in heard.header and heard.number in self._starting:
-                raise_error(heard.header)  # a replacement would fail in the same way
-            return heard
+            if heard.worker is self._workers[heard.number] and not self._note_start(heard):
+                return heard
 
     def replace(self, number: int, reason: str) -> str:
         """Replace a worker, and return the reason as a clause."""
@@ -267,24 +259,25 @@ class Pool:
         except queue.Empty:
             raise Failed(f"A worker process has not begun after {START:g} seconds.") from None
         worker = self._workers[heard.number]
-        if heard.worker is not worker:
-            return  # from a replaced worker
-        if "error" in heard.header:
-            raise_error(heard.header)
-        if "ready" in heard.header:
-            self._note_ready(heard.number)
-            return
+        if heard.worker is not worker or self._note_start(heard):
+            return  # from a replaced worker, or ready
         reason = heard.gone or _end(worker, GRACE)
         if not reason.startswith(BY_SIGNAL) or self._killed == KILLED:
             raise Failed(f"A worker process did not start: it {reason}.")
         self._killed += 1
         self.replace(heard.number, reason)
 
-    def _note_ready(self, number: int) -> None:
-        self._starting.discard(number)
+    def _note_start(self, heard: Heard) -> bool:
+        """Return whether a frame says that its worker is ready; raise the error of a worker that cannot start."""
+        if "error" in heard.header and heard.number in self._starting:
+            raise_error(heard.header)  # a replacement would fail in the same way
+        if "ready" not in heard.header:
+            return False
+        self._starting.discard(heard.number)
         if not self._starting and self._scratch:
             self._scratch.remove()
             self._scratch = None
+        return True
 
     def _listen(self, number: int, worker: subprocess.Popen[bytes]) -> None:
         """Read frames continuously, so that no worker blocks on its output; report the end of output."""

@@ -13,6 +13,8 @@ from protonorm.federation.client import evaluate_step, first_state, train_step
 from protonorm.runs.states import FolderStore
 from protonorm.tensors import Tensors
 
+Replies = Iterator[Reply | Lost]
+
 
 class Deadline:
     """Time limit of a call, on the monotonic clock; infinite if `seconds` is None."""
@@ -94,9 +96,7 @@ class Serial:
     def __init__(self, task: Task, population: Population, store: FolderStore, workers: int | None = None) -> None:
         self._host = Host(task, population, store)
 
-    def train(
-        self, orders: Sequence[Order], messages: Messages, deadline: float | None = None
-    ) -> Iterator[Reply | Lost]:
+    def train(self, orders: Sequence[Order], messages: Messages, deadline: float | None = None) -> Replies:
         """Train clients sequentially; clients that miss the deadline are lost."""
         limit = Deadline(deadline)
         for order in orders:

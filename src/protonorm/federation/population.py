@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -65,8 +65,9 @@ class SimulatedPopulation:
         networks: Sequence[Recipe],
         training: Training,
         client_names: Sequence[str] | None = None,  # M; None: clients have numbers only
+        first: int = 0,  # id of the first client: in a deployment that of the only one
     ) -> None:
-        self.task, self.dataset, self.parts, self.training = task, dataset, parts, training
+        self.task, self.dataset, self.parts, self.training, self.first = task, dataset, parts, training, first
         self.client_names = None if client_names is None else tuple(client_names)
         self.networks = tuple(networks)
         self._workspaces: dict[tuple[Recipe, str], SplitModel] = {}
@@ -77,8 +78,9 @@ class SimulatedPopulation:
 
     def site(self, id: int) -> SimulatedSite:
         """Return the site of a client."""
-        if not 0 <= id < len(self):
-            raise ValueError(f"There is no client {id}; the population has clients 0 to {len(self) - 1}.")
+        last = self.first + len(self) - 1
+        if not self.first <= id <= last:
+            raise ValueError(f"There is no client {id}; the population has clients {self.first} to {last}.")
         return SimulatedSite(self, id)
 
     def recipe(self, id: int) -> Recipe:
@@ -149,16 +151,18 @@ class SimulatedSite:
         return self._client(0, model, auxiliary)
 
     def _second(self) -> Recipe:
-        recipe = self.population.task.shared_network
+        """Return the recipe of the second network, which runs where the client's own does."""
+        recipe, own = self.population.task.shared_network, self.population.recipe(self.id)
         assert isinstance(recipe, Recipe)
-        return recipe
+        return replace(recipe, lowered=own.lowered, device=own.device)
 
     def _client(self, round: int, model: SplitModel, auxiliary: SplitModel | None) -> Client:
         population, training = self.population, self.population.training
-        part = population.parts[self.id]
+        place = self.id - population.first
+        part = population.parts[place]
         indices = (*hold_out(part.train, training.validation), part.test)
         samples = tuple(map(population.samples, indices))
-        name = population.client_names[self.id] if population.client_names else ""
+        name = population.client_names[place] if population.client_names else ""
         return make_client(training, population.task, self.id, round, (model, auxiliary), samples, name)
 
 

@@ -231,8 +231,6 @@ def _load_server(run: Run, checkpoint: str) -> tuple[Tensors, Path, int]:
     round = run.chosen.record.round if checkpoint == "chosen" and run.chosen and run.chosen.by == "validation" else last
     kept = read_run(run.folder).chosen if done > last else run.chosen
     if round != done and not (kept and kept.by == "validation" and kept.record.round == round):
-        raise ValueError(
-            f"{run.folder} has gone on to round {done}; what its clients were after round {round} is gone."
-        )
+        raise ValueError(f"{run.folder} has gone on to round {done}; its clients after round {round} are gone.")
     path = run.folder / (layout.SERVER if round == done else layout.CHOSEN)
     return load_tensors(path, layout.stamp(run.info.key, "server", round)), path, round

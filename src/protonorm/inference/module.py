@@ -237,9 +237,7 @@ def _try(content: bytes, info: ClientInfo, module: ClientModule) -> None:
         x = probe(info, count)
         found = dict(zip(module.rules, map(torch.from_numpy, session.run(None, {INPUT: x.numpy()})), strict=True))
         if differ(found, module(x)):
-            raise ValueError(
-                f"The network {info.network_name} gives other scores as ONNX than here; it was not written."
-            )
+            raise ValueError(f"The network {info.network_name} has other scores as ONNX than here; it was not written.")
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from contextvars import ContextVar
 from typing import Any
 
 from protonorm.config.experiment import Experiment
-from protonorm.core.model import SplitModel
 from protonorm.core.randomness import seeded
 from protonorm.core.task import Task
 from protonorm.core.training import check_augmentation, own
@@ -37,6 +36,8 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
     data = _load(experiment.dataset) if dataset is None else dataset
     check_augmentation(experiment.augment, data.inputs.shape[1:])
     recipes = [_recipe(experiment, data, item) for item in networks(experiment.models)]
+    with seeded(0, 0, 0, "template"):
+        head = recipes[0]().head
     task = Task(
         algorithm=experiment.algorithm,
         classes=data.classes,
@@ -45,7 +46,7 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
         seed=experiment.seed,
         input=data.spec,
         shared_network=_shared(experiment, data),
-        head_bias=_has_bias(recipes[0]),
+        head_bias=any(name.rpartition(".")[2] == "bias" for name, _ in head.named_parameters()),
         server_lr=own(experiment.lr, 0),
         server_batch_size=own(experiment.batch_size, 0),
     )
@@ -96,12 +97,6 @@ def _shared(experiment: Experiment, data: Dataset) -> Recipe | None:
     if algorithm.auxiliary:
         return _recipe(experiment, data, experiment.auxiliary, algorithm.auxiliary_dim(_feature_dim(experiment)))
     return _recipe(experiment, data, widest(networks(experiment.models))) if algorithm.needs_shared_network else None
-
-
-def _has_bias(recipe: Recipe) -> bool:
-    with seeded(0, 0, 0, "template"):
-        model: SplitModel = recipe()
-    return any(name.rpartition(".")[2] == "bias" for name, _ in model.head.named_parameters())
 
 
 def _feature_dim(experiment: Experiment) -> int:

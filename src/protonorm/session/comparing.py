@@ -126,9 +126,8 @@ class Plan:
     @cached_property
     def asked(self) -> dict[str, list[Asked]]:
         """Requested runs of each method."""
-        return self.known or {
-            method: [Asked(one.key, one.rounds) for one in some] for method, some in self.experiments.items()
-        }
+        experiments = self.known or self.experiments
+        return {method: [Asked(one.key, one.rounds) for one in some] for method, some in experiments.items()}
 
     @property
     def key(self) -> str:

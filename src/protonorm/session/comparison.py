@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -116,7 +116,7 @@ class Comparison:
     def draw(self, folder: Path) -> list[Path]:
         """Write the accuracy curves, the partition map and the report page, unless they are up to date."""
         places = [folder / name for name in (CURVES, MAP, REPORT)]
-        mark = digest("drawn", str(folder.absolute()), code_version(), *_record_versions(self._readable()))
+        mark = digest("drawn", str(folder.absolute()), code_version(), *self._record_versions())
         with suppress(OSError):
             if recall(self.plan.root, mark) == {"files": list(map(_content, places))}:
                 return places
@@ -160,6 +160,13 @@ class Comparison:
         if not self.runs:
             raise ValueError("No run of this comparison can be read: there is nothing to compare.")
         return self.runs
+
+    def _record_versions(self) -> Iterator[str]:
+        """Yield fingerprints of the records: names, sizes and modification times of their files."""
+        for method, run in ((method, run) for method, some in self._readable().items() for run in some):
+            yield f"{method} {run.folder} {run.info.experiment.rounds}"
+            paths = [run.folder.parent / RECORDS] if is_packed(run.folder) else run.folder.iterdir()
+            yield from sorted(f"{path} {file_version(path)}" for path in paths if path.name != REPORT)
 
     def _method_rows(self) -> list[dict[str, Any]]:
         made = []
@@ -223,14 +230,6 @@ def code_version() -> str:
     root = Path(__file__).parents[1]
     paths = sorted(Path(place, name) for place, _, names in os.walk(root) for name in names if name.endswith(".py"))
     return digest(*(f"{path.relative_to(root)} {file_version(path)}" for path in paths))
-
-
-def _record_versions(runs: Mapping[str, Sequence[Run]]) -> Iterator[str]:
-    """Yield fingerprints of the records: names, sizes and modification times of their files."""
-    for method, run in ((method, run) for method, some in runs.items() for run in some):
-        yield f"{method} {run.folder} {run.info.experiment.rounds}"
-        paths = [run.folder.parent / RECORDS] if is_packed(run.folder) else run.folder.iterdir()
-        yield from sorted(f"{path} {file_version(path)}" for path in paths if path.name != REPORT)
 
 
 def file_version(path: str | Path) -> list[int]:

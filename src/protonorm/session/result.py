@@ -222,7 +222,7 @@ class TrainedClients(Sequence["TrainedClient"]):
         if isinstance(id, str):
             return self.result.run.find_client(id)
         if not hasattr(id, "__index__") or isinstance(id, bool):
-            raise ValueError(f"{shown(id)} is not a client: expected its number or its name.")
+            raise ValueError(f"A client must be given by its number or its name, got {shown(id)}.")
         try:
             return range(len(self))[id]
         except IndexError:
@@ -234,7 +234,8 @@ class TrainedClients(Sequence["TrainedClient"]):
         try:
             test = result.population.site(number).client(0).test
         except ValueError:
-            if result.given or holds_own_code(result.run):
+            info = result.run.info
+            if result.given or "source" in info.experiment.algorithm.settings or _own_network(info.networks):
                 raise
             return {}  # the record alone suffices
         choice = networks(result.experiment.models)
@@ -263,7 +264,7 @@ def load_run(run: str | Path, *, out: str | Path | None = None, **settings: Any)
         ValueError: If no run or several runs match the name, or the settings do not match the record.
     """
     if not isinstance(run, str | Path):
-        raise ValueError(f"{shown(run)} is not a run: expected its folder or its name.")
+        raise ValueError(f"run must be the folder or the name of a run, got {shown(run)}.")
     record = read_run(find_run(runs_root(out), str(Path(run).expanduser())))
     return Result(experiment_of(record, settings) if settings else None, record)
 
@@ -287,16 +288,9 @@ def experiment_of(run: Run, given: Mapping[str, Any] | None = None) -> Experimen
     experiment = Experiment.of(settings | given)
     if experiment.key != run.info.key:
         what = f"{', '.join(sorted(given))} as given" if given else "the data and the version that are here"
-        raise ValueError(
-            f"The record of {run.info.key} with {what} is another experiment, {experiment.key}: data or code have "
-            "changed."
-        )
+        other = f"is another experiment, {experiment.key}: data or code have changed."
+        raise ValueError(f"The record of {run.info.key} with {what} {other}")
     return experiment
-
-
-def holds_own_code(run: Run) -> bool:
-    """Return whether a run used the user's own code, of which its record holds only the name."""
-    return "source" in run.info.experiment.algorithm.settings or bool(_own_network(run.info.networks))
 
 
 def _own_network(choice: Any) -> str:

@@ -74,9 +74,7 @@ def run(
     ```
     """
     if not isinstance(experiment, Experiment):
-        raise ValueError(
-            f"{shown(experiment)} is not an experiment: expected pn.Experiment(…), or pn.Experiment.of({{…}})."
-        )
+        raise ValueError(f"experiment must be pn.Experiment(…) or pn.Experiment.of({{…}}), got {shown(experiment)}.")
     wanted = check_engine(engine, workers)
     follower = choose(tracker)
     with progress_line(experiment, watch, progress) as told:

@@ -60,14 +60,19 @@ class TensorBoard:
         self._writer = self._open(str(folder), purge_step=0, flush_secs=FLUSH)
         self._run = run
         self._majority = tracker.majority(run)
-        self._clock = _begin_time(run)
+        ended = (run.folder / layout.SERVER).stat().st_mtime if run.rounds else time.time()
+        self._clock = ended - sum(run.seconds.values())  # the run's start, as if uninterrupted
         self._writer.add_text("settings", tracker.settings_table(run), 0)
         self._writer.add_text("majority", _majority_text(self._majority), 0)
         with any_letters():
             self._writer.add_figure("partition", heat_map(run), 0)
         self._writer.add_custom_scalars(CHARTS)
         # Without an experiment summary, TensorBoard infers the hyperparameters of all methods by itself.
-        _, start, _ = self._session(_shown(tracker.settings(run)), {})
+        texts = {
+            visible(name): visible(value) if isinstance(value, str) else value  # TensorBoard rejects lone surrogates
+            for name, value in tracker.settings(run).items()
+        }
+        _, start, _ = self._session(texts, {})
         self._writer.file_writer.add_summary(start)
         self._writer.flush()
 
@@ -93,8 +98,10 @@ class TensorBoard:
         for name, value in tracker.outcome(run).items():
             self._writer.add_scalar(name, value, done, self._clock)
         self._writer.add_text("reported", tracker.reported_text(run), done)
-        for round in _shown_rounds(run):
-            self._show_prototypes(run, round)
+        rounds = run.snapshots()
+        shown = np.linspace(0, len(rounds) - 1, min(SHOWN, len(rounds))).round().astype(int)  # with the first and last
+        for position in shown.tolist():
+            self._show_prototypes(run, rounds[position])
         if run.failure:
             reason = markdown_text(run.failure.reason)
             self._writer.add_text("failure", f"round {run.failure.round}: {reason}", done)
@@ -111,24 +118,6 @@ class TensorBoard:
             return
         names = [visible(run.info.classes[k]) or "(no name)" for k in classes.tolist()]  # one line per label
         self._writer.add_embedding(vectors, names, global_step=round, tag="prototypes")
-
-
-def _shown(settings: dict[str, float | str]) -> dict[str, float | str]:
-    """Escape invisible characters in texts: TensorBoard rejects lone surrogates."""
-    return {visible(name): visible(one) if isinstance(one, str) else one for name, one in settings.items()}
-
-
-def _begin_time(run: Run) -> float:
-    """Return the start time of a run as if uninterrupted; the current time if no round is done."""
-    end = (run.folder / layout.SERVER).stat().st_mtime if run.rounds else time.time()
-    return end - sum(run.seconds.values())
-
-
-def _shown_rounds(run: Run) -> list[int]:
-    """Select up to SHOWN rounds with recorded prototypes, including the first and the last."""
-    rounds = run.snapshots()
-    chosen = np.linspace(0, len(rounds) - 1, min(SHOWN, len(rounds))).round().astype(int).tolist()
-    return [rounds[position] for position in chosen]
 
 
 def _majority_text(level: dict[str, float]) -> str:

@@ -30,7 +30,7 @@ from protonorm.deployment.federation import run_federation
 from protonorm.deployment.flower.transport import RECORD, GridTransport, unwrap, wrap
 from protonorm.deployment.node import Node
 from protonorm.deployment.settings import ClientSettings
-from protonorm.deployment.site import OwnSamples, OwnSite, make_site, open_store, own_site
+from protonorm.deployment.site import OwnSite, make_site, open_store, own_site
 
 LOG = getLogger("flwr")
 NUMBER, DATA = "client-id", "data-path"
@@ -123,7 +123,7 @@ def _part(terms: Agreement, number: int, clients: int, given: Settings) -> OwnSi
     labels = terms.class_numbers(data.classes, f"The data {data.name}")[data.labels[rows]]
     taken = Dataset(data.name, data.inputs[rows], labels, tuple(terms.classes), vocabulary=data.vocabulary)
     index = ClientIndex(np.arange(cut), np.arange(cut, len(rows)))
-    return OwnSite(terms.task, number, OwnSamples(taken, index), population.recipe(number), population.training)
+    return OwnSite(terms.task, number, taken, index, population.recipe(number), population.training)
 
 
 def _made_up(terms: Agreement, number: int, given: Settings) -> OwnSite:

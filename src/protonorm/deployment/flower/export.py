@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from jinja2 import Template
 
 from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.folders import refuse_existing
 
 PACKAGE = "federation"  # package name of the app
 TARGET = "1.41.0"  # Flower version that the app was tested with
@@ -17,8 +19,7 @@ TEMPLATE = Path(__file__).parent / "template"
 
 def export_app(agreement: Agreement, folder: Path) -> Path:
     """Write the app into a new folder and return the folder."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} is there already, and it is not empty; an app gets a folder of its own.")
+    refuse_existing(folder, "an app")
     method = str(agreement.algorithm["name"])
     about = {
         "name": f"protonorm-{method.lower()}",
@@ -29,31 +30,17 @@ def export_app(agreement: Agreement, folder: Path) -> Path:
         "digest": agreement.digest,
     }
     files = {
-        "pyproject.toml": _filled("pyproject.toml", about),
-        "README.md": _filled("README.md", about),
-        "LICENSE": _licence(),
+        "LICENSE": "Apache License, Version 2.0: https://www.apache.org/licenses/LICENSE-2.0\n",
         f"{PACKAGE}/__init__.py": '"""A federation, as an app for Flower."""\n',
-        f"{PACKAGE}/server_app.py": _filled("server_app.py", about),
-        f"{PACKAGE}/client_app.py": _filled("client_app.py", about),
         f"{PACKAGE}/agreement.json": agreement.write().decode(),
     }
+    with suppress(PackageNotFoundError):
+        files["LICENSE"] = distribution("protonorm").read_text("licenses/LICENSE") or files["LICENSE"]
+    for name in ("pyproject.toml", "README.md", f"{PACKAGE}/server_app.py", f"{PACKAGE}/client_app.py"):
+        text = (TEMPLATE / f"{Path(name).name}.j2").read_text(encoding="utf-8")
+        files[name] = Template(text, keep_trailing_newline=True).render(about)
     for name, text in files.items():
         place = folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
     return folder
-
-
-def _filled(name: str, about: dict[str, str]) -> str:
-    text = (TEMPLATE / f"{name}.j2").read_text(encoding="utf-8")
-    filled: str = Template(text, keep_trailing_newline=True).render(about)
-    return filled
-
-
-def _licence() -> str:
-    """Return the text of the licence."""
-    try:
-        found = distribution("protonorm").read_text("licenses/LICENSE")
-    except PackageNotFoundError:
-        found = None
-    return found or "Apache License, Version 2.0: https://www.apache.org/licenses/LICENSE-2.0\n"

@@ -124,9 +124,8 @@ class GridTransport:
         if not self._asked:
             return []
         here, now = self._known(self._grid.get_node_ids()), self._clock()
-        self._send(
-            [id for id, one in self._asked.items() if id in here and not (one.id and here[id] == one.node)], here
-        )
+        asked = self._asked.items()
+        self._send([id for id, one in asked if id in here and not (one.id and here[id] == one.node)], here)
         absent = {id: one for id, one in self._asked.items() if not one.id and id not in here}
         gone = [client for client, one in absent.items() if now - one.away > self._grace]
         for client in gone:

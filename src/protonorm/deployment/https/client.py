@@ -23,7 +23,14 @@ from protonorm.deployment.keys import problems_of_client
 from protonorm.deployment.settings import address_of
 from protonorm.errors import Failed
 
-EXPIRED, NOT_YET, OTHER_NAME, OTHER_ADDRESS = 10, 9, 62, 64  # OpenSSL's X509_V_ERR codes
+OTHER_NAME = "The certificate of the server is not for {host}."
+PROBLEMS = {  # of the server's certificate, by OpenSSL's X509_V_ERR codes
+    10: "The certificate of the server at {address} has expired, or this machine's clock is wrong.",
+    9: "The certificate of the server at {address} is not valid yet, or this machine's clock is wrong.",
+    62: OTHER_NAME,
+    64: OTHER_NAME,
+}
+NOT_ISSUED = "The certificate of the server at {address} is not from the federation's authority."
 NO_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "UNSUPPORTED_PROTOCOL"}
 CONNECTING = 10.0  # seconds
 SILENCE = wire.HOLD + 15.0  # seconds without a byte after which the server counts as unreachable
@@ -96,7 +103,11 @@ class Connection:
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
         """Make a call; return status, headers and content, or raise an exception of this module for an error status."""
-        self._http = self._http or self._connect()
+        if self._http is None:
+            self._http = https_connection(self._host, self._port, self._context, CONNECTING)
+            self._http.connect()
+            wire.set_keepalive(self._http.sock)
+            self._http.sock.settimeout(SILENCE)
         with suppress(BrokenPipeError, ConnectionResetError):  # the server may refuse an answer before it is sent
             self._http.request(method, path, body, {**self._own, **headers})
         with self._http.getresponse() as response:
@@ -106,9 +117,7 @@ class Connection:
             good = response.status in (200, 204)
             content = self._read(response, self._largest if good else SENTENCE)
         if format != str(wire.WIRE):
-            raise Refused(
-                f"The server speaks version {shortened(format)} of the wire, and this client version {wire.WIRE}."
-            )
+            raise Refused(f"The server speaks version {shortened(format)} of the wire, this client {wire.WIRE}.")
         self.server_version = response.headers.get(wire.VERSION_HEADER, "")
         if response.will_close:
             self.close()
@@ -116,19 +125,11 @@ class Connection:
             raise _of_status(response.status, method, shortened(content.decode(errors="replace"), 300))
         return response.status, response.headers, content
 
-    def _connect(self) -> http.client.HTTPSConnection:
-        self._http = made = https_connection(self._host, self._port, self._context, CONNECTING)
-        made.connect()
-        wire.set_keepalive(made.sock)
-        made.sock.settimeout(SILENCE)
-        return made
-
     def _read(self, response: http.client.HTTPResponse, largest: int) -> bytes:
         """Read a response of bounded size within the time that its size allows."""
         size = response.length
         if size is None or size > largest:
-            said = "an unknown number of" if size is None else size
-            raise Refused(f"The server sends {said} bytes; {largest} at most are expected.")
+            raise Refused(f"The server must send at most {largest} bytes, got {size or 'an unknown number'}.")
         content, end = bytearray(), time.monotonic() + wire.transfer_seconds(size)
         while len(content) < size:
             chunk = response.read1(wire.CHUNK)
@@ -179,25 +180,16 @@ def _of_status(status: int, method: str, sentence: str) -> Failed:
 def of_transport(error: Exception, address: str) -> Failed:
     """Convert an error of a connection to an exception."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return Refused(_certificate(error, address))
+        problem = PROBLEMS.get(error.verify_code, NOT_ISSUED)
+        return Refused(problem.format(address=address, host=address.rpartition(":")[0]))
     if isinstance(error, ssl.SSLError) and error.reason in NO_TLS:
         return Refused(f"What answers at {address} does not speak TLS, and this client speaks nothing else.")
     if isinstance(error, http.client.RemoteDisconnected):
-        said = "it closed the connection; its log says why if it does not take this client's certificate"
+        reason = "it closed the connection; its log says why if it does not take this client's certificate"
     elif isinstance(error, http.client.HTTPException) and not isinstance(error, http.client.IncompleteRead):
         return Refused(f"What answers at {address} is no server of a federation ({type(error).__name__}).")
     elif isinstance(error, TimeoutError):
-        said = "it takes too long"
+        reason = "it takes too long"
     else:
-        said = shortened(str(getattr(error, "strerror", None) or error or "no answer")).rstrip(".")
-    return Unreachable(f"The server at {address} cannot be reached: {said}.")
-
-
-def _certificate(error: ssl.SSLCertVerificationError, address: str) -> str:
-    if error.verify_code == EXPIRED:
-        return f"The certificate of the server at {address} has expired, or this machine's clock is wrong."
-    if error.verify_code == NOT_YET:
-        return f"The certificate of the server at {address} is not valid yet, or this machine's clock is wrong."
-    if error.verify_code in (OTHER_NAME, OTHER_ADDRESS):
-        return f"The certificate of the server is not for {address.rpartition(':')[0]}."
-    return f"The certificate of the server at {address} is not from the federation's authority."
+        reason = shortened(str(getattr(error, "strerror", None) or error or "no answer")).rstrip(".")
+    return Unreachable(f"The server at {address} cannot be reached: {reason}.")

@@ -51,11 +51,15 @@ class Connection:
 class Listener:
     """Listening socket whose connections are handed to a protocol after their TLS handshake."""
 
-    def __init__(
-        self, host: str, port: int, context: ssl.SSLContext, limits: Limits, tell: Callable[[str], None]
-    ) -> None:
-        self._context, self._limits, self._tell = context, limits, tell
-        self._most = min(limits.open, _descriptors() - SPARE)
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext, limits: Limits, tell: Callable[[str], None]) -> None:
+        self._context, self._limits, self._tell = tls, limits, tell
+        descriptors = 512
+        with suppress(ImportError, OSError):
+            import resource
+
+            soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            descriptors = 2**20 if soft == resource.RLIM_INFINITY else max(2 * SPARE, soft)
+        self._most = min(limits.open, descriptors - SPARE)
         self._socket = _listen(host, port)
         self._greeting: set[asyncio.Task[None]] = set()
         self._by_address: Counter[str] = Counter()
@@ -64,8 +68,7 @@ class Listener:
     @property
     def port(self) -> int:
         """Port that the server listens at."""
-        number: int = self._socket.getsockname()[1]
-        return number
+        return int(self._socket.getsockname()[1])
 
     async def accept(self, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
         """Accept connections until it is cancelled."""
@@ -165,16 +168,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         return (error.reason or str(error)).lower().replace("_", " ")
     return shortened(str(error) or type(error).__name__)
-
-
-def _descriptors() -> int:
-    """Return how many files this process may open."""
-    with suppress(ImportError, OSError):
-        import resource
-
-        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return 2**20 if soft == resource.RLIM_INFINITY else max(2 * SPARE, soft)
-    return 512
 
 
 def _listen(host: str, port: int) -> socket.socket:

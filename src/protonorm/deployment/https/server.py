@@ -12,6 +12,7 @@ import queue
 import ssl
 import threading
 import time
+import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ GRACE = 30.0  # seconds that a disconnected client has to come back before it is
 AGAIN = 1.0  # seconds before the same request is sent again to a client that asks without answering
 REMEMBERED = 8  # requests of a client whose late answers are taken, to be reported
 STARTING, DRAINING, CLOSING = 30.0, 10.0, 1.0  # seconds
+FRAMES = 3  # innermost calls of an unexpected error that are logged
 LINGER = 1.0  # seconds in which the rest of a refused request is discarded
 OWN_HEADERS = {wire.FORMAT_HEADER: str(wire.WIRE), wire.VERSION_HEADER: __version__, "Server": "protonorm"}
 UNKNOWN = "The server does not know this client's key: its owner must add it first, or has revoked it."
@@ -191,18 +193,14 @@ class Server:
         await self._ending.wait()
         for task in tasks:
             task.cancel()
-        await self._drain()
-        await runner.cleanup()
-        await self._listener.close()
-
-    async def _drain(self) -> None:
-        """Wake all polls, and wait for answers that are arriving: aiohttp's cleanup would cut them."""
         self._withdraw()
         for client in self._clients.values():
             client.wake()
         end = time.monotonic() + DRAINING
-        while self._busy and time.monotonic() < end:
+        while self._busy and time.monotonic() < end:  # answers that are arriving, which aiohttp's cleanup would cut
             await asyncio.sleep(0.01)
+        await runner.cleanup()
+        await self._listener.close()
 
     def _forward(self, record: logging.LogRecord) -> bool:
         """Report what aiohttp logs, such as a request that is no HTTP, without its traceback."""
@@ -254,9 +252,10 @@ class Server:
             return self._denial(connection, error)
         except (ConnectionError, asyncio.CancelledError):
             raise  # the client has disconnected
-        except Exception as error:
-            said = f"The server met an error of its own ({type(error).__name__})."
-            return self._denial(connection, web.HTTPInternalServerError(text=said))
+        except Exception as error:  # its traceback is for the server's log, and nothing of it for the client
+            frames = "".join(traceback.format_exception(error, limit=-FRAMES)).strip()
+            self._tell(f"An unexpected error: {frames}")
+            return self._denial(connection, web.HTTPInternalServerError(text="The server met an error of its own."))
         finally:
             self._busy -= 1
             works = connection.key in self._keys and self._clients[self._keys[connection.key]].request
@@ -300,7 +299,9 @@ class Server:
             if client.request:
                 await asyncio.sleep(max(0.0, client.sent + AGAIN - time.monotonic()))
             elif not self._ending.is_set():
-                await asyncio.wait({mine}, timeout=min(self._hold, _wanted_wait(request)))
+                name, _, value = request.headers.get("Prefer", "").partition("=")  # wait=SECONDS
+                known = name.strip() == "wait" and value.strip().isdecimal() and len(value) < 6
+                await asyncio.wait({mine}, timeout=min(self._hold, float(value) if known else wire.HOLD))
             content = client.request if client.poll is mine else b""
         finally:
             if client.poll is mine:
@@ -326,9 +327,8 @@ class Server:
             raise web.HTTPBadRequest(text="A request for work has no content.")
         format, version = (request.headers.get(name, "") for name in (wire.FORMAT_HEADER, wire.VERSION_HEADER))
         if format != str(wire.WIRE):
-            said = f"The client speaks version {shortened(format, 20) or 'unknown'} of the wire"
-            said += f", the server version {wire.WIRE}: install the same version of protonorm."
-            raise web.HTTPUpgradeRequired(text=said)
+            spoken = f"The client speaks version {shortened(format, 20) or 'unknown'} of the wire, the server version"
+            raise web.HTTPUpgradeRequired(text=f"{spoken} {wire.WIRE}: install the same version of protonorm.")
         if version not in (__version__, client.version):
             client.version = version
             has = f"{client.name} has protonorm {shortened(version, 40) or 'of an unknown version'}"
@@ -385,9 +385,3 @@ class Server:
             return client, length
         self._lose(client, str(error.text).rstrip("."))
         raise error
-
-
-def _wanted_wait(request: web.Request) -> float:
-    """Return the seconds that a client wants its request for work to be held, by `Prefer: wait=SECONDS`."""
-    name, _, value = request.headers.get("Prefer", "").partition("=")
-    return float(value) if name.strip() == "wait" and value.strip().isdecimal() and len(value) < 6 else wire.HOLD

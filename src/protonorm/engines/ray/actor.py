@@ -107,11 +107,14 @@ class Actor:
 
 def facts_here() -> dict[str, Any]:
     """Return host, versions and free resources of this machine, and this process's peak memory."""
+    line = None
+    with suppress(OSError):
+        line = re.search(r"^MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
     return {
         "versions": versions_here(),
         "host": platform.node(),
         "cores": os.cpu_count() or 1,
-        "memory": free_memory(),
+        "memory": int(line[1]) * 1024 if line else 0,  # bytes that are available; 0 if unknown
         "disk": shutil.disk_usage(tempfile.gettempdir()).free,
         "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
     }
@@ -124,14 +127,6 @@ def versions_here() -> dict[str, str]:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
     return versions | {"source": _source()}
-
-
-def free_memory() -> int:
-    """Return the available memory in bytes; 0 if unknown."""
-    with suppress(OSError):
-        line = re.search(r"^MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
-        return int(line[1]) * 1024 if line else 0
-    return 0
 
 
 def _source() -> str:

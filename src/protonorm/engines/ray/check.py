@@ -36,9 +36,12 @@ class Finding(NamedTuple):
     text: str
 
 
+Findings = Iterator[Finding]
+
+
 def check_cluster(
     task: Task, population: SimulatedPopulation, settings: ActorSettings, workers: int | None
-) -> Iterator[Finding]:
+) -> Findings:
     """Check a cluster; yield findings, and a verdict at the end."""
     problems = 0
     for finding in _findings(task, population, settings, workers):
@@ -48,9 +51,7 @@ def check_cluster(
     yield Finding(not problems, bad if problems else "The cluster can run this experiment.")
 
 
-def _findings(
-    task: Task, population: SimulatedPopulation, settings: ActorSettings, workers: int | None
-) -> Iterator[Finding]:
+def _findings(task: Task, population: SimulatedPopulation, settings: ActorSettings, workers: int | None) -> Findings:
     settings.check_device(population.training.device)
     sizes = population.parts.sizes().sum(1)
     order = Order(int(sizes.argmax()), 1, 0)  # the client with the most samples
@@ -83,7 +84,7 @@ def _findings(
 
 def _check_node(
     crew: Crew, node: Node, room: int, supply: Supply, order: Order, message: Tensors, bits: dict[str, str]
-) -> Iterator[Finding]:
+) -> Findings:
     """Start an actor on a node, run a dry step, and yield the findings."""
     member = crew.hire(node.id)
     try:
@@ -115,7 +116,7 @@ def _wait(crew: Crew, member: Member, node: Node) -> None:
     crew.advance(ref)
 
 
-def _tell_data(member: Member, supply: Supply) -> Iterator[Finding]:
+def _tell_data(member: Member, supply: Supply) -> Findings:
     """Report the versions and data on an actor's node."""
     versions = ", ".join(f"{name} {text}" for name, text in member.told["versions"].items() if name != "source")
     yield Finding(True, f"Node {member} has the same versions as this machine: {versions}.")
@@ -155,7 +156,7 @@ def _bits_here(task: Task, population: SimulatedPopulation, order: Order, messag
         return hashlib.sha256(encode(reply.message) + store.copy_out(order.id, order.round)).hexdigest()
 
 
-def _compare(bits: dict[str, str]) -> Iterator[Finding]:
+def _compare(bits: dict[str, str]) -> Findings:
     """Report whether all machines compute bit-identical results."""
     others = [place for place, hash in bits.items() if hash != bits["this machine"]]
     if others:

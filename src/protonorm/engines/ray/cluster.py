@@ -94,7 +94,9 @@ def connect(cpus: float) -> Any:
                     _start(ray, max(cores(), math.ceil(cpus)))
                 else:
                     _join(ray, address)
-            _hush()
+            worker: Any = import_module("ray._private.worker")
+            if hasattr(worker, "print_to_stdstream"):  # prints about ended actors although logging is turned off
+                worker.print_to_stdstream = lambda *_, **__: None
     return ray
 
 
@@ -270,10 +272,3 @@ def _undisturbed() -> Iterator[None]:
         logger.setLevel(level)
         if handler is not None:
             signal.signal(signal.SIGTERM, handler)
-
-
-def _hush() -> None:
-    """Suppress Ray's messages on ended actors, which it prints although logging is turned off."""
-    worker: Any = import_module("ray._private.worker")
-    if hasattr(worker, "print_to_stdstream"):
-        worker.print_to_stdstream = lambda *_, **__: None

@@ -13,13 +13,13 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from protonorm.core.frames import BadFrame, pack, unpack
 from protonorm.core.progress import report
-from protonorm.core.task import ByClient, Counts, Lost, Messages, Order, Reply, Task, message_for
+from protonorm.core.task import ByClient, Counts, Lost, Messages, Order, Task, message_for
 from protonorm.engines.balance import Placement
 from protonorm.engines.choice import ActorSettings
 from protonorm.engines.handover import Make, arrays_of, raise_error, read_counts, read_reply, refer_by_text, tell
 from protonorm.engines.ray.cluster import connect, nodes, reason
 from protonorm.engines.ray.crew import START, Crew, Member, Supply
-from protonorm.engines.serial import Deadline
+from protonorm.engines.serial import Deadline, Replies
 from protonorm.errors import Failed
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.runs.states import CACHE, FolderStore
@@ -61,9 +61,7 @@ class Ray:
             self.crew.close(gently=False)
             raise
 
-    def train(
-        self, orders: Sequence[Order], messages: Messages, deadline: float | None = None
-    ) -> Iterator[Reply | Lost]:
+    def train(self, orders: Sequence[Order], messages: Messages, deadline: float | None = None) -> Replies:
         """Train clients; yield replies in the sequence of `orders`, after their new states are in the run's folder."""
         self._placement.balance([order.id for order in orders], list(self.crew.members))
         self._asked |= {order.id: order for order in orders}
@@ -132,9 +130,8 @@ def room(ray: Any, settings: ActorSettings, workers: int | None) -> int:
     most = sum(settings.fit(node.cpus, node.gpus) for node in found)
     if not most:
         has = "; ".join(f"{node} has {node.cpus:g} and {node.gpus:g}" for node in found) or "it has no node"
-        raise ValueError(
-            f"No node has room for an actor with {settings.num_cpus:g} cores and {settings.num_gpus:g} GPUs: {has}."
-        )
+        wanted = f"{settings.num_cpus:g} cores and {settings.num_gpus:g} GPUs"
+        raise ValueError(f"No node has room for an actor with {wanted}: {has}.")
     return min(workers, most) if workers else most
 
 
