@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import protonorm as pn
-from protonorm.algorithms.fedmd import FedMD, digest_loss, tell
+from protonorm.algorithms.feddistill import FedMD, digest_loss, tell
 from protonorm.algorithms.parts.common_inputs import draw_positions, noise, read_public
 from protonorm.core import Client, Samples
 from protonorm.core.training import Training
