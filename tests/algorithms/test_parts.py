@@ -3,9 +3,8 @@ import torch
 from torch import nn
 
 import protonorm as pn
-from protonorm.algorithms.parts.messages import by_examples, shared
+from protonorm.algorithms.parts.messages import by_examples, descend, shared, shuffled
 from protonorm.algorithms.parts.prototypes import class_means, stack_prototypes
-from protonorm.algorithms.parts.training import descend, shuffled
 from protonorm.core.combine import Mean, combine
 from tests.algorithms.tasks import OneNetwork, federation, normalising, normalising_client, server, task_of
 from tests.algorithms.tasks import vectors as reply

@@ -28,8 +28,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from protonorm.algorithms.parts.messages import AveragedModel, Buffers
-from protonorm.algorithms.parts.training import fit_labels
+from protonorm.algorithms.parts.messages import AveragedModel, Buffers, fit_labels
 from protonorm.core import Client, Step
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative

@@ -33,9 +33,8 @@ from torch import Tensor
 from torch.nn.functional import log_softmax, softmax
 
 from protonorm.algorithms.parts.common_inputs import digest_of_public, draw_positions, noise, read_public, same_inputs
-from protonorm.algorithms.parts.messages import Averaged, class_vectors, make_schema
+from protonorm.algorithms.parts.messages import Averaged, class_vectors, fit_labels, make_schema
 from protonorm.algorithms.parts.prototypes import AveragedByClass, RunningMeans, lay_out, mean_outputs
-from protonorm.algorithms.parts.training import fit_labels
 from protonorm.core import Client, Field, Samples, Schema, Server, SplitModel, Step, Sums, Task, optional
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count, InputSpec, NonNegative, Positive, Seed
@@ -102,7 +101,7 @@ class FedMD(Averaged):
     @model_validator(mode="after")
     def _refuse_what_is_not_used(self) -> Self:
         if self.public is None and self.sha256:
-            raise ValueError("sha256 is refused: the public inputs are noise; it is for public=DATASET or FILE.")
+            raise ValueError("sha256 must be left out: the public inputs are noise; it is for public=DATASET or FILE.")
         return self
 
     def adapted(self, dataset: str, networks: Sequence[str]) -> Self:
@@ -176,7 +175,7 @@ class FedMD(Averaged):
         reader.fit(lambda x, places: digest_loss(model(x), wanted[places]), model)
 
     def _refused(self) -> ValueError:
-        return ValueError(f"public={self.public} is refused: these are the clients' own samples, training and test.")
+        return ValueError(f"public must be other than the clients' own samples, got {self.public}.")
 
 
 def digest_loss(logits: Tensor, consensus: Tensor) -> Tensor:

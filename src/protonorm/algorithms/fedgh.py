@@ -29,9 +29,15 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from protonorm.algorithms.parts.heads import SharedHead, train_head
-from protonorm.algorithms.parts.messages import class_indices, class_vectors, head_slots, make_schema
+from protonorm.algorithms.parts.messages import (
+    class_indices,
+    class_vectors,
+    fit_labels,
+    head_slots,
+    make_schema,
+    shuffled,
+)
 from protonorm.algorithms.parts.prototypes import class_means, stack_prototypes
-from protonorm.algorithms.parts.training import fit_labels, shuffled
 from protonorm.core import Client, Field, Schema, Server, Step, Task
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count

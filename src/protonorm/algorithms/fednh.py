@@ -19,9 +19,16 @@ from annotated_types import Ge, Le
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from protonorm.algorithms.parts.messages import Buffers, Received, class_counts, class_vectors, make_schema, shared
+from protonorm.algorithms.parts.messages import (
+    Buffers,
+    Received,
+    class_counts,
+    class_vectors,
+    fit_labels,
+    make_schema,
+    shared,
+)
 from protonorm.algorithms.parts.prototypes import class_means
-from protonorm.algorithms.parts.training import fit_labels
 from protonorm.core import Additive, Client, Contribution, Server, SplitModel, Step, Sums, Task
 from protonorm.core.schema import Field, Schema, slots_like
 from protonorm.core.settings import dataclass
@@ -109,9 +116,7 @@ class FedNH(Received, Additive):
 
     def _head(self, num_classes: int, feature_dim: int) -> Tensors:
         if self.scale is None:
-            raise ValueError(
-                "FedNH has no starting scale: give one, or let adapted(dataset, networks) take that of the network."
-            )
+            raise ValueError("FedNH has no scale: give one, or let adapted(dataset, networks) take the network's.")
         place = on_circle if self.initial == "circle" else orthogonal
         directions = place(num_classes, feature_dim)
         return {"scale": torch.tensor(self.scale), "classes": torch.arange(num_classes), "prototypes": directions}

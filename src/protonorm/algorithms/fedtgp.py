@@ -23,21 +23,60 @@ client message:  classes (K_i,), prototypes (K_i, d)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar, Literal
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import normalize, one_hot
 
-from protonorm.algorithms.parts.prototypes import received_prototypes, stack_prototypes, train_prototypes
-from protonorm.algorithms.parts.training import GeneratedPrototypes
+from protonorm.algorithms.parts.messages import descend, shuffled
+from protonorm.algorithms.parts.prototypes import Prototypes, received_prototypes, stack_prototypes, train_prototypes
 from protonorm.core import Client, Server, Step
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count, NonNegative, Positive
 from protonorm.geometry import prototypes as geometry
 from protonorm.geometry.losses import cosines, margin_loss, prototype_loss
-from protonorm.tensors import Tensors
+from protonorm.tensors import Tensors, restore, snapshot
+
+MIDDLE, SOFTNESS = 0.3, 0.5  # of the adaptive weights in the authors' code
+NARROWEST = 64  # with fewer ReLUs all may be inactive for several classes, whose prototypes then coincide permanently
+
+
+class GeneratedPrototypes(Prototypes):
+    """Method whose server trains a generator of prototypes on those of the clients."""
+
+    known: ClassVar[str] = "K"
+
+    if TYPE_CHECKING:  # fields of the method
+        hidden: int | None  # units of the generator's hidden layer
+        server_epochs: int  # passes over the clients' prototypes
+
+    def init_server(self, server: Server) -> Step:
+        """Create the generator; send nothing before it is trained."""
+        return Step(snapshot("generator", self.generator(server)), {})
+
+    def train_generator(
+        self, server: Server, state: Tensors, clients: tuple[Tensor, Tensor], loss: Callable[..., Tensor]
+    ) -> Step:
+        """Train the generator on the clients' prototypes (N, d) and their classes (N,), and publish its own.
+
+        The loss is a function of a batch of them, points (B, d) and labels (B,), and the generator's ĉ (K, d).
+        """
+        generator, classes = self.generator(server), torch.arange(server.num_classes)
+        restore("generator", generator, state)
+        batches = shuffled(*clients, self.server_epochs, server.batch_size)
+        optimiser = torch.optim.SGD(generator.parameters(), server.lr)
+        mean = descend(lambda points, y: loss(points, y, generator(classes)), batches, optimiser, server)
+        said = {"classes": classes, "prototypes": generator(classes).detach()}
+        return Step(snapshot("generator", generator), said, {"generator.loss": mean})
+
+    def generator(self, server: Server) -> nn.Sequential:
+        """Build the network that maps class indices to prototypes, j -> ĉ_j; its hidden layer has max(d, 64) units."""
+        width = server.feature_dim
+        hidden = self.hidden or max(width, NARROWEST)
+        into, out = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        return nn.Sequential(nn.Embedding(server.num_classes, width), into, nn.ReLU(), out)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -80,9 +119,6 @@ def adaptive_margin(vectors: Tensor, labels: Tensor, num_classes: int, tau: floa
     """Compute δ, the largest nearest-neighbour distance of class means, at most τ; τ with fewer than two classes."""
     classes, means = geometry.class_means(vectors, labels, num_classes)
     return min(float(geometry.margins(means).max()), tau) if len(classes) > 1 else tau
-
-
-MIDDLE, SOFTNESS = 0.3, 0.5  # of the adaptive weights in the authors' code
 
 
 @dataclass(frozen=True, config=STRICT)

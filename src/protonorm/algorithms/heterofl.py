@@ -50,8 +50,15 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from protonorm.algorithms.parts.heads import check_one_layer
-from protonorm.algorithms.parts.messages import EXAMPLES, Received, Weighting, class_indices, examples, shared
-from protonorm.algorithms.parts.training import fit_labels
+from protonorm.algorithms.parts.messages import (
+    EXAMPLES,
+    Received,
+    Weighting,
+    class_indices,
+    examples,
+    fit_labels,
+    shared,
+)
 from protonorm.core import Additive, Client, Contribution, Server, SplitModel, Step, Sums, Task
 from protonorm.core.combine import over
 from protonorm.core.schema import Field, Schema, Slot, slots_like

@@ -30,12 +30,13 @@ from protonorm.algorithms.parts.messages import (
     Averaged,
     Weighting,
     class_counts,
+    descend,
     examples,
     examples_slots,
+    fit_labels,
     head_slots,
     make_schema,
 )
-from protonorm.algorithms.parts.training import descend, fit_labels
 from protonorm.core import Additive, Client, Contribution, Field, Schema, Server, SplitModel, Step, Sums, Task, optional
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count, NonNegative, Positive

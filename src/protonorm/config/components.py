@@ -65,7 +65,7 @@ def _make_ours(table: Mapping[str, Entry], settings: Mapping[str, Any], kind: st
     base, colon, rest = name.partition(":")
     if colon and base in table:  # dirichlet:alpha=0.1, a syntax of methods only
         field = shortened(rest.partition("=")[0]) or "FIELD"
-        raise ValueError(f"{kind}={shown(name)} is refused: settings stand beside it, as {kind}.{field}=….")
+        raise ValueError(f"{kind} must be a name, got {shown(name)}; settings stand beside it, as {kind}.{field}=….")
     cls = find(table, shortened(name), kind).load()
     try:
         return TypeAdapter(cls).validate_python(settings)
@@ -158,9 +158,8 @@ def _refuse_unknown(settings: Mapping[str, Any], cls: Any, owner: str, kind: str
     for name, value in settings.items():
         if name not in known:
             remark = "" if is_dataclass(cls) else " Settings are the fields of a dataclass, and it is none."
-            raise ValueError(
-                unknown(name if isinstance(name, str) else shown(name), known, owner, prefix, hint) + remark
-            )
+            text = name if isinstance(name, str) else shown(name)
+            raise ValueError(unknown(text, known, owner, prefix, hint) + remark)
         for inner in value if isinstance(value, Mapping) and known[name] else ():
             if inner not in known[name]:
                 names = [f"{name}.{field}" for field in known[name]]
