@@ -24,14 +24,7 @@ if TYPE_CHECKING:
     from protonorm.algorithms.lgfedavg import FedGen, LGFedAvg
     from protonorm.algorithms.local import Local
     from protonorm.algorithms.parts.heads import SharedHead, head_of
-    from protonorm.algorithms.parts.messages import (
-        Averaged,
-        AveragedModel,
-        class_vectors,
-        fit_labels,
-        head_slots,
-        make_schema,
-    )
+    from protonorm.algorithms.parts.messages import Averaged, AveragedModel, class_vectors, head_slots, make_schema
     from protonorm.algorithms.parts.prototypes import (
         AveragedByClass,
         Prototypes,
@@ -40,6 +33,7 @@ if TYPE_CHECKING:
         stack_prototypes,
         train_prototypes,
     )
+    from protonorm.algorithms.parts.training import fit_labels
     from protonorm.algorithms.protonorm import ProtoNorm
     from protonorm.algorithms.targets import FixedTargets
     from protonorm.config.experiment import Experiment
@@ -78,9 +72,10 @@ if TYPE_CHECKING:
 # looked up in the algorithms table.
 _NAMES = {
     "algorithms.parts.heads": "SharedHead head_of",
-    "algorithms.parts.messages": "Averaged AveragedModel class_vectors fit_labels head_slots make_schema",
+    "algorithms.parts.messages": "Averaged AveragedModel class_vectors head_slots make_schema",
     "algorithms.parts.prototypes": "AveragedByClass Prototypes class_means received_prototypes stack_prototypes "
     "train_prototypes",
+    "algorithms.parts.training": "fit_labels",
     "config.experiment": "Experiment",
     "core": "Additive Algorithm Client Contribution Field Schema Server SplitModel Step Sums Task",
     "core.training": "Training",

@@ -193,7 +193,8 @@ def test_refusals(make, options, said):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "said"), [((0, 3), "feature_dim .*got 0"), ((8, -1), "num_classes .*got -1"), ((2.5, 3), "feature_dim .*got 2.5")]
+    ("sizes", "said"),
+    [((0, 3), "feature_dim .*got 0"), ((8, -1), "num_classes .*got -1"), ((2.5, 3), "feature_dim .*got 2.5")],
 )
 def test_refused_sizes(sizes, said):
     with pytest.raises(ValueError, match=said):

@@ -1,16 +1,8 @@
 """FedAvg and FedUV: the server averages the clients' models.
 
 FedAvg: the server averages the clients' models.
-
 McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017.
-
-server state:    model.* (floating tensors; without buffers if those are local)
-server message:  the same
-client state:    model.*
-client message:  model.* as the server, num_examples ()
-
 FedUV: regularises the classifier's variance and the features' uniformity towards those of IID data.
-
 Son et al., "FedUV: Uniformity and Variance for Heterogeneous Federated Learning", CVPR 2024.
 
 server state:    model.* (floating tensors; without buffers if those are local)
@@ -28,7 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from protonorm.algorithms.parts.messages import AveragedModel, Buffers, fit_labels
+from protonorm.algorithms.parts.messages import AveragedModel, Buffers
+from protonorm.algorithms.parts.training import fit_labels
 from protonorm.core import Client, Step
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative

@@ -1,19 +1,15 @@
 """Methods that exchange logits.
 
 FedDistill: clients distil the average logits of each class.
-
 Jeong et al., "Communication-Efficient On-Device Machine Learning: Federated Distillation and Augmentation under
 Non-IID Private Data", NeurIPS 2018 workshop.
-
 server state:    classes (K',), logits (K', K) of the classes received so far
 server message:  the same
 client state:    model.*
 client message:  classes (K_i,), logits (K_i, K)
 
 FedMD: clients send their logits on public inputs and are trained towards the average logits.
-
 Li and Wang, "FedMD: Heterogenous Federated Learning via Model Distillation", NeurIPS workshop 2019.
-
 server state:    empty
 server message:  logits (N, K) on a round's public inputs, round () of these; empty before the first round
 client state:    model.*
@@ -33,8 +29,9 @@ from torch import Tensor
 from torch.nn.functional import log_softmax, softmax
 
 from protonorm.algorithms.parts.common_inputs import digest_of_public, draw_positions, noise, read_public, same_inputs
-from protonorm.algorithms.parts.messages import Averaged, class_vectors, fit_labels, make_schema
+from protonorm.algorithms.parts.messages import Averaged, class_vectors, make_schema
 from protonorm.algorithms.parts.prototypes import AveragedByClass, RunningMeans, lay_out, mean_outputs
+from protonorm.algorithms.parts.training import fit_labels
 from protonorm.core import Client, Field, Samples, Schema, Server, SplitModel, Step, Sums, Task, optional
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count, InputSpec, NonNegative, Positive, Seed

@@ -1,22 +1,14 @@
 """Methods whose server trains one head for all clients on what they send.
 
 FedGH: the server trains a global head on the clients' prototypes.
-
 Yi et al., "FedGH: Heterogeneous Federated Learning with Generalized Global Header", ACM MM 2023.
-
-server state:    head.* (weight (K, d), and bias (K,) if the networks have one)
-server message:  the same
-client state:    model.*
-client message:  classes (K_i,), prototypes (K_i, d)
-
 FedRE: each client sends a random mixture of its prototypes, on which the server trains a global head.
-
 "FedRE: A Representation Entanglement Framework for Model-Heterogeneous Federated Learning", arXiv 2511.22265, 2025.
 
 server state:    head.* (weight (K, d), and bias (K,) if the networks have one)
 server message:  the same
 client state:    model.*
-client message:  classes (K_i,), weights (K_i,) that sum to 1, mixture (d,)
+client message:  classes (K_i,), prototypes (K_i, d); of FedRE classes, weights (K_i,) that sum to 1, mixture (d,)
 """
 
 from __future__ import annotations
@@ -29,15 +21,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from protonorm.algorithms.parts.heads import SharedHead, train_head
-from protonorm.algorithms.parts.messages import (
-    class_indices,
-    class_vectors,
-    fit_labels,
-    head_slots,
-    make_schema,
-    shuffled,
-)
+from protonorm.algorithms.parts.messages import class_indices, class_vectors, head_slots, make_schema
 from protonorm.algorithms.parts.prototypes import class_means, stack_prototypes
+from protonorm.algorithms.parts.training import fit_labels, shuffled
 from protonorm.core import Client, Field, Schema, Server, Step, Task
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count

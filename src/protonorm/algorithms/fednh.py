@@ -19,16 +19,9 @@ from annotated_types import Ge, Le
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from protonorm.algorithms.parts.messages import (
-    Buffers,
-    Received,
-    class_counts,
-    class_vectors,
-    fit_labels,
-    make_schema,
-    shared,
-)
+from protonorm.algorithms.parts.messages import Buffers, Received, class_counts, class_vectors, make_schema, shared
 from protonorm.algorithms.parts.prototypes import class_means
+from protonorm.algorithms.parts.training import fit_labels
 from protonorm.core import Additive, Client, Contribution, Server, SplitModel, Step, Sums, Task
 from protonorm.core.schema import Field, Schema, slots_like
 from protonorm.core.settings import dataclass

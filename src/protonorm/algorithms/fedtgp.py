@@ -1,22 +1,14 @@
 """Methods whose server trains a generator of prototypes on those of the clients.
 
 FedTGP: the server trains prototypes that keep an adaptive margin to those of other classes.
-
 Zhang et al., "FedTGP: Trainable Global Prototypes with Adaptive-Margin-Enhanced Contrastive Learning for Data and
 Model Heterogeneity in Federated Learning", AAAI 2024.
-
-server state:    generator.*: an embedding (K, d), and two layers d -> h -> d
-server message:  classes (K,), prototypes (K, d) of all classes; empty before the first round
-client state:    model.*, classes (K_i,), prototypes (K_i, d)
-client message:  classes (K_i,), prototypes (K_i, d)
-
 FedORGP: the server trains prototypes that are orthogonal to the clients' prototypes of other classes.
-
 Guo et al., "FedORGP: Guiding Heterogeneous Federated Learning with Orthogonality Regularization on Global
 Prototypes", arXiv 2502.16119, 2025.
 
 server state:    generator.*: an embedding (K, d), and two layers d -> h -> d
-server message:  classes (K,), prototypes (K, d) unit vectors of all classes; empty before the first round
+server message:  classes (K,), prototypes (K, d) of all classes, of FedORGP unit vectors; empty before the first round
 client state:    model.*, classes (K_i,), prototypes (K_i, d)
 client message:  classes (K_i,), prototypes (K_i, d)
 """
@@ -30,8 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize, one_hot
 
-from protonorm.algorithms.parts.messages import descend, shuffled
 from protonorm.algorithms.parts.prototypes import Prototypes, received_prototypes, stack_prototypes, train_prototypes
+from protonorm.algorithms.parts.training import descend, shuffled
 from protonorm.core import Client, Server, Step
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count, NonNegative, Positive

@@ -1,18 +1,14 @@
 """Methods in which a shared network and each client's own distil each other.
 
 FML: on every client a shared network, the meme, and the client's own network distil each other.
-
 Shen et al., "Federated Mutual Learning", 2020.
-
 server state:    meme.* (floating tensors of the second network)
 server message:  the same
 client state:    model.*, the meme's integers, such as batch counters
 client message:  meme.* as the server
 
 FedKD: a shared student, sent in factors, and each client's own model, its mentor, distil each other.
-
 Wu et al., "Communication-Efficient Federated Learning via Knowledge Distillation", Nature Communications 2022.
-
 server state:    student.* (floating tensors of the second network)
 server message:  the same; matrices as .u (m, q), .s (q,), .v (q, …) where that is smaller
 client state:    model.*, projection.weight (d, d), the student's integers, such as batch counters

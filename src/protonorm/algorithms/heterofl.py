@@ -5,29 +5,23 @@ with wrap-around; the next layer has the corresponding columns. d and K are the 
 statistics stay with the client: they are reset, averaged over batches, and measured anew.
 
 HeteroFL: clients train the first channels of every layer, up to their width; the server averages overlaps.
-
 Diao, Ding and Tarokh, "HeteroFL: Computation and Communication Efficient Federated Learning for Heterogeneous Clients",
 ICLR 2021.
-
 server state:    model.* (parameters of the widest network)
 server message:  the same
 client state:    model.* of its own width, classes (K_i,)
 client message:  model.* (parameters of its own width), classes (K_i,); num_examples () if weighted
 
 FedRolex: narrow clients train a rolling window of the channels of every layer, so that all are trained equally.
-
 Alam et al., "FedRolex: Model-Heterogeneous Federated Learning with Rolling Sub-Model Extraction", NeurIPS 2022.
-
 server state:    model.* (parameters of the widest network), pixels.* () columns per channel of a layer, if not 1
 server message:  model.*
 client state:    model.* of its own width, classes (K_i,), turn () the round whose channels it has
 client message:  model.* (parameters of its own width), classes (K_i,); num_examples () if weighted
 
 FjORD: clients train the first channels of every layer; their number is drawn per batch, up to the own width.
-
 Horváth et al., "FjORD: Fair and Accurate Federated Learning under heterogeneous targets with Ordered Dropout",
 NeurIPS 2021.
-
 server state:    model.* (parameters of the widest network)
 server message:  the same
 client state:    model.* of its own width
@@ -50,15 +44,8 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from protonorm.algorithms.parts.heads import check_one_layer
-from protonorm.algorithms.parts.messages import (
-    EXAMPLES,
-    Received,
-    Weighting,
-    class_indices,
-    examples,
-    fit_labels,
-    shared,
-)
+from protonorm.algorithms.parts.messages import EXAMPLES, Received, Weighting, class_indices, examples, shared
+from protonorm.algorithms.parts.training import fit_labels
 from protonorm.core import Additive, Client, Contribution, Server, SplitModel, Step, Sums, Task
 from protonorm.core.combine import over
 from protonorm.core.schema import Field, Schema, Slot, slots_like

@@ -1,18 +1,14 @@
 """Methods that average heads; features stay with the client.
 
 LG-FedAvg: every client has its own features, and all clients share a head.
-
 Liang et al., "Think Locally, Act Globally: Federated Learning with Local and Global Representations", 2020.
-
 server state:    head.* (weight (K, d), and bias (K,) if there is one)
 server message:  the same
 client state:    model.*
 client message:  head.*; num_examples () if weighted
 
 FedGen: the server trains a generator of class-conditional features, on which the clients train their heads.
-
 Zhu et al., "Data-Free Knowledge Distillation for Heterogeneous Federated Learning", ICML 2021.
-
 server state:    head.* (weight (K, d), and bias (K,) if the networks have one), generator.* (floating tensors)
 server message:  the same, counts (K,) of the cohort's samples by class; before the first round head.* only
 client state:    model.*
@@ -30,13 +26,12 @@ from protonorm.algorithms.parts.messages import (
     Averaged,
     Weighting,
     class_counts,
-    descend,
     examples,
     examples_slots,
-    fit_labels,
     head_slots,
     make_schema,
 )
+from protonorm.algorithms.parts.training import descend, fit_labels
 from protonorm.core import Additive, Client, Contribution, Field, Schema, Server, SplitModel, Step, Sums, Task, optional
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count, NonNegative, Positive

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, fields, is_dataclass
 from functools import partial
 from pathlib import Path
@@ -184,16 +185,10 @@ def describe(kind: str, value: Any) -> dict[str, Any]:
     if name := registered_name(kind, value):
         return {"name": name, **settings}
     cls = type(value)
-    return {"name": own_name(cls), "source": fingerprint(cls), **_as_declared(cls, settings)}
-
-
-def _as_declared(cls: type, settings: dict[str, Any]) -> dict[str, Any]:
-    """Convert the settings of a user's class to their declared types, so that nu=2 and nu=2.0 are equal."""
-    try:
-        types = get_type_hints(cls)
-        return {name: TypeAdapter(types[name]).validate_python(value) for name, value in settings.items()}
-    except (NameError, TypeError, KeyError, ValueError, PydanticUserError):  # types that pydantic cannot validate
-        return settings
+    with suppress(NameError, TypeError, KeyError, ValueError, PydanticUserError):  # types that pydantic cannot validate
+        types = get_type_hints(cls)  # settings as declared: nu=2 and nu=2.0 are equal
+        settings = {name: TypeAdapter(types[name]).validate_python(item) for name, item in settings.items()}
+    return {"name": own_name(cls), "source": fingerprint(cls), **settings}
 
 
 def registered_name(kind: str, value: Any) -> str | None:

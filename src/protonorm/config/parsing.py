@@ -42,7 +42,8 @@ def read_settings(words: Sequence[str]) -> dict[str, Any]:
 def read_pairs(words: Sequence[str]) -> list[tuple[str, Any]]:
     """Parse command-line arguments as names and values in their order; a method is the value of `algorithm`."""
     pairs: list[tuple[str, Any]] = []
-    methods = [word for word in words if is_method(word) and _is_known_method(word)]
+    known = KINDS["algorithm"].table()
+    methods = [word for word in words if is_method(word) and (".py:" in word or word.partition(":")[0] in known)]
     if len(methods) > 1:
         raise ValueError(f"One run has one method, got {' and '.join(methods)}; `protonorm compare` runs several.")
     for word in words:
@@ -59,10 +60,6 @@ def read_pairs(words: Sequence[str]) -> list[tuple[str, Any]]:
 def is_method(word: str) -> bool:
     """Return whether a word is a method (`protonorm:gamma=50`, `mine.py:Mine`), not `rounds=50` or `settings.yaml`."""
     return ":" in word.partition("=")[0] or not ("=" in word or word.endswith((".yaml", ".yml")))
-
-
-def _is_known_method(word: str) -> bool:
-    return ".py:" in word or word.partition(":")[0] in KINDS["algorithm"].table()
 
 
 def with_fields(component: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import linear as linear_function
 
-from protonorm.algorithms.parts.messages import Received, descend
+from protonorm.algorithms.parts.messages import Received
+from protonorm.algorithms.parts.training import descend
 from protonorm.core import Client, Server, SplitModel, Step, Task
 from protonorm.tensors import Tensors, floats, prefixed, snapshot, under
 

@@ -1,10 +1,8 @@
-"""Building blocks of methods: forms of messages, averages of them, and training of clients and of the server."""
+"""Building blocks of methods that exchange models: the forms of their messages, and the averages of them."""
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
@@ -12,7 +10,6 @@ from torch import Tensor, nn
 
 from protonorm.core import Additive, Algorithm, Client, Contribution, Server, SplitModel, Step, Sums, Task
 from protonorm.core.schema import Field, Form, Schema, Slot, slots_like
-from protonorm.errors import Diverged
 from protonorm.tensors import Tensors, floats, snapshot
 
 SAMPLES = 2**31  # upper bound of a client's samples: sums of the counts of 2**31 clients fit into int64
@@ -72,17 +69,12 @@ def shared(name: str, module: nn.Module, buffers: Buffers) -> Tensors:
     return {key: whole[key] for key, _ in module.named_parameters(prefix=name, remove_duplicate=False)}
 
 
-def by_examples(reply: Tensors) -> Contribution:
-    """Weight a reply's floating tensors by its number of samples, or by 1 if it has none: Σ n_i w_i / Σ n_i."""
-    return Contribution(floats(reply), reply.get("num_examples", torch.tensor(1)))
-
-
 class Averaged(Additive):
     """Method whose server publishes the average of the clients' tensors."""
 
     def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
         """Weight the tensors of a reply by its number of samples n_i; without it all replies have equal weight."""
-        return by_examples(reply)
+        return Contribution(floats(reply), reply.get("num_examples", torch.tensor(1)))
 
     def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
         """Publish the averages: w = Σ n_i w_i / Σ n_i."""
@@ -145,37 +137,3 @@ def second_network(node: Client | Server) -> SplitModel:
     if node.auxiliary is None:
         raise ValueError("The method predicts with two networks, but of the second one no more than its name is known.")
     return node.auxiliary
-
-
-def fit_labels(client: Client, model: SplitModel, clip: float | None = None) -> float:
-    """Train a model with the cross-entropy of its logits; return the mean loss."""
-
-    def loss(x: Tensor, y: Tensor) -> Tensor:
-        return client.cross_entropy(model(x), y)
-
-    return client.fit(loss, model, clip=clip)
-
-
-def shuffled(vectors: Tensor, labels: Tensor, epochs: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield batches of vectors (N, d) and labels (N,) in a new order each epoch; the last batch may be smaller."""
-    for _ in range(epochs):
-        for rows in torch.randperm(len(labels)).split(size):
-            if len(rows):  # an empty tensor splits into a single empty part
-                yield vectors[rows], labels[rows]
-
-
-def descend(
-    loss: Callable[..., Tensor], batches: Iterable[tuple[Tensor, ...]], optimiser: torch.optim.Optimizer, server: Server
-) -> float:
-    """Perform an optimiser step on the loss of each batch; return the mean loss, 0 if there is no batch."""
-    total, count = 0.0, 0
-    for batch in batches:
-        optimiser.zero_grad()
-        value = loss(*batch)
-        value.backward()
-        optimiser.step()
-        total += float(value.detach())
-        count += 1
-    if not math.isfinite(total):
-        raise Diverged(f"The server's training loss became {total} in round {server.round}.")
-    return total / max(count, 1)
