@@ -13,7 +13,7 @@ from tools.wire_methods import json_of, methods, network, rules, table
 from protonorm.core import frames
 from protonorm.deployment import guard, messages
 from protonorm.deployment.agreement import LARGEST_FILE, Agreement, Bundle
-from protonorm.metrics.probability import BINS
+from protonorm.metrics.base import BINS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "wire.md"
 PLACE = re.compile(r"(<!-- (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -168,7 +168,7 @@ def counts() -> str:
         ["`unseen`", "int64", "()", "samples whose class has no prototype of the client's own; 0 if there are no such"],
         ["`correct.RULE`", "int64", "(K,)", "right answers by true class; at most `support`"],
         ["`predicted.RULE`", "int64", "(K,)", "answers by the class that was answered; their sum is that of `support`"],
-        ["`surprise.RULE`", "float64", "()", "sum of −log p of the true class, p at least 10⁻¹²; may be left out"],
+        ["`nll.RULE`", "float64", "()", "sum of −log p of the true class, p at least 10⁻¹²; may be left out"],
         [
             "`bins.RULE`",
             "float64",

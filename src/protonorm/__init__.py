@@ -9,27 +9,19 @@ if TYPE_CHECKING:
     from typing import Any
 
     from protonorm.algorithms.duet import Duet
-    from protonorm.algorithms.fedavg import FedAvg
-    from protonorm.algorithms.feddistill import FedDistill
-    from protonorm.algorithms.fedgen import FedGen
-    from protonorm.algorithms.fedgh import FedGH
+    from protonorm.algorithms.fedavg import FedAvg, FedUV
+    from protonorm.algorithms.feddistill import FedDistill, FedMD
+    from protonorm.algorithms.fedgh import FedGH, FedRE
     from protonorm.algorithms.fedhp import FedHP
-    from protonorm.algorithms.fedkd import FedKD
-    from protonorm.algorithms.fedmd import FedMD
     from protonorm.algorithms.fedmrl import FedMRL
     from protonorm.algorithms.fednh import FedNH
-    from protonorm.algorithms.fedorgp import FedORGP
     from protonorm.algorithms.fedproto import FedProto
-    from protonorm.algorithms.fedre import FedRE
-    from protonorm.algorithms.fedrolex import FedRolex
     from protonorm.algorithms.fedsa import FedSA
     from protonorm.algorithms.fedsaf import FedSAF
-    from protonorm.algorithms.fedtgp import FedTGP
-    from protonorm.algorithms.feduv import FedUV
-    from protonorm.algorithms.fjord import FjORD
-    from protonorm.algorithms.fml import FML
-    from protonorm.algorithms.heterofl import HeteroFL
-    from protonorm.algorithms.lgfedavg import LGFedAvg
+    from protonorm.algorithms.fedtgp import FedORGP, FedTGP
+    from protonorm.algorithms.fml import FML, FedKD
+    from protonorm.algorithms.heterofl import FedRolex, FjORD, HeteroFL
+    from protonorm.algorithms.lgfedavg import FedGen, LGFedAvg
     from protonorm.algorithms.local import Local
     from protonorm.algorithms.parts.heads import SharedHead, head_of
     from protonorm.algorithms.parts.messages import Averaged, AveragedModel, class_vectors, head_slots, make_schema

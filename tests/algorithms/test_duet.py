@@ -126,11 +126,11 @@ def test_weights_are_judged_by_validation_samples_before_training():
     said = method.local_update(replace(client, validation=held), state, message).message
     cosines = [0.8 - 0.02 * tenth for tenth in range(11)]
     wanted = [math.log1p(math.exp(-2 * cos) / 3) + math.log1p(3 * math.exp(2 * cos)) for cos in cosines]
-    torch.testing.assert_close(said["surprise"], torch.tensor(wanted))
+    torch.testing.assert_close(said["nll"], torch.tensor(wanted))
 
 
 def test_weights_are_judged_in_evaluation_mode():
-    """Batch norm that has seen nothing changes no direction then, so that surprise is as above without it.
+    """Batch norm that has seen nothing changes no direction then, so that nll is as above without it.
 
     In training mode it would take samples that are all alike for the zero vector, and remember them.
     """
@@ -150,8 +150,8 @@ def test_weights_are_judged_in_evaluation_mode():
 
 def reply(value, samples, best):
     """What a client says whose shared network has one number, and whose best weight has the given place."""
-    surprise = (torch.arange(11.0) - best).abs() * samples
-    return {"shared.features.w": torch.tensor([value]), "num_examples": torch.tensor(samples), "surprise": surprise}
+    nll = (torch.arange(11.0) - best).abs() * samples
+    return {"shared.features.w": torch.tensor([value]), "num_examples": torch.tensor(samples), "nll": nll}
 
 
 def test_all_clients_choose_one_weight():
@@ -159,7 +159,7 @@ def test_all_clients_choose_one_weight():
     step = Duet().aggregate(server(), {"weight": torch.tensor(0.5)}, iter([reply(0.0, 1, 2), reply(0.0, 3, 9)]))
     assert step.message["weight"] == step.state["weight"] == torch.tensor(0.9)
     assert step.metrics == {"weight": pytest.approx(0.9)}
-    silent = reply(0.0, 1, 2) | {"surprise": torch.zeros(11)}
+    silent = reply(0.0, 1, 2) | {"nll": torch.zeros(11)}
     kept = Duet().aggregate(server(), {"weight": torch.tensor(0.7)}, iter([silent]))
     assert kept.message["weight"] == kept.state["weight"] == torch.tensor(0.7)
 

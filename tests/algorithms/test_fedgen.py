@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from protonorm.algorithms.fedgen import FedGen, Generator, draw
+from protonorm.algorithms.lgfedavg import FedGen, Generator, draw
 from protonorm.tensors import floats, snapshot, under
 from tests.algorithms.tasks import federation, server, task_of
 from tests.support import count_floats, pictures, run, spiral

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import protonorm as pn
-from protonorm.algorithms.fedkd import FedKD
+from protonorm.algorithms.fml import FedKD
 from protonorm.core import Client, Reply, Samples
 from protonorm.federation.client import first_state
 from protonorm.federation.server import Servers

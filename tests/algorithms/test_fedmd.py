@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import protonorm as pn
-from protonorm.algorithms.fedmd import FedMD, digest_loss, tell
+from protonorm.algorithms.feddistill import FedMD, digest_loss, tell
 from protonorm.algorithms.parts.common_inputs import draw_positions, noise, read_public
 from protonorm.core import Client, Samples
 from protonorm.core.training import Training
@@ -205,7 +205,7 @@ def test_a_run_is_known_by_the_content_of_its_public_inputs(tmp_path):
     assert (last.bytes.up, last.bytes.down) == (6 * 4 * 60, 6 * (4 * 60 + 8))  # the number of the round
     with pytest.raises(ValueError, match="There is no file of public inputs"):
         spiral(algorithm={"name": "fedmd", "public": str(tmp_path / "none.npy")})
-    with pytest.raises(ValueError, match="sha256 is refused"):
+    with pytest.raises(ValueError, match="sha256 must be left out"):
         FedMD(sha256="00")
 
 
@@ -288,9 +288,9 @@ def test_a_run_is_known_by_the_content_of_its_public_data_set(folder):
             r"of at least 10 inputs of shape \(2,\) and type float32",
         ),
         ("fashon", "Unknown data set of public inputs 'fashon'; did you mean 'fashion'"),
-        ("spiral", "public=spiral is refused: these are the clients' own samples"),
-        ("npz", "public='npz' is refused: expected npz:PATH, where it is"),
-        ("fashion:here", "public='fashion:here' is refused: expected fashion, without a path"),
+        ("spiral", "public must be other than the clients' own samples, got spiral"),
+        ("npz", "public must be npz:PATH, where it is, got 'npz'"),
+        ("fashion:here", "public must be fashion, without a path, got 'fashion:here'"),
         ("array:/nowhere/none.npz", "There is no file"),
     ],
 )
@@ -301,7 +301,7 @@ def test_public_data_that_do_not_fit_are_refused_before_anything_begins(public, 
 
 @pytest.mark.parametrize(("own", "public"), [("fashion", "fashion-mnist"), ("fashion-mnist", "fashion")])
 def test_a_part_of_the_clients_data_set_is_refused(own, public):
-    with pytest.raises(ValueError, match=f"public={public} is refused: these are the clients' own samples"):
+    with pytest.raises(ValueError, match=f"public must be other than the clients' own samples, got {public}"):
         FedMD(public=public).adapted(own, [])
 
 
@@ -312,7 +312,7 @@ def test_the_clients_own_files_are_refused_whatever_their_names(folder, monkeypa
     np.save(folder / "rows.npy", images)
     monkeypatch.chdir(folder)
     for word in (own, "npz:own.npz", written(folder / "copy.npz", images), str(folder / "rows.npy")):
-        with pytest.raises(ValueError, match="is refused: these are the clients' own samples"):
+        with pytest.raises(ValueError, match="public must be other than the clients' own samples"):
             run(on_pictures(word, dataset=own), folder / "runs")
     images[-1, -1, -1] += 1
     other = on_pictures(written(folder / "other.npz", images), dataset=own, rounds=1)

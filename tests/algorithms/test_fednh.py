@@ -229,9 +229,9 @@ def test_the_first_scale_is_the_authors_for_the_network(network, scale):
 
 def test_a_scale_that_nobody_chose_is_refused():
     client = seeing([[1.0, 0.0]], [0])
-    with pytest.raises(ValueError, match=r"FedNH has no starting scale: give one, or let adapted\(dataset, networks\)"):
+    with pytest.raises(ValueError, match=r"FedNH has no scale: give one, or let adapted\(dataset, networks\)"):
         FedNH().init_client(client)
-    with pytest.raises(ValueError, match="FedNH has no starting scale"):
+    with pytest.raises(ValueError, match="FedNH has no scale"):
         FedNH().init_server(server(0, model=client.model))
 
 

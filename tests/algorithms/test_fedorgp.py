@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from protonorm.algorithms.fedorgp import FedORGP, angle_loss, orthogonality
+from protonorm.algorithms.fedtgp import FedORGP, angle_loss, orthogonality
 from protonorm.algorithms.parts.prototypes import class_means
 from tests.algorithms.tasks import all_classes, federation, first_batch_loss, server, task_of
 from tests.algorithms.tasks import vectors as reply

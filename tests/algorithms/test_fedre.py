@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from protonorm.algorithms.fedre import FedRE, draw_weights, stack_mixtures
+from protonorm.algorithms.fedgh import FedRE, draw_weights, stack_mixtures
 from protonorm.algorithms.parts.prototypes import class_means
 from protonorm.core import seeded
 from tests.algorithms.tasks import federation, server, task_of

@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import normalize, one_hot
 
 import protonorm as pn
-from protonorm.algorithms.feduv import FedUV, uniformity_loss, variance_loss
+from protonorm.algorithms.fedavg import FedUV, uniformity_loss, variance_loss
 from tests.algorithms.tasks import federation, first_batch_loss, server
 from tests.support import Given, count_floats, pictures, run
 

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 import protonorm as pn
-from protonorm.algorithms.parts.messages import by_examples, shared
+from protonorm.algorithms.parts.messages import Averaged, shared
 from protonorm.algorithms.parts.prototypes import class_means, stack_prototypes
 from protonorm.algorithms.parts.training import descend, shuffled
 from protonorm.core.combine import Mean, combine
@@ -17,7 +17,8 @@ def model(value, examples):
 
 def test_the_average_is_weighted_by_numbers_of_samples():
     """(1·2 + 4·7)/5 = 6."""
-    assert combine((by_examples(one) for one in (model([2.0], 1), model([7.0], 4))), Mean()).means["model.w"] == 6.0
+    parts = (Averaged.contribution(None, None, {}, one) for one in (model([2.0], 1), model([7.0], 4)))
+    assert combine(parts, Mean()).means["model.w"] == 6.0
 
 
 def test_buffers_are_shared_or_stay():

@@ -284,7 +284,7 @@ def test_a_measured_gamma_is_one_number_more():
     ],
 )
 def test_what_cannot_be_measured_is_refused_with_a_sentence(setting):
-    with pytest.raises(ValueError, match=f"gamma=auto is refused with {next(iter(setting))}=.*; give a number"):
+    with pytest.raises(ValueError, match=f"gamma must be a number with {next(iter(setting))}=.*, got auto"):
         pn.ProtoNorm(gamma="auto", **setting)
     with pytest.raises(ValueError, match="gamma"):
         spiral(algorithm={"name": "protonorm", "gamma": "automatic"})

@@ -287,14 +287,14 @@ def test_the_squared_error_has_the_gamma_of_the_data_set(dataset, gamma):
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"gamma": 3.0}, "gamma is refused: loss=cosine does not use it; it is for loss=squared"),
-        ({"loss": "squared", "scale": 3.0}, "scale is refused: loss=squared does not use it"),
-        ({"loss": "batch", "balanced": True}, "balanced is refused: loss=batch"),
-        ({"targets": "t.npy", "seed": 1}, "seed=1 is refused: the targets are given"),
-        ({"targets": "blocks", "seed": 1}, "seed=1 is refused: the targets are given"),
-        ({"targets": "blocks", "sha256": "00"}, "sha256 is refused"),
-        ({"sha256": "00"}, "sha256 is refused"),
-        ({"lam": 0.0, "lam_end": 1.0}, "lam_end is refused"),
+        ({"gamma": 3.0}, "gamma must be left out with loss=cosine; it is for loss=squared"),
+        ({"loss": "squared", "scale": 3.0}, "scale must be left out with loss=squared"),
+        ({"loss": "batch", "balanced": True}, "balanced must be left out with loss=batch"),
+        ({"targets": "t.npy", "seed": 1}, "seed must be left out, got 1: the targets are given"),
+        ({"targets": "blocks", "seed": 1}, "seed must be left out, got 1: the targets are given"),
+        ({"targets": "blocks", "sha256": "00"}, "sha256 must be left out"),
+        ({"sha256": "00"}, "sha256 must be left out"),
+        ({"lam": 0.0, "lam_end": 1.0}, "lam_end must be left out"),
     ],
 )
 def test_a_setting_that_nothing_uses_is_refused(settings, sentence):

@@ -8,10 +8,7 @@ import torch
 from torch import nn
 
 import protonorm as pn
-from protonorm.algorithms.fedrolex import FedRolex
-from protonorm.algorithms.fjord import FjORD
-from protonorm.algorithms.heterofl import HeteroFL
-from protonorm.algorithms.parts.widths import measure, parameters
+from protonorm.algorithms.heterofl import FedRolex, FjORD, HeteroFL, measure, parameters
 from protonorm.core import Client, Samples
 from tests.algorithms.tasks import Federation
 from tests.algorithms.test_widths import tiny

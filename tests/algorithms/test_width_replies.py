@@ -4,9 +4,7 @@ import pytest
 import torch
 
 import protonorm as pn
-from protonorm.algorithms.fedrolex import FedRolex
-from protonorm.algorithms.fjord import FjORD
-from protonorm.algorithms.heterofl import HeteroFL
+from protonorm.algorithms.heterofl import FedRolex, FjORD, HeteroFL
 from protonorm.models.choose import Recipe
 from tests.algorithms.tasks import task_of
 

@@ -6,10 +6,11 @@ import torch
 from torch import nn
 
 import protonorm as pn
-from protonorm.algorithms.fedrolex import FedRolex
-from protonorm.algorithms.fjord import FjORD
-from protonorm.algorithms.heterofl import HeteroFL, OwnClasses
-from protonorm.algorithms.parts.widths import (
+from protonorm.algorithms.heterofl import (
+    FedRolex,
+    FjORD,
+    HeteroFL,
+    OwnClasses,
     cut,
     measure,
     new_statistics,

@@ -77,7 +77,7 @@ def read_run_of(plain):
 def test_a_control_of_a_control_is_refused(call):
     done = call("fedproto", "--solo", "control=solo", *SPIRAL)
     assert done.exit_code == 2
-    assert "control=solo is refused with --solo" in done.stderr
+    assert "control must be left out with --solo" in done.stderr
 
 
 def test_without_solo_nothing_is_added(call):

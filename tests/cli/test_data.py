@@ -162,4 +162,4 @@ def test_data_that_belong_to_clients_already(call, tmp_path):
     assert population.test.tolist() == [[4, 4]] * 3
     result = call("run", *words, "clients=5", *SERIAL)
     assert result.exit_code == 2
-    assert "clients=5 is refused" in result.stderr
+    assert "clients must be" in result.stderr

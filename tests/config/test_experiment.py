@@ -85,7 +85,7 @@ def test_own_data_with_other_contents_has_another_key():
         ({"dataset": "fasion"}, "did you mean 'fashion'"),
         ({"partition": {"name": "dirichlet", "alpha": 0}}, "partition.alpha=0"),
         ({"models": "lite"}, "did you mean 'light'"),
-        ({"models": []}, "expected a family"),
+        ({"models": []}, "must be a family"),
         ({"rounds": -1}, "rounds=-1"),
         ({"clients": 0}, "clients=0"),
         ({"participation": 1.5}, "participation=1.5"),
@@ -100,7 +100,7 @@ def test_own_data_with_other_contents_has_another_key():
         ({"evaluate_every": 0}, "evaluate_every=0"),
         ({"retries": -1}, "retries=-1"),
         ({"deadline": 0}, "deadline=0"),
-        ({"auxiliary": "plain"}, "ProtoNorm has no second network"),
+        ({"auxiliary": "plain"}, "left out for ProtoNorm, which has no second network"),
         ({"algorithm": "fml", "auxiliary": "light"}, "auxiliary must be one network, got 4: 'light'"),
         ({"algorithm": {"name": "protonorm", "schedule": {"nope": 1}}}, "no setting 'algorithm.schedule.nope'"),
         ({"algorithm": {"name": "protonorm", "schedule": {"eta": -1}}}, "algorithm.schedule.eta=-1"),
@@ -162,7 +162,7 @@ def test_the_key_of_usual_runs_has_no_word_of_evaluating_everybody():
 
 
 def test_everybody_now_and_then_is_no_more_than_everybody_each_time():
-    with pytest.raises(ValueError, match="evaluate_all_every=3 is for evaluate=cohort; evaluate=all"):
+    with pytest.raises(ValueError, match="evaluate_all_every must be left out with evaluate=all, got 3"):
         pn.Experiment.of(USUAL | {"evaluate": "all", "evaluate_all_every": 3})
     with pytest.raises(ValueError, match="evaluate_all_every=0 is refused"):
         pn.Experiment.of(USUAL | {"evaluate_all_every": 0})

@@ -55,12 +55,12 @@ def test_the_later_path_wins(words, held):
 
 
 def test_two_paths_in_one_place_are_refused():
-    with pytest.raises(ValueError, match="'folder:/a' has another path already"):
+    with pytest.raises(ValueError, match="dataset.path must be that of 'folder:/a'"):
         build("dataset", {"name": "folder:/a", "path": "/b"})
 
 
 def test_a_field_of_a_value_is_refused():
-    with pytest.raises(ValueError, match="schedule='cosine' was given before, which has no fields"):
+    with pytest.raises(ValueError, match="needs fields of schedule, but 'cosine' was given before"):
         read_settings(["algorithm.schedule=cosine", "algorithm.schedule.epsilon=1"])
 
 

@@ -143,7 +143,7 @@ class ErrorRate(Metric):
 
 STEP = '''"""Replies without information."""
 
-from protonorm.core.outgoing import Outgoing
+from protonorm.core.training import Outgoing
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT
 

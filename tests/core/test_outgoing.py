@@ -5,7 +5,7 @@ import torch
 
 import protonorm as pn
 from protonorm.core import Order, Samples
-from protonorm.core.outgoing import MinimumCount, make_outgoing
+from protonorm.core.training import MinimumCount, make_outgoing
 from protonorm.deployment.settings import ClientSettings
 from protonorm.federation.client import first_state, train_step
 from protonorm.session.build import build

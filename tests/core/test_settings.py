@@ -50,7 +50,7 @@ CASES = {
     "an algorithm": (lambda: pn.ProtoNorm(gamma=-1), "gamma=-1 is refused: input should be greater than 0."),
     "a schedule": (lambda: pn.Schedule(eta=0), "eta=0 is refused"),
     "an experiment": (lambda: pn.Experiment(rounds=-1), "rounds=-1 is refused"),
-    "an experiment of no mapping": (lambda: pn.Experiment.of(["rounds"]), "An experiment needs a mapping of settings"),
+    "an experiment of no mapping": (lambda: pn.Experiment.of(["rounds"]), "An experiment needs settings"),
 }
 
 

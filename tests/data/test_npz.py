@@ -130,7 +130,7 @@ def test_pictures_beyond_the_limit_are_not_unpacked(tmp_path, monkeypatch):
     assert path.stat().st_size < 2**14
     assert read_prepared(path).images.nbytes == 2**23
     monkeypatch.setattr(access, "LIMIT", 2**22)
-    refuse(path, "images would take .* GiB, and the limit is")
+    refuse(path, "images would take .* GiB, the limit is")
     with pytest.raises(ValueError, match="images would take"):
         Npz(path).load()
 

@@ -62,7 +62,9 @@ def test_names_of_functions_are_refused(module, name):
         + b"\x93"
     )
     for harmful in (called + b".", b"c_codecs\nencode\n(" + called + b"tR.", by_stack + b"(S'true'\ntR."):
-        with pytest.raises(ValueError, match=f"it is refused: it asks for {module}.{name}; nothing was executed"):
+        with pytest.raises(
+            ValueError, match=f"it must hold plain data only, but it asks for {module}.{name}; nothing was executed"
+        ):
             read_pickle(harmful, "it")
 
 
@@ -82,7 +84,7 @@ def test_names_of_functions_are_refused(module, name):
     ],
 )
 def test_other_ways_to_harm_are_refused(harmful):
-    with pytest.raises(ValueError, match="is refused|is damaged"):
+    with pytest.raises(ValueError, match="must hold plain data|is damaged"):
         read_pickle(harmful, "it")
 
 
@@ -99,7 +101,7 @@ def test_other_ways_to_harm_are_refused(harmful):
     ],
 )
 def test_allowed_functions_do_nothing_but_make_bytes(harmful):
-    with pytest.raises(ValueError, match="it is refused|it is damaged"):
+    with pytest.raises(ValueError, match="it must hold plain data|it is damaged"):
         read_pickle(harmful, "it")
     assert read_pickle(GOOD, "it")["labels"] == [7]
 
@@ -153,7 +155,7 @@ def test_other_things_than_flat_data_are_refused(held):
 
 def test_arrays_of_other_types_are_refused():
     for kind in (np.float32, np.int8, "S3", object, [("a", "u1")]):
-        with pytest.raises(ValueError, match="it is refused|it is damaged"):
+        with pytest.raises(ValueError, match="it must hold plain data|it is damaged"):
             read_pickle(pickle.dumps({"data": np.zeros(3, kind)}, 2), "it")
 
 
@@ -195,6 +197,6 @@ def test_a_changed_byte_gives_plain_data_or_a_sentence(place, byte):
     try:
         found = read_pickle(GOOD[:place] + bytes([byte]) + GOOD[place + 1 :], "it")
     except ValueError as error:
-        assert "it is refused" in str(error) or "it is damaged" in str(error)
+        assert "it must hold plain data" in str(error) or "it is damaged" in str(error)
     else:
         assert all(isinstance(value, np.ndarray | list | int | str | bool | float | None) for value in found.values())

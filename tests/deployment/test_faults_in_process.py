@@ -74,7 +74,7 @@ FAULTS = {
     ),
     "impossible loss": (
         "content",
-        of_counts(lambda one: {"test.surprise.logits": one["test.surprise.logits"] + 1e308}),
+        of_counts(lambda one: {"test.nll.logits": one["test.nll.logits"] + 1e308}),
         "larger than probabilities can make it",
     ),
 }

@@ -236,7 +236,7 @@ def test_no_answer_breaks_the_server(examples):
         assert (found.header.client, found.header.round, found.header.agreement) == (3, 2, AGREEMENT.digest)
         AGREEMENT.task.schema.check_up(found.message, "An admitted answer")
         assert is_right(found.message)
-        assert found.counts.keys() <= {f"test.{name}" for name in [*COUNTED, "bins.logits", "surprise.logits"]} | {
+        assert found.counts.keys() <= {f"test.{name}" for name in [*COUNTED, "bins.logits", "nll.logits"]} | {
             f"test.{kind}.{rule}" for kind in ("correct", "predicted") for rule in ("nearest-global", "nearest-local")
         }
 

@@ -125,8 +125,8 @@ def test_counts_are_looked_at():
         "an answer for each": {"test.predicted.logits": torch.tensor([1, 1, 2])},
         "no test.support": {"test.support": torch.tensor([2.0, 0.0, 3.0])},
         "which nobody asked for": {"test.correct.other": torch.tensor([1, 0, 3])},
-        "not finite": {"test.surprise.logits": torch.tensor(math.inf, dtype=torch.float64)},
-        "no test.surprise.logits": {"test.surprise.logits": torch.tensor(-1.0, dtype=torch.float64)},
+        "not finite": {"test.nll.logits": torch.tensor(math.inf, dtype=torch.float64)},
+        "no test.nll.logits": {"test.nll.logits": torch.tensor(-1.0, dtype=torch.float64)},
     }
     for said, change in bad.items():
         guard.expect(2, "evaluate", [3], ["test"])

@@ -175,7 +175,7 @@ def test_who_lacks_a_rule_does_not_lower_its_log_loss():
     """Client 1 has no probabilities: the log loss is that of client 0, ½ for each of two samples, not a quarter."""
     tally, bins = Tally("test", ("logits",), 2, 1), torch.zeros(3, 15, dtype=torch.float64)
     bins[:, 9] = torch.tensor([2.0, 1.2, 2.0])
-    beside = {"test.surprise.logits": torch.tensor(1.0, dtype=torch.float64), "test.bins.logits": bins}
+    beside = {"test.nll.logits": torch.tensor(1.0, dtype=torch.float64), "test.bins.logits": bins}
     tally.add(Counts(0, counts(0, [2], logits=[2]).counts | beside))
     tally.add(counts(1, [2]))
     assert tally.accuracies()["logits"].log_loss == 0.5
@@ -187,7 +187,7 @@ def test_a_probability_of_almost_nothing_counts_as_a_trillionth():
     """p = e⁻¹⁰⁰ and p = 0 count as 10⁻¹²: −log is 27.631021 each, and so it is without numbers at all."""
     scores = torch.tensor([[0.0, 100.0], [-torch.inf, 0.0], [torch.nan, torch.nan]], dtype=torch.float64)
     found = counted(scores, [0, 0, 0])
-    assert float(found["surprise.logits"]) == pytest.approx(3 * 27.631021, abs=1e-5)
+    assert float(found["nll.logits"]) == pytest.approx(3 * 27.631021, abs=1e-5)
     assert float(found["bins.logits"][0].sum()) == 3
     assert bool(found["bins.logits"].isfinite().all())
 
@@ -195,8 +195,8 @@ def test_a_probability_of_almost_nothing_counts_as_a_trillionth():
 def test_only_rules_with_probabilities_have_a_log_loss():
     """Scores by distances are right or wrong, but no probabilities."""
     found = counted(torch.eye(2), [0, 1])
-    assert found.keys() >= {"correct.nearest-global", "predicted.nearest-global", "surprise.logits", "bins.logits"}
-    assert not {"surprise.nearest-global", "bins.nearest-global"} & found.keys()
+    assert found.keys() >= {"correct.nearest-global", "predicted.nearest-global", "nll.logits", "bins.logits"}
+    assert not {"nll.nearest-global", "bins.nearest-global"} & found.keys()
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])

@@ -162,8 +162,8 @@ def test_samples_are_scored_alike_however_many_at_once(monkeypatch):
     monkeypatch.setattr("protonorm.core.samples.LARGEST_BATCH", 3)
     few = evaluate_step(task, site, order, *given).counts
     for rule in ("logits", "received"):
-        torch.testing.assert_close(few[f"test.surprise.{rule}"], whole[f"test.surprise.{rule}"], rtol=1e-5, atol=0)
-    assert whole["test.surprise.logits"] < 0.99 * whole["test.surprise.received"]
+        torch.testing.assert_close(few[f"test.nll.{rule}"], whole[f"test.nll.{rule}"], rtol=1e-5, atol=0)
+    assert whole["test.nll.logits"] < 0.99 * whole["test.nll.received"]
 
 
 def test_many_samples_are_fitted_as_few_are(monkeypatch):

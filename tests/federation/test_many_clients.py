@@ -38,7 +38,7 @@ def evaluation_bytes(clients, classes, rules):
         held = {"support": counts, "unseen": torch.tensor(0)}
         for rule in rules:
             held |= {f"correct.{rule}": counts, f"predicted.{rule}": counts, f"bins.{rule}": bins}
-            held |= {f"surprise.{rule}": torch.tensor(1.0, dtype=torch.float64)}
+            held |= {f"nll.{rule}": torch.tensor(1.0, dtype=torch.float64)}
         for id in range(clients):
             tally.add(Counts(id, {f"{part}.{name}": value for name, value in held.items()}))
         arrays |= tally.arrays()

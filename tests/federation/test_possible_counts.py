@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from protonorm.core import Counts
 from protonorm.federation.client import PROBABLE, _fitted, count_answers
 from protonorm.federation.evaluation import Tally
-from protonorm.metrics.probability import BINS, LEAST_LOG
+from protonorm.metrics.base import BINS, LEAST_LOG
 from protonorm.tensors import prefixed
 
 RULES = (*PROBABLE, "nearest-global", "nearest-local")
@@ -51,7 +51,7 @@ def possible(**change):
     bins = torch.zeros(3, BINS, dtype=torch.float64)
     bins[:, 7], bins[:, 14] = torch.tensor([2.0, 1.0, 1.0]), torch.tensor([3.0, 2.9, 3.0])
     made = {name: torch.tensor(value) for name, value in found.items()} | {"bins.logits": bins}
-    made |= {f"{name}.logits": torch.tensor(0.5, dtype=torch.float64) for name in ("surprise", "sharpness")}
+    made |= {f"{name}.logits": torch.tensor(0.5, dtype=torch.float64) for name in ("nll", "sharpness")}
     made |= change
     return Counts(0, prefixed("test", {name: value for name, value in made.items() if value is not None}))
 
@@ -78,7 +78,7 @@ IMPOSSIBLE = {
     "bins.logits that are not those": with_bins(0, 1.0),
     "bins.logits that are not": with_bins(1, 2.1),
     "bins.logits that": with_bins(2, 3.0),
-    "surprise.logits that is larger": {"surprise.logits": number(-5.001 * LEAST_LOG)},
+    "nll.logits that is larger": {"nll.logits": number(-5.001 * LEAST_LOG)},
     "sharpness.logits that is larger": {"sharpness.logits": number(1e37)},
 }
 
@@ -112,7 +112,7 @@ def test_whatever_is_taken_can_be_put_on_record(seed):
         bins[:, 3] = draw((3,), 0.0, 1.0, 2.0, 1e300)
         counts = {"support": draw((1,), 1, 2, FULL), "unseen": draw((), 0, 1, 3), "bins.logits": bins}
         counts |= {f"{kind}.logits": draw((1,), 0, 1, 2, FULL) for kind in ("correct", "predicted")}
-        counts |= {f"{kind}.logits": draw((), 0.0, 30.0, 1e300) for kind in ("surprise", "sharpness")}
+        counts |= {f"{kind}.logits": draw((), 0.0, 30.0, 1e300) for kind in ("nll", "sharpness")}
         for name in chance.sample(sorted(counts), chance.randrange(3)):
             counts.pop(name)
         found = Counts(id, prefixed("test", counts))

@@ -6,8 +6,7 @@ import torch
 
 import protonorm as pn
 from protonorm.federation.client import count_answers, score_samples
-from protonorm.metrics.by_class import BalancedAccuracy, MacroF1
-from protonorm.metrics.probability import calibration_error
+from protonorm.metrics.base import BalancedAccuracy, MacroF1, calibration_error
 from protonorm.runs.choice import choose_round
 from protonorm.runs.run import read_run
 from protonorm.runs.states import stray_states
@@ -225,7 +224,7 @@ def test_counts_of_a_pass_agree_with_torch_on_the_whole_part():
     with torch.no_grad():
         logits = client.load(state).eval()(x).double()
     expected = torch.nn.functional.cross_entropy(logits, y, reduction="sum")
-    assert float(found["surprise.logits"]) == pytest.approx(float(expected), rel=1e-6)
+    assert float(found["nll.logits"]) == pytest.approx(float(expected), rel=1e-6)
     assert found["predicted.logits"].tolist() == torch.bincount(logits.argmax(1), minlength=6).tolist()
     assert found["bins.logits"][0].sum() == len(y)
     assert float(found["bins.logits"][1].sum()) == pytest.approx(float(logits.softmax(1).amax(1).sum()), rel=1e-6)

@@ -225,7 +225,7 @@ GOOD = {  # what a client counted over six classes in one part: types, shapes, a
     "unseen": ("I64", [], 0),
     "correct.logits": ("I64", [6], 1),
     "predicted.logits": ("I64", [6], 1),
-    "surprise.logits": ("F64", [], 1.5),
+    "nll.logits": ("F64", [], 1.5),
     "bins.logits": ("F64", [3, 15], [*SIX, *SIX, *SIX]),
 }
 BAD = {  # what is wrong with one of them; None if it is missing
@@ -238,8 +238,8 @@ BAD = {  # what is wrong with one of them; None if it is missing
     "more right than there are": {"correct.logits": ("I64", [6], 2)},
     "fewer answers than samples": {"predicted.logits": ("I64", [6], 0)},
     "answers that are no row": {"predicted.logits": ("I64", [], 6)},
-    "surprise that is no number": {"surprise.logits": ("F64", [], math.nan)},
-    "surprise in whole numbers": {"surprise.logits": ("I64", [], 1)},
+    "nll that is no number": {"nll.logits": ("F64", [], math.nan)},
+    "nll in whole numbers": {"nll.logits": ("I64", [], 1)},
     "too few bins": {"bins.logits": ("F64", [3, 14], 0.4)},
     "bins below nothing": {"bins.logits": ("F64", [3, 15], -0.4)},
     "bins of other samples": {"bins.logits": ("F64", [3, 15], 0.4)},
@@ -284,7 +284,7 @@ def test_good_counts_are_taken(tmp_path, begin):
     found = outcome(tmp_path, algorithm="local")
     assert not isinstance(found, BaseException), repr(found)
     assert found.history[0].rules["logits"].pooled == 1.0
-    assert found.history[0].validation["logits"].log_loss == 0.25  # a surprise of 1.5 over six samples
+    assert found.history[0].validation["logits"].log_loss == 0.25  # a nll of 1.5 over six samples
 
 
 def test_a_worker_that_stops_reading_does_not_stop_the_parent(tmp_path, begin):

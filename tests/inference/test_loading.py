@@ -12,7 +12,7 @@ import protonorm as pn
 from protonorm.files import sealed
 from protonorm.inference import loading
 from protonorm.inference.loading import load_from_run
-from protonorm.models.vectors import mlp
+from protonorm.models.light import mlp
 from protonorm.runs.run import read_run
 from protonorm.runs.writer import RunWriter
 from tests.runs.records import commit, describe

@@ -177,8 +177,8 @@ def test_a_layer_with_two_names():
             "no linear layer decides by itself",
         ),
         (plain_network, {"shape": (3, 16, 16)}, r"does not take samples of shape \(3, 16, 16\): mat1 and mat2"),
-        (plain_network, {"shape": (3, 0, 16)}, r"shape=\(3, 0, 16\) is refused"),
-        (plain_network, {"shape": ()}, r"shape=\(\) is refused"),
+        (plain_network, {"shape": (3, 0, 16)}, r"shape must be of whole numbers from 1, got \(3, 0, 16\)"),
+        (plain_network, {"shape": ()}, r"shape must be of whole numbers from 1, got \(\)"),
         (plain_network, {"layer": "fc"}, "has no layer 'fc'; Known: 1, 3"),
         (Twins, {"layer": "lef"}, "did you mean 'left'"),
         (plain_network, {"layer": "2"}, "'2' of the network Sequential is a ReLU; expected a linear layer"),
@@ -193,10 +193,11 @@ def test_refusals(make, options, said):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "said"), [((0, 3), "feature_dim=0"), ((8, -1), "num_classes=-1"), ((2.5, 3), "feature_dim=2.5")]
+    ("sizes", "said"),
+    [((0, 3), "feature_dim .*got 0"), ((8, -1), "num_classes .*got -1"), ((2.5, 3), "feature_dim .*got 2.5")],
 )
 def test_refused_sizes(sizes, said):
-    with pytest.raises(ValueError, match=f"{said} is refused"):
+    with pytest.raises(ValueError, match=said):
         pn.split(plain_network(), *sizes)
 
 

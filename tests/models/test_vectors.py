@@ -8,8 +8,8 @@ from torch.nn.functional import cross_entropy
 import protonorm as pn
 from protonorm.models import FAMILIES, MODELS
 from protonorm.models.inputs import random_batch
+from protonorm.models.light import TokenConvolution, TokenMean, mlp
 from protonorm.models.split import examine
-from protonorm.models.vectors import TokenConvolution, TokenMean, mlp
 
 
 def test_five_linear_layers():

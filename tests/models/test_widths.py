@@ -22,10 +22,10 @@ def test_numbers_continue_the_network_before_them():
 @pytest.mark.parametrize(
     ("models", "sentence"),
     [
-        ("plain@0", "expected a width above 0 and at most 1, such as plain@0.5"),
-        ("plain@2", "expected a width above 0 and at most 1"),
-        ("plain@half", "expected a width above 0 and at most 1"),
-        ("dense@0.5", "dense has one width; those with several: plain, residual, cnn4, mlp"),
+        ("plain@0", "A width must be above 0 and at most 1, as in plain@0.5"),
+        ("plain@2", "A width must be above 0 and at most 1"),
+        ("plain@half", "A width must be above 0 and at most 1"),
+        ("dense@0.5", "A width must be of plain, residual, cnn4, mlp, got 'dense@0.5': dense has one width"),
         ("plain,0.5", "Unknown network or family '0.5'"),
     ],
 )

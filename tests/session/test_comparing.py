@@ -121,7 +121,7 @@ def test_controls(tmp_path):
     both = compare("fedproto", solo=True, out=tmp_path)
     assert list(both.found) == ["fedproto", "fedproto (solo)", "local"]
     assert both.results["fedproto (solo)"][0].experiment.control == "solo"
-    with pytest.raises(ValueError, match="control=solo is refused"):
+    with pytest.raises(ValueError, match="control must be left out"):
         compare("fedproto", solo=True, control="solo", out=tmp_path)
 
 

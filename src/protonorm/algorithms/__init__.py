@@ -1,4 +1,4 @@
-"""Registry of the federated learning methods; each is in its own module, imported on first use."""
+"""Registry of the federated learning methods, imported on first use; methods of one family share a module."""
 
 from protonorm.core.registry import Entry
 
@@ -59,9 +59,22 @@ _SUMMARIES = {
     "local": "every client trains alone: what federation has to beat",
 }
 
+# Module of a method, if that is not its name.
+_MODULES = {
+    **dict.fromkeys(("fedrolex", "fjord"), "heterofl"),
+    "feduv": "fedavg",
+    "fedorgp": "fedtgp",
+    "fedmd": "feddistill",
+    "fedre": "fedgh",
+    "fedgen": "lgfedavg",
+    "fedkd": "fml",
+}
+
 ALGORITHMS: dict[str, Entry] = {
     name: Entry(
-        f"protonorm.algorithms.{name}:{cls}", _SUMMARIES[name], {"models": models, "shares": shares, "paper": paper}
+        f"protonorm.algorithms.{_MODULES.get(name, name)}:{cls}",
+        _SUMMARIES[name],
+        {"models": models, "shares": shares, "paper": paper},
     )
     for name, (cls, models, shares, paper) in _METHODS.items()
 }

@@ -8,7 +8,7 @@ validation samples of all clients.
 server state:    shared.features.* (floating tensors of the second network, without its head), weight ()
 server message:  the same
 client state:    the same as trained or received, model.*, targets (K, d) unit vectors, prior (K,) log π_i
-client message:  shared.features.* as the server, num_examples (), surprise (11,), the NLL at each weight
+client message:  shared.features.* as the server, num_examples (), nll (11,), the NLL at each weight
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Duet(Received, Additive):
     def schema(self, task: Task) -> Schema:
         """Return the schema: both sides send the shared features; the server adds w, clients the NLL for its choice."""
         shared = slots_like(floats(snapshot(SHARED, task.template.features)))
-        surprise, weight = {"surprise": Field((len(WEIGHTS),))}, {"weight": Field((), share=True)}
-        return Schema(up=(*shared, EXAMPLES, (surprise,)), down=(*shared, (weight,)))
+        nll, weight = {"nll": Field((len(WEIGHTS),))}, {"weight": Field((), share=True)}
+        return Schema(up=(*shared, EXAMPLES, (nll,)), down=(*shared, (weight,)))
 
     def init_server(self, server: Server) -> Step:
         """Create a shared network for all clients, with equal weights of both networks."""
@@ -70,7 +70,7 @@ class Duet(Received, Additive):
         client.load(held)
         network, prior = self.network(client, held), held["prior"].to(client.device)
         own, shared = network.get_submodule("features.own"), network.get_submodule("features.shared")
-        surprise = weigh(client, network)
+        nll = weigh(client, network)
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
             o, o_g = network.head(own(x)), network.head(shared(x))  # (B, K), including log π_i
@@ -79,17 +79,17 @@ class Duet(Received, Additive):
 
         mean = client.fit(loss, own, shared)
         trained = snapshot(SHARED, shared.get_submodule("features"))
-        said = floats(trained) | examples(client) | {"surprise": surprise}
+        said = floats(trained) | examples(client) | {"nll": nll}
         return Step(held | snapshot("model", client.model) | trained, said, {"loss": mean})
 
     def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
         """Weight a client's shared network by its number of samples; sum the NLL of each w."""
         shared = prefixed(SHARED, under(reply, SHARED))
-        return Contribution(shared, reply["num_examples"], {"surprise": reply["surprise"]})
+        return Contribution(shared, reply["num_examples"], {"nll": reply["nll"]})
 
     def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
         """Publish the average shared network, θ = Σ n_i θ_i / Σ n_i, and the w of least total NLL."""
-        total = sums.totals.get("surprise", torch.zeros_like(WEIGHTS))
+        total = sums.totals.get("nll", torch.zeros_like(WEIGHTS))
         weight = WEIGHTS[total.argmin()].float() if bool(total.any()) else state["weight"]  # no validation samples
         said = sums.means | {"weight": weight}
         return Step(said, said, {"weight": float(weight)})

@@ -109,9 +109,7 @@ class FedNH(Received, Additive):
 
     def _head(self, num_classes: int, feature_dim: int) -> Tensors:
         if self.scale is None:
-            raise ValueError(
-                "FedNH has no starting scale: give one, or let adapted(dataset, networks) take that of the network."
-            )
+            raise ValueError("FedNH has no scale: give one, or let adapted(dataset, networks) take the network's.")
         place = on_circle if self.initial == "circle" else orthogonal
         directions = place(num_classes, feature_dim)
         return {"scale": torch.tensor(self.scale), "classes": torch.arange(num_classes), "prototypes": directions}

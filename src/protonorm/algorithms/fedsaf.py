@@ -60,7 +60,9 @@ class FedSAF(Prototypes, AveragedByClass):
         """Average per class, or move the last average by β; classes that were not sent keep their prototype."""
         prototypes = self.average(server, state, sums)
         if self.rotation and "prototypes" in state:
-            prototypes = _smoothed(state, prototypes, self.beta)
+            old, vectors = torch.isin(prototypes["classes"], state["classes"]), prototypes["prototypes"].clone()
+            vectors[old] = torch.lerp(state["prototypes"], vectors[old], self.beta)  # new classes: adopted unchanged
+            prototypes |= {"prototypes": vectors}
         return Step(prototypes, prototypes)
 
     def structure(self, z: Tensor, y: Tensor, prototypes: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,11 +91,3 @@ def turned_to(state: Tensors, reply: Tensors, server: Server) -> Tensors:
     centred = own[classes] - own_mean
     vectors[shared] = (turned(centred, last[classes] - mean) if len(classes) > 1 else centred) + mean
     return reply | {"prototypes": vectors}
-
-
-def _smoothed(state: Tensors, fresh: Tensors, beta: float) -> Tensors:
-    """Move the last prototypes by β towards new ones; new classes are adopted unchanged."""
-    old = torch.isin(fresh["classes"], state["classes"])
-    vectors = fresh["prototypes"].clone()
-    vectors[old] = torch.lerp(state["prototypes"], vectors[old], beta)
-    return fresh | {"prototypes": vectors}

@@ -76,7 +76,7 @@ class ProtoNorm(Prototypes, AveragedByClass):
         }
         for setting, (given, reason) in conflicts.items():
             if self.gamma == AUTO and given:
-                raise ValueError(f"gamma=auto is refused with {setting}: {reason}; give a number.")
+                raise ValueError(f"gamma must be a number with {setting}, got auto: {reason}.")
         return self
 
     def adapted(self, dataset: str, networks: Sequence[str]) -> Self:
@@ -159,7 +159,5 @@ class ProtoNorm(Prototypes, AveragedByClass):
         if self.gamma == AUTO:
             return float(message["gamma"]) if "gamma" in message else 1.0  # no prototypes received yet
         if not isinstance(self.gamma, float):
-            raise ValueError(
-                "ProtoNorm has no gamma: give one, or let adapted(dataset, networks) take the paper's for the data set."
-            )
+            raise ValueError("ProtoNorm has no gamma: give one, or let adapted(dataset, networks) take the paper's.")
         return self.gamma

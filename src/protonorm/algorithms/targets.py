@@ -63,13 +63,13 @@ class FixedTargets(Averaged):
         }
         for name, (user, changed) in given.items():
             if changed and self.loss != user:
-                raise ValueError(f"{name} is refused: loss={self.loss} does not use it; it is for loss={user}.")
+                raise ValueError(f"{name} must be left out with loss={self.loss}; it is for loss={user}.")
         if self.targets != SPREAD and self.seed:
-            raise ValueError(f"seed={self.seed} is refused: the targets are given; it is for targets={SPREAD}.")
+            raise ValueError(f"seed must be left out, got {self.seed}: the targets are given; it is for {SPREAD}.")
         if not self._from_file and self.sha256:
-            raise ValueError("sha256 is refused: the targets do not come from a file; it is for those that do.")
+            raise ValueError("sha256 must be left out: the targets do not come from a file.")
         if self.lam_end is not None and not self.lam:
-            raise ValueError("lam_end is refused: lam is 0, and cannot fall.")
+            raise ValueError("lam_end must be left out with lam=0, which cannot fall.")
         return self
 
     @property

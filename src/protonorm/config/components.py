@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, fields, is_dataclass
 from functools import partial
 from pathlib import Path
@@ -65,7 +66,7 @@ def _make_ours(table: Mapping[str, Entry], settings: Mapping[str, Any], kind: st
     base, colon, rest = name.partition(":")
     if colon and base in table:  # dirichlet:alpha=0.1, a syntax of methods only
         field = shortened(rest.partition("=")[0]) or "FIELD"
-        raise ValueError(f"{kind}={shown(name)} is refused: settings stand beside it, as {kind}.{field}=….")
+        raise ValueError(f"{kind} must be a name, got {shown(name)}; settings stand beside it, as {kind}.{field}=….")
     cls = find(table, shortened(name), kind).load()
     try:
         return TypeAdapter(cls).validate_python(settings)
@@ -161,9 +162,8 @@ def _refuse_unknown(settings: Mapping[str, Any], cls: Any, owner: str, kind: str
     for name, value in settings.items():
         if name not in known:
             remark = "" if is_dataclass(cls) else " Settings are the fields of a dataclass, and it is none."
-            raise ValueError(
-                unknown(name if isinstance(name, str) else shown(name), known, owner, prefix, hint) + remark
-            )
+            text = name if isinstance(name, str) else shown(name)
+            raise ValueError(unknown(text, known, owner, prefix, hint) + remark)
         for inner in value if isinstance(value, Mapping) and known[name] else ():
             if inner not in known[name]:
                 names = [f"{name}.{field}" for field in known[name]]
@@ -188,16 +188,10 @@ def describe(kind: str, value: Any) -> dict[str, Any]:
     if name := registered_name(kind, value):
         return {"name": name, **settings}
     cls = type(value)
-    return {"name": own_name(cls), "source": fingerprint(cls), **_as_declared(cls, settings)}
-
-
-def _as_declared(cls: type, settings: dict[str, Any]) -> dict[str, Any]:
-    """Convert the settings of a user's class to their declared types, so that nu=2 and nu=2.0 are equal."""
-    try:
-        types = get_type_hints(cls)
-        return {name: TypeAdapter(types[name]).validate_python(value) for name, value in settings.items()}
-    except (NameError, TypeError, KeyError, ValueError, PydanticUserError):  # types that pydantic cannot validate
-        return settings
+    with suppress(NameError, TypeError, KeyError, ValueError, PydanticUserError):  # types that pydantic cannot validate
+        types = get_type_hints(cls)  # settings as declared: nu=2 and nu=2.0 are equal
+        settings = {name: TypeAdapter(types[name]).validate_python(item) for name, item in settings.items()}
+    return {"name": own_name(cls), "source": fingerprint(cls), **settings}
 
 
 def registered_name(kind: str, value: Any) -> str | None:

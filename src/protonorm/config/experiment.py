@@ -21,12 +21,11 @@ from protonorm.config.hints import hint
 from protonorm.config.kinds import COMPONENTS, KINDS
 from protonorm.config.parsing import check_plain
 from protonorm.core.algorithm import Algorithm
-from protonorm.core.outgoing import describe_outgoing
 from protonorm.core.own_code import own_name
 from protonorm.core.own_failures import told
 from protonorm.core.settings import sentences
 from protonorm.core.text import html_table, shortened
-from protonorm.core.training import Training
+from protonorm.core.training import Training, describe_outgoing
 from protonorm.core.types import Count, Fraction, Positive, Seed, Whole, Width, shown
 from protonorm.data import DATASETS
 from protonorm.data.dataset import Dataset
@@ -108,9 +107,7 @@ class Experiment(Training):
             ValueError: A setting is unknown or out of range.
         """
         if not isinstance(settings, Mapping):
-            raise ValueError(
-                f"An experiment needs a mapping of settings, such as {{'rounds': 5}}, got {shown(settings)}."
-            )
+            raise ValueError(f"An experiment needs settings, such as {{'rounds': 5}}, got {shown(settings)}.")
         try:
             return cls.model_validate(dict(settings))
         except ValidationError as error:
@@ -229,7 +226,7 @@ class Experiment(Training):
         if not isinstance(count, int):
             return
         if "clients" in self.model_fields_set and self.clients != count:
-            raise ValueError(f"clients={self.clients} is refused: the data belong to {count} clients already.")
+            raise ValueError(f"clients must be {count}, to whom the data belong already, got {self.clients}.")
         if "partition" in self.model_fields_set and not isinstance(self.partition, Given):
             warnings.warn("The data belong to clients already: of the partition only the seed counts.", stacklevel=2)
         vars(self).update(clients=count, partition=Given(self.partition.seed))
@@ -372,9 +369,7 @@ def _device_problem(name: str) -> str:
 def _evaluated(evaluate: str | None, all_every: int | None, every: int, clients: int) -> dict[str, Any]:
     """Fill in missing evaluation settings; by default all clients are evaluated at most as often as the cohort."""
     if evaluate == "all" and all_every is not None:
-        raise ValueError(
-            f"evaluate_all_every={all_every} is for evaluate=cohort; evaluate=all evaluates all each time."
-        )
+        raise ValueError(f"evaluate_all_every must be left out with evaluate=all, got {all_every}; it is for cohort.")
     if evaluate is None and all_every is None:
         evaluate, all_every = ("all", None) if clients <= MANY else ("cohort", max(ALL_EVERY, every))
     return {"evaluate": evaluate or "cohort", "evaluate_all_every": all_every}
@@ -384,7 +379,8 @@ def _second_network(given: Any, algorithm: Algorithm, models: Choice) -> Any:
     """Return the second network of a method that uses one: the given network, or the first of the models."""
     if not algorithm.auxiliary:
         if given is not None:
-            raise ValueError(f"auxiliary={shown(given)} is refused: {type(algorithm).__name__} has no second network.")
+            name = type(algorithm).__name__
+            raise ValueError(f"auxiliary must be left out for {name}, which has no second network, got {shown(given)}.")
         return None
     candidates = networks(models)[:1] if given is None else networks(chosen(given, "auxiliary"))
     if len(candidates) > 1:

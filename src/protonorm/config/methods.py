@@ -85,7 +85,7 @@ def assigned(pairs: Sequence[tuple[str, Any]], given: Mapping[str, Any], methods
 def _beside_controls(experiments: Experiments) -> Experiments:
     """Add the solo control of each method after it."""
     if any(one.control == "solo" for some in experiments.values() for one in some):
-        raise ValueError("control=solo is refused with --solo (solo=True), which runs each method with and without it.")
+        raise ValueError("control must be left out with --solo (solo=True), which runs methods with and without it.")
     both: Experiments = {}
     for method, some in experiments.items():
         both[method] = some
@@ -119,9 +119,7 @@ def _by_name(given: Sequence[Any], common: Mapping[str, Any]) -> dict[str, Any]:
         number = sum(key == name or key.startswith(f"{name} no. ") for key in methods) + 1
         methods[name if number == 1 else f"{name} no. {number}"] = method
     if unused := [field for field in common if field not in used]:
-        raise ValueError(
-            f"algorithm.{unused[0]} must be a setting of a method; {' and '.join(methods)} do not have it."
-        )
+        raise ValueError(f"algorithm.{unused[0]} must be a setting of a method; {', '.join(methods)} lack it.")
     return methods
 
 

@@ -42,7 +42,8 @@ def read_settings(words: Sequence[str]) -> dict[str, Any]:
 def read_pairs(words: Sequence[str]) -> list[tuple[str, Any]]:
     """Parse command-line arguments as names and values in their order; a method is the value of `algorithm`."""
     pairs: list[tuple[str, Any]] = []
-    methods = [word for word in words if is_method(word) and _is_known_method(word)]
+    known = KINDS["algorithm"].table()
+    methods = [word for word in words if is_method(word) and (".py:" in word or word.partition(":")[0] in known)]
     if len(methods) > 1:
         raise ValueError(f"One run has one method, got {' and '.join(methods)}; `protonorm compare` runs several.")
     for word in words:
@@ -59,10 +60,6 @@ def read_pairs(words: Sequence[str]) -> list[tuple[str, Any]]:
 def is_method(word: str) -> bool:
     """Return whether a word is a method (`protonorm:gamma=50`, `mine.py:Mine`), not `rounds=50` or `settings.yaml`."""
     return ":" in word.partition("=")[0] or not ("=" in word or word.endswith((".yaml", ".yml")))
-
-
-def _is_known_method(word: str) -> bool:
-    return ".py:" in word or word.partition(":")[0] in KINDS["algorithm"].table()
 
 
 def with_fields(component: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -154,7 +151,7 @@ def with_path(dataset: Mapping[str, Any]) -> Mapping[str, Any]:
     if not colon or base not in KINDS["dataset"].table():
         return dataset
     if dataset.get("path", path) != path:
-        raise ValueError(f"dataset.path={shown(dataset['path'])} is refused: {shown(name)} has another path already.")
+        raise ValueError(f"dataset.path must be that of {shown(name)}, or left out, got {shown(dataset['path'])}.")
     return {**dataset, "name": base, "path": path}
 
 
@@ -163,7 +160,9 @@ def _assign_inside(held: dict[str, Any], name: str, fields: Sequence[str], value
     for field in fields[:-1]:
         inner = held.get(field, {})
         if not isinstance(inner, Mapping):
-            raise ValueError(f"{shown(name)} is refused: {field}={shown(inner)} was given before, which has no fields.")
+            raise ValueError(
+                f"{shown(name)} needs fields of {field}, but {shown(inner)} was given before; it has none."
+            )
         held[field] = dict(inner)
         held = held[field]
     held[fields[-1]] = value
@@ -181,7 +180,7 @@ def parse_value(name: str, text: str) -> Any:
     except ReaderError:
         return text  # characters that are invalid in YAML can only be text
     except Unfit as error:
-        raise ValueError(f"The value of {shortened(name)}={shortened(text)} is refused: {error.problem}.") from None
+        raise ValueError(f"The value of {shortened(name)}={shortened(text)} cannot be used: {error.problem}.") from None
     except yaml.YAMLError:
         if bare[0] not in QUOTES:
             return bare  # special characters in a YAML file, but plain text here
@@ -270,11 +269,11 @@ def check_plain(value: Any, name: str = "", depth: int = 0) -> None:
     """Raise ValueError for invalid strings and deep nesting; other objects are not checked here."""
     if isinstance(value, str):
         if "\0" in value:
-            raise ValueError(f"{name}={shown(value)} is refused: it holds the character NUL, which no text needs.")
+            raise ValueError(f"{name} must not hold the character NUL, got {shown(value)}.")
         if len(value) > LONGEST_TEXT:
             raise ValueError(f"{name} must have at most {LONGEST_TEXT} characters, got {len(value)}: {shown(value)}.")
     if depth > DEEPEST:
-        raise ValueError(f"{name} is refused: {NESTS}.")
+        raise ValueError(f"{name} cannot be used: {NESTS}.")
     if isinstance(value, Mapping):
         for key, item in value.items():
             text = key if isinstance(key, str) else shown(key)

@@ -134,7 +134,10 @@ class Client:
             total += value.detach()
             count += 1
         mean = float(total) / count  # the first synchronisation with the device
-        self._check_finite(mean, weights)
+        if not np.isfinite(mean):
+            raise Diverged(f"The training loss of {self.label} became {mean} in round {self.round} (lr = {self.lr:g}).")
+        if weights and not bool(torch.stack([weight.isfinite().all() for weight in weights]).all()):
+            raise Diverged(f"The weights of {self.label} are not finite after round {self.round}.")
         return mean
 
     def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
@@ -145,12 +148,6 @@ class Client:
         """Return a context manager in which networks compute in the client's precision."""
         kind, precision = torch.device(self.device).type, self.training.precision
         return torch.autocast(kind, PRECISIONS[precision], enabled=precision != "float32")
-
-    def _check_finite(self, loss: float, weights: list[nn.Parameter]) -> None:
-        if not np.isfinite(loss):
-            raise Diverged(f"The training loss of {self.label} became {loss} in round {self.round} (lr = {self.lr:g}).")
-        if weights and not bool(torch.stack([weight.isfinite().all() for weight in weights]).all()):
-            raise Diverged(f"The weights of {self.label} are not finite after round {self.round}.")
 
 
 @dataclass(frozen=True)

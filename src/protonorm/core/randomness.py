@@ -23,7 +23,9 @@ Purpose = Literal["main", "state", "workspace", "cohort", "evaluate", "template"
 @contextmanager
 def seeded(seed: int, round: int, node: int, purpose: Purpose = "main") -> Iterator[None]:
     """Draw all random numbers inside the context from a stream; restore the outer random state afterwards."""
-    words = _sequence(seed, round, node, purpose).generate_state(3)
+    digest = hashlib.sha256(f"{purpose} {seed} {round} {node}".encode()).digest()
+    entropy = [seed, round, node + 1] if purpose == "main" else int.from_bytes(digest[:16], "little")
+    words = np.random.SeedSequence(entropy).generate_state(3)
     python, numpy = random.getstate(), np.random.get_state()
     devices, number = range(torch.cuda.device_count()), int(words[0]) << 32 | int(words[1])
     with torch.random.fork_rng(devices=devices):
@@ -37,13 +39,6 @@ def seeded(seed: int, round: int, node: int, purpose: Purpose = "main") -> Itera
         finally:
             random.setstate(python)
             np.random.set_state(numpy)
-
-
-def _sequence(seed: int, round: int, node: int, purpose: Purpose) -> np.random.SeedSequence:
-    if purpose == "main":
-        return np.random.SeedSequence([seed, round, node + 1])
-    digest = hashlib.sha256(f"{purpose} {seed} {round} {node}".encode()).digest()
-    return np.random.SeedSequence(int.from_bytes(digest[:16], "little"))
 
 
 @contextmanager

@@ -1,20 +1,29 @@
 """Settings of local training, shared by experiments, clients and the owners of deployed clients.
 
-Defaults are the paper's: plain SGD, constant learning rate, no augmentation. Does not need torch.
+Defaults are the paper's: plain SGD, constant learning rate, no augmentation. The setting `protect` selects the step
+that processes a reply before it leaves the client, a class with an entry in `OUTGOING`: in a simulation that of the
+experiment, in a deployment that of the client's owner. The server has no influence on it. Does not need torch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from annotated_types import Ge, Lt, MinLen
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_serializer, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, model_validator
 
-from protonorm.core.outgoing import Outgoing, describe_outgoing, make_outgoing
+from protonorm.core.registry import Entry, find
 from protonorm.core.settings import dataclass, validated
-from protonorm.core.types import STRICT, BatchSize, Below1, Count, Fraction, NonNegative, Positive, Share, Whole
+from protonorm.core.types import STRICT, BatchSize, Below1, Count, Fraction, NonNegative, Positive, Share, Whole, shown
+
+if TYPE_CHECKING:
+    from protonorm.core.node import Client
+    from protonorm.core.task import Task
+    from protonorm.tensors import Tensors
 
 Value = TypeVar("Value")
 PerClient = Annotated[Sequence[Value], MinLen(1), AfterValidator(tuple)]  # client i uses value i mod n
@@ -22,6 +31,10 @@ Course = Literal["constant", "cosine", "step", "exponential"]
 Augmentation = Literal["none", "flip", "crop+flip"]
 Precision = Literal["float32", "bfloat16"]
 
+OUTGOING: dict[str, Entry] = {
+    "none": Entry("protonorm.core.training:Unchanged", "replies leave as they are"),
+    "minimum_count": Entry("protonorm.core.training:MinimumCount", "classes with few samples are not sent"),
+}
 USED_BY = {"floor": ("cosine",), "decay": ("step", "exponential"), "every": ("step", "exponential")}
 
 
@@ -67,6 +80,77 @@ class LrSchedule:
         return float(self.decay ** (since / self.every)) if self.name == "exponential" else 1.0
 
 
+class Outgoing(ABC):
+    """Step between training and transport, applied last to a reply on the client's machine."""
+
+    def check(self, task: Task) -> None:
+        """Raise ValueError if the step does not cover the replies of the task's method."""
+        del task
+
+    @abstractmethod
+    def apply(self, task: Task, client: Client, message: Tensors) -> Tensors:
+        """Return the message to send, given the client's reply."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class Unchanged(Outgoing):
+    """Step that leaves replies unchanged."""
+
+    def apply(self, task: Task, client: Client, message: Tensors) -> Tensors:
+        """Return the message unchanged."""
+        return message
+
+
+@dataclass(frozen=True, config=STRICT)
+class MinimumCount(Outgoing):
+    """Step that removes classes with fewer training samples than a minimum.
+
+    The mean feature of a class with a single sample is that sample's feature.
+    """
+
+    least: Count = 5  # minimum number of training samples of a class that is sent
+
+    def check(self, task: Task) -> None:
+        """Raise ValueError for methods whose clients send anything but vectors by class."""
+        fields = {name: field for slot in task.schema.up for form in slot for name, field in form.items()}
+        if others := sorted(name for name, field in fields.items() if field.shape[:1] != ("K_i",)):
+            raise ValueError(
+                f"protect=minimum_count is for methods whose clients send vectors by class and nothing else, "
+                f"but those of {type(task.algorithm).__name__} send {others[0]}."
+            )
+
+    def apply(self, task: Task, client: Client, message: Tensors) -> Tensors:
+        """Return the message with the rows of the classes that have enough samples."""
+        if "classes" not in message:
+            return message
+        kept = client.train.class_counts(client.num_classes)[message["classes"]] >= self.least  # (K_i,)
+        return {name: value[kept] for name, value in message.items()}
+
+
+def make_outgoing(value: Any) -> Outgoing:
+    """Create a step from a name or from a mapping of name and settings; return a step unchanged."""
+    if isinstance(value, Outgoing):
+        return value
+    settings = dict(value) if isinstance(value, Mapping) else {"name": value}
+    if not isinstance(name := settings.pop("name", None), str):
+        raise ValueError(f"protect must be one of {', '.join(OUTGOING)}, got {shown(value)}.")
+    step: Outgoing = validated(find(OUTGOING, name, "protection").load(), settings, f"protect {name}", "protect.")
+    return step
+
+
+def describe_outgoing(step: Outgoing) -> dict[str, Any]:
+    """Return a JSON-compatible description of a step: its name and settings."""
+    target = f"{type(step).__module__}:{type(step).__qualname__}"
+    name = next((name for name, entry in OUTGOING.items() if entry.target == target), target)
+    return {"name": name, **asdict(step)}  # type: ignore[call-overload]
+
+
+def make_schedule(value: Any) -> LrSchedule:
+    """Create a schedule from a name or from its settings."""
+    settings = {"name": value} if isinstance(value, str) else value
+    return validated(LrSchedule, settings, "lr_schedule", "lr_schedule.")
+
+
 class Training(BaseModel):
     """Settings of local training; for a list of `epochs`, `batch_size` or `lr`, client i uses value i mod n."""
 
@@ -80,7 +164,9 @@ class Training(BaseModel):
     optimiser: Literal["sgd", "adam", "adamw"] = Field(
         default="sgd", description="of the clients, new in every round: sgd, adam or adamw"
     )
-    lr_schedule: Any = Field(default="constant", description="the learning rate over the rounds, and its settings")
+    lr_schedule: Annotated[Any, AfterValidator(make_schedule)] = Field(
+        default="constant", description="the learning rate over the rounds, and its settings"
+    )
     label_smoothing: Below1 = Field(
         default=0.0, description="share of each label that all classes get alike, in the clients' cross-entropies"
     )
@@ -96,7 +182,9 @@ class Training(BaseModel):
     last_batch: Literal["drop", "keep"] = Field(
         default="drop", description="an epoch's last batch if it is not full: left out as in the authors' code, or kept"
     )
-    protect: Any = Field(default="none", description="what the owner does to replies before they leave the client")
+    protect: Annotated[Any, AfterValidator(make_outgoing), PlainSerializer(describe_outgoing)] = Field(
+        default="none", description="what the owner does to replies before they leave the client"
+    )
     train: Share = Field(default=0.75, description="share of a client's samples to train on; the others test")
     validation: Below1 = Field(
         default=0.1, description="share of the training part held out to choose rounds and settings; 0 for none"
@@ -105,27 +193,10 @@ class Training(BaseModel):
     precision: Precision = Field(default="float32", description="of the networks' products: float32 or bfloat16")
     lowering: bool = Field(default=True, description="exact forms of convolutions that a CPU computes faster")
 
-    @field_validator("lr_schedule")
-    @classmethod
-    def _build_schedule(cls, value: Any) -> LrSchedule:
-        settings = {"name": value} if isinstance(value, str) else value
-        return validated(LrSchedule, settings, "lr_schedule", "lr_schedule.")
-
-    @field_validator("protect")
-    @classmethod
-    def _build_protect(cls, value: Any) -> Outgoing:
-        return make_outgoing(value)
-
-    @field_serializer("protect")
-    def _describe_protect(self, value: Outgoing) -> dict[str, Any]:
-        return describe_outgoing(value)
-
     @model_validator(mode="after")
     def _refuse_unused_momentum(self) -> Self:
         if self.momentum and self.optimiser != "sgd":
-            raise ValueError(
-                f"momentum={self.momentum:g} is refused: {self.optimiser} has moments of its own; it is for sgd alone."
-            )
+            raise ValueError(f"momentum must be 0 with {self.optimiser}, got {self.momentum:g}: it is for sgd alone.")
         return self
 
     @property
@@ -156,7 +227,4 @@ def own(value: Value | Sequence[Value], client: int) -> Value:
 def check_augmentation(augment: str, shape: Sequence[int]) -> None:
     """Raise ValueError if augmentation is set for samples that are not images (H, W, C)."""
     if augment != "none" and len(shape) != 3:
-        raise ValueError(
-            f"augment={augment} is refused: it changes pictures, but the data set has samples of shape {tuple(shape)}; "
-            "expected augment=none."
-        )
+        raise ValueError(f"augment must be none for samples of shape {tuple(shape)}, no pictures, got {augment}.")

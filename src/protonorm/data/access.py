@@ -64,9 +64,7 @@ def require_file(path: Path, what: str = "file") -> os.stat_result:
 def require_room(size: int, what: str, advice: str) -> None:
     """Raise a ValueError if `size` bytes exceed the memory limit, before any memory is allocated."""
     if size > LIMIT:
-        raise ValueError(
-            f"{what} would take {size / 2**30:.1f} GiB, and the limit is {LIMIT / 2**30:.1f} GiB; {advice}"
-        )
+        raise ValueError(f"{what} would take {size / 2**30:.1f} GiB, the limit is {LIMIT / 2**30:.1f} GiB; {advice}")
 
 
 def hash_file(path: Path, digest: Any, what: str, *, silent_below: int = 0) -> str:

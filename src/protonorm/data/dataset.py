@@ -120,9 +120,7 @@ def usual_models(inputs: Inputs) -> str:
 def take_samples(labels: NDArray[np.int64], samples: int) -> NDArray[np.int64]:
     """Return `samples` sorted positions: the first ones of each class, in proportion to class sizes."""
     if samples > len(labels):
-        raise ValueError(
-            f"dataset.samples must be at most {len(labels)}, got {samples}: the data set has {len(labels)}."
-        )
+        raise ValueError(f"dataset.samples must be at most {len(labels)}, got {samples}: there are no more.")
     counts = np.bincount(labels)
     if samples < (occurring := np.count_nonzero(counts)):
         raise ValueError(f"dataset.samples must be at least one for each of {occurring} classes, got {samples}.")
@@ -258,4 +256,4 @@ def _make(name: str) -> Any:
         return TypeAdapter(cls).validate_python({"path": path} if colon else {})
     except ValidationError:
         expected = f"{kind}, without a path" if colon else f"{kind}:PATH, where it is"
-        raise ValueError(f"public={shown(name)} is refused: expected {expected}.") from None
+        raise ValueError(f"public must be {expected}, got {shown(name)}.") from None

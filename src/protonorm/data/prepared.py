@@ -71,9 +71,7 @@ class NpzReader:
         if dtype.hasobject:
             raise ValueError(f"{name} holds objects of Python, which are never loaded")
         if min(shape, default=0) < 0 or claimed != there:
-            raise ValueError(
-                f"{name} has shape {shape} and type {dtype} by its header, which does not fit its {there} bytes"
-            )
+            raise ValueError(f"{name} has {there} bytes, which do not fit shape {shape} and type {dtype} of its header")
         if info.compress_size > self._size or info.file_size > PACKINGS[info.compress_type] * info.compress_size:
             raise ValueError(f"{name} cannot have {info.file_size} bytes in a file of {self._size}")
         require_room(claimed, name, "fewer or smaller samples are needed")

@@ -17,8 +17,7 @@ from protonorm.core.task import Counts, Order, Reply, Task
 from protonorm.federation.experts import JOINT, Sharpness, fit_experts, joint_scores
 from protonorm.geometry.prototypes import vectors_by_class
 from protonorm.metrics import metrics
-from protonorm.metrics.base import Answers, Count
-from protonorm.metrics.probability import LEAST_LOG
+from protonorm.metrics.base import LEAST_LOG, Answers, Count
 from protonorm.tensors import Tensors, prefixed
 
 PROBABLE = ("logits", "received", "shared", "coarse", JOINT)  # rules whose scores are logits of probabilities

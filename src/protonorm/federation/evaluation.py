@@ -16,9 +16,8 @@ from protonorm.core.types import LARGEST
 from protonorm.federation.experts import SHARPEST, SMALLEST
 from protonorm.geometry.prototypes import margins, spread
 from protonorm.metrics import metrics
-from protonorm.metrics.base import Count, Integers, Metric
+from protonorm.metrics.base import ROUNDED, Count, Integers, Metric
 from protonorm.metrics.base import Counts as NamedCounts
-from protonorm.metrics.probability import ROUNDED
 from protonorm.runs.arrays import accuracy_of
 from protonorm.runs.schema import Accuracy, Distances
 from protonorm.tensors import Tensors, under

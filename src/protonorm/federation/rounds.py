@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -17,9 +17,9 @@ from protonorm.errors import TooFewReplies
 from protonorm.federation.evaluation import Tally, mean_metrics, prototype_shape
 from protonorm.federation.policy import Policy, draw_cohort
 from protonorm.federation.server import Replies, Servers, ServerStep, admit, check_message
-from protonorm.runs.schema import PendingRound, RoundRecord, Traffic
+from protonorm.runs.schema import RoundRecord, Traffic
 from protonorm.runs.states import Checkpoint
-from protonorm.runs.writer import RoundOutcome, TrainedRound
+from protonorm.runs.writer import DeferredWriter, RoundOutcome, RunWriter, TrainedRound
 from protonorm.tensors import Tensors, nbytes, numbers
 
 SHOWN = 3  # clients named in an error message
@@ -39,36 +39,6 @@ class Round(NamedTuple):
         return self.record.round
 
 
-class Recorder(Protocol):
-    """Persists committed rounds."""
-
-    @property
-    def chosen(self) -> int:
-        """Best round so far by validation; 0 if there is none."""
-
-    @property
-    def stopped(self) -> bool:
-        """Whether the run ends before its last round."""
-
-    def commit(self, point: Checkpoint, outcome: RoundOutcome) -> RoundRecord:
-        """Persist a round."""
-
-
-@runtime_checkable
-class DeferredRecorder(Recorder, Protocol):
-    """Persists rounds that are committed before they are evaluated."""
-
-    @property
-    def pending(self) -> PendingRound | None:
-        """Committed round whose evaluation is pending."""
-
-    def commit_trained(self, point: Checkpoint, trained: TrainedRound) -> None:
-        """Persist a round whose evaluation is pending."""
-
-    def add_evaluation(self, evaluated: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> RoundRecord:
-        """Complete the record of the pending round."""
-
-
 def begin(task: Task, policy: Policy) -> Checkpoint:
     """Return the checkpoint before the first round; in a solo run each client has a server of its own."""
     with seeded(task.seed, 0, SERVER):
@@ -79,15 +49,15 @@ def begin(task: Task, policy: Policy) -> Checkpoint:
     return Checkpoint(0, state, message, [0] * policy.clients)
 
 
-def run_rounds(task: Task, engine: Engine, policy: Policy, point: Checkpoint, recorder: Recorder) -> Iterator[Round]:
+def run_rounds(task: Task, engine: Engine, policy: Policy, point: Checkpoint, writer: RunWriter) -> Iterator[Round]:
     """Run the rounds after a checkpoint; yield each round once its record is complete.
 
     With a deferred engine a round is committed before it is evaluated: its counts arrive with the next replies, or
     after the last round in reply to a separate request.
     """
-    deferred = recorder if isinstance(engine, DeferredEngine) and isinstance(recorder, DeferredRecorder) else None
+    deferred = writer if isinstance(engine, DeferredEngine) and isinstance(writer, DeferredWriter) else None
     for number in range(point.round + 1, task.rounds + 1):
-        if recorder.stopped:
+        if writer.stopped:
             break
         start, complete = time.perf_counter(), None
         cohort = draw_cohort(task.seed, number, policy.clients, policy.cohort_size)
@@ -110,9 +80,9 @@ def run_rounds(task: Task, engine: Engine, policy: Policy, point: Checkpoint, re
             tallies = _evaluate(task, engine, policy, point)
             counted, arrays = evaluated_part(task, policy, point, tallies)
             seconds = {"round": time.perf_counter() - start}
-            committed = recorder.commit(point, RoundOutcome(record | counted, arrays, seconds, step.figures))
+            committed = writer.commit(point, RoundOutcome(record | counted, arrays, seconds, step.figures))
             complete = Round(committed, seconds, _clients(tallies))
-        engine.commit(number, replies.ids, recorder.chosen)
+        engine.commit(number, replies.ids, writer.chosen)
         if complete:
             yield complete
     if deferred and deferred.pending:
@@ -166,13 +136,13 @@ def _evaluate_and_train(
 
 
 def _add_evaluation(
-    task: Task, policy: Policy, point: Checkpoint, tallies: Sequence[Tally], recorder: DeferredRecorder
+    task: Task, policy: Policy, point: Checkpoint, tallies: Sequence[Tally], writer: DeferredWriter
 ) -> Round:
     """Complete the record of the committed round whose evaluation is pending."""
-    assert recorder.pending is not None
-    seconds = dict(recorder.pending.seconds)
+    assert writer.pending is not None
+    seconds = dict(writer.pending.seconds)
     counted, arrays = evaluated_part(task, policy, point, tallies)
-    return Round(recorder.add_evaluation(counted, arrays), seconds, _clients(tallies))
+    return Round(writer.add_evaluation(counted, arrays), seconds, _clients(tallies))
 
 
 def _evaluate(task: Task, engine: Engine, policy: Policy, point: Checkpoint) -> list[Tally]:

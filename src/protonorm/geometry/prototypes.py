@@ -16,10 +16,8 @@ INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
 def class_sums(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
     """Sum features (n, d) by label (n,): sums (K, d) in float64 and counts (K,), to be added over batches."""
     if features.ndim != 2 or labels.shape != features.shape[:1]:
-        raise ValueError(
-            f"Features (n, d) and labels (n,) do not fit: their shapes are {tuple(features.shape)} "
-            f"and {tuple(labels.shape)}."
-        )
+        shapes = f"{tuple(features.shape)} and {tuple(labels.shape)}"
+        raise ValueError(f"Features (n, d) and labels (n,) do not fit: their shapes are {shapes}.")
     rows = to_float64(features)
     index = labels.to(rows.device).long()
     sums = rows.new_zeros(num_classes, features.shape[1]).index_add_(0, index, rows)
@@ -63,10 +61,8 @@ def vectors_by_class(
 def closeness(features: Tensor, classes: Tensor, prototypes: Tensor, num_classes: int) -> Tensor:
     """Score every class (B, K) in float64: higher for nearer prototypes, −∞ for classes without a prototype."""
     if features.ndim != 2 or prototypes.ndim != 2 or features.shape[1] != prototypes.shape[1]:
-        raise ValueError(
-            f"Features (B, d) and prototypes (K', d) do not fit: their shapes are {tuple(features.shape)} "
-            f"and {tuple(prototypes.shape)}."
-        )
+        shapes = f"{tuple(features.shape)} and {tuple(prototypes.shape)}"
+        raise ValueError(f"Features (B, d) and prototypes (K', d) do not fit: their shapes are {shapes}.")
     points, centres = to_float64(features), to_float64(prototypes)
     scores = points.new_full((len(features), num_classes), -torch.inf)
     # ‖z‖² − ‖z − c‖² = 2 z·c − ‖c‖², (B, K'), without a (B, K', d) tensor

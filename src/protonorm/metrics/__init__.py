@@ -9,10 +9,10 @@ from protonorm.core.registry import Entry
 from protonorm.metrics.base import Metric
 
 METRICS: dict[str, Entry] = {
-    "balanced": Entry("protonorm.metrics.by_class:BalancedAccuracy", "mean recall of the classes"),
-    "f1": Entry("protonorm.metrics.by_class:MacroF1", "mean F1 of the classes"),
-    "log_loss": Entry("protonorm.metrics.probability:LogLoss", "mean of −log p of the true class"),
-    "calibration": Entry("protonorm.metrics.probability:Calibration", "distance of confidence and accuracy"),
+    "balanced": Entry("protonorm.metrics.base:BalancedAccuracy", "mean recall of the classes"),
+    "f1": Entry("protonorm.metrics.base:MacroF1", "mean F1 of the classes"),
+    "log_loss": Entry("protonorm.metrics.base:LogLoss", "mean of −log p of the true class"),
+    "calibration": Entry("protonorm.metrics.base:Calibration", "distance of confidence and accuracy"),
 }
 
 

@@ -40,11 +40,11 @@ _MODELS = {
     "efficientnet_b0": ("paper_networks", "EfficientNet-B0 of the paper, from torchvision", "4013 k", PICTURES),
     "resnet18": ("paper_networks", "ResNet-18 of the paper's homogeneous table, from torchvision", "11182 k", PICTURES),
     "cnn4": ("paper_networks", "4-layer CNN of the paper's homogeneous table", "879 k", PICTURES),
-    "mlp": ("vectors", "five fully connected layers, of 16, 8, 4, d and K units", "0.2 k", "vectors"),
-    "mlp_small": ("vectors", "two hidden layers of 64 units", "13 k", "vectors"),
-    "mlp_wide": ("vectors", "one hidden layer of 512 units", "68 k", "vectors"),
-    "text_mean": ("vectors", "the mean of what stands for the tokens, and one hidden layer", "271 k", "tokens"),
-    "text_cnn": ("vectors", "convolutions over three and five tokens, and the largest of each", "294 k", "tokens"),
+    "mlp": ("light", "five fully connected layers, of 16, 8, 4, d and K units", "0.2 k", "vectors"),
+    "mlp_small": ("light", "two hidden layers of 64 units", "13 k", "vectors"),
+    "mlp_wide": ("light", "one hidden layer of 512 units", "68 k", "vectors"),
+    "text_mean": ("light", "the mean of what stands for the tokens, and one hidden layer", "271 k", "tokens"),
+    "text_cnn": ("light", "convolutions over three and five tokens, and the largest of each", "294 k", "tokens"),
 }
 
 MODELS: dict[str, Entry] = {
@@ -82,9 +82,9 @@ def base_and_width(name: str) -> tuple[str, float]:
     except ValueError:
         width = math.nan
     if not 0 < width <= 1:
-        raise ValueError(f"{shown(name)} is refused: expected a width above 0 and at most 1, such as {base}@0.5.")
+        raise ValueError(f"A width must be above 0 and at most 1, as in {base}@0.5, got {shown(name)}.")
     if base not in SCALABLE:
-        raise ValueError(f"{shown(name)} is refused: {base} has one width; those with several: {', '.join(SCALABLE)}.")
+        raise ValueError(f"A width must be of {', '.join(SCALABLE)}, got {shown(name)}: {base} has one width.")
     return base, width
 
 

@@ -38,7 +38,7 @@ def chosen(value: Any, setting: str = "models") -> Choice:
     items = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
     items = [items] if callable(items) else items
     if not isinstance(items, list | tuple) or not items:
-        raise ValueError(f"{setting}={shown(value)} is refused: expected a family, a network, or a list of networks.")
+        raise ValueError(f"{setting} must be a family, a network, or a list of networks, got {shown(value)}.")
     members = (networks(item) if isinstance(item, str) and item in FAMILIES else (item,) for item in spelled_out(items))
     return tuple(_known(item) for member in members for item in member)
 
@@ -120,9 +120,8 @@ def _make_own(make: Network, shape: tuple[int, ...], feature_dim: int, num_class
     except Exception as error:
         if lacks_memory(error):
             raise
-        raise ValueError(
-            f"The network {named(make)} cannot be made for samples of shape {shape}: {call_failure(error, make)}"
-        ) from error
+        problem = call_failure(error, make)
+        raise ValueError(f"The network {named(make)} cannot be made for samples of shape {shape}: {problem}") from error
 
 
 @contextmanager

@@ -49,16 +49,12 @@ class LibraryNetwork(NamedTuple):
         """Build the network for inputs of a shape, and split it."""
         self.check()
         if len(shape) != 3:
-            raise ValueError(
-                f"The network {self.library}:{self.network} takes pictures (C, H, W), "
-                f"but the data set has samples of shape {shape}."
-            )
+            raise ValueError(f"{self.library}:{self.network} takes pictures (C, H, W), got samples of shape {shape}.")
         try:
             network = BUILDERS[self.library](self.network, shape)
         except Exception as error:
-            raise ValueError(
-                f"{self.library}:{self.network} cannot be made for samples of shape {shape}: {first_line(error)}"
-            ) from error
+            name, problem = f"{self.library}:{self.network}", first_line(error)
+            raise ValueError(f"{name} cannot be made for samples of shape {shape}: {problem}") from error
         return split(network, feature_dim, num_classes, shape=shape, layer=self.layer)
 
 

@@ -64,9 +64,8 @@ def dry_run(network: nn.Module, shape: tuple[int, ...]) -> tuple[list[LayerRun],
         with torch.no_grad():
             return runs, network.eval()(batch)
     except Exception as error:
-        raise ValueError(
-            f"{name_of(network, 'The')} does not take samples of shape {shape}: {first_line(error)}"
-        ) from error
+        problem = first_line(error)
+        raise ValueError(f"{name_of(network, 'The')} does not take samples of shape {shape}: {problem}") from error
     finally:
         for hook in hooks:
             hook.remove()
@@ -188,7 +187,7 @@ def split(
     for name, value in given.items():
         sizes = value if name == "shape" else (value,)
         if not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
-            raise ValueError(f"{name}={value} is refused: expected whole numbers from 1.")
+            raise ValueError(f"{name} must be of whole numbers from 1, got {value}.")
     run = find_decision(module, tuple(shape), layer)
     tap = Tap(run.layer)
     base = Base(_replace(module, run.layer, tap), tap)

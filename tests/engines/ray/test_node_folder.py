@@ -8,7 +8,7 @@ from protonorm.engines.handover import NodeCode, refer_by_text
 from protonorm.engines.ray.actor import NodeFolder, hash_array, sweep
 from protonorm.engines.ray.crew import Supply, facts_of
 from protonorm.files import Scratch
-from protonorm.models.vectors import mlp
+from protonorm.models.light import mlp
 
 
 @pytest.fixture(autouse=True)
@@ -155,7 +155,7 @@ def test_code_is_found_by_its_text_where_no_file_is_and_by_its_name_where_it_is_
     with without_own_code(), pytest.raises(ValueError, match="own_thing.py must not be imported"):
         NodeCode(tmp_path / "other").resolve(place)
     installed = refer_by_text(mlp)
-    assert installed == {"module": "protonorm.models.vectors", "name": "mlp"}
+    assert installed == {"module": "protonorm.models.light", "name": "mlp"}
     assert code.resolve(installed) is mlp
     with pytest.raises(ValueError, match="nothing_like_it cannot be imported on this node"):
         code.resolve({"module": "nothing_like_it", "name": "mlp"})

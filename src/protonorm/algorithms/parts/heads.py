@@ -63,10 +63,8 @@ def take_head(state: Tensors, message: Tensors) -> Tensors:
     """Replace a client's head by the server's."""
     received, own = under(message, "head"), _layer(under(state, "model.head"))
     if _shapes(received) != _shapes(own):
-        raise ValueError(
-            f"Heads are shared, so that all must have one form, but this client's has {_shapes(own)} "
-            f"and the shared one {_shapes(received)}."
-        )
+        shapes = f"this client's has {_shapes(own)} and the shared one {_shapes(received)}"
+        raise ValueError(f"Heads are shared, so that all must have one form, but {shapes}.")
     names = [name for name in floats(state) if name.startswith("model.head.")]
     return state | {name: received[name.rpartition(".")[2]] for name in names}
 
@@ -82,10 +80,7 @@ def linear(head: Tensors) -> nn.Linear:
 def check_one_layer(model: SplitModel, task: Task) -> None:
     """Raise if a network's head has parameters other than those of a single linear layer, or another bias setting."""
     if ("bias" in _layer(model.head.state_dict())) != task.head_bias:
-        raise ValueError(
-            "Heads are shared, so that all must have one form, but some networks have a head with a bias and others "
-            "one without."
-        )
+        raise ValueError("Heads are shared, so that either all or none must have a bias, but some do.")
 
 
 @torch.no_grad()
@@ -115,10 +110,8 @@ def _layer(head: Tensors) -> Tensors:
     names = sorted(floats(head))
     layer = {name.rpartition(".")[2]: head[name] for name in names}
     if len(layer) < len(names) or set(layer) not in ({"weight"}, {"weight", "bias"}) or layer["weight"].ndim != 2:
-        raise ValueError(
-            f"Heads are shared, so that each must have one linear layer and no other parameters, "
-            f"but one has {', '.join(names) or 'none'}."
-        )
+        given = ", ".join(names) or "none"
+        raise ValueError(f"Heads are shared, so that each must have the parameters of one linear layer, got {given}.")
     return layer
 
 

@@ -69,17 +69,12 @@ def shared(name: str, module: nn.Module, buffers: Buffers) -> Tensors:
     return {key: whole[key] for key, _ in module.named_parameters(prefix=name, remove_duplicate=False)}
 
 
-def by_examples(reply: Tensors) -> Contribution:
-    """Weight a reply's floating tensors by its number of samples, or by 1 if it has none: Σ n_i w_i / Σ n_i."""
-    return Contribution(floats(reply), reply.get("num_examples", torch.tensor(1)))
-
-
 class Averaged(Additive):
     """Method whose server publishes the average of the clients' tensors."""
 
     def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
         """Weight the tensors of a reply by its number of samples n_i; without it all replies have equal weight."""
-        return by_examples(reply)
+        return Contribution(floats(reply), reply.get("num_examples", torch.tensor(1)))
 
     def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
         """Publish the averages: w = Σ n_i w_i / Σ n_i."""

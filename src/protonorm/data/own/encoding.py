@@ -186,9 +186,8 @@ def scale_columns(values: NDArray[Any], options: Options, names: Sequence[str] =
             result = values.astype(np.float32)
             bad = np.flatnonzero(~np.isfinite(result).all(0))
     if len(bad):
-        raise ValueError(
-            f"{names[bad[0]] if names else f'column {bad[0] + 1}'} holds NaN, infinite or too large numbers"
-        )
+        name = names[bad[0]] if names else f"column {bad[0] + 1}"
+        raise ValueError(f"{name} holds NaN, infinite or too large numbers")
     if not options.standardise:
         return result
     scale = np.where(values.min(0) == values.max(0), np.inf, deviation)  # rounding can give a constant some deviation

@@ -251,9 +251,7 @@ def read_clients(path: Path, options: Options) -> Arrays:
         if arrays.classes != first.classes:
             differ = sorted(set(arrays.classes) ^ set(first.classes))
             why = f"they differ in {', '.join(differ)}" if differ else "they are in another order"
-            raise ValueError(
-                f"{client} and {paths[0]} name other classes: {why}; labels must mean the same everywhere."
-            )
+            raise ValueError(f"{client} and {paths[0]} name other classes: {why}; labels must mean the same.")
         if arrays.images.shape[1:] != first.images.shape[1:]:
             size, expected = ("×".join(map(str, images.shape[1:])) for images in (arrays.images, first.images))
             raise ValueError(f"The pictures of {client} are {size}, those of {paths[0]} {expected}.")

@@ -159,9 +159,7 @@ def _read_header(path: Path, separator: str) -> list[str]:
             "dataset=array:PATH takes wider rows from an .npz file"
         )
     if len(names) < 2:
-        raise ValueError(
-            f"its first line has one name only ({shown(names[0])}); dataset.separator says what stands between columns"
-        )
+        raise ValueError(f"its first line has one name only ({shown(names[0])}); dataset.separator sets the separator")
     if "" in names:
         raise ValueError(f"column {names.index('') + 1} has no name in the first line")
     if twice := [name for name, count in Counter(names).items() if count > 1]:

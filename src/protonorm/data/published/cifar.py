@@ -48,7 +48,7 @@ def read_pickle(content: bytes, name: str) -> dict[str, Any]:
         _check_operations(content)
         return _plain(PlainUnpickler(io.BytesIO(content), encoding="latin1").load())
     except Refused as error:
-        raise ValueError(f"{name} is refused: {error}; nothing was executed.") from None
+        raise ValueError(f"{name} must hold plain data only, but {error}; nothing was executed.") from None
     except Exception as error:  # a damaged pickle can raise almost any exception
         raise ValueError(f"{name} is damaged: it is not a whole pickle of plain data ({error}).") from error
 
