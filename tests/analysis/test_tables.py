@@ -72,7 +72,10 @@ def test_accuracies_gains_and_verdicts(table):
 
 def test_the_caption_explains_what_is_there_and_nothing_else(table, runs):
     told = " ".join(caption(table))
-    assert "Bold: the accuracy of up can be told apart from that of every other method under the rule nearest-global." in told
+    assert (
+        "Bold: the accuracy of up can be told apart from that of every other method under the rule nearest-global."
+        in told
+    )
     assert "A range holds the values of the two seeds." in told
     assert "docs/statistics.md. With fewer than 5 seeds intervals of gains may be too narrow." in told
     for absent in ("optimistic", "last", "not distinguishable", "±"):

@@ -81,9 +81,7 @@ def test_an_owner_may_allow_accuracy_alone(tmp_path, site, kind):
 
 def test_totals_leave_out_all_but_samples_and_right_answers():
     counts = {"test.support": torch.tensor([2, 3]), "test.unseen": torch.tensor(1)}
-    counts |= {
-        f"test.{name}.nearest-global": torch.tensor([1, 2]) for name in ("correct", "predicted", "nll", "bins")
-    }
+    counts |= {f"test.{name}.nearest-global": torch.tensor([1, 2]) for name in ("correct", "predicted", "nll", "bins")}
     assert {name: int(value) for name, value in totals(counts).items()} == {
         "test.support": 5,
         "test.correct.nearest-global": 3,
