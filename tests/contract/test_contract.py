@@ -117,7 +117,7 @@ def test_all_that_is_said_fits_the_schema(algorithm, change):
 
 def test_what_does_not_fit_the_schema_is_refused_and_the_tensor_named(algorithm):
     """Every tensor of every message: another type, one more axis, numbers that are not finite, and its absence."""
-    task, population, seen = spiral_rounds(algorithm, 2)
+    task, _, seen = spiral_rounds(algorithm, 2)
     check = task.schema
     pairs = [(seen["step"].message, check.check_down), (seen["replies"][0].message, lambda m: check.check_up(m, "It"))]
     for message, check_message in pairs:
