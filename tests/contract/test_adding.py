@@ -81,6 +81,7 @@ COVERED = [
 ]
 
 
+@pytest.mark.long
 def test_a_new_algorithm_is_covered_by_its_registration_alone(tmp_path):
     """One new file and a line in each of two tables; all contract tests find it, and nothing else is touched."""
     for part in ("src", "tests", "experiments", "benchmarks", "docs"):
