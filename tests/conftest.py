@@ -44,11 +44,10 @@ def _warm_workers():
     if not warm.POSSIBLE:
         yield
         return
-    nursery = warm.Nursery()
-    processes.start_worker = nursery.start_worker
+    processes.start_worker = warm.NURSERY.start_worker
     yield
     processes.start_worker = NEW_INTERPRETER
-    nursery.close()
+    warm.NURSERY.close()
 
 
 @pytest.fixture

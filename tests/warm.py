@@ -1,10 +1,9 @@
 """Processes that start warm: forks of one process in which torch and the package are imported already.
 
 A new interpreter spends seconds on these imports. A fork of the nursery, itself a clean interpreter that never ran a
-test, is ready at once, and is else what `python -P -m MODULE` is. Where there is no fork, interpreters are new.
+test, is ready at once, and is else what `python -P -m MODULE` or `python -P -c CODE` is.
 """
 
-import io
 import json
 import os
 import runpy
@@ -16,28 +15,28 @@ import sys
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, NoReturn
+from types import ModuleType
+from typing import IO, Any, NoReturn
 
-ROOT = Path(__file__).parents[1]
-IMPORTED = (  # what a worker imports before it has trained its first client
-    *("protonorm.engines.worker", "protonorm.session.build", "protonorm.algorithms.protonorm"),
-    *("protonorm.models.light", "protonorm.models.vectors", "protonorm.metrics.by_class", "torch._dynamo"),
+IMPORTED = (  # what a worker or a client has imported once it has trained
+    *("protonorm.engines.worker", "protonorm.session.build", "protonorm.algorithms.protonorm", "torch._dynamo"),
+    *("protonorm.models.light", "protonorm.models.vectors", "protonorm.metrics.by_class"),
+    *("protonorm.deployment.https.serving", "protonorm.deployment.worker"),
 )
 POSSIBLE = sys.platform.startswith("linux")  # a fork after `import torch` is not safe elsewhere
+THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 class Process:
-    """What engines use of `subprocess.Popen`, for a fork of the nursery."""
+    """What engines and tests use of `subprocess.Popen`, for a fork of the nursery."""
 
-    def __init__(self, nursery: socket.socket, module: str, environment: dict[str, str]) -> None:
-        takes, self.stdin = _pipe("wb")
-        gives, self.stdout = _pipe("rb")
+    stdin: IO[bytes] | None = None
+    stdout: IO[bytes] | None = None
+
+    def __init__(self, nursery: socket.socket, request: dict[str, Any], files: list[int]) -> None:
         self._status, other = socket.socketpair()
-        request = {"module": module, "environment": environment, "folder": os.getcwd()}
-        socket.send_fds(nursery, [json.dumps(request).encode()], [takes, gives, 2, other.fileno()])
+        socket.send_fds(nursery, [json.dumps(request).encode()], [*files, other.fileno()])
         other.close()
-        for file in (takes, gives):
-            os.close(file)
         self.returncode: int | None = None
         self.pid = int(self._status.recv(16))
 
@@ -56,17 +55,15 @@ class Process:
             self.wait(0)
         return self.returncode
 
-    def kill(self) -> None:
-        """End the process at once."""
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless the process has ended."""
         if self.poll() is None:
             with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+                os.kill(self.pid, number)
 
-
-def _pipe(mode: str) -> tuple[int, IO[bytes]]:
-    """Make a pipe; return the end for the process, and the open end for this one."""
-    reads, writes = os.pipe()
-    return (reads, os.fdopen(writes, mode)) if mode == "wb" else (writes, os.fdopen(reads, mode))
+    def kill(self) -> None:
+        """End the process at once."""
+        self.send_signal(signal.SIGKILL)
 
 
 class Nursery:
@@ -76,21 +73,41 @@ class Nursery:
         self._line: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start_worker(self, module: str) -> Process:
-        """Start a worker, as `protonorm.engines.processes.start_worker` does."""
+    def start(self, words: list[str], stdin: int, stdout: int, stderr: int, **environment: str) -> Process:
+        """Run `python -P WORDS` with these open files and this process's environment."""
         if self._line is None:
             self._line, other = socket.socketpair(type=socket.SOCK_SEQPACKET)
-            environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
-            words = [sys.executable, "-P", __file__, str(other.fileno())]
-            self._process = subprocess.Popen(words, env=environment, pass_fds=[other.fileno()], cwd=ROOT)
+            own = [sys.executable, "-P", __file__, str(other.fileno())]
+            self._process = subprocess.Popen(own, env=os.environ | _path() | THREADS, pass_fds=[other.fileno()])
             other.close()
-        return Process(self._line, module, os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
+        request = {"words": words, "environment": os.environ | THREADS | environment, "folder": os.getcwd()}
+        return Process(self._line, request, [stdin, stdout, stderr])
+
+    def start_worker(self, module: str) -> Process:
+        """Start a worker, as `protonorm.engines.processes.start_worker` does."""
+        (takes, writes), (reads, gives) = os.pipe(), os.pipe()
+        made = self.start(["-m", module], takes, gives, 2)
+        made.stdin, made.stdout = os.fdopen(writes, "wb"), os.fdopen(reads, "rb")
+        for file in (takes, gives):
+            os.close(file)
+        return made
 
     def close(self) -> None:
         """End the nursery."""
         if self._line and self._process:
             self._line.close()
             self._process.wait(60)
+            self._line = None
+
+
+NURSERY = Nursery()
+
+
+def _path() -> dict[str, str]:
+    """Let the package be imported from where it is imported here."""
+    import protonorm
+
+    return {"PYTHONPATH": str(Path(protonorm.__file__).parents[1])}
 
 
 def _serve(line: socket.socket) -> None:
@@ -98,7 +115,8 @@ def _serve(line: socket.socket) -> None:
     import torch
 
     for module in IMPORTED:
-        __import__(module)
+        with suppress(ImportError):  # the packages of a deployment may not be there
+            __import__(module)
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that watch
@@ -113,7 +131,7 @@ def _serve(line: socket.socket) -> None:
             os.close(file)
 
 
-def _watch(request: dict[str, object], files: list[int]) -> NoReturn:
+def _watch(request: dict[str, Any], files: list[int]) -> NoReturn:
     """Start the process itself, and report its number and how it ends."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     status = socket.socket(fileno=files.pop())
@@ -130,21 +148,25 @@ def _watch(request: dict[str, object], files: list[int]) -> NoReturn:
     os._exit(0)
 
 
-def _become(request: dict[str, object], files: list[int]) -> NoReturn:
-    """Run a module as `python -m` does."""
+def _become(request: dict[str, Any], files: list[int]) -> NoReturn:
+    """Run a module or code as `python` does."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
     os.environ.clear()
     os.environ.update(request["environment"])
-    os.chdir(str(request["folder"]))
-    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))
-    module = str(request["module"])
-    sys.modules.pop(module, None)
+    os.chdir(request["folder"])
+    kind, text, *rest = request["words"]
+    sys.argv = [kind, *rest]
     code = 0
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        if kind == "-m":
+            sys.modules.pop(text, None)
+            runpy.run_module(text, run_name="__main__", alter_sys=True)
+        else:
+            main = sys.modules["__main__"] = ModuleType("__main__")
+            exec(compile(text, "<string>", "exec"), main.__dict__)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(bool(end.code))
     except BaseException:
