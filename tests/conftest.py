@@ -8,6 +8,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from protonorm.engines import processes
+from tests import warm
+
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
 
@@ -30,3 +33,24 @@ def _runs_elsewhere(tmp_path, monkeypatch):
     """Keep every run of a test, and its data, in the test's own folder."""
     monkeypatch.setenv("PROTONORM_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("PROTONORM_DATA", str(tmp_path / "data"))
+
+
+NEW_INTERPRETER = processes.start_worker
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm_workers():
+    """Fork the workers of engines from one process that has imported torch; `cold_workers` are new interpreters."""
+    if not warm.POSSIBLE:
+        yield
+        return
+    processes.start_worker = warm.NURSERY.start_worker
+    yield
+    processes.start_worker = NEW_INTERPRETER
+    warm.NURSERY.close()
+
+
+@pytest.fixture
+def cold_workers(monkeypatch):
+    """Start workers as users do; for tests of how they start, and of how they end."""
+    monkeypatch.setattr(processes, "start_worker", NEW_INTERPRETER)

@@ -1,14 +1,48 @@
 """Small experiments for tests: the spiral, and tiny pictures."""
 
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import protonorm as pn
+from protonorm.algorithms import ALGORITHMS
 from protonorm.runs.run import read_run
 from protonorm.runs.states import stray_states
 from protonorm.session.build import build
+
+# Methods whose messages have the form of another one's. A method that is not listed is tested with `make test`.
+ALIKE = {
+    **dict.fromkeys(("fedproto", "fedtgp", "fedorgp", "fedsa", "fedsaf", "fedhp"), "protonorm"),
+    **dict.fromkeys(("fednh", "feduv"), "fedavg"),
+    **dict.fromkeys(("fedrolex", "fjord"), "heterofl"),
+    **dict.fromkeys(("fml", "fedmrl", "duet"), "fedkd"),
+    "fedre": "fedgh",
+    "targets": "local",
+}
+
+
+def long_unless(short: Collection[Any], values: Iterable[Any]) -> list[Any]:
+    """Return parameters of a test; `make test-long` alone runs those that are not among `short`."""
+    return [one if one in short else pytest.param(one, marks=pytest.mark.long) for one in values]
+
+
+def cases(named: Mapping[str, Any], short: Collection[str]) -> list[Any]:
+    """Return named parameters of a test; `make test-long` alone runs those that are not among `short`."""
+    assert named.keys() >= set(short), set(short) - named.keys()
+    return [
+        pytest.param(
+            *value if isinstance(value, tuple) else (value,), id=name, marks=() if name in short else pytest.mark.long
+        )
+        for name, value in named.items()
+    ]
+
+
+def methods() -> list[Any]:
+    """Return all methods as parameters of a test; `make test` runs one for each form of message."""
+    return long_unless(ALGORITHMS.keys() - ALIKE.keys(), sorted(ALGORITHMS))
 
 
 def spiral(**settings: Any) -> pn.Experiment:

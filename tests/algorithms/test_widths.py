@@ -23,7 +23,7 @@ from protonorm.federation.client import train_step
 from protonorm.models.choose import Recipe
 from tests.algorithms.tasks import Federation, server
 from tests.contract.playing import played, same, server_step
-from tests.support import build, contents, pictures, run, run_folder
+from tests.support import build, cases, contents, pictures, run, run_folder
 
 ALL = torch.arange(10)
 
@@ -143,6 +143,7 @@ def test_a_channel_has_as_many_columns_as_pixels_behind_a_flattening_and_one_els
 
 
 LARGE = pictures(list(range(4)) * 12, 4, side=28)  # of which `cnn4` leaves 16 pixels a channel
+KINDS = {"heterofl": HeteroFL(), "fedrolex": FedRolex(), "fjord": FjORD()}
 SEVERAL = [{"models": "plain@1,0.5,0.25"}, {"models": "plain@1,0.3"}, {"models": "cnn4@1,0.5", "dataset": LARGE}]
 
 
@@ -179,8 +180,12 @@ def test_parts_go_back_to_where_they_were_cut_out(method, settings):
         torch.testing.assert_close({name: found[name] for name in first}, {name: state[name] for name in first})
 
 
-@pytest.mark.parametrize("settings", SEVERAL, ids=lambda one: one["models"])
-@pytest.mark.parametrize("method", [HeteroFL(), FedRolex(), FjORD()])
+PAIRS = {f"{name}-{settings['models']}": (method, settings) for name, method in KINDS.items() for settings in SEVERAL}
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"), cases(PAIRS, ("heterofl-cnn4@1,0.5", "fedrolex-plain@1,0.3", "fjord-plain@1,0.5,0.25"))
+)
 def test_processes_and_resumed_runs_give_the_bytes_of_an_unbroken_one(tmp_path, method, settings):
     experiment = tiny(method, **settings)
     whole = run(experiment, out=tmp_path / "whole")

@@ -34,6 +34,7 @@ def test_forces_by_differences():
     assert torch.allclose(force_by_differences(points), torch.as_tensor(plain_forces(points.numpy())), rtol=1e-6)
 
 
+@pytest.mark.long
 def test_alignment_gives_a_line_for_each_method():
     found = alignment.measure(counts=(3, 6), dimensions=(4,), repeats=2)
     small, large = found["cases"]
@@ -65,6 +66,7 @@ def answer(value):
     return {"value": value}
 
 
+@pytest.mark.long
 def test_a_rival_that_takes_too_long_is_ended():
     jobs = {"long": (sleep_long, ()), "short": (answer, (3,))}
     found = turns.take_turns(jobs, lambda name: None, limit=3.0, repeats=2)
@@ -76,6 +78,7 @@ def hold(megabytes):
     return {"held": float(torch.ones(megabytes * 250_000).sum())}
 
 
+@pytest.mark.long
 def test_peaks_of_memory_are_those_of_the_job():
     if memory("VmHWM") is None:
         pytest.skip("this system tells no peak of memory")
@@ -120,6 +123,7 @@ def test_workers_have_a_table():
 TINY = {"dataset": {"name": "fashion", "samples": 160}, "models": "plain", "clients": 2, "feature_dim": 16}
 
 
+@pytest.mark.long
 def test_rounds_of_three_ways_take_turns():
     found = rounds.measure(families=("plain",), turns=2, settings=TINY)
     (case,) = found["cases"]

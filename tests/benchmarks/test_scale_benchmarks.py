@@ -49,6 +49,7 @@ def test_shards_may_overlap_but_a_client_has_no_sample_twice():
     assert len(set(parts.index.tolist())) <= 100 < len(parts.index)
 
 
+@pytest.mark.long
 def test_sizes_take_turns_and_are_run_alone():
     settings = scale.SETTINGS | PLAIN
     found = scale.measure(sizes=(20, 40), rounds=1, settings=settings)

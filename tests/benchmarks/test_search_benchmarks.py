@@ -8,6 +8,7 @@ from benchmarks import sweep, tune
 from tests.search.grids import SPIRAL
 
 
+@pytest.mark.long
 def test_ways_of_a_sweep_take_turns_and_agree():
     ways = {name: sweep.WAYS[name] for name in ("one after the other, serial", "side by side")}
     found = sweep.measure(turns=1, words=[*SPIRAL, "fedproto", "lr=0.05,0.1"], ways=ways)

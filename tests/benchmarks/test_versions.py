@@ -33,6 +33,7 @@ def test_the_ratio_is_the_median_of_turns_and_neither_is_always_first(monkeypatc
     assert capsys.readouterr().out.splitlines()[-1] == "median A/B: 2.000"
 
 
+@pytest.mark.long
 def test_a_checkout_with_validation_is_told_to_train_on_all(tmp_path, monkeypatch):
     """The older one is made up: it has an Experiment without that setting."""
     older = tmp_path / "older"
@@ -73,6 +74,7 @@ def test_what_cannot_be_measured_is_refused(capsys, words, said):
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_checkout_runs_with_its_own_code(monkeypatch):
     """The seconds come from the record of a real run, with the folder of the checkout first on Python's path."""
     ran = []

@@ -1,5 +1,7 @@
 """Rounds played in memory: no files, no engine."""
 
+from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import torch
@@ -9,6 +11,8 @@ from protonorm.federation.client import first_state, train_step
 from protonorm.federation.policy import Policy
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.federation.rounds import begin
+from protonorm.session.build import build
+from tests.support import spiral
 
 Tensors = dict[str, torch.Tensor]
 
@@ -23,8 +27,8 @@ def server_step(task: Task, round: int, state: Tensors, messages: list[Tensors])
         return task.algorithm.aggregate(task.server(round), state, iter(messages))
 
 
-def played(task: Task, population: SimulatedPopulation, rounds: int) -> dict[str, Any]:
-    """Play some rounds; give the last round's inputs and outputs."""
+def each_round(task: Task, population: SimulatedPopulation, rounds: int) -> Iterator[dict[str, Any]]:
+    """Play some rounds; give the inputs and outputs of each."""
     point = begin(task, Policy(len(population), len(population)))
     state, message = point.state, point.message
     states = {id: first_state(task, population.site(id)) for id in range(len(population))}
@@ -36,7 +40,20 @@ def played(task: Task, population: SimulatedPopulation, rounds: int) -> dict[str
             states[id], replies[id] = train_step(task, population.site(id), order, states[id], message)
         step = server_step(task, round, state, [reply.message for reply in replies.values()])
         state, message = step.state, step.message
-    return {"before": before, "said": said, "held": held, "replies": replies, "after": states, "step": step}
+        after = dict(states)
+        yield {"before": before, "said": said, "held": held, "replies": replies, "after": after, "step": step}
+
+
+def played(task: Task, population: SimulatedPopulation, rounds: int) -> dict[str, Any]:
+    """Play some rounds; give the last round's inputs and outputs."""
+    return list(each_round(task, population, rounds))[-1]
+
+
+@cache
+def spiral_rounds(algorithm: str, rounds: int) -> tuple[Task, SimulatedPopulation, dict[str, Any]]:
+    """Play some rounds of the spiral, once for all tests; these leave tensors as they are."""
+    task, population = build(spiral(algorithm=algorithm))
+    return task, population, played(task, population, rounds)
 
 
 def outcome(task: Task, population: SimulatedPopulation, rounds: int = 2) -> Tensors:

@@ -69,7 +69,7 @@ LINES = {  # of the two tables of methods
 
 COVERED = [
     *("test_it_is_pure", "test_it_relies_on_nothing", "test_all_that_is_said_fits", "test_what_does_not_fit"),
-    *("test_every_engine_gives", "test_resumed_on_other", "test_a_client_with_one_class", "test_bytes_are_those"),
+    *("test_worker_processes_give", "test_resumed_on_other", "test_a_client_with_one_class", "test_bytes_are_those"),
     *("test_exchanging_the_test_part", "test_a_client_computes_the_same", "test_every_hyper_parameter"),
     *(
         "test_the_record_says",
@@ -81,6 +81,7 @@ COVERED = [
 ]
 
 
+@pytest.mark.long
 def test_a_new_algorithm_is_covered_by_its_registration_alone(tmp_path):
     """One new file and a line in each of two tables; all contract tests find it, and nothing else is touched."""
     for part in ("src", "tests", "experiments", "benchmarks", "docs"):

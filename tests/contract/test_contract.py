@@ -15,8 +15,8 @@ from protonorm.federation.client import train_step
 from protonorm.federation.policy import Policy
 from protonorm.federation.rounds import begin
 from protonorm.session.build import build
-from tests.contract.playing import played, same, server_step
-from tests.support import contents, run, run_folder, spiral
+from tests.contract.playing import each_round, same, server_step, spiral_rounds
+from tests.support import ALIKE, contents, long_unless, methods, run, run_folder, spiral
 
 ENGINES = ["processes"]
 if find_spec("ray") and sys.platform != "win32":
@@ -46,8 +46,8 @@ def copied(tensors):
 
 def test_a_whole_number_that_sums_cannot_hold_is_refused(algorithm):
     """Four counts of 2**62 are 2**64, which int64 does not have: no client may say a number of that size."""
-    task, population = build(spiral(algorithm=algorithm))
-    reply = played(task, population, 1)["replies"][1].message
+    task, _, seen = spiral_rounds(algorithm, 1)
+    reply = seen["replies"][1].message
     task.schema.check_up(reply, "It")
     for name in [name for name, value in reply.items() if value.dtype == torch.int64]:
         with pytest.raises(ValueError, match=f"It holds {name} from .* expected whole numbers from . to "):
@@ -56,8 +56,7 @@ def test_a_whole_number_that_sums_cannot_hold_is_refused(algorithm):
 
 def test_it_is_pure(algorithm):
     """Equal inputs give equal outputs, and inputs are left as they were."""
-    task, population = build(spiral(algorithm=algorithm))
-    seen = played(task, population, 2)
+    task, population, seen = spiral_rounds(algorithm, 2)
     state, message = seen["before"][1], seen["said"]
     kept_state, kept_message = copied(state), copied(message)
     again_state, again = train_step(task, population.site(1), Order(1, 2, 1), state, message)
@@ -76,8 +75,7 @@ def test_it_is_pure(algorithm):
 
 def test_the_order_of_names_does_not_matter(algorithm):
     """Tensors come from files and wires in another order than they were put there."""
-    task, population = build(spiral(algorithm=algorithm))
-    seen = played(task, population, 2)
+    task, population, seen = spiral_rounds(algorithm, 2)
     given = backwards(seen["before"][1]), backwards(seen["said"])
     state, reply = train_step(task, population.site(1), Order(1, 2, 1), *given)
     assert same(state, seen["after"][1])
@@ -89,14 +87,13 @@ def test_the_order_of_names_does_not_matter(algorithm):
 
 
 def test_a_method_with_several_classifiers_also_lets_them_answer_together(algorithm):
-    rules = build(spiral(algorithm=algorithm))[0].algorithm.rules
+    rules = spiral_rounds(algorithm, 2)[0].algorithm.rules
     assert ("joint" in rules) == (len(rules) > 1)
 
 
 def test_it_relies_on_nothing_but_its_inputs(algorithm):
     """Whatever weights the workspace last held, equal states and messages give equal answers."""
-    task, population = build(spiral(algorithm=algorithm))
-    seen = played(task, population, 2)
+    task, population, seen = spiral_rounds(algorithm, 2)
     client = population.site(1).client(2)
     for module in filter(None, (client.model, client.auxiliary)):
         for weight in module.parameters():
@@ -112,8 +109,7 @@ def test_all_that_is_said_fits_the_schema(algorithm, change):
     """In every round, also the first, and with clients and classes missing."""
     task, population = build(spiral(algorithm=algorithm, **change))
     task.schema.check_down(begin(task, Policy(len(population), len(population))).message)
-    for rounds in (1, 2):
-        seen = played(task, population, rounds)
+    for seen in each_round(task, population, 2):
         task.schema.check_down(seen["step"].message)
         for reply in seen["replies"].values():
             task.schema.check_up(reply.message, "A reply")
@@ -121,8 +117,7 @@ def test_all_that_is_said_fits_the_schema(algorithm, change):
 
 def test_what_does_not_fit_the_schema_is_refused_and_the_tensor_named(algorithm):
     """Every tensor of every message: another type, one more axis, numbers that are not finite, and its absence."""
-    task, population = build(spiral(algorithm=algorithm))
-    seen = played(task, population, 2)
+    task, _, seen = spiral_rounds(algorithm, 2)
     check = task.schema
     pairs = [(seen["step"].message, check.check_down), (seen["replies"][0].message, lambda m: check.check_up(m, "It"))]
     for message, check_message in pairs:
@@ -141,20 +136,31 @@ def test_what_does_not_fit_the_schema_is_refused_and_the_tensor_named(algorithm)
 
 
 def test_messages_and_states_survive_the_wire(algorithm):
-    seen = played(*build(spiral(algorithm=algorithm)), 2)
+    _, _, seen = spiral_rounds(algorithm, 2)
     for tensors in (seen["step"].message, seen["step"].state, seen["after"][0], seen["replies"][0].message):
         whole = {name: value.contiguous() for name, value in tensors.items()}
         assert same(safetensors.torch.load(safetensors.torch.save(whole)), tensors)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_every_engine_gives_the_bytes_of_serial(tmp_path, algorithm, engine):
+@pytest.mark.parametrize("algorithm", methods())
+def test_worker_processes_give_the_bytes_of_serial(tmp_path, algorithm):
+    same_bytes(tmp_path, algorithm, "processes")
+
+
+@pytest.mark.skipif("ray" not in ENGINES, reason="there is no Ray")
+@pytest.mark.parametrize("algorithm", long_unless(("protonorm", "heterofl"), sorted(ALGORITHMS)))
+def test_actors_of_ray_give_the_bytes_of_serial(tmp_path, algorithm):
+    same_bytes(tmp_path, algorithm, "ray")
+
+
+def same_bytes(tmp_path, algorithm, engine):
     experiment = spiral(algorithm=algorithm)
     run(experiment, out=tmp_path / "serial")
     run(experiment, out=tmp_path / engine, engine=engine, workers=2)
     assert contents(run_folder(experiment, tmp_path / engine)) == contents(run_folder(experiment, tmp_path / "serial"))
 
 
+@pytest.mark.parametrize("algorithm", methods())
 def test_resumed_on_other_engines_with_other_workers_equals_unbroken(tmp_path, algorithm):
     """Two workers for the first round, none for the second, others for the third; not everybody in every round."""
     experiment = spiral(algorithm=algorithm, participation=0.7)
@@ -166,7 +172,9 @@ def test_resumed_on_other_engines_with_other_workers_equals_unbroken(tmp_path, a
     for engine, workers in (("processes", 2), ("serial", None)):
         with pytest.raises(KeyboardInterrupt):
             run(experiment, out=tmp_path / "broken", engine=engine, workers=workers, watch=stop)
-    last, count = ("ray", 2) if "ray" in ENGINES else ("processes", 1)
+    last, count = (
+        ("ray", 2) if "ray" in ENGINES and algorithm in (*ALIKE, "protonorm") else ("processes", 1)
+    )  # Ray takes long
     run(experiment, out=tmp_path / "broken", engine=last, workers=count)
     assert contents(run_folder(experiment, tmp_path / "broken")) == contents(run_folder(experiment, tmp_path / "whole"))
 
@@ -199,7 +207,7 @@ def test_training_lowers_the_loss(tmp_path, algorithm):
 def test_bytes_are_those_of_the_messages(tmp_path, algorithm):
     experiment = spiral(algorithm=algorithm)
     lines = run(experiment, out=tmp_path).history
-    seen = played(*build(experiment), 3)
+    _, _, seen = spiral_rounds(algorithm, 3)
 
     def count(tensors):
         return sum(value.nbytes for value in tensors.values())

@@ -8,9 +8,7 @@ from protonorm.algorithms import ALGORITHMS
 from protonorm.core import SERVER, seeded
 from protonorm.federation.policy import Policy
 from protonorm.federation.server import Gathering, Replies, admit
-from protonorm.session.build import build
-from tests.contract.playing import played, same
-from tests.support import spiral
+from tests.contract.playing import same, spiral_rounds
 
 STACKING = {"fedtgp", "fedorgp", "fedgh", "fedre"}  # their servers train on all prototypes of a round
 MANY = 40
@@ -19,8 +17,7 @@ MANY = 40
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_no_server_holds_more_replies_than_its_method_needs(algorithm):
     """Of forty replies, made as they are asked for, at most the first, the last and the next one are there."""
-    task, population = build(spiral(algorithm=algorithm))
-    seen = played(task, population, 1)
+    task, _, seen = spiral_rounds(algorithm, 1)
     said = list(seen["replies"].values())
     alive, most = [], 0
 
@@ -47,8 +44,7 @@ def test_no_server_holds_more_replies_than_its_method_needs(algorithm):
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_replies_are_summed_in_the_order_in_which_they_come(algorithm):
     """A list and an iterator that is read once give the same bits."""
-    task, population = build(spiral(algorithm=algorithm))
-    seen = played(task, population, 1)
+    task, _, seen = spiral_rounds(algorithm, 1)
     messages = [reply.message for reply in seen["replies"].values()]
     steps = []
     for replies in (iter(messages), (dict(one) for one in messages)):

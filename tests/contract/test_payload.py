@@ -33,7 +33,7 @@ def experiment(algorithm, **more):
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_the_floating_numbers_of_a_round_are_those_of_the_schema(tmp_path, algorithm):
     """From the second round on, when the server knows all classes; FedKD's compressed student is never larger."""
-    chosen = experiment(algorithm)
+    chosen = experiment(algorithm, rounds=2)
     task, population = build(chosen)
     wanted = round_floats(task, population.facts().train)
     found = run(chosen, out=tmp_path).run

@@ -67,6 +67,13 @@ def test_values_are_weighed_and_totals_added_up():
     assert (int(sums.totals["n"]), sums.totals["n"].dtype) == (7, torch.int64)
 
 
+def test_weights_below_one_weigh_as_others_do():
+    """(2·¼ + 6·¼)/½ = 4, of a whole value and of each of its rows; a row without a weight is zero."""
+    for weight, expected in ((torch.tensor(0.25), [4.0, 4.0]), (torch.tensor([0.25, 0.0]), [4.0, 0.0])):
+        parts = [Contribution({"w": torch.full((2,), value)}, weight) for value in (2.0, 6.0)]
+        assert mean(parts).means["w"].tolist() == expected
+
+
 def test_weights_by_name_are_of_the_shape_of_their_values():
     """Of w the first client has the first number alone: (1, 8/1); b is there twice."""
     parts = [

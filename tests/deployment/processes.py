@@ -15,7 +15,10 @@ import protonorm as pn
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.folders import ClientFolder, FederationFolder, FederationSettings
 from protonorm.session.build import build
+from tests import warm
 from tests.support import pictures, run, run_folder
+
+Started = subprocess.Popen[bytes] | warm.Process
 
 LABELS = ([0, 1, 2] * 8, [0, 1] * 10, [2, 1, 0, 0] * 6, [1, 2] * 9)
 NAMES = ("berlin", "kyoto", "lima", "quito")
@@ -77,18 +80,22 @@ class RealFederation:
         made.change(data=f"npz:{data}", lr=settings.lr, batch_size=4, allowed="classes", validation=settings.validation)
         return made
 
-    def start_server(self) -> subprocess.Popen[str]:
+    def start_server(self) -> Started:
         """Start the server in a process of its own."""
         return self._start(SERVER, self.server.path, "server.out")
 
-    def start_client(self, id: int) -> subprocess.Popen[str]:
+    def start_client(self, id: int) -> Started:
         """Start a client in a process of its own."""
         return self._start(CLIENT, self.clients[id].path, f"{id}.out")
 
-    def _start(self, code: str, folder: Path, out: str) -> subprocess.Popen[str]:
-        with (self.root / out).open("a") as file:
-            env = dict(os.environ, OMP_NUM_THREADS="1")
-            made = subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=file, stderr=file, env=env)
+    def _start(self, code: str, folder: Path, out: str) -> Started:
+        made: Started
+        with (self.root / out).open("a") as file, open(os.devnull) as nothing:
+            if warm.POSSIBLE:
+                made = warm.NURSERY.start(["-c", code, str(folder)], nothing.fileno(), file.fileno(), file.fileno())
+            else:
+                env = dict(os.environ, OMP_NUM_THREADS="1")
+                made = subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=file, stderr=file, env=env)
         self.running.append(made)
         return made
 

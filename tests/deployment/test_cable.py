@@ -2,12 +2,15 @@
 
 import time
 
+import pytest
+
 from tests.deployment.hosts import namespaces
 from tests.deployment.organisations import Organisations
 
 CUT = 30.0  # seconds without a network
 
 
+@pytest.mark.long
 def test_a_cable_that_is_pulled_out_and_put_in_again_changes_nothing(tmp_path):
     """The round waits for the client, which comes back with its state."""
     with namespaces(4, net=2) as hosts, Organisations(tmp_path, hosts) as parties:

@@ -6,17 +6,16 @@ import pytest
 
 import protonorm.runs.writer
 import protonorm.tensors
-from protonorm.algorithms import ALGORITHMS
 from protonorm.runs import layout
 from protonorm.runs.archive import other_files, own_files
 from protonorm.runs.run import read_run
 from protonorm.runs.writer import DeferredWriter, RunWriter
 from tests.contract.playing import same
 from tests.deployment.federation import Federation, Killed, small, without_states
-from tests.support import run_folder
+from tests.support import methods, run_folder
 
 
-@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+@pytest.mark.parametrize("algorithm", methods())
 def test_every_method_gives_the_serial_engine_s_bits(tmp_path, algorithm):
     """The record and the server's files are equal byte for byte; clients' states, on their own disks, by tensor."""
     federation = Federation(small(algorithm=algorithm, rounds=2), tmp_path)

@@ -1,9 +1,12 @@
 """From nothing, by the documented commands: a server and four organisations on hosts of their own, over TLS."""
 
+import pytest
+
 from tests.deployment.hosts import namespaces
 from tests.deployment.organisations import ROUNDS, Organisations
 
 
+@pytest.mark.long
 def test_four_organisations_train_five_rounds_and_have_the_bits_of_the_simulation(tmp_path):
     with namespaces(4, net=1) as hosts, Organisations(tmp_path, hosts) as parties:
         parties.found()

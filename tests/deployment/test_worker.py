@@ -227,7 +227,7 @@ def test_a_second_client_waits_a_while_and_is_refused(keys):
     with keys.server() as server:
         first = Running(keys, server.port)
         first.wait_for("connected")
-        second = Running(keys, server.port, patience=Patience(taken=0.1))
+        second = Running(keys, server.port, patience=Patience(taken=1.0))
         second.join()
         assert isinstance(second.error, Taken)
         assert second.told == ["waiting"]

@@ -13,6 +13,7 @@ LEFT = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", share("runs"))
 def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch):
     printed = run_page(page, tmp_path, monkeypatch)

@@ -36,9 +36,11 @@ def complaints(tmp_path_factory):
     return found.stdout.splitlines()
 
 
+@pytest.mark.long
 def test_the_readme_has_right_types(complaints):
     assert [line for line in complaints if line.startswith("README")] == []
 
 
+@pytest.mark.long
 def test_an_experiment_can_be_made_from_some_settings(complaints):
     assert [line for line in complaints if "Experiment" in line or "compare" in line] == []

@@ -204,6 +204,7 @@ def test_divergence_in_a_worker_is_told_as_in_serial(tmp_path):
         run(experiment, out=tmp_path, engine="processes", workers=2)
 
 
+@pytest.mark.usefixtures("cold_workers")
 def test_own_data_partition_and_settings_travel(tmp_path):
     experiment = pn.Experiment(
         dataset=pictures([0, 1, 2] * 30, 3),
@@ -243,6 +244,7 @@ class Noisy(Algorithm):
 """
 
 
+@pytest.mark.usefixtures("cold_workers")
 def test_an_own_algorithm_from_a_file_runs_in_workers_even_if_it_prints(tmp_path):
     path = tmp_path / "own_noisy.py"
     path.write_text(OWN)
