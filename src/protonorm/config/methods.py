@@ -125,7 +125,7 @@ def _by_name(given: Sequence[Any], common: Mapping[str, Any]) -> dict[str, Any]:
 
 def _label(method: dict[str, Any], name: str) -> str:
     """Remove a method's `label` from its settings and return it, or else `name`."""
-    label = method.pop("label", name)
+    label: str = method.pop("label", name)
     if label != name and (not isinstance(label, str) or not label or label in ALGORITHMS):
         raise ValueError(f"label must be a text that is not the name of a method, got {shown(label)}.")
     return label
