@@ -20,7 +20,7 @@ from typing import IO, Any, NoReturn
 
 IMPORTED = (  # what a worker or a client has imported once it has trained
     *("protonorm.engines.worker", "protonorm.session.build", "protonorm.algorithms.protonorm", "torch._dynamo"),
-    *("protonorm.models.light", "protonorm.metrics.by_class"),
+    *("protonorm.models.light", "protonorm.metrics.base"),
     *("protonorm.deployment.https.serving", "protonorm.deployment.worker"),
 )
 POSSIBLE = sys.platform.startswith("linux")  # a fork after `import torch` is not safe elsewhere
