@@ -67,7 +67,7 @@ def test_it_is_in_no_state_and_leaves_with_the_client(tmp_path):
 
 @pytest.mark.parametrize(("mean", "std"), [((0.5,), (0.5, 0.5)), ((), ()), ((0.5,), (0.0,)), ((float("nan"),), (1.0,))])
 def test_impossible_numbers_are_refused(mean, std):
-    with pytest.raises(ValueError, match="expected a number for each channel"):
+    with pytest.raises(ValueError, match="mean and std must have a number for each channel"):
         pn.Normalise(mean, std)
 
 
