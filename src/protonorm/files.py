@@ -3,8 +3,6 @@
 Also temporary folders; those left behind by killed processes are removed by the next process. Does not import torch.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -16,8 +16,6 @@ client state:    model.*
 client message:  logits (N, K) on the round's public inputs
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, Self

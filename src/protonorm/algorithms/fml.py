@@ -15,8 +15,6 @@ client state:    model.*, projection.weight (d, d), the student's integers, such
 client message:  student.* as the server, or their change in training
 """
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 import torch

@@ -28,8 +28,6 @@ client state:    model.* of its own width
 client message:  model.* (parameters of its own width), num_examples ()
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

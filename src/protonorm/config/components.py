@@ -3,8 +3,6 @@
 Does not import torch.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Experiments of a comparison, methods × seeds, from command-line arguments or from Python."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

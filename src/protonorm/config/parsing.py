@@ -3,8 +3,6 @@
 Accepted values are plain data of limited size: numbers, strings, lists and maps.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter

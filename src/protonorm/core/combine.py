@@ -4,8 +4,6 @@ Every average of a method goes through `Server.combine`, so another rule (a medi
 replace the mean in all methods at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 

@@ -1,7 +1,5 @@
 """Client and server as seen by an algorithm: data, networks and settings of a round."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ Importing a file executes it. To work with untrusted settings this can be forbid
 operators linked to CUDA do not load, but torchvision only registers them, for which their signatures are enough.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """Samples of a client: indices into arrays that all clients of a process share."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

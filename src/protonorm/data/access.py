@@ -1,7 +1,5 @@
 """Checks of paths and files before they are opened: location, kind, readability, memory limit. Nothing needs torch."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Partitions: assign the samples of a dataset to clients, and split each share into training and test parts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import count
 from typing import Annotated, Any, NamedTuple, Protocol, Self

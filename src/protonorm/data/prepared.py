@@ -10,8 +10,6 @@ classes  text (K,); the numbers if absent
 Nothing is unpickled, and sizes are checked before memory is allocated. Nothing here needs torch.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import os

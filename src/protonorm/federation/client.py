@@ -1,7 +1,5 @@
 """Client steps: initialise, train and evaluate; identical in simulation and deployment."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Aggregation of the clients' counts into the values and arrays of a round's record, client by client."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

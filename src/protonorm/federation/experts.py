@@ -5,8 +5,6 @@ client's validation samples; the sum then has a temperature too, so that it is a
 the inverse temperature 1/T, called sharpness. Without validation samples all temperatures are 1.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

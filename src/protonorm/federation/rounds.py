@@ -1,7 +1,5 @@
 """Round loop: train, aggregate, evaluate, commit; identical for every engine."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

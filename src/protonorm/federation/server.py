@@ -3,8 +3,6 @@
 The client half, train → outgoing, is in `federation.client`. Engines transport messages between them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Compression of tensors by truncated singular value decomposition."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import NamedTuple

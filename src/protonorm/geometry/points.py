@@ -5,8 +5,6 @@ Distances are computed from blocks of rows of the Gram matrix: no (K, K, d) tens
 distance to cancellation are measured by their difference.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar

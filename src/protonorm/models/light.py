@@ -7,8 +7,6 @@ rate needs many more epochs. Hidden layers for vectors and texts are batch-norma
 features. Token 0 pads short texts and is ignored.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import torch

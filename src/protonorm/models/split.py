@@ -3,8 +3,6 @@
 Any number of features at the split is mapped to d without learned parameters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeGuard
 

@@ -1,7 +1,5 @@
 """Archiving of runs into packed study files, small enough to commit, and removal of runs. Does not import torch."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence

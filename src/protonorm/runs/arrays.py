@@ -1,7 +1,5 @@
 """Named arrays of a record, stored compactly with a checksum, and accuracies from counts. Does not import torch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reading of runs: rounds, accuracies by client and class, prototypes. Does not import torch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field

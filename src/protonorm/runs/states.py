@@ -1,7 +1,5 @@
 """Persistent client and server states: a file per client, an in-memory cache, and the server checkpoint."""
 
-from __future__ import annotations
-
 import re
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterator, Sequence

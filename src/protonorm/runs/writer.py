@@ -1,7 +1,5 @@
 """Writing of run records, and recovery of the last committed round (see `layout` for the files)."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 In states and messages these are `classes` (K',) and `prototypes` (K', d) of the classes that occur.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """Conversion of labels, columns, texts and lists of numbers to arrays. Nothing here needs torch."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Sequence

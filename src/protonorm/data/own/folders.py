@@ -1,7 +1,5 @@
 """Folders of images, one per class, and images that clients own. Nothing here needs torch."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

@@ -1,7 +1,5 @@
 """CSV files, read with pandas, and .npz files as vectors or tokens. Nothing here needs torch."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

@@ -3,8 +3,6 @@
 Members are read into memory: nothing is ever extracted to a path that an archive names. Nothing here needs torch.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import http.client
