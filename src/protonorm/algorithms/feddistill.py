@@ -70,10 +70,7 @@ class FedDistill(AveragedByClass):
 
 
 def distillation_loss(logits: Tensor, y: Tensor, taught: Tensor, known: Tensor) -> Tensor:
-    """Average −Σ_k t_k log p_k over a batch: logits (B, K), labels y (B,), class targets t (K, K).
-
-    Samples of classes that are not known (K,) contribute zero but are counted.
-    """
+    """Average −Σ_k t_k log p_k of logits (B, K) to targets t (K, K) of labels y (B,); zero if not known (K,)."""
     each = -(taught[y] * log_softmax(logits, dim=1)).sum(dim=1)  # (B,)
     return torch.where(known[y], each, 0.0).sum() / len(y)
 

@@ -98,10 +98,7 @@ def read_method(method: str) -> dict[str, Any]:
 
 
 def _by_name(given: Sequence[Any], common: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the methods by name, without duplicates; different methods of the same name are numbered.
-
-    Methods given by name get the `common` settings that they have.
-    """
+    """Return methods by name, different ones of a name numbered; those given by name get `common` settings."""
     methods: dict[str, Any] = {}
     used: set[str] = set()
     for item in given:

@@ -123,11 +123,7 @@ def obstacle(thing: Any) -> str | None:
 
 
 def reference(thing: Any) -> dict[str, str]:
-    """Return a JSON-compatible reference to a class or function, with the fingerprint of its imported file.
-
-    Raises:
-        ValueError: The file was changed since it was imported.
-    """
+    """Return a JSON reference to a class or function, with a fingerprint; raise a ValueError if its file changed."""
     path, imported = _file(thing), _imported_text(thing)
     if path and imported is not None and path.read_bytes() != imported:
         raise edited(path)

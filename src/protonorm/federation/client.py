@@ -115,11 +115,7 @@ def _joined(algorithm: Algorithm, batches: Iterable[Batch], sharpness: Sharpness
 
 @torch.no_grad()
 def count_answers(batches: Iterable[Batch], client: Client) -> Tensors:
-    """Count predictions by class and rule.
-
-    Returns:
-        support (K,), and for each rule correct.<rule> (K,), predicted.<rule> (K,), and the counts that metrics declare.
-    """
+    """Count predictions: support (K,), and by rule correct (K,), predicted (K,) and what metrics declare."""
     counts: Tensors = {"support": torch.zeros(client.num_classes, dtype=torch.int64)}
 
     def total(name: str, count: Count, device: torch.device) -> Tensor:

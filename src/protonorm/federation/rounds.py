@@ -144,10 +144,7 @@ def _add_evaluation(
 
 
 def _evaluate(task: Task, engine: Engine, policy: Policy, point: Checkpoint) -> list[Tally]:
-    """Evaluate the clients that are due with the new message; return a tally for each part of the samples.
-
-    Requests are sent in blocks and counts are summed as they arrive, so at most a block is in memory.
-    """
+    """Evaluate the clients that are due, in blocks to bound memory; return a tally for each part of the samples."""
     tallies, asked = _tallies(task, policy), policy.asked(point.round, task.rounds)
     due: Sequence[int] = range(policy.clients) if asked == "all" and policy.parts else ()
     if asked == "cohort":

@@ -29,10 +29,7 @@ Choice = str | tuple[str | Network, ...]  # a family, or networks: client i uses
 
 
 def chosen(value: Any, setting: str = "models") -> Choice:
-    """Validate a setting: a family, a network, a comma-separated list, file.py:function, timm:NAME, or a list.
-
-    A network may be given at several widths: plain@1,0.5,0.25.
-    """
+    """Validate a setting: a family, networks with commas, at widths (plain@1,0.5), file.py:function, timm:NAME."""
     if isinstance(value, str) and value in FAMILIES:
         return value
     items = [name.strip() for name in value.split(",")] if isinstance(value, str) else value

@@ -215,10 +215,7 @@ class Cut(nn.AdaptiveAvgPool1d):
 
 
 class Tap(nn.Module):
-    """Layer that replaces a decision layer: it stores the layer's input and returns zeros instead of logits.
-
-    Whatever the network does with its logits thus gets tensors of the right shape.
-    """
+    """Layer in place of a decision layer: stores its input, and returns zeros of the shape of the logits."""
 
     def __init__(self, layer: Linear) -> None:
         super().__init__()

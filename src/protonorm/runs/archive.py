@@ -42,10 +42,7 @@ class Archive(NamedTuple):
 
 
 def archive_runs(folders: Sequence[Path], to: Path, *, with_clients: bool = False) -> list[Archive]:
-    """Pack the records of runs into the study file of a folder, atomically.
-
-    Runs already in the file are replaced by longer records of the same rounds; its other runs are kept.
-    """
+    """Pack records into a folder's study file, atomically; longer records replace those of the same run."""
     refuse_place(to, folders)
     for folder in folders:
         with at_rest(folder):

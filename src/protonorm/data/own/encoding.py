@@ -171,10 +171,7 @@ def _hint(column: Frame) -> str:
 
 
 def scale_columns(values: NDArray[Any], options: Options, names: Sequence[str] = ()) -> NDArray[np.float32]:
-    """Convert columns (N, D); if `standardise`, to mean 0 and deviation 1 over all rows, and constants to 0.
-
-    Raise a ValueError with the name, or the number from 1, of a column with NaN, infinite or too large numbers.
-    """
+    """Convert columns (N, D), standardised if wanted; raise a ValueError that names a column of unusable numbers."""
     with np.errstate(all="ignore"):
         if options.standardise:
             mean = _mean(values, lambda rows: rows)  # (D,)

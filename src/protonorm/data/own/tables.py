@@ -104,10 +104,7 @@ def frame_arrays(frame: Frame, options: Options, where: str) -> Arrays:
 
 
 def read_frame(path: Path, separator: str, words: Sequence[str] = ()) -> Frame:
-    """Read a CSV file with pandas, and report progress; raise a ValueError if it is invalid.
-
-    In the columns `words` only the empty text is missing; in others also NA, None, null and the like.
-    """
+    """Read a CSV file with pandas; in columns `words` only the empty text is missing, in others also NA and alike."""
     pandas = import_pandas()
     require_room(2 * require_file(path, "table").st_size, f"The table {path}", ADVICE)
     try:

@@ -111,10 +111,7 @@ def prepare(
     checksums: Mapping[str, str] | None = None,
     checked: bool = True,
 ) -> tuple[Path, Arrays]:
-    """Create NAME.npz from the official files in a folder; on any failure nothing is written.
-
-    `checksums`, by file name, replace the official ones; `checked=False` accepts any file.
-    """
+    """Create NAME.npz from official files, or any if not `checked`; `checksums` by file replace the official."""
     source, files = find_files(name, folder)
     if checked:
         known = {file.name: file.md5 for file in source.files} | dict(checksums or {})
