@@ -156,14 +156,8 @@ class FedMD(Averaged):
         """Train for an epoch on a consensus's public inputs, with the mean of |o − consensus| over their logits."""
         wanted = consensus.to(client.device)  # (N, K)
         own = {"optimiser": "adam", "weight_decay": 0.0, "augment": "none"}
-        reader = replace(
-            client,
-            train=told,
-            lr=self.digest_lr,
-            epochs=1,
-            batch_size=self.digest_batch_size,
-            training=client.training.model_copy(update=own),
-        )
+        size, training = self.digest_batch_size, client.training.model_copy(update=own)
+        reader = replace(client, train=told, lr=self.digest_lr, epochs=1, batch_size=size, training=training)
         reader.fit(lambda x, places: digest_loss(model(x), wanted[places]), model)
 
     def _refused(self) -> ValueError:

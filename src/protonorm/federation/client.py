@@ -79,9 +79,8 @@ def score_samples(
     client.load(state).eval()
     for x, y in samples.sweep(device=client.device):
         with client.autocast():
-            scores = checked_scores(
-                algorithm, algorithm.scores(client, state, message, x), (len(y), client.num_classes)
-            )
+            result = algorithm.scores(client, state, message, x)
+            scores = checked_scores(algorithm, result, (len(y), client.num_classes))
         if received is not None:
             client.load(received).eval()
             with client.autocast():

@@ -23,6 +23,8 @@ from protonorm.tensors import Tensors, nbytes, numbers
 SHOWN = 3  # clients named in an error message
 BLOCK = 1000  # clients per evaluation request to an engine
 
+Concluded = tuple[Replies, ServerStep]  # of a round
+
 
 class Round(NamedTuple):
     """Committed round."""
@@ -87,9 +89,7 @@ def run_rounds(task: Task, engine: Engine, policy: Policy, point: Checkpoint, wr
         yield _add_evaluation(task, policy, point, _evaluate(task, engine, policy, point), deferred)
 
 
-def _train(
-    task: Task, engine: Engine, policy: Policy, point: Checkpoint, orders: Sequence[Order]
-) -> tuple[Replies, ServerStep]:
+def _train(task: Task, engine: Engine, policy: Policy, point: Checkpoint, orders: Sequence[Order]) -> Concluded:
     """Train the cohort and aggregate its replies; retry if the quorum is missed."""
     for attempt in range(policy.retries + 1):
         answers = engine.train(orders, point.message, policy.deadline)
@@ -101,15 +101,13 @@ def _train(
     raise AssertionError("a round is tried at least once")
 
 
-def _conclude(
-    task: Task, policy: Policy, point: Checkpoint, answers: Iterable[Reply | Lost], cohort: int
-) -> tuple[Replies, ServerStep]:
+def _conclude(task: Task, policy: Policy, point: Checkpoint, answers: Iterable[Reply | Lost], size: int) -> Concluded:
     """Check and aggregate the replies, and check the server's next message."""
     replies, servers = Replies(), Servers(task, point)
     for answer in answers:
         if admit(task, answer, replies, policy) and isinstance(answer, Reply):
             servers.add(answer)
-    if (count := len(replies.ids)) < (needed := policy.needed(cohort)):
+    if (count := len(replies.ids)) < (needed := policy.needed(size)):
         whole, reasons = count + len(replies.lost), _reasons(replies.lost, policy)
         raise TooFewReplies(f"{count} of {whole} clients replied, {needed} must ({reasons}).")
     step = servers.conclude()

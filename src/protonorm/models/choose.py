@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from protonorm.models.libraries import LibraryNetwork
 
 Network = Callable[[tuple[int, ...], int, int], nn.Module]  # (shape, d, K) -> model, a SplitModel or a module to split
+Shape = tuple[int, ...]  # of a sample, as network input
+Layer = str | None  # name of the layer to split at; None: detected
 WIDTH = 512  # default d of a list of networks
 ARGUMENTS = ("shape", "feature_dim", "num_classes")
 Choice = str | tuple[str | Network, ...]  # a family, or networks: client i uses network i mod n
@@ -82,9 +84,7 @@ def networks(choice: Choice) -> tuple[str | Network, ...]:
     return FAMILIES[choice].models if isinstance(choice, str) else choice
 
 
-def network(
-    item: str | Network, shape: tuple[int, ...], feature_dim: int, num_classes: int, layer: str | None = None
-) -> SplitModel:
+def network(item: str | Network, shape: Shape, feature_dim: int, num_classes: int, layer: Layer = None) -> SplitModel:
     """Build a network for inputs of a shape, and split it unless it is a SplitModel."""
     if isinstance(item, str) and (library := _library(item)):
         return library._replace(layer=layer or library.layer).build(shape, feature_dim, num_classes)

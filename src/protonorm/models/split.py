@@ -13,7 +13,7 @@ from protonorm.core import SplitModel, one_thread, seeded
 from protonorm.core.own_failures import ended
 from protonorm.core.registry import nearest
 from protonorm.errors import lacks_memory
-from protonorm.models.choose import Network, explained, named, network
+from protonorm.models.choose import Layer, Network, Shape, explained, named, network
 from protonorm.models.inputs import random_batch
 
 SAMPLES = 2  # of a dry run
@@ -275,9 +275,7 @@ class Facts(NamedTuple):
     negative: float  # fraction of those features below zero
 
 
-def examine(
-    item: str | Network, shape: tuple[int, ...], feature_dim: int, num_classes: int, layer: str | None = None
-) -> Facts:
+def examine(item: str | Network, shape: Shape, feature_dim: int, num_classes: int, layer: Layer = None) -> Facts:
     """Build a network with random weights and measure it."""
     with one_thread(), seeded(0, 0, 0):
         model = network(item, shape, feature_dim, num_classes, layer).train()  # untrained running statistics mislead

@@ -195,11 +195,8 @@ def inner_names(folder: Path) -> Iterator[str]:
     for part, names in INNER.items():
         place = folder / part
         if place.is_dir() and not place.is_symlink():  # a link points outside the run
-            yield from (
-                f"{part}/{path.name}"
-                for path in sorted(place.iterdir())
-                if re.fullmatch(names, path.name) and _is_file(path)
-            )
+            files = (path for path in sorted(place.iterdir()) if re.fullmatch(names, path.name) and _is_file(path))
+            yield from (f"{part}/{path.name}" for path in files)
 
 
 def other_files(folder: Path, ours: Sequence[Path]) -> list[Path]:

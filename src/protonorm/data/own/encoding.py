@@ -50,12 +50,8 @@ class Options(NamedTuple):
 def check_columns(known: Sequence[str], options: Options, setting: Literal["input", "text"], where: str) -> None:
     """Raise a ValueError if settings name unknown columns, or one column for two purposes."""
     chosen: str | None = getattr(options, setting)
-    named = [
-        ("label", options.label),
-        *([(setting, chosen)] if chosen else []),
-        *(("drop", name) for name in options.drop),
-    ]
-    for name, column in named:
+    inputs = [(setting, chosen)] if chosen else []
+    for name, column in [("label", options.label), *inputs, *(("drop", name) for name in options.drop)]:
         if column not in known:
             raise ValueError(f"{where} has no column {shown(column)} for dataset.{name}; {nearest(column, known)}")
     if options.label in (chosen, *options.drop) or (chosen and chosen in options.drop):

@@ -65,10 +65,8 @@ def _labelled(file: NpzReader, inputs: Inputs, vocabulary: int | None = None) ->
     labels, classes = file.read("labels"), file.get("classes")
     if labels.shape != (len(inputs),):
         raise ValueError(f"labels has shape {labels.shape}; expected ({len(inputs)},)")
-    numbers, names = (
-        encoding.encode_labels(labels, "it") if classes is None else check_labels(labels, classes, len(labels))
-    )
-    return Arrays(inputs, numbers, np.zeros(len(labels), np.int8), names, vocabulary=vocabulary)
+    encoded = encoding.encode_labels(labels, "it") if classes is None else check_labels(labels, classes, len(labels))
+    return Arrays(inputs, encoded[0], np.zeros(len(labels), np.int8), encoded[1], vocabulary=vocabulary)
 
 
 def read_table(path: Path, options: Options) -> Arrays:
@@ -92,9 +90,8 @@ def frame_arrays(frame: Frame, options: Options, where: str) -> Arrays:
         if name is not None and (gaps := frame[name].isna().to_numpy()).any():
             row = int(gaps.argmax()) + 1
             raise ValueError(f"The column {shown(name)} of {where} has no {what} in row {row}; every row needs one.")
-    labels, classes = encoding.encode_labels(
-        frame[options.label].to_numpy(), f"The column {shown(options.label)} of {where}"
-    )
+    about = f"The column {shown(options.label)} of {where}"
+    labels, classes = encoding.encode_labels(frame[options.label].to_numpy(), about)
     split = np.zeros(len(labels), np.int8)
     if options.text is not None:
         tokens = encoding.tokenise([str(text) for text in frame[options.text]], options)
