@@ -67,9 +67,7 @@ class Experiment(Training):
     partition: Any = Field(default="dirichlet", description="how the samples are assigned to the clients")
     models: Any = Field(default=None, description="a family, or networks: client i takes number i mod n")
     auxiliary: Any = Field(default=None, description="second network of FML, FedKD and FedMRL; the first of the models")
-    feature_dim: Width | None = Field(
-        default=None, description="d, width of the decision layer; the family's if not set"
-    )
+    feature_dim: Width | None = Field(default=None, description="d, width of the decision layer; None is the family's")
     clients: Count = Field(default=20, description="how many clients there are, M")
     participation: Fraction = Field(default=1.0, description="share of the clients that train in a round")
     rounds: Whole = Field(default=20, description="how many rounds, R")

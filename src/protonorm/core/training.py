@@ -167,9 +167,7 @@ class Training(BaseModel):
     )
     label_smoothing: Below1 = Field(default=0.0, description="share of each label that is uniform over all classes")
     clip: Positive | None = Field(default=None, description="bound of the norm of all of a client's gradients together")
-    augment: Augmentation = Field(
-        default="none", description="training pictures: mirrored (flip), also moved (crop+flip)"
-    )
+    augment: Augmentation = Field(default="none", description="of training pictures: flip, or crop and flip")
     start: Literal["own", "equal"] = Field(
         default="own",
         description="of clients' own networks: weights of their own before round 1, or equal for equal networks",
