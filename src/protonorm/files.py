@@ -3,8 +3,6 @@
 Also temporary folders; those left behind by killed processes are removed by the next process. Does not import torch.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json
@@ -52,10 +50,7 @@ TEMPORARY = r"\.[0-9a-f]{16}"  # suffix of a file that is still being written
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file beside a path for writing; on success, flush it to disk and move it to the path.
-
-    The name is unpredictable, and an existing file or link of that name is never opened.
-    """
+    """Open a new file of an unpredictable name beside a path; on success, flush it to disk and move it to the path."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with explaining_full_disk(path):
         try:
@@ -104,10 +99,7 @@ def cut(path: Path, size: int) -> None:
 
 
 def sealed(value: Mapping[str, Any], *, pretty: bool = False, owner: str = "") -> bytes:
-    """Serialise a JSON object with an embedded checksum, on a single line or indented.
-
-    The checksum covers the owner's name, so content copied from another owner's file does not validate.
-    """
+    """Serialise a JSON object, on a line or indented, with a checksum that also covers the owner's name."""
     indent = 2 if pretty else None
     digest = checksum((owner + json.dumps(value, indent=indent, allow_nan=False)).encode())
     return json.dumps({**value, CHECKSUM: digest}, indent=indent, allow_nan=False).encode() + b"\n"

@@ -1,7 +1,5 @@
 """Flat dicts of named tensors, used for states, messages and checkpoints, and their serialisation."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path

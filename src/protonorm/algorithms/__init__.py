@@ -79,10 +79,7 @@ ALGORITHMS: dict[str, Entry] = {
     for name, (cls, models, shares, paper) in _METHODS.items()
 }
 
-TITLES = {
-    "lgfedavg": "LG-FedAvg",
-    "targets": "Fixed targets",
-}  # where the class has another name
+TITLES = {"lgfedavg": "LG-FedAvg", "targets": "Fixed targets"}  # where the class has another name
 
 
 def display_name(name: str) -> str:

@@ -62,10 +62,7 @@ class Duet(Received, Additive):
         return snapshot("model", client.model) | snapshot(SHARED, second_network(client).features) | known
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
-        """Compute the NLL of each w, then train both networks.
-
-        The loss is CE(o + log π_i, y) + CE(o_g + log π_i, y) + λ H(q_g, q), where o are the scores.
-        """
+        """Compute the NLL of each w, then train with CE(o + log π_i, y) + CE(o_g + log π_i, y) + λ H(q_g, q)."""
         held = self.receive(client, state, message)
         client.load(held)
         network, prior = self.network(client, held), held["prior"].to(client.device)

@@ -11,8 +11,6 @@ client state:    model.*
 client message:  model.* as the server, num_examples ()
 """
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

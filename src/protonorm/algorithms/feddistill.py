@@ -16,8 +16,6 @@ client state:    model.*
 client message:  logits (N, K) on the round's public inputs
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -72,10 +70,7 @@ class FedDistill(AveragedByClass):
 
 
 def distillation_loss(logits: Tensor, y: Tensor, taught: Tensor, known: Tensor) -> Tensor:
-    """Average −Σ_k t_k log p_k over a batch: logits (B, K), labels y (B,), class targets t (K, K).
-
-    Samples of classes that are not known (K,) contribute zero but are counted.
-    """
+    """Average −Σ_k t_k log p_k of logits (B, K) to targets t (K, K) of labels y (B,); zero if not known (K,)."""
     each = -(taught[y] * log_softmax(logits, dim=1)).sum(dim=1)  # (B,)
     return torch.where(known[y], each, 0.0).sum() / len(y)
 
@@ -161,14 +156,8 @@ class FedMD(Averaged):
         """Train for an epoch on a consensus's public inputs, with the mean of |o − consensus| over their logits."""
         wanted = consensus.to(client.device)  # (N, K)
         own = {"optimiser": "adam", "weight_decay": 0.0, "augment": "none"}
-        reader = replace(
-            client,
-            train=told,
-            lr=self.digest_lr,
-            epochs=1,
-            batch_size=self.digest_batch_size,
-            training=client.training.model_copy(update=own),
-        )
+        size, training = self.digest_batch_size, client.training.model_copy(update=own)
+        reader = replace(client, train=told, lr=self.digest_lr, epochs=1, batch_size=size, training=training)
         reader.fit(lambda x, places: digest_loss(model(x), wanted[places]), model)
 
     def _refused(self) -> ValueError:

@@ -11,8 +11,6 @@ client state:    model.*
 client message:  classes (K_i,), prototypes (K_i, d); of FedRE classes, weights (K_i,) that sum to 1, mixture (d,)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Literal
 

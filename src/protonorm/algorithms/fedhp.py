@@ -8,8 +8,6 @@ client state:    model.* (its head is unused), anchors (K, d) unit vectors, and 
 client message:  classes (K,) all, prototypes (K, d), counts (K,) of its samples by class
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 import torch

@@ -8,8 +8,6 @@ client state:    model.*, small.*, projector.weight (d, d_s + d), projector.bias
 client message:  small.* as the server; num_examples () if weighted
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

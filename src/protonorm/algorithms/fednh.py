@@ -8,8 +8,6 @@ client state:    model.* (its head is unused), and the server's message
 client message:  model.features.*, scale (), classes (K_i,), prototypes (K_i, d) unit vectors, counts (K_i,)
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal, Self

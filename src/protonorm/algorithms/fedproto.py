@@ -8,8 +8,6 @@ client state:    model.*, classes (K_i,), prototypes (K_i, d)
 client message:  classes (K_i,), prototypes (K_i, d); counts (K_i,) if weighted
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from torch import Tensor

@@ -9,8 +9,6 @@ client state:    model.*, classes (K_i,), prototypes (K_i, d)
 client message:  classes (K_i,), prototypes (K_i, d)
 """
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -72,10 +70,7 @@ class FedSA(Prototypes, AveragedByClass):
 
 
 def draw_anchors(num_classes: int, feature_dim: int) -> Tensor:
-    """Draw non-negative anchors (K, d): normal numbers through two layers with batch norm over the classes.
-
-    A single class has no batch statistics and is not normalised.
-    """
+    """Draw non-negative anchors (K, d): normal numbers through two layers, with batch norm over several classes."""
     layers: list[nn.Module] = []
     for _ in range(2):
         norm = nn.BatchNorm1d(feature_dim) if num_classes > 1 else nn.Identity()
@@ -86,9 +81,6 @@ def draw_anchors(num_classes: int, feature_dim: int) -> Tensor:
 
 
 def margin(anchors: Tensor, own: Tensor | None) -> float:
-    """Compute δ: the mean nearest-neighbour distance of anchors (K, d) or own prototypes (K_i, d), the larger.
-
-    Groups of fewer than two vectors are ignored.
-    """
+    """Compute δ, the larger mean nearest-neighbour distance of anchors (K, d) and own prototypes (K_i, d)."""
     groups = [group for group in (anchors, own) if group is not None and len(group) > 1]
     return max((float(margins(group).mean()) for group in groups), default=0.0)

@@ -8,8 +8,6 @@ client state:    model.*, classes (K_i,), prototypes (K_i, d)
 client message:  classes (K_i,), prototypes (K_i, d)
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch
@@ -66,10 +64,7 @@ class FedSAF(Prototypes, AveragedByClass):
         return Step(prototypes, prototypes)
 
     def structure(self, z: Tensor, y: Tensor, prototypes: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute L of a batch's class means and of its samples: z (B, d), y (B,), prototypes (K, d), known (K,).
-
-        It is computed in the precision of z, independent of that of the networks.
-        """
+        """Compute L of class means and of samples, in the precision of z (B, d): y (B,), prototypes (K, d)."""
         with torch.autocast(z.device.type, enabled=False):
             means, there = batch_means(z, y, len(prototypes))
             wanted = torch.where(known[y].unsqueeze(1), prototypes[y], z.detach())  # unknown: unchanged

@@ -51,10 +51,7 @@ class GeneratedPrototypes(Prototypes):
     def train_generator(
         self, server: Server, state: Tensors, clients: tuple[Tensor, Tensor], loss: Callable[..., Tensor]
     ) -> Step:
-        """Train the generator on the clients' prototypes (N, d) and their classes (N,), and publish its own.
-
-        The loss is a function of a batch of them, points (B, d) and labels (B,), and the generator's ĉ (K, d).
-        """
+        """Train the generator with a loss of the clients' points (B, d), labels (B,) and its ĉ (K, d); publish ĉ."""
         generator, classes = self.generator(server), torch.arange(server.num_classes)
         restore("generator", generator, state)
         batches = shuffled(*clients, self.server_epochs, server.batch_size)

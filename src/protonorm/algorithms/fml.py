@@ -15,8 +15,6 @@ client state:    model.*, projection.weight (d, d), the student's integers, such
 client message:  student.* as the server, or their change in training
 """
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -130,11 +128,10 @@ class FedKD(TwoNetworks, Additive):
         mean = client.fit(loss, model, student, projection, clip=self.clip)
         trained = snapshot("student", student)
         kept = snapshot("model", model) | snapshot("projection", projection) | integers(trained)
-        said = {
-            name: trained[name] - value if self.compressed == "updates" else trained[name]
-            for name, value in received.items()
-        }
-        return Step(kept, compress(said, self.energy(client.round, client.rounds)), {"loss": mean})
+        sent = {name: trained[name] for name in received}
+        if self.compressed == "updates":
+            sent = {name: value - received[name] for name, value in sent.items()}
+        return Step(kept, compress(sent, self.energy(client.round, client.rounds)), {"loss": mean})
 
     def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
         """Rebuild a client's student, or its change; all clients have equal weight."""

@@ -28,8 +28,6 @@ client state:    model.* of its own width
 client message:  model.* (parameters of its own width), num_examples ()
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -84,10 +82,7 @@ class WidthSchema(Schema):
 
 
 def width_schema(task: Task, *own: Slot) -> Schema:
-    """Create the schema in which the server sends the whole model, and clients a part of it and optional fields.
-
-    A client's head has all rows.
-    """
+    """Create the schema in which the server sends the whole model, clients a part with all rows of the head."""
     model = task.template
     whole = parameters(model)
     narrow = {name for name in whole if model.at_width is not None and not name.startswith(HEAD)}
@@ -115,10 +110,7 @@ def parameters(model: nn.Module) -> Tensors:
 
 
 def pixels(model: SplitModel) -> Pixels:
-    """Count the columns of each layer per channel of the previous layer; after flattening these are pixels.
-
-    The counts are read from a network whose layers have a single channel each.
-    """
+    """Count the columns of each layer per channel of the one before, pixels if flattened, at a single channel each."""
     narrow = {} if model.at_width is None else shapes(model, NARROWEST)
     return {name: shape[1] for name, shape in narrow.items() if len(shape) > 1}
 
@@ -172,10 +164,7 @@ class AveragedParts(Received, Additive):
         return with_statistics(client, state | cut(message, state))
 
     def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
-        """Scatter a client's part to the whole model, weighted by its number of samples, or by 1 without it.
-
-        Only the head's rows of its `classes` (K_i,) count; all rows if the reply has no `classes`.
-        """
+        """Scatter a client's part to the whole model, weighted by n_i or 1; of the head rows of its `classes`."""
         whole, turn, pixels = self.whole(server, state)
         amount, classes = float(reply.get("num_examples", 1)), reply.get("classes")
         values, weights = {}, {}
@@ -232,10 +221,7 @@ def _plain_average() -> Callable[[_BatchNorm, object], None]:
 
 @torch.no_grad()
 def measure(client: Client, model: nn.Module) -> None:
-    """Measure batch norm statistics in a pass over the training part in its order, without random draws.
-
-    Batches are as large as in training, or slightly larger, so that all samples have equal weight.
-    """
+    """Measure batch norm statistics in a pass over the training part in order; all samples have about equal weight."""
     size = len(client.train)
     order = torch.arange(max(size, 2)) % size  # batch norm needs two rows
     model.train()
@@ -247,10 +233,7 @@ def measure(client: Client, model: nn.Module) -> None:
 
 
 def with_statistics(client: Client, state: Tensors) -> Tensors:
-    """Measure batch norm statistics for the weights of a client that has not trained yet; others have their own.
-
-    A client loaded for prediction has no samples to measure with, so its statistics from training are used.
-    """
+    """Measure batch norm statistics of a client that has not trained yet, if it has samples; others have their own."""
     untrained = any(name.endswith(COUNTER) and not int(value) for name, value in state.items())
     if not untrained or not len(client.train):
         return state

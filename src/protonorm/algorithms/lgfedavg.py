@@ -106,11 +106,7 @@ class FedGen(SharedHead, Additive):
         return Contribution(under(reply, "head"), reply["counts"].sum(), {"counts": reply["counts"]})
 
     def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
-        """Train the generator so that the average head classifies its features correctly.
-
-        For linear heads the average of the clients' logits, Σ n_i g_i(z) / Σ n_i, equals the logits of the average
-        head.
-        """
+        """Train the generator on the average head, whose logits average the clients', as heads are linear."""
         average, counts = sums.means, sums.totals["counts"]
         head, generator = linear(average).requires_grad_(False), self._generator(server, state).train()
 

@@ -6,8 +6,6 @@ client state:    model.*
 client message:  empty
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from protonorm.algorithms.parts.messages import Averaged

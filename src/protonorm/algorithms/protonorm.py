@@ -8,8 +8,6 @@ client state:    model.*, classes (K_i,), prototypes (K_i, d)
 client message:  classes (K_i,), prototypes (K_i, d)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

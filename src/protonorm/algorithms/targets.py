@@ -10,8 +10,6 @@ client state:    model.*, classes (K,) all, prototypes (K, d) unit vectors: the 
 client message:  empty; head.* and num_examples () if the head is shared
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal, Self

@@ -3,8 +3,6 @@
 Does not import torch.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from contextlib import suppress
@@ -213,10 +211,7 @@ def _are_equal(one: Any, other: Any) -> bool:
 
 
 def changed_fields(value: Any, prefix: str, usual: Any = None) -> dict[str, Any]:
-    """Return the settings of a component that differ from their defaults, named as on the command line.
-
-    The defaults are the settings of `usual` if given, else those of the component's class.
-    """
+    """Return the settings, named as on the command line, that differ from those of `usual`, or from their defaults."""
     changed: dict[str, Any] = {}
     for field in fields(value) if is_dataclass(value) else ():
         given = getattr(value, field.name)

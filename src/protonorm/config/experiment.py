@@ -72,19 +72,13 @@ class Experiment(Training):
     partition: Any = Field(default="dirichlet", description="how the samples are assigned to the clients")
     models: Any = Field(default=None, description="a family, or networks: client i takes number i mod n")
     auxiliary: Any = Field(default=None, description="second network of FML, FedKD and FedMRL; the first of the models")
-    feature_dim: Width | None = Field(
-        default=None, description="d, width of the decision layer; the family's by default"
-    )
+    feature_dim: Width | None = Field(default=None, description="d, width of the decision layer; None is the family's")
     clients: Count = Field(default=20, description="how many clients there are, M")
     participation: Fraction = Field(default=1.0, description="share of the clients that train in a round")
     rounds: Whole = Field(default=20, description="how many rounds, R; 0 records the split without training")
-    tested: bool = Field(
-        default=True, description="whether test parts are evaluated; false while settings are searched"
-    )
+    tested: bool = Field(default=True, description="whether test parts are evaluated; not while settings are searched")
     seed: Seed = Field(default=0, description="of all but data and partition, which have their own")
-    control: Literal["none", "solo"] = Field(
-        default="none", description="solo: each client federates with itself alone"
-    )
+    control: Literal["none", "solo"] = Field(default="none", description="solo: clients federate with themselves alone")
     early_stopping: Count | None = Field(default=None, description="evaluations without a better one that end a run")
     evaluate: Literal["all", "cohort"] | None = Field(
         default=None, description="who is evaluated: everybody, or the round's cohort; the cohort above 200 clients"

@@ -4,8 +4,6 @@ The names are those of PFLlib and HtFLlib, Flower, fluke and others, in lower ca
 with a spelling close to a setting are left to `nearest`, which compares spellings.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress

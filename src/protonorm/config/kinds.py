@@ -4,8 +4,6 @@ Listing, parsing, experiments, workers and docs read this table. It imports neit
 of a kind only on demand.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from importlib import import_module

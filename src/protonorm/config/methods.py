@@ -1,7 +1,5 @@
 """Experiments of a comparison, methods × seeds, from command-line arguments or from Python."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -100,10 +98,7 @@ def read_method(method: str) -> dict[str, Any]:
 
 
 def _by_name(given: Sequence[Any], common: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the methods by name, without duplicates; different methods of the same name are numbered.
-
-    Methods given by name get the `common` settings that they have.
-    """
+    """Return methods by name, different ones of a name numbered; those given by name get `common` settings."""
     methods: dict[str, Any] = {}
     used: set[str] = set()
     for item in given:

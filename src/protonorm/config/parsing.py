@@ -3,8 +3,6 @@
 Accepted values are plain data of limited size: numbers, strings, lists and maps.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter
@@ -169,10 +167,7 @@ def _assign_inside(held: dict[str, Any], name: str, fields: Sequence[str], value
 
 
 def parse_value(name: str, text: str) -> Any:
-    """Parse a value as YAML: numbers, true and false, null, quoted strings, lists and maps in brackets, else a string.
-
-    An unquoted string is used literally: colons, dashes and # have no meaning in a command-line argument.
-    """
+    """Parse a value as YAML; unquoted text is used literally: colons, dashes and # have no meaning in an argument."""
     bare = text.strip()
     try:
         value = load_plain(bare) if bare and bare[0] not in MARKS else text

@@ -89,11 +89,7 @@ class Algorithm(ABC):
         """Return the schema of the messages of both sides: names, types, shapes and bounds."""
 
     def check_network(self, model: SplitModel, task: Task) -> None:
-        """Check that the method can work with a client's network.
-
-        Raises:
-            ValueError: The network does not fit the method.
-        """
+        """Raise a ValueError if the method cannot work with a client's network."""
         del model, task  # any network fits by default
 
     def init_server(self, server: Server) -> Step:

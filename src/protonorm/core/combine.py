@@ -4,8 +4,6 @@ Every average of a method goes through `Server.combine`, so another rule (a medi
 replace the mean in all methods at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
@@ -63,11 +61,7 @@ class Mean:
         self._shared = True  # whether a single weight applies to all values
 
     def add(self, contribution: Contribution) -> None:
-        """Add w·v, w and the totals.
-
-        Raises:
-            ValueError: The contributions have different names, or a scalar weight is not finite and above zero.
-        """
+        """Add w·v, w and the totals; raise a ValueError for other names, or a scalar weight that is not positive."""
         values, weight, totals = contribution
         by_name = weight if isinstance(weight, Mapping) else {ALL: weight}
         if not self._weights:

@@ -11,8 +11,6 @@ use at most a few times the memory of the received bytes. `read_frame` and `unpa
 the same run, whose headers may be longer and may contain non-finite numbers.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 from io import BytesIO

@@ -1,7 +1,5 @@
 """Networks split at the decision layer, and the interface of network factories."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Protocol
 

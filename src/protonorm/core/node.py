@@ -1,7 +1,5 @@
 """Client and server as seen by an algorithm: data, networks and settings of a round."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -63,11 +61,7 @@ class Client:
         return self.model
 
     def part(self, name: str) -> Samples:
-        """Return a part of the client's samples by name: train, validation or test.
-
-        Raises:
-            ValueError: There is no such part.
-        """
+        """Return a part of the samples by name: train, validation or test; raise a ValueError for others."""
         parts = {"train": self.train, "validation": self.validation, "test": self.test}
         if name not in parts:
             raise ValueError(f"There is no part {name!r} of a client's samples; known: {', '.join(parts)}.")

@@ -5,8 +5,6 @@ Importing a file executes it. To work with untrusted settings this can be forbid
 operators linked to CUDA do not load, but torchvision only registers them, for which their signatures are enough.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.util
@@ -125,11 +123,7 @@ def obstacle(thing: Any) -> str | None:
 
 
 def reference(thing: Any) -> dict[str, str]:
-    """Return a JSON-compatible reference to a class or function, with the fingerprint of its imported file.
-
-    Raises:
-        ValueError: The file was changed since it was imported.
-    """
+    """Return a JSON reference to a class or function, with a fingerprint; raise a ValueError if its file changed."""
     path, imported = _file(thing), _imported_text(thing)
     if path and imported is not None and path.read_bytes() != imported:
         raise edited(path)

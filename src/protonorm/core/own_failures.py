@@ -1,7 +1,5 @@
 """Error messages for failures in user files: the line, and what was expected there."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import traceback

@@ -1,7 +1,5 @@
 """Progress reports of long operations; silent unless a listener is set."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar

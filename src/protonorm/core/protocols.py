@@ -1,7 +1,5 @@
 """Interfaces of a federation: sites have data and networks, engines run clients."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable

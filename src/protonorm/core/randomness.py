@@ -4,8 +4,6 @@ A client's main stream of round 0 initialises its networks, that of a later roun
 streams initialise and aggregate. Every other random operation has its own purpose, and thus its own stream.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Registry entries of components: an entry names the location of a class, so that listing does not import it."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Samples of a client: indices into arrays that all clients of a process share."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -101,10 +99,7 @@ def augmentation(name: str) -> Callable[[Tensor], Tensor] | None:
 
 
 def augmented(pictures: Tensor, *, moved: bool) -> Tensor:
-    """Flip each image of a batch (B, H, W, C) with probability 1/2; if `moved`, also crop it at random.
-
-    The crop is taken from the image with zero padding of an eighth of its side. Random numbers are drawn on the CPU.
-    """
+    """Flip images (B, H, W, C) with probability 1/2; if `moved`, crop at random from a zero margin of an eighth."""
     count, height, width, _ = pictures.shape
     above, beside = (height // MARGIN, width // MARGIN) if moved else (0, 0)
     mirrored = torch.rand(count, 1) < 0.5  # (B, 1)

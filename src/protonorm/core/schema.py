@@ -5,8 +5,6 @@ message may be empty before the first round, and a matrix may be sent whole or i
 or symbols. A symbol has the same value everywhere in a message: `exact` is its value, `bounds` its maximum.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod

@@ -1,7 +1,5 @@
 """Dataclasses whose fields are settings, and error messages for invalid settings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass
 from functools import wraps

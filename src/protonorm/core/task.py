@@ -1,7 +1,5 @@
 """The task that all parties of a federation agree on, and the values exchanged with engines in a round."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

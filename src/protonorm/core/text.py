@@ -3,8 +3,6 @@
 Untrusted names are escaped, so that terminals, spreadsheets, Markdown and LaTeX do not interpret them.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math

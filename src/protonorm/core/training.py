@@ -161,19 +161,13 @@ class Training(BaseModel):
     lr: Positive | PerClient[Positive] = Field(default=0.01, description="learning rate of the clients' SGD")
     momentum: Below1 = Field(default=0.0, description="of the clients' SGD")
     weight_decay: NonNegative = Field(default=0.0, description="of the clients' optimiser")
-    optimiser: Literal["sgd", "adam", "adamw"] = Field(
-        default="sgd", description="of the clients, new in every round: sgd, adam or adamw"
-    )
+    optimiser: Literal["sgd", "adam", "adamw"] = Field(default="sgd", description="of the clients, new in every round")
     lr_schedule: Annotated[Any, AfterValidator(make_schedule)] = Field(
         default="constant", description="the learning rate over the rounds, and its settings"
     )
-    label_smoothing: Below1 = Field(
-        default=0.0, description="share of each label that all classes get alike, in the clients' cross-entropies"
-    )
+    label_smoothing: Below1 = Field(default=0.0, description="share of each label that is uniform over all classes")
     clip: Positive | None = Field(default=None, description="bound of the norm of all of a client's gradients together")
-    augment: Augmentation = Field(
-        default="none", description="pictures that train: mirrored (flip), and moved (crop+flip)"
-    )
+    augment: Augmentation = Field(default="none", description="of training pictures: flip, or crop and flip")
     start: Literal["own", "equal"] = Field(
         default="own",
         description="of clients' own networks: weights of their own before round 1, or equal for equal networks",
@@ -186,9 +180,7 @@ class Training(BaseModel):
         default="none", description="what the owner does to replies before they leave the client"
     )
     train: Share = Field(default=0.75, description="share of a client's samples to train on; the others test")
-    validation: Below1 = Field(
-        default=0.1, description="share of the training part held out to choose rounds and settings; 0 for none"
-    )
+    validation: Below1 = Field(default=0.1, description="share of the training part that chooses rounds and settings")
     device: str = Field(default="cpu", description="where to compute: cpu, cuda, cuda:1")
     precision: Precision = Field(default="float32", description="of the networks' products: float32 or bfloat16")
     lowering: bool = Field(default=True, description="exact forms of convolutions that a CPU computes faster")

@@ -62,8 +62,8 @@ def truncate_start(text: str, most: int = 90) -> str:
     return line if len(line) <= most else f"…{line[1 - most :]}"
 
 
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value  # JSON has lists
+AS_TUPLE = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)  # JSON has lists
+Shape = Annotated[tuple[Annotated[int, Ge(1), Le(MOST_NUMBERS)], ...], MinLen(1), MaxLen(3), AS_TUPLE]
 
 
 class InputSpec(BaseModel):
@@ -71,10 +71,7 @@ class InputSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    # (H, W, C) for images, (D,) for vectors, (L,) for tokens
-    shape: Annotated[
-        tuple[Annotated[int, Ge(1), Le(MOST_NUMBERS)], ...], MinLen(1), MaxLen(3), BeforeValidator(_as_tuple)
-    ]
+    shape: Shape  # (H, W, C) for images, (D,) for vectors, (L,) for tokens
     type: Literal["uint8", "float32", "int64"]
     vocabulary: Annotated[int, Ge(2), Le(MOST_TOKENS)] | None = None  # V, the vocabulary size, for tokens
 

@@ -1,7 +1,5 @@
 """Checks of paths and files before they are opened: location, kind, readability, memory limit. Nothing needs torch."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path
@@ -13,13 +11,8 @@ LIMIT = 8 * 2**30  # maximum bytes of memory of a dataset
 CHUNK = 2**20  # bytes read at once
 
 # Not opened: reading a pipe may block forever, and a device may have no end.
-OTHER_KINDS = (
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
+KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+KINDS |= dict.fromkeys((stat.S_IFCHR, stat.S_IFBLK), "a device")
 
 
 class Unreadable(ValueError):
@@ -56,7 +49,7 @@ def require_file(path: Path, what: str = "file") -> os.stat_result:
     except OSError as error:
         raise Unreadable(f"{path} cannot be read: {reason(error)}.") from None
     if not stat.S_ISREG(facts.st_mode):
-        kind = next((kind for is_kind, kind in OTHER_KINDS if is_kind(facts.st_mode)), "something else")
+        kind = KINDS.get(stat.S_IFMT(facts.st_mode), "something else")
         raise ValueError(f"{path} is {kind}, not a file; it was not opened.")
     return facts
 

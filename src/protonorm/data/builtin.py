@@ -1,7 +1,5 @@
 """Datasets that ship with the package: six spiral arms, and a balanced tenth of Fashion-MNIST."""
 
-from __future__ import annotations
-
 import hashlib
 import lzma
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """The Dataset class with its validation, subsampling, and datasets as public inputs. Nothing here needs torch."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator

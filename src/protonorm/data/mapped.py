@@ -8,8 +8,6 @@
 Only their owner can read them. Checksums are verified when a copy is opened; a damaged copy is rebuilt.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Partitions: assign the samples of a dataset to clients, and split each share into training and test parts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import count
 from typing import Annotated, Any, NamedTuple, Protocol, Self
@@ -82,10 +80,7 @@ class IID:
 
 
 def partition(labels: NDArray[np.int64], clients: int, how: Partition, train: float = 0.75) -> Parts:
-    """Assign the samples, and split each client's share at random, regardless of class.
-
-    A client with n samples trains on ⌊train·n⌋ of them, at least one, and tests on the rest, at least one if n > 1.
-    """
+    """Assign the samples, and split each client's n at random: ⌊train·n⌋ to train, and one to test if n > 1."""
     if not 0 < train < 1:
         raise ValueError(f"train must be a share between 0 and 1, such as 0.75, got {train}.")
     shares = how.assign(labels, clients)  # by user code, perhaps

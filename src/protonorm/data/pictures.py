@@ -1,7 +1,5 @@
 """Reading of image files with Pillow: headers, then pixels of one size and number of channels. Nothing needs torch."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -10,8 +10,6 @@ classes  text (K,); the numbers if absent
 Nothing is unpickled, and sizes are checked before memory is allocated. Nothing here needs torch.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import os
@@ -34,6 +32,9 @@ HEADER = 2**16  # maximum bytes of an array's header
 PACKINGS = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1100}  # maximum unpacked bytes per packed byte
 END = 22  # bytes of the record at the end of an archive, before its comment
 UNDECIDED = -1  # in a split: neither training nor test yet
+
+Optional = NDArray[Any] | None
+Labelled = tuple[NDArray[np.int64], tuple[str, ...]]  # labels (N,) and names of the classes
 
 
 class NpzReader:
@@ -168,9 +169,7 @@ def read_shape(path: Path) -> tuple[int, ...]:
         return file.shape("images")
 
 
-def check_arrays(
-    images: NDArray[Any], labels: NDArray[Any], split: NDArray[Any] | None, classes: NDArray[Any] | None
-) -> Arrays:
+def check_arrays(images: NDArray[Any], labels: NDArray[Any], split: Optional, classes: Optional) -> Arrays:
     """Convert arrays to the prepared form; raise a ValueError if they do not fit it."""
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size or channels_first(images):
         expected = f"expected uint8 (N, H, W, C){channels_first(images)}"
@@ -182,9 +181,7 @@ def check_arrays(
     return Arrays(images if images.ndim == 4 else images[..., None], numbers, parts, names)
 
 
-def check_labels(
-    labels: NDArray[Any], classes: NDArray[Any] | None, samples: int
-) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+def check_labels(labels: NDArray[Any], classes: NDArray[Any] | None, samples: int) -> Labelled:
     """Return labels (N,) that number the classes, and the classes' names; raise a ValueError if they do not fit."""
     if labels.shape != (samples,) or labels.dtype.kind not in "iu":
         raise ValueError(f"labels has shape {labels.shape} and type {labels.dtype}; expected int64 ({samples},)")

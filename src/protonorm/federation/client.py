@@ -1,7 +1,5 @@
 """Client steps: initialise, train and evaluate; identical in simulation and deployment."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -81,9 +79,8 @@ def score_samples(
     client.load(state).eval()
     for x, y in samples.sweep(device=client.device):
         with client.autocast():
-            scores = checked_scores(
-                algorithm, algorithm.scores(client, state, message, x), (len(y), client.num_classes)
-            )
+            result = algorithm.scores(client, state, message, x)
+            scores = checked_scores(algorithm, result, (len(y), client.num_classes))
         if received is not None:
             client.load(received).eval()
             with client.autocast():
@@ -117,11 +114,7 @@ def _joined(algorithm: Algorithm, batches: Iterable[Batch], sharpness: Sharpness
 
 @torch.no_grad()
 def count_answers(batches: Iterable[Batch], client: Client) -> Tensors:
-    """Count predictions by class and rule.
-
-    Returns:
-        support (K,), and for each rule correct.<rule> (K,), predicted.<rule> (K,), and the counts that metrics declare.
-    """
+    """Count predictions: support (K,), and by rule correct (K,), predicted (K,) and what metrics declare."""
     counts: Tensors = {"support": torch.zeros(client.num_classes, dtype=torch.int64)}
 
     def total(name: str, count: Count, device: torch.device) -> Tensor:

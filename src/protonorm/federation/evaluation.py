@@ -1,7 +1,5 @@
 """Aggregation of the clients' counts into the values and arrays of a round's record, client by client."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -96,11 +94,8 @@ class Tally:
     def accuracies(self) -> dict[str, Accuracy | None]:
         """Return the accuracy of each rule; None for rules without scores yet, empty if no client was evaluated."""
         support, order = np.array(self._support, np.int64), np.argsort(self._ids)
-        return {
-            rule: None if held is None else held.accuracy(support, order)
-            for rule, held in self._rules.items()
-            if self._ids
-        }
+        tallies = self._rules if self._ids else {}
+        return {rule: None if tally is None else tally.accuracy(support, order) for rule, tally in tallies.items()}
 
     def unseen(self) -> float | None:
         """Return the share of samples whose class has no local prototype; None without samples."""

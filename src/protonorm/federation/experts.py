@@ -5,8 +5,6 @@ client's validation samples; the sum then has a temperature too, so that it is a
 the inverse temperature 1/T, called sharpness. Without validation samples all temperatures are 1.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 
@@ -77,9 +75,8 @@ def fit_sharpness(scores: Tensor, y: Tensor, rows: Tensor) -> Tensor:
     a rule does not know (−∞) carry no information on T. Without usable samples T is 1.
     """
     true = y.expand(len(scores), -1).unsqueeze(2)  # (E, n, 1)
-    usable = (
-        scores.gather(2, true).squeeze(2).isfinite() & ~(scores.isnan() | (scores == math.inf)).any(2) & rows
-    )  # (E, n)
+    invalid = (scores.isnan() | (scores == math.inf)).any(2)  # (E, n)
+    usable = scores.gather(2, true).squeeze(2).isfinite() & ~invalid & rows
     s = scores.double().masked_fill(~usable.unsqueeze(2), 0.0)
     known = s.isfinite()  # (E, n, K)
     highest, lowest = s.amax(2, keepdim=True), s.masked_fill(~known, math.inf).amin(2, keepdim=True)

@@ -1,7 +1,5 @@
 """Cohort selection, evaluation schedule and quorum of rounds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Round loop: train, aggregate, evaluate, commit; identical for every engine."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -24,6 +22,8 @@ from protonorm.tensors import Tensors, nbytes, numbers
 
 SHOWN = 3  # clients named in an error message
 BLOCK = 1000  # clients per evaluation request to an engine
+
+Concluded = tuple[Replies, ServerStep]  # of a round
 
 
 class Round(NamedTuple):
@@ -89,9 +89,7 @@ def run_rounds(task: Task, engine: Engine, policy: Policy, point: Checkpoint, wr
         yield _add_evaluation(task, policy, point, _evaluate(task, engine, policy, point), deferred)
 
 
-def _train(
-    task: Task, engine: Engine, policy: Policy, point: Checkpoint, orders: Sequence[Order]
-) -> tuple[Replies, ServerStep]:
+def _train(task: Task, engine: Engine, policy: Policy, point: Checkpoint, orders: Sequence[Order]) -> Concluded:
     """Train the cohort and aggregate its replies; retry if the quorum is missed."""
     for attempt in range(policy.retries + 1):
         answers = engine.train(orders, point.message, policy.deadline)
@@ -103,15 +101,13 @@ def _train(
     raise AssertionError("a round is tried at least once")
 
 
-def _conclude(
-    task: Task, policy: Policy, point: Checkpoint, answers: Iterable[Reply | Lost], cohort: int
-) -> tuple[Replies, ServerStep]:
+def _conclude(task: Task, policy: Policy, point: Checkpoint, answers: Iterable[Reply | Lost], size: int) -> Concluded:
     """Check and aggregate the replies, and check the server's next message."""
     replies, servers = Replies(), Servers(task, point)
     for answer in answers:
         if admit(task, answer, replies, policy) and isinstance(answer, Reply):
             servers.add(answer)
-    if (count := len(replies.ids)) < (needed := policy.needed(cohort)):
+    if (count := len(replies.ids)) < (needed := policy.needed(size)):
         whole, reasons = count + len(replies.lost), _reasons(replies.lost, policy)
         raise TooFewReplies(f"{count} of {whole} clients replied, {needed} must ({reasons}).")
     step = servers.conclude()
@@ -146,10 +142,7 @@ def _add_evaluation(
 
 
 def _evaluate(task: Task, engine: Engine, policy: Policy, point: Checkpoint) -> list[Tally]:
-    """Evaluate the clients that are due with the new message; return a tally for each part of the samples.
-
-    Requests are sent in blocks and counts are summed as they arrive, so at most a block is in memory.
-    """
+    """Evaluate the clients that are due, in blocks to bound memory; return a tally for each part of the samples."""
     tallies, asked = _tallies(task, policy), policy.asked(point.round, task.rounds)
     due: Sequence[int] = range(policy.clients) if asked == "all" and policy.parts else ()
     if asked == "cohort":

@@ -3,8 +3,6 @@
 The client half, train → outgoing, is in `federation.client`. Engines transport messages between them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -47,11 +45,7 @@ class Replies:
 
 
 def admit(task: Task, answer: Reply | Lost, replies: Replies, policy: Policy) -> bool:
-    """Check a reply against the schema and the policy (incoming), and record it or the reason for its loss.
-
-    Returns:
-        Whether the reply counts.
-    """
+    """Check a reply against schema and policy (incoming), record it or why it is lost; return whether it counts."""
     if isinstance(answer, Lost):
         replies.lost[answer.id] = answer.reason
         return False

@@ -4,8 +4,6 @@ Four methods: `exact`, where the optimum has a closed form; `descent`, always; `
 between the first two.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import suppress

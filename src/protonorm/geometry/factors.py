@@ -1,7 +1,5 @@
 """Compression of tensors by truncated singular value decomposition."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
@@ -35,10 +33,7 @@ def compress(tensors: Mapping[str, Tensor], energy: float) -> dict[str, Tensor]:
 
 
 def decompress(said: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
-    """Rebuild the named tensors from the output of `compress`.
-
-    The names are required so that a parameter whose own name is `u` is not mistaken for a factor.
-    """
+    """Rebuild the named tensors from the output of `compress`; names tell a parameter called `u` from a factor."""
     return {
         name: said[name] if name in said else product(Factors(*(said[f"{name}.{tag}"] for tag in Factors._fields)))
         for name in names

@@ -1,7 +1,5 @@
 """Losses that several methods share: prototype distances, distillation, margins and structural similarity."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -5,8 +5,6 @@ Distances are computed from blocks of rows of the Gram matrix: no (K, K, d) tens
 distance to cancellation are measured by their difference.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar
@@ -133,10 +131,7 @@ def pair_distances(points: Tensor) -> Tensor:
 
 
 def distance_range(points: Tensor) -> Tensor:
-    """Compute the minimum, mean and maximum distance between (K, d) points, (3,); NaN if there is no pair.
-
-    Only a block of distances is in memory at a time.
-    """
+    """Compute minimum, mean and maximum distance of (K, d) points, (3,), block by block; NaN if there is no pair."""
     cloud, count = make_cloud(points), len(points)
     if count < 2:
         return points.new_full((3,), math.nan)

@@ -1,7 +1,5 @@
 """Prototypes: class means, their distances, and fixed unit vectors for classes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

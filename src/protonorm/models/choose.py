@@ -23,16 +23,15 @@ if TYPE_CHECKING:
     from protonorm.models.libraries import LibraryNetwork
 
 Network = Callable[[tuple[int, ...], int, int], nn.Module]  # (shape, d, K) -> model, a SplitModel or a module to split
+Shape = tuple[int, ...]  # of a sample, as network input
+Layer = str | None  # name of the layer to split at; None: detected
 WIDTH = 512  # default d of a list of networks
 ARGUMENTS = ("shape", "feature_dim", "num_classes")
 Choice = str | tuple[str | Network, ...]  # a family, or networks: client i uses network i mod n
 
 
 def chosen(value: Any, setting: str = "models") -> Choice:
-    """Validate a setting: a family, a network, a comma-separated list, file.py:function, timm:NAME, or a list.
-
-    A network may be given at several widths: plain@1,0.5,0.25.
-    """
+    """Validate a setting: a family, networks with commas, at widths (plain@1,0.5), file.py:function, timm:NAME."""
     if isinstance(value, str) and value in FAMILIES:
         return value
     items = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
@@ -85,9 +84,7 @@ def networks(choice: Choice) -> tuple[str | Network, ...]:
     return FAMILIES[choice].models if isinstance(choice, str) else choice
 
 
-def network(
-    item: str | Network, shape: tuple[int, ...], feature_dim: int, num_classes: int, layer: str | None = None
-) -> SplitModel:
+def network(item: str | Network, shape: Shape, feature_dim: int, num_classes: int, layer: Layer = None) -> SplitModel:
     """Build a network for inputs of a shape, and split it unless it is a SplitModel."""
     if isinstance(item, str) and (library := _library(item)):
         return library._replace(layer=layer or library.layer).build(shape, feature_dim, num_classes)

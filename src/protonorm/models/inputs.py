@@ -1,7 +1,5 @@
 """Input shapes of networks: (C, H, W) for images, (D,) for vectors, (L, V) for L tokens of a vocabulary of size V."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

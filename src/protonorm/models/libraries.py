@@ -110,7 +110,4 @@ def _timm_network(name: str, shape: tuple[int, ...]) -> nn.Module:
 
 
 NAMES: dict[str, Callable[[], list[str]]] = {"torchvision": _torchvision_names, "timm": _timm_names}
-BUILDERS: dict[str, Callable[[str, tuple[int, ...]], nn.Module]] = {
-    "torchvision": _torchvision_network,
-    "timm": _timm_network,
-}
+BUILDERS: dict[str, Callable[..., nn.Module]] = {"torchvision": _torchvision_network, "timm": _timm_network}

@@ -7,8 +7,6 @@ rate needs many more epochs. Hidden layers for vectors and texts are batch-norma
 features. Token 0 pads short texts and is ignored.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import torch
@@ -140,10 +138,7 @@ def _split(maps: list[nn.Module], width: int, feature_dim: int, num_classes: int
 
 
 def finish(layers: list[nn.Module], width: int, feature_dim: int, num_classes: int) -> SplitModel:
-    """Append features and head to layers that return (B, width).
-
-    Convolutions and both new layers are initialised so that the variance of signals is preserved.
-    """
+    """Append features and head to layers that return (B, width), initialised to preserve the variance of signals."""
     decision, head = nn.Linear(width, feature_dim), nn.Linear(feature_dim, num_classes)
     for layer in nn.Sequential(*layers).modules():
         if isinstance(layer, nn.Conv2d | Pointwise):
@@ -155,10 +150,7 @@ def finish(layers: list[nn.Module], width: int, feature_dim: int, num_classes: i
 
 
 def mlp(shape: tuple[int, ...], feature_dim: int, num_classes: int, width: float = 1.0) -> SplitModel:
-    """Build D → 16 → 8 → 4 → d, and d → K without bias.
-
-    No ReLU follows the features, so that they may be negative and prototypes may lie around the origin.
-    """
+    """Build D → 16 → 8 → 4 → d without a last ReLU: prototypes lie around the origin; d → K without bias."""
     units = (vector_length(shape, "mlp"), *(scaled(units, width) for units in (16, 8, 4)))
     hidden = [layer for widths in pairwise(units) for layer in (nn.Linear(*widths), nn.ReLU())]
     features = nn.Sequential(*hidden, nn.Linear(units[-1], feature_dim))

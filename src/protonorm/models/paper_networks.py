@@ -1,7 +1,5 @@
 """Networks of the paper's tables, with random weights; from torchvision where it has them."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 from torch.nn.functional import relu
 

@@ -3,8 +3,6 @@
 Any number of features at the split is mapped to d without learned parameters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeGuard
 
@@ -15,7 +13,7 @@ from protonorm.core import SplitModel, one_thread, seeded
 from protonorm.core.own_failures import ended
 from protonorm.core.registry import nearest
 from protonorm.errors import lacks_memory
-from protonorm.models.choose import Network, explained, named, network
+from protonorm.models.choose import Layer, Network, Shape, explained, named, network
 from protonorm.models.inputs import random_batch
 
 SAMPLES = 2  # of a dry run
@@ -217,10 +215,7 @@ class Cut(nn.AdaptiveAvgPool1d):
 
 
 class Tap(nn.Module):
-    """Layer that replaces a decision layer: it stores the layer's input and returns zeros instead of logits.
-
-    Whatever the network does with its logits thus gets tensors of the right shape.
-    """
+    """Layer in place of a decision layer: stores its input, and returns zeros of the shape of the logits."""
 
     def __init__(self, layer: Linear) -> None:
         super().__init__()
@@ -280,9 +275,7 @@ class Facts(NamedTuple):
     negative: float  # fraction of those features below zero
 
 
-def examine(
-    item: str | Network, shape: tuple[int, ...], feature_dim: int, num_classes: int, layer: str | None = None
-) -> Facts:
+def examine(item: str | Network, shape: Shape, feature_dim: int, num_classes: int, layer: Layer = None) -> Facts:
     """Build a network with random weights and measure it."""
     with one_thread(), seeded(0, 0, 0):
         model = network(item, shape, feature_dim, num_classes, layer).train()  # untrained running statistics mislead

@@ -1,7 +1,5 @@
 """Archiving of runs into packed study files, small enough to commit, and removal of runs. Does not import torch."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -44,10 +42,7 @@ class Archive(NamedTuple):
 
 
 def archive_runs(folders: Sequence[Path], to: Path, *, with_clients: bool = False) -> list[Archive]:
-    """Pack the records of runs into the study file of a folder, atomically.
-
-    Runs already in the file are replaced by longer records of the same rounds; its other runs are kept.
-    """
+    """Pack records into a folder's study file, atomically; longer records replace those of the same run."""
     refuse_place(to, folders)
     for folder in folders:
         with at_rest(folder):
@@ -200,11 +195,8 @@ def inner_names(folder: Path) -> Iterator[str]:
     for part, names in INNER.items():
         place = folder / part
         if place.is_dir() and not place.is_symlink():  # a link points outside the run
-            yield from (
-                f"{part}/{path.name}"
-                for path in sorted(place.iterdir())
-                if re.fullmatch(names, path.name) and _is_file(path)
-            )
+            files = (path for path in sorted(place.iterdir()) if re.fullmatch(names, path.name) and _is_file(path))
+            yield from (f"{part}/{path.name}" for path in files)
 
 
 def other_files(folder: Path, ours: Sequence[Path]) -> list[Path]:

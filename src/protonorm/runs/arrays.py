@@ -1,7 +1,5 @@
 """Named arrays of a record, stored compactly with a checksum, and accuracies from counts. Does not import torch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -114,10 +112,7 @@ def _small(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def accuracy_of(correct: Integers, support: Integers, **beside: Any) -> Accuracy | None:
-    """Compute accuracies from correct predictions and samples per client, both (M,); None without any sample.
-
-    `beside` holds the metrics of `protonorm.metrics` by name.
-    """
+    """Compute accuracies from correct predictions and samples (M,), beside other metrics; None without samples."""
     tested = support > 0
     if not tested.any():
         return None

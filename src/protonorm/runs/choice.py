@@ -1,7 +1,5 @@
 """Selection of the reported round, and early stopping. Does not import torch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Self

@@ -6,8 +6,6 @@ ROOT/records.zip is ROOT/KEY/NAME. The functions of this module read both forms;
 run of the same name.
 """
 
-from __future__ import annotations
-
 import json
 import lzma
 import os

@@ -1,7 +1,5 @@
 """Provenance of a run: command, repository of the working directory, versions and machine."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -1,7 +1,5 @@
 """Reading of runs: rounds, accuracies by client and class, prototypes. Does not import torch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -135,13 +133,9 @@ class Run:
         return arrays
 
     def by_client(self, record: RoundRecord, rule: str, part: str = "test") -> Shares:
-        """Compute each client's accuracy (M,) in a round under one of `info.rules`, on its `test` or `validation` part.
-
-        It is NaN for a client without samples, or one that was not evaluated.
-        """
-        return _ratio(
-            self._by_client(record, f"{part}.correct.clients.{rule_name(rule)}", np.nan), self.support(record, part)
-        )
+        """Compute each client's accuracy (M,) under a rule on its `test` or `validation` part; NaN if not evaluated."""
+        correct = self._by_client(record, f"{part}.correct.clients.{rule_name(rule)}", np.nan)
+        return _ratio(correct, self.support(record, part))
 
     def support(self, record: RoundRecord, part: str = "test") -> NDArray[np.int64]:
         """Return the number of samples (M,) each client was evaluated on in a round; 0 if not evaluated."""
@@ -335,10 +329,7 @@ def first_rounds(run: Run, rounds: int | None) -> Run:
 
 
 def read_whole(folder: Path, rounds: int | None = None, known: Run | None = None) -> Run:
-    """Read a run, or its first rounds, and check everything that tables, figures and pages need.
-
-    The record itself is not read again if it is passed as `known`. Raises a ValueError if anything is damaged.
-    """
+    """Read a run, unless `known`, and check all that tables, figures and pages need; raise a ValueError for damage."""
     try:
         run = read_run(folder, rounds) if known is None else known
         _ = run.majority, [run.arrays(record) for record in run.rounds], [run.summary(rule) for rule in run.info.rules]

@@ -3,8 +3,6 @@
 Values per client or class are stored in arrays (see `arrays`), never in JSON.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path

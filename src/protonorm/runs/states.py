@@ -1,7 +1,5 @@
 """Persistent client and server states: a file per client, an in-memory cache, and the server checkpoint."""
 
-from __future__ import annotations
-
 import re
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -26,10 +24,7 @@ def load_tensors(path: Path, stamp: str) -> Tensors:
 
 
 def stray_states(run: Run) -> bool:
-    """Return whether a run's folder holds client states of neither the last nor the best round.
-
-    Always False for an archived record, which is read-only.
-    """
+    """Return whether a run that is not archived has client states of neither the last nor the best round."""
     if is_archived(run.folder):
         return False
     best = run.chosen.record.round if run.chosen and run.chosen.by == "validation" else 0

@@ -1,7 +1,5 @@
 """Writing of run records, and recovery of the last committed round (see `layout` for the files)."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Mapping
@@ -226,10 +224,8 @@ def _warn_of_versions(before: dict[str, str], now: dict[str, str]) -> None:
     """Warn if a run is resumed with other versions than it was started with."""
     other = [f"{name} {now.get(name)} (was {before.get(name)})" for name in now if now.get(name) != before.get(name)]
     if other:
-        warnings.warn(
-            f"The run goes on with other versions than it began with: {', '.join(other)}. Its last bits may differ.",
-            stacklevel=4,
-        )
+        told = f"The run goes on with other versions than it began with: {', '.join(other)}. Its last bits may differ."
+        warnings.warn(told, stacklevel=4)
 
 
 def _decisive(info: RunInfo, rounds: int) -> dict[str, Any]:

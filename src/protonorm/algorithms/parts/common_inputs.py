@@ -3,8 +3,6 @@
 Files are identified by their content, and read without unpickling.
 """
 
-from __future__ import annotations
-
 import hashlib
 from functools import lru_cache
 from pathlib import Path

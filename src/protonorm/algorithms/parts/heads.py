@@ -3,8 +3,6 @@
 A client's head may also have parameter-free layers that are the identity in evaluation mode, such as dropout.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import torch

@@ -59,10 +59,7 @@ Buffers = Literal["averaged", "local"]  # batch norm's running statistics: avera
 
 
 def shared(name: str, module: nn.Module, buffers: Buffers) -> Tensors:
-    """Copy the tensors that a module shares, prefixed `name.`: all floating tensors, or parameters only.
-
-    A parameter shared by several layers has several names in a state, and therefore in a message.
-    """
+    """Copy what a module shares under `name.`: all floating tensors or all parameters, under each of their names."""
     whole = floats(snapshot(name, module))
     if buffers == "averaged":
         return whole

@@ -3,8 +3,6 @@
 In states and messages these are `classes` (K',) and `prototypes` (K', d) of the classes that occur.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import ClassVar, Literal
 
@@ -99,10 +97,7 @@ def lay_out(message: Tensors, name: str, width: int, client: Client) -> tuple[Te
 
 
 def by_class(reply: Tensors, server: Server, name: str = "prototypes", weights: Tensor | None = None) -> Contribution:
-    """Scatter a reply's vectors (K_i, width) to all classes, weighted by weights (K_i,), or equally.
-
-    Replies with `counts` (K_i,) are weighted by them unless weights are given.
-    """
+    """Scatter a reply's vectors (K_i, width) to all classes, weighted by weights (K_i,), its `counts`, or equally."""
     classes, vectors = reply["classes"], reply[name]
     given = reply.get("counts") if weights is None else weights
     rows = vectors.new_zeros(server.num_classes, vectors.shape[1]).index_copy_(0, classes, vectors)  # (K, width)

@@ -1,7 +1,5 @@
 """Training that several methods share: of clients on their labels, and of the server."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 

@@ -3,8 +3,6 @@
 They are named after their file, and a mapped copy of each is kept.
 """
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from pathlib import Path

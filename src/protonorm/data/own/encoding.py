@@ -1,7 +1,5 @@
 """Conversion of labels, columns, texts and lists of numbers to arrays. Nothing here needs torch."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Sequence
@@ -52,12 +50,8 @@ class Options(NamedTuple):
 def check_columns(known: Sequence[str], options: Options, setting: Literal["input", "text"], where: str) -> None:
     """Raise a ValueError if settings name unknown columns, or one column for two purposes."""
     chosen: str | None = getattr(options, setting)
-    named = [
-        ("label", options.label),
-        *([(setting, chosen)] if chosen else []),
-        *(("drop", name) for name in options.drop),
-    ]
-    for name, column in named:
+    inputs = [(setting, chosen)] if chosen else []
+    for name, column in [("label", options.label), *inputs, *(("drop", name) for name in options.drop)]:
         if column not in known:
             raise ValueError(f"{where} has no column {shown(column)} for dataset.{name}; {nearest(column, known)}")
     if options.label in (chosen, *options.drop) or (chosen and chosen in options.drop):
@@ -173,10 +167,7 @@ def _hint(column: Frame) -> str:
 
 
 def scale_columns(values: NDArray[Any], options: Options, names: Sequence[str] = ()) -> NDArray[np.float32]:
-    """Convert columns (N, D); if `standardise`, to mean 0 and deviation 1 over all rows, and constants to 0.
-
-    Raise a ValueError with the name, or the number from 1, of a column with NaN, infinite or too large numbers.
-    """
+    """Convert columns (N, D), standardised if wanted; raise a ValueError that names a column of unusable numbers."""
     with np.errstate(all="ignore"):
         if options.standardise:
             mean = _mean(values, lambda rows: rows)  # (D,)

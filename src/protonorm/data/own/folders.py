@@ -1,7 +1,5 @@
 """Folders of images, one per class, and images that clients own. Nothing here needs torch."""
 
-from __future__ import annotations
-
 import math
 import os
 import re
@@ -36,10 +34,7 @@ class PictureFile(NamedTuple):
 
 
 def picture_files(folder: Path, client: int = 0, *, allow_empty: bool = False) -> list[PictureFile]:
-    """List the images of a folder of class folders, or of train and test folders of these.
-
-    Without test images, the split of all is undecided. With `allow_empty`, a class folder may be empty.
-    """
+    """List the images of class folders, or of train and test folders of these; without test images none is assigned."""
     inside = folders_in(folder)
     if inside and all(part.name in SPLITS for part in inside) and any(folders_in(part) for part in inside):
         classes = [(label, SPLITS[part.name]) for part in inside for label in folders_in(part)]

@@ -3,8 +3,6 @@
 Nothing here needs torch.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager

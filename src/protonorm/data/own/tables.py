@@ -1,7 +1,5 @@
 """CSV files, read with pandas, and .npz files as vectors or tokens. Nothing here needs torch."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os
@@ -67,10 +65,8 @@ def _labelled(file: NpzReader, inputs: Inputs, vocabulary: int | None = None) ->
     labels, classes = file.read("labels"), file.get("classes")
     if labels.shape != (len(inputs),):
         raise ValueError(f"labels has shape {labels.shape}; expected ({len(inputs)},)")
-    numbers, names = (
-        encoding.encode_labels(labels, "it") if classes is None else check_labels(labels, classes, len(labels))
-    )
-    return Arrays(inputs, numbers, np.zeros(len(labels), np.int8), names, vocabulary=vocabulary)
+    encoded = encoding.encode_labels(labels, "it") if classes is None else check_labels(labels, classes, len(labels))
+    return Arrays(inputs, encoded[0], np.zeros(len(labels), np.int8), encoded[1], vocabulary=vocabulary)
 
 
 def read_table(path: Path, options: Options) -> Arrays:
@@ -94,9 +90,8 @@ def frame_arrays(frame: Frame, options: Options, where: str) -> Arrays:
         if name is not None and (gaps := frame[name].isna().to_numpy()).any():
             row = int(gaps.argmax()) + 1
             raise ValueError(f"The column {shown(name)} of {where} has no {what} in row {row}; every row needs one.")
-    labels, classes = encoding.encode_labels(
-        frame[options.label].to_numpy(), f"The column {shown(options.label)} of {where}"
-    )
+    about = f"The column {shown(options.label)} of {where}"
+    labels, classes = encoding.encode_labels(frame[options.label].to_numpy(), about)
     split = np.zeros(len(labels), np.int8)
     if options.text is not None:
         tokens = encoding.tokenise([str(text) for text in frame[options.text]], options)
@@ -106,10 +101,7 @@ def frame_arrays(frame: Frame, options: Options, where: str) -> Arrays:
 
 
 def read_frame(path: Path, separator: str, words: Sequence[str] = ()) -> Frame:
-    """Read a CSV file with pandas, and report progress; raise a ValueError if it is invalid.
-
-    In the columns `words` only the empty text is missing; in others also NA, None, null and the like.
-    """
+    """Read a CSV file with pandas; in columns `words` only the empty text is missing, in others also NA and alike."""
     pandas = import_pandas()
     require_room(2 * require_file(path, "table").st_size, f"The table {path}", ADVICE)
     try:

@@ -3,8 +3,6 @@
 Original training and test images are merged, as in the public programs; each client splits its own share.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 from abc import ABC

@@ -1,7 +1,5 @@
 """Readers of the official archives of Flowers-102, Tiny ImageNet, MNIST and Fashion-MNIST."""
 
-from __future__ import annotations
-
 import io
 import math
 import re

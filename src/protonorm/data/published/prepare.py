@@ -3,8 +3,6 @@
 Members are read into memory: nothing is ever extracted to a path that an archive names. Nothing here needs torch.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import http.client
@@ -113,10 +111,7 @@ def prepare(
     checksums: Mapping[str, str] | None = None,
     checked: bool = True,
 ) -> tuple[Path, Arrays]:
-    """Create NAME.npz from the official files in a folder; on any failure nothing is written.
-
-    `checksums`, by file name, replace the official ones; `checked=False` accepts any file.
-    """
+    """Create NAME.npz from official files, or any if not `checked`; `checksums` by file replace the official."""
     source, files = find_files(name, folder)
     if checked:
         known = {file.name: file.md5 for file in source.files} | dict(checksums or {})

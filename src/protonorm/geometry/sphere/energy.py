@@ -1,7 +1,5 @@
 """Energy of repelling points (Eqs. 8 and 10), their forces (Eq. 11), and Algorithm 1, in Gram form."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple
