@@ -11,6 +11,7 @@ from typing import NamedTuple
 from protonorm.analysis.comparison import RULES
 from protonorm.analysis.contrasts import not_distinguishable
 from protonorm.analysis.tables import CHOSEN, FEW
+from protonorm.core.text import listed
 from protonorm.runs.run import Run
 
 from .cells import Place, Study, Table, TableEntry, grouped
@@ -18,7 +19,7 @@ from .findings import Findings, Value, cell_value, finished_runs, values
 from .profiles import Profile
 
 ONE_SEED = "One seed has no interval: nothing is bold."
-TERMS = "best*, printed numbers, rules: docs/reproduce.md."
+TERMS = "More: docs/reproduce.md."
 
 
 def accuracy_tables(findings: Findings) -> list[Table]:
@@ -57,7 +58,7 @@ def _others(findings: Findings) -> Table:
             numbers = [cell_value(findings.at(*place), findings.protocol, rule) for place in _places(findings, row)]
             entries = [TableEntry(ours.text, best=ours.best) for ours in numbers]
             rows.append((row if row in study.beside else f"{row}, {rule}", entries))
-            rules[_meaning(rule)] = None
+            rules[f"{rule} ({RULES[rule]})" if rule in RULES else rule] = None
     title = "The same runs under other rules" + (f", and {', '.join(study.beside)}" if study.beside else "")
     sentences = ["Rounds are those of the headline rule.", f"Rules: {'; '.join(rules)}.", _about_seeds(findings)]
     return _table(findings, title, f"{study.corner}, rule", rows, sentences)
@@ -79,10 +80,6 @@ def _places(findings: Findings, row: str) -> list[Place]:
     return [(row, column.place) for column in findings.columns]
 
 
-def _meaning(rule: str) -> str:
-    return f"{rule} ({RULES[rule]})" if rule in RULES else rule
-
-
 def _how_chosen(findings: Findings) -> str:
     """Describe the round of the accuracies; cells whose round was chosen otherwise than by the protocol are named."""
     cells = [
@@ -97,11 +94,9 @@ def _how_chosen(findings: Findings) -> str:
 
 def _judged_by(findings: Findings) -> str:
     """Describe the rule of each row; in a column with several rules, a lead may come from the rule."""
-    outcomes = [one for one in findings.outcomes if one.cell.row in findings.rows]
-    rows = grouped((one.experiment.algorithm.headline, one.cell.row) for one in outcomes)
-    sentences = [f"Judged by {_meaning(rule)}: {'; '.join(dict.fromkeys(names))}." for rule, names in rows.items()]
-    mixed = ["So numbers of one column may be of different rules."] if len(sentences) > 1 else []
-    return " ".join([*sentences, *mixed])
+    headlines = {one.cell.row: one.experiment.algorithm.headline for one in findings.outcomes}
+    rules = grouped((headlines[row], row) for row in findings.rows)
+    return f"Judged by {'; '.join(f'{RULES.get(rule, rule)}: {listed(rows)}' for rule, rows in rules.items())}."
 
 
 def _about_seeds(findings: Findings) -> str:

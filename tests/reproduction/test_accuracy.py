@@ -103,11 +103,10 @@ def test_the_table_says_by_which_rule_each_row_is_judged(tmp_path):
     cells = [Cell(row, ONE, TINY | {"algorithm": row.lower()}) for row in rows]
     told = explanation(tmp_path, {("FedProto", ONE): [0.5]}, cells=cells, rows=rows)
     assert (
-        "Judged by global (nearest global prototype): ProtoNorm; FedProto. Judged by received (logits of the model as "
-        "received): FedAvg. Judged by local (nearest local prototype, or fixed target): Targets. So numbers of one "
-        "column may be of different rules."
+        "Judged by nearest global prototype: ProtoNorm and FedProto; logits of the model as received: FedAvg; nearest "
+        "local prototype, or fixed target: Targets."
     ) in told
-    assert "Judged by global (nearest global prototype): ProtoNorm; FedProto. " in explanation(tmp_path, FULL)
+    assert "Judged by nearest global prototype: ProtoNorm and FedProto. " in explanation(tmp_path, FULL)
 
 
 def test_the_second_table_explains_the_rules_that_it_shows(tmp_path):

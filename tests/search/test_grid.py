@@ -99,7 +99,10 @@ def test_points_on_other_data_are_other_problems():
     ("words", "sentence"),
     [
         (["lr=1,2"], "There is no method to run"),
-        (["fedproto", "local", "algorithm.mu=1,2"], "'algorithm.mu' is refused: fedproto and local do not have this"),
+        (
+            ["fedproto", "local", "algorithm.mu=1,2"],
+            "'algorithm.mu' must be a setting of a method, and fedproto and local do not have it",
+        ),
         (["fedproto", "validation=0"], "validation must be above 0: settings are chosen by validation accuracy"),
         (["fedproto", "validation=0.1,0"], "validation must be above 0"),
         (["fedproto", "evaluate=cohort"], "evaluate=cohort needs evaluate_all_every"),

@@ -198,20 +198,14 @@ def who_gains(transfer: Transfer) -> str:
     """Describe how many clients gain and lose, and the largest loss."""
     gaining, losing = transfer.gaining, transfer.losing
     equal = transfer.cases - gaining - losing
+    parts = [f"over {transfer.seeds} seeds clients gain in {gaining} of {transfer.cases} cases", f"lose in {losing}"]
+    same = f"stay equal in {equal}"
     if transfer.seeds == 1:
-        parts = [
-            f"{gaining} of {transfer.cases} clients gain{'s' * (gaining == 1)}",
-            f"{losing} lose{'s' * (losing == 1)}",
-        ]
-        parts += [f"{equal} stay{'s' * (equal == 1)} equal"] if equal else []
-    else:
-        parts = [
-            f"over {transfer.seeds} seeds clients gain in {gaining} of {transfer.cases} cases",
-            f"lose in {losing}",
-        ]
-        parts += [f"stay equal in {equal}"] if equal else []
+        gain, lose, stay = ("s" * (count == 1) for count in (gaining, losing, equal))
+        parts = [f"{gaining} of {transfer.cases} clients gain{gain}", f"{losing} lose{lose}"]
+        same = f"{equal} stay{stay} equal"
     end = f"; the worst loses {-100 * transfer.worst:.1f} points" if losing else ""
-    return f"{', '.join(parts)}{end}."
+    return f"{', '.join([*parts, *([same] if equal else [])])}{end}."
 
 
 def points(gain: float, digits: int = 2) -> str:

@@ -50,8 +50,19 @@ def settings_of(run: Run) -> dict[str, Any]:
 
 def labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the shortest distinguishing label of each run's settings; empty where nothing differs."""
-    names = list(dict.fromkeys(name for one in settings for name in one))
-    return [", ".join(_differences(one, settings, names)) for one in settings]
+    names = dict.fromkeys(name for one in settings for name in one)
+    texts = []
+    for one in settings:
+        words, others = [], settings
+        for name in names:
+            alike = [other for other in others if str(other.get(name)) == str(one.get(name))]
+            if len(alike) < len(others) and name in one:
+                text = f"{one[name]:g}" if isinstance(one[name], float) else str(one[name])
+                short = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+                words.append(short if name in ("dataset", "partition") else f"{name.split('.')[-1]}={short}")
+            others = alike  # only runs with equal labels so far need further words
+        texts.append(", ".join(words))
+    return texts
 
 
 def client_label(run: Run, id: int) -> str:
@@ -75,9 +86,12 @@ def read_filters(words: Sequence[str]) -> dict[str, list[str]]:
 def matching(runs: Sequence[Run], filters: Mapping[str, Sequence[str]]) -> list[Run]:
     """Return the runs that match the filters; raise a ValueError for a name or a value that no run has."""
     settings = [settings_of(run) for run in runs]
-    kept = list(zip(runs, settings, strict=True))
+    kept, names = list(zip(runs, settings, strict=True)), list(dict.fromkeys(key for one in settings for key in one))
     for name, texts in filters.items() if runs else ():
-        _check_name(name, settings)
+        if name not in names:
+            near = [key for key in names if key.split(".")[-1] == name] or get_close_matches(name, names)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {shortened(', '.join(names))}."
+            raise ValueError(f"{shown(name)} is not a setting of these runs; {hint}")
         values = [one[name] for one in settings if name in one]
         for text in texts:
             if not any(_same(name, text, value) for value in values):
@@ -114,18 +128,6 @@ def written(value: Any) -> str:
     return shortened(text, LONGEST)
 
 
-def _differences(one: Mapping[str, Any], others: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
-    words = []
-    for name in names:
-        alike = [other for other in others if str(other.get(name)) == str(one.get(name))]
-        if len(alike) < len(others) and name in one:
-            text = f"{one[name]:g}" if isinstance(one[name], float) else str(one[name])
-            short = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
-            words.append(short if name in ("dataset", "partition") else f"{name.split('.')[-1]}={short}")
-        others = alike  # only runs with equal labels so far need further words
-    return words
-
-
 def _same(name: str, text: str, value: Any) -> bool:
     """Compare a value with a text of the command line; a user-defined class also matches by its name alone."""
     if isinstance(value, str):
@@ -137,11 +139,3 @@ def _same(name: str, text: str, value: Any) -> bool:
         return bool((float(given) if isinstance(given, str) else given) == value)  # YAML reads 1e-3 as a string
     except ValueError:
         return False
-
-
-def _check_name(name: str, settings: Sequence[Mapping[str, Any]]) -> None:
-    known = list(dict.fromkeys(key for one in settings for key in one))
-    if name not in known:
-        near = [key for key in known if key.split(".")[-1] == name] or get_close_matches(name, known)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {shortened(', '.join(known))}."
-        raise ValueError(f"{shown(name)} is not a setting of these runs; {hint}")

@@ -145,17 +145,6 @@ def refuse_blind(experiment: Experiment) -> Experiment:
     return experiment
 
 
-def method_fields(method: str) -> dict[str, list[str]]:
-    """Return the settings of a method, each with its nested settings."""
-    return known_fields(type(build("algorithm", read_method(method))))
-
-
-def has_field(fields: Mapping[str, Sequence[str]], name: str) -> bool:
-    """Return whether a method has a setting, such as gamma or schedule.eta."""
-    first, _, inner = name.partition(".")
-    return first in fields and (not inner or inner in fields[first])
-
-
 def real_name(method: str, name: str) -> str:
     """Convert a method-specific name such as protonorm.gamma to algorithm.gamma."""
     owner, dot, field = name.partition(".")
@@ -216,12 +205,14 @@ def _point(method: str, given: Settings, swept: Sequence[str], seeds: Sequence[A
 
 def _own_names(method: str, entries: Entries, methods: Sequence[str]) -> list[str]:
     """List the settings that apply to a method: all except those that only other methods have."""
-    fields, named = method_fields(method), {name.partition(":")[0] for name in methods} - set(NESTED)
+    fields = known_fields(type(build("algorithm", read_method(method))))  # each with its nested settings
+    named = {name.partition(":")[0] for name in methods} - set(NESTED)
 
     def is_own(name: str) -> bool:
         owner, dot, field = name.partition(".")
+        first, _, inner = field.partition(".")
         if owner == "algorithm":
-            return has_field(fields, field)
+            return first in fields and (not inner or inner in fields[first])
         return not dot or owner not in named or owner == method.partition(":")[0]
 
     return [name for name in entries if is_own(name)]
@@ -233,7 +224,7 @@ def _remarks(entries: Entries, names: Mapping[str, Sequence[str]]) -> list[str]:
     for name in entries:
         lacking = [method for method, own in names.items() if name not in own]
         if len(lacking) == len(names):
-            raise ValueError(f"{shown(name)} is refused: {' and '.join(names)} do not have this setting.")
+            raise ValueError(f"{shown(name)} must be a setting of a method, and {' and '.join(names)} do not have it.")
         if lacking and name.startswith("algorithm."):
             remarks.append(f"Without {name}, which is no setting of theirs: {', '.join(lacking)}.")
     return remarks

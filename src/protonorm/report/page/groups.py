@@ -17,13 +17,7 @@ from protonorm.runs.run import Run
 
 Groups = Mapping[str, Sequence[Run]]  # runs of each method, by name
 
-OWN = (
-    "algorithm",
-    "auxiliary",
-    "control",
-    "label",
-    "seed",
-)  # of a method, or in which its runs differ
+OWN = ("algorithm", "auxiliary", "control", "label", "seed")  # of a method, or in which its runs differ
 WHOLE = 10**9  # integral floats below this are written without a decimal point
 
 
