@@ -166,7 +166,10 @@ def test_add_client_writes_a_bundle_and_its_checksum(call, federation, tmp_path)
     [
         ("nonsense", "is no public key"),
         ("berlin/client.key", "must never leave its machine"),
-        ("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl", "expected ecdsa"),
+        (
+            "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl",
+            "must be of the kind ecdsa",
+        ),
     ],
 )
 def test_what_is_no_public_key_lets_nobody_in(call, federation, key, said):

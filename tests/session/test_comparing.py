@@ -184,7 +184,12 @@ def test_no_seeds_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"), [({"engine": "serail"}, "serail"), ({"workers": 0}, "workers=0"), ({"workers": "2"}, "'2'")]
+    ("options", "said"),
+    [
+        ({"engine": "serail"}, "serail"),
+        ({"workers": 0}, "workers must be a whole number of at least 1, got 0"),
+        ({"workers": "2"}, "'2'"),
+    ],
 )
 def test_a_wrong_engine_is_no_damage_of_runs_that_are_done(tmp_path, options, said):
     small = {"dataset": {"name": "spiral", "points": 40}, "clients": 2, "rounds": 1, "out": tmp_path}
