@@ -148,7 +148,7 @@ def test_worker_processes_give_the_bytes_of_serial(tmp_path, algorithm):
 
 
 @pytest.mark.skipif("ray" not in ENGINES, reason="there is no Ray")
-@pytest.mark.parametrize("algorithm", long_unless(("protonorm", "heterofl"), sorted(ALGORITHMS)))
+@pytest.mark.parametrize("algorithm", long_unless((), sorted(ALGORITHMS)))
 def test_actors_of_ray_give_the_bytes_of_serial(tmp_path, algorithm):
     same_bytes(tmp_path, algorithm, "ray")
 
@@ -172,9 +172,7 @@ def test_resumed_on_other_engines_with_other_workers_equals_unbroken(tmp_path, a
     for engine, workers in (("processes", 2), ("serial", None)):
         with pytest.raises(KeyboardInterrupt):
             run(experiment, out=tmp_path / "broken", engine=engine, workers=workers, watch=stop)
-    last, count = (
-        ("ray", 2) if "ray" in ENGINES and algorithm in (*ALIKE, "protonorm") else ("processes", 1)
-    )  # Ray takes long
+    last, count = ("ray", 2) if "ray" in ENGINES and algorithm in ALIKE else ("processes", 1)  # Ray takes long
     run(experiment, out=tmp_path / "broken", engine=last, workers=count)
     assert contents(run_folder(experiment, tmp_path / "broken")) == contents(run_folder(experiment, tmp_path / "whole"))
 

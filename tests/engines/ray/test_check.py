@@ -19,6 +19,7 @@ def call(*words):
     return CliRunner().invoke(app, ["cluster", "check", *words])
 
 
+@pytest.mark.long
 def test_a_cluster_that_can_run_the_experiment_is_told_so(tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (80, 16, 16, 3), dtype=np.uint8)
     write_prepared(tmp_path / "cifar10.npz", Arrays(images, np.arange(80) % 4, np.zeros(80, np.int8), tuple("abcd")))
@@ -42,6 +43,7 @@ def test_a_cluster_that_can_run_the_experiment_is_told_so(tmp_path):
     assert lines[6] == "The cluster can run this experiment."
 
 
+@pytest.mark.long
 def test_other_bits_are_a_problem(monkeypatch):
     monkeypatch.setattr(check, "_bits_here", lambda *_: "others")
     done = call(*WORDS, "--json")
@@ -53,6 +55,7 @@ def test_other_bits_are_a_problem(monkeypatch):
     assert re.match(r"The dry step has other bits on node \S+ \(\w{6}\) than on this machine", problem)
 
 
+@pytest.mark.long
 def test_other_versions_are_a_problem_for_the_check_and_for_a_run(monkeypatch, tmp_path):
     real = crew.versions_here()
     monkeypatch.setattr(crew, "versions_here", lambda: real | {"torch": "1.0"})
@@ -69,6 +72,7 @@ def test_other_versions_are_a_problem_for_the_check_and_for_a_run(monkeypatch, t
         run(spiral(), tmp_path, engine="ray", workers=2)
 
 
+@pytest.mark.long
 def test_no_room_and_no_memory_are_problems(monkeypatch):
     done = call(*WORDS, "--engine", "ray:num_cpus=64")
     assert done.exit_code == 1

@@ -92,6 +92,7 @@ def test_states_are_on_the_nodes_and_their_second_copies_are_the_files_of_serial
     assert sorted(files(tmp_path / "states")) == [f"{id}.{1 + (id < 3)}.safetensors" for id in range(6)]
 
 
+@pytest.mark.long
 def test_nodes_drop_what_the_committed_round_has_replaced(engine):
     folders = [Path(tempfile.gettempdir()) / member.told["folders"][1] for member in engine.crew.members.values()]
     list(engine.train(orders(), {}))
@@ -107,6 +108,7 @@ def test_nodes_drop_what_the_committed_round_has_replaced(engine):
     assert all(folder.stat().st_mode & 0o077 == 0 for folder in folders)
 
 
+@pytest.mark.long
 def test_an_order_that_comes_twice_is_answered_with_the_same_bits(engine):
     """At least once is what a cluster promises: nobody trains on his own result."""
     ray, message = connect(2), pack({}, {})
@@ -158,6 +160,7 @@ def test_a_state_is_sent_only_where_it_is_lacking(engine, serial, monkeypatch):
         assert sorted(path.name for path in found) == [f"{id}.3.safetensors" for id in clients]  # nothing of the others
 
 
+@pytest.mark.long
 @linux
 @pytest.mark.parametrize("verb", ["train", "evaluate"])
 def test_an_actor_that_is_killed_in_the_middle_of_a_call_changes_nothing(engine, serial, verb, tmp_path):
@@ -183,6 +186,7 @@ def test_an_actor_that_is_killed_in_the_middle_of_a_call_changes_nothing(engine,
     assert victim not in pids(engine)
 
 
+@pytest.mark.long
 @linux
 @pytest.mark.parametrize(("killed", "begins"), [(2, True), (99, False)])
 def test_an_actor_that_is_killed_while_it_starts_is_replaced(serial, tmp_path, monkeypatch, killed, begins):
@@ -221,6 +225,7 @@ def test_all_actors_may_be_killed_at_once(engine, serial):
     assert bits([first, *answers]) == bits(serial.train(orders(), {}))
 
 
+@pytest.mark.long
 @linux
 def test_an_actor_that_is_refused_in_the_middle_of_a_run_is_told_of_and_replaced(engine, serial, monkeypatch, recwarn):
     """A node may come to a cluster with other versions than those that were there at the start."""
@@ -244,6 +249,7 @@ def test_an_actor_that_is_refused_in_the_middle_of_a_run_is_told_of_and_replaced
 DEADLY = "import os; client.id == 3 and client.round > 1 and os._exit(7); model = client.load(state)"
 
 
+@pytest.mark.long
 def test_a_client_that_ends_its_actors_is_lost_and_the_others_are_not(tmp_path, capfd):
     path = tmp_path / "own_deadly.py"
     path.write_text(OWN.replace("model = client.load(state)", DEADLY))
@@ -254,6 +260,7 @@ def test_a_client_that_ends_its_actors_is_lost_and_the_others_are_not(tmp_path, 
     assert not "".join(capfd.readouterr()).strip()  # Ray does not print what we tell
 
 
+@pytest.mark.long
 def test_who_is_late_is_lost_and_may_come_back(engine, serial):
     """Again and again, with the same actors."""
     before, expected = pids(engine), bits(serial.train(orders(), {}))
@@ -265,6 +272,7 @@ def test_who_is_late_is_lost_and_may_come_back(engine, serial):
     assert pids(engine) == before
 
 
+@pytest.mark.long
 def test_orders_that_are_late_are_not_given(engine, monkeypatch):
     """What nobody waits for any more would only keep the next call waiting."""
     limit = Deadline(5.0)
@@ -279,6 +287,7 @@ def test_orders_that_are_late_are_not_given(engine, monkeypatch):
     assert not given
 
 
+@pytest.mark.long
 def test_an_actor_has_few_orders_at_once(engine, monkeypatch):
     """With one at a time, each of the two actors has one order of three."""
     monkeypatch.setattr(module, "DEPTH", 1)
@@ -288,6 +297,7 @@ def test_an_actor_has_few_orders_at_once(engine, monkeypatch):
     assert max(count for _, count in seen) <= 2
 
 
+@pytest.mark.long
 def test_a_message_goes_to_an_actor_once_and_each_client_may_have_its_own(engine, serial):
     import torch
 
@@ -309,6 +319,7 @@ def test_a_message_goes_to_an_actor_once_and_each_client_may_have_its_own(engine
     assert [encode(a.counts) for a in one] == [encode(b.counts) for b in two] == [encode(c.counts) for c in three]
 
 
+@pytest.mark.long
 def test_an_actor_that_sends_what_nobody_can_use_is_replaced(engine, serial, monkeypatch):
     real, spoilt = module.unpack, []
 
@@ -323,12 +334,19 @@ def test_an_actor_that_sends_what_nobody_can_use_is_replaced(engine, serial, mon
     assert spoilt
 
 
+@pytest.mark.parametrize("algorithm", ["protonorm", "heterofl"])
+def test_whole_runs_have_the_bytes_of_serial(tmp_path, algorithm):
+    """Two forms of messages; `tests/contract` has all methods with `make test-long`."""
+    same_as_serial(spiral(algorithm=algorithm), tmp_path)
+
+
 def test_divergence_on_a_node_is_told_as_in_serial(tmp_path):
     experiment = spiral(algorithm={"name": "protonorm", "gamma": 1e18})
     with pytest.raises(pn.Diverged, match=r"client \d.*Round 1 is kept"):
         run(experiment, tmp_path, engine="ray", workers=2)
 
 
+@pytest.mark.long
 def test_own_data_partitions_and_settings_travel(tmp_path):
     settings = {"models": ["plain", "dense"], "feature_dim": 4, "clients": 3, "rounds": 2, "lr": (0.01, 0.02)}
     same_as_serial(pn.Experiment.of({"dataset": pictures([0, 1, 2] * 30, 3), **settings}), tmp_path)
@@ -345,6 +363,7 @@ def test_own_code_travels_as_the_text_of_its_file(tmp_path):
         run(spiral(algorithm=f"{wrong}:Noisy"), tmp_path, engine="ray", workers=2)
 
 
+@pytest.mark.long
 def test_own_code_does_not_travel_where_it_is_forbidden(tmp_path):
     path = tmp_path / "own_noisy.py"
     path.write_text(OWN)
@@ -354,6 +373,7 @@ def test_own_code_does_not_travel_where_it_is_forbidden(tmp_path):
         run(experiment, tmp_path, engine="ray", workers=2)
 
 
+@pytest.mark.long
 def test_progress_tells_of_actors_and_of_clients_that_are_pending(engine):
     heard = []
     with listening(lambda *one: heard.append(one)):
@@ -362,6 +382,7 @@ def test_progress_tells_of_actors_and_of_clients_that_are_pending(engine):
     assert heard[-1][1:] == (6, 6)
 
 
+@pytest.mark.long
 def test_nothing_is_left_on_the_node_after_a_run_nor_after_a_broken_one(engine, monkeypatch, tmp_path):
     members = list(engine.crew.members.values())
     folders = [Path(tempfile.gettempdir()) / name for member in members for name in member.told["folders"]]
@@ -393,6 +414,7 @@ def start(folder, out, *words):
     )
 
 
+@pytest.mark.long
 @linux
 def test_a_driver_that_is_killed_goes_on_where_it_was_and_its_cluster_ends(tmp_path):
     experiment = spiral(rounds=40)
@@ -411,6 +433,7 @@ def test_a_driver_that_is_killed_goes_on_where_it_was_and_its_cluster_ends(tmp_p
     assert contents(folder) == contents(run_folder(experiment, tmp_path / "whole"))
 
 
+@pytest.mark.long
 @linux
 def test_a_raylet_that_is_killed_ends_the_command_in_a_sentence(tmp_path):
     """Ray ends the process itself, at its next word to the raylet; what it has done is resumed."""
@@ -435,6 +458,7 @@ def test_a_raylet_that_is_killed_ends_the_command_in_a_sentence(tmp_path):
     assert contents(folder) == contents(run_folder(experiment, tmp_path / "whole"))
 
 
+@pytest.mark.long
 @linux
 def test_ctrl_c_leaves_nothing_behind_and_nothing_in_the_current_folder_is_executed(tmp_path):
     """Ray would let actors look for modules in the folder in which the command was given. It says nothing itself."""

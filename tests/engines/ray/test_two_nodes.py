@@ -11,7 +11,7 @@ from protonorm.files import Scratch
 from tests.engines.ray.nodes import Cluster, end, processes, wait_for
 from tests.support import contents, run, run_folder
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")]
 
 SETTINGS = {"dataset": {"name": "fashion", "samples": 600}, "models": "light", "clients": 20, "rounds": 2}
 SETTINGS |= {"partition": {"name": "dirichlet", "alpha": 0.5, "least": 6}, "batch_size": 16}
