@@ -328,7 +328,7 @@ def test_the_notebook_of_first_steps_runs(tmp_path):
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     assert len(list((tmp_path / "runs").iterdir())) == 2
     printed = "".join(output.text for cell in code for output in cell.outputs if output.output_type == "stream")
-    shares = {name: float(share) for name, share in re.findall(r"^(\w[\w, ]*?) +([\d.]+) %$", printed, re.MULTILINE)}
+    shares = {name: float(share) for name, share in re.findall(r"^(\w[\w, -]*?) +([\d.]+) %$", printed, re.MULTILINE)}
     own = tuple(f"protonorm, {rule}" for rule in ("nearest-global", "nearest-local", "logits", "joint"))
     rules = (*own, "local, logits", "majority")
     assert tuple(shares) == rules
