@@ -46,4 +46,5 @@ class Local(Averaged):
         def loss(x: Tensor, y: Tensor) -> Tensor:
             return client.cross_entropy(model(x), y)
 
-        return Step(snapshot("model", model), {}, {"loss": client.fit(loss, model)})
+        mean = client.fit(loss, model)
+        return Step(snapshot("model", model), {}, {"loss": mean})
