@@ -1,7 +1,5 @@
 """Output, tables and errors on a terminal. Does not import torch."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

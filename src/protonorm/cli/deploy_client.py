@@ -1,7 +1,5 @@
 """Commands `deploy join` and `deploy client`, for the machine of a participating organisation."""
 
-from __future__ import annotations
-
 import os
 import sys
 from enum import StrEnum
@@ -113,7 +111,7 @@ def client(
                 raise typer.Exit from None
 
 
-def _open(bundle: Path | None, folder: Path | None) -> tuple[ClientFolder, Bundle | None]:
+def _open(bundle: Path | None, folder: Path | None) -> "tuple[ClientFolder, Bundle | None]":
     """Open the client's folder, named after the bundle if none is given, and read the bundle."""
     from protonorm.deployment.agreement import LARGEST_BUNDLE, Bundle
     from protonorm.deployment.folders import CLIENT_VARIABLE, ClientFolder
@@ -141,7 +139,7 @@ def _data(data: str | None, label: str | None, text: str | None) -> Any:
     return {"name": "table", "path": data.removeprefix("table:"), **columns}
 
 
-def _confirm(found: ClientFolder, got: Bundle, path: Path | None, checksum: str | None, *, yes: bool) -> None:
+def _confirm(found: "ClientFolder", got: "Bundle", path: Path | None, checksum: str | None, *, yes: bool) -> None:
     """Show the agreement and ask for confirmation, unless it was confirmed before."""
     from protonorm.deployment.settings import address_of, differing
 

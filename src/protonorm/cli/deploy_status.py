@@ -1,7 +1,5 @@
 """Commands `deploy status`, `stop` and `doctor`, and the folders of `deploy` commands."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator
@@ -45,7 +43,7 @@ def check_installed() -> None:
         raise ValueError(f"`protonorm deploy` needs {names}, not installed here: pip install 'protonorm[deploy]'.")
 
 
-def open_federation(path: Path | None) -> FederationFolder:
+def open_federation(path: Path | None) -> "FederationFolder":
     """Open the federation's folder."""
     check_installed()
     from protonorm.deployment.folders import FEDERATION_VARIABLE, FederationFolder
@@ -53,7 +51,7 @@ def open_federation(path: Path | None) -> FederationFolder:
     return FederationFolder.open(path or Path(os.environ.get(FEDERATION_VARIABLE) or "."))
 
 
-def open_either(path: Path | None) -> FederationFolder | ClientFolder:
+def open_either(path: Path | None) -> "FederationFolder | ClientFolder":
     """Open the folder of a federation or of a client."""
     check_installed()
     from protonorm.deployment import folders
@@ -118,7 +116,7 @@ def doctor(folder: EitherPath = None, as_json: Json = False) -> None:
         say_findings(findings, as_json=as_json, fine="Nothing is wrong.")
 
 
-def follow(folder: FederationFolder, start: int) -> bool:
+def follow(folder: "FederationFolder", start: int) -> bool:
     """Print a server's log from an offset until its run ends (it may start later); return whether it succeeded."""
     from protonorm.deployment.process_lock import is_locked
     from protonorm.deployment.status import Status

@@ -1,7 +1,5 @@
 """Commands `inspect`, `cluster check` and `bench`: networks, clusters and the speed of this machine."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 from math import prod
@@ -75,7 +73,7 @@ def read_shape(text: str) -> tuple[int, ...]:
     return size
 
 
-def facts_table(networks: Sequence[Facts], shape: tuple[int, ...], classes: int) -> Table:
+def facts_table(networks: "Sequence[Facts]", shape: tuple[int, ...], classes: int) -> "Table":
     """Build the table of networks, one per line."""
     rows = []
     for facts in networks:

@@ -3,8 +3,6 @@
 Settings are read from the sources of their classes, whose comments explain them.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 from functools import cache

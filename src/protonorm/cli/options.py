@@ -1,7 +1,5 @@
 """Commands, options and arguments that several commands share. Does not import torch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -68,7 +66,7 @@ class Wanted(NamedTuple):
     root: Path
 
     @classmethod
-    def of(cls, words: Sequence[str], out: Path | None) -> Wanted:
+    def of(cls, words: Sequence[str], out: Path | None) -> "Wanted":
         """Separate names of runs from filters; a folder whose name has an equals sign is a name."""
         from protonorm.runs.layout import INFO, exists, runs_root
 
@@ -83,7 +81,7 @@ class Wanted(NamedTuple):
         folders = [find_run(self.root, name) for name in self.names] if self.names else find_runs(self.root)
         return list({folder.resolve(): folder for folder in folders}.values())
 
-    def runs(self, if_none: str = "") -> list[Run]:
+    def runs(self, if_none: str = "") -> "list[Run]":
         """Read the selected runs that match the filters and report damaged ones; raise a ValueError `if_none` match."""
         from protonorm.analysis.settings import matching, read_filters
         from protonorm.runs.run import read_some

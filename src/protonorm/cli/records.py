@@ -1,7 +1,5 @@
 """Commands `show`, `report`, `remove` and `archive`, for recorded runs."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -73,7 +71,7 @@ def show(words: Words = None, out: Out = None, as_json: Json = False, as_csv: Cs
             say(visible(f"There are no runs{such} in {wanted.root}."))
 
 
-def _show_one(run: Run, *, as_json: bool) -> None:
+def _show_one(run: "Run", *, as_json: bool) -> None:
     from protonorm.analysis.breakdown import local_beside, plain_run
     from protonorm.analysis.comparison import rows
     from protonorm.cli.run_tables import clients_table, comparison_tables, plain_clients
@@ -88,7 +86,7 @@ def _show_one(run: Run, *, as_json: bool) -> None:
     say(run_lines(run))
 
 
-def run_lines(run: Run) -> str:
+def run_lines(run: "Run") -> str:
     """Format one run's curve, its state, and its settings."""
     from protonorm.analysis.breakdown import standing
     from protonorm.cli.run_tables import curve
@@ -103,7 +101,7 @@ def run_lines(run: Run) -> str:
     return "\n".join(lines)
 
 
-def reported_round(run: Run) -> str:
+def reported_round(run: "Run") -> str:
     """Describe the reported round, how it was chosen, and the early-stopping setting."""
     if run.chosen is None:
         return "No round is reported yet: nobody was evaluated under the method's headline rule."
@@ -116,7 +114,7 @@ def reported_round(run: Run) -> str:
     return f"Round {record.round} is reported: {run.chosen.why}; {rule} {', '.join(numbers)}.{early}"
 
 
-def samples_line(run: Run) -> str:
+def samples_line(run: "Run") -> str:
     """Describe how many samples clients train, validate and test on."""
     if not run.knows_samples:
         return "Samples: their number is not on record; each client knows its own."
@@ -125,7 +123,7 @@ def samples_line(run: Run) -> str:
     return f"Samples of all clients: {train} to train on, {held_out}, {test} to test on."
 
 
-def provenance_lines(run: Run) -> list[str]:
+def provenance_lines(run: "Run") -> list[str]:
     """Return the command that started a run, the commit of the user's repository, and the machine."""
     origin, lost = run.provenance, [run.lost_provenance] if run.lost_provenance else []
     if origin is None:
@@ -151,7 +149,7 @@ def report(runs: Names, out: Out = None, to: To = None) -> None:
         say(visible(f"Report: {write_page(read, to or default_place(read, root))}"))
 
 
-def default_place(runs: Sequence[Run], root: Path) -> Path:
+def default_place(runs: "Sequence[Run]", root: Path) -> Path:
     """Return the default path of a page: in its run's folder, or among the reports under a descriptive name."""
     if len(runs) == 1:
         return runs[0].folder / "report.html"

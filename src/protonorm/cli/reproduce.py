@@ -1,7 +1,5 @@
 """Command `reproduce`: the paper's tables and figures. Listing them does not import torch."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from functools import partial
@@ -101,14 +99,14 @@ def reproduce(
             judge(written)
 
 
-def machinery(module: str) -> ModuleType:
+def machinery(module: str) -> "ModuleType":
     """Import a module of `experiments.reproduction`, which lies beside the library in a checkout."""
     from protonorm.config.kinds import bundled
 
     return import_module(f"{bundled('experiments').__name__}.reproduction.{module}")
 
 
-def judge(written: list[Written]) -> None:
+def judge(written: "list[Written]") -> None:
     """Print which numbers agree with the paper, differ or are undecided; raise Failed if any differ."""
     from protonorm.analysis.tables import FEW
     from protonorm.errors import Failed
@@ -127,7 +125,7 @@ def judge(written: list[Written]) -> None:
         raise Failed(f"{failed} of {len(verdicts)} checks differ from the paper.")
 
 
-def terminal_table(table: Table, profile: Profile) -> RichTable:
+def terminal_table(table: "Table", profile: "Profile") -> RichTable:
     """Build a table for the terminal; the best test round and the printed number are below ours."""
     columns, before = [Column(table.corner)], ""
     for group, name in table.titled_columns:
@@ -138,7 +136,7 @@ def terminal_table(table: Table, profile: Profile) -> RichTable:
     return make_table(title, columns, rows, table.explanation)
 
 
-def _entry(entry: TableEntry) -> Text:
+def _entry(entry: "TableEntry") -> Text:
     return Text.assemble(bold(entry.text, entry.bold), *((f"\n{visible(line)}", "dim") for line in entry.lines))
 
 

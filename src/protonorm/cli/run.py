@@ -1,7 +1,5 @@
 """Commands `run` and `compare`: one experiment, or several methods with the same settings."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys
@@ -151,7 +149,7 @@ def compare(
             raise Failed("No run of this comparison came to its end.")
 
 
-def follow(experiment: Experiment, *, quiet: bool = False) -> RoundDisplay:
+def follow(experiment: "Experiment", *, quiet: bool = False) -> RoundDisplay:
     """Show the rounds of an experiment while it runs."""
     return RoundDisplay(experiment.key, experiment.rounds, experiment.algorithm.headline, quiet=quiet)
 

@@ -1,7 +1,5 @@
 """Tables of runs, methods and clients, and a text plot of curves. Does not import torch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Commands `sweep` and `tune`: choose settings by validation accuracy."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,7 +86,9 @@ def sweep(
         show(task, scores_of(task), folder, best=best, as_json=as_json, quiet=quiet)
 
 
-def show(task: Sweep, scores: Sequence[Score], folder: Path, *, best: bool, as_json: bool, quiet: bool = False) -> None:
+def show(
+    task: "Sweep", scores: "Sequence[Score]", folder: Path, *, best: bool, as_json: bool, quiet: bool = False
+) -> None:
     """Print the scores and the chosen settings, and draw the map."""
     from protonorm.errors import Failed
     from protonorm.report.figures import save_figure
@@ -113,7 +113,9 @@ def show(task: Sweep, scores: Sequence[Score], folder: Path, *, best: bool, as_j
         raise Failed("No settings can be chosen: none has a finished run for every seed.")
 
 
-def scores_table(scores: Sequence[Score], chosen: Sequence[Score], swept: Sequence[str], seeds: Sequence[int]) -> Table:
+def scores_table(
+    scores: "Sequence[Score]", chosen: "Sequence[Score]", swept: Sequence[str], seeds: Sequence[int]
+) -> "Table":
     """Build the table of all points, the best first; chosen points are bold."""
     from protonorm.cli.run_tables import seeds_text
 
@@ -134,7 +136,7 @@ def scores_table(scores: Sequence[Score], chosen: Sequence[Score], swept: Sequen
     return make_table(f"Settings by validation accuracy, {seeds_text(seeds)}", columns, lines, caption)
 
 
-def _winner_line(score: Score) -> str:
+def _winner_line(score: "Score") -> str:
     """Describe the settings chosen for a method, and their test accuracy, which was not used to choose."""
     label = ", ".join(f"{name}={_text(value)}" for name, value in score.point.chosen.items()) or "its only settings"
     tested = f"test accuracy there, which had no say: {score.test} %" if score.test else "it was not tested"
@@ -142,7 +144,7 @@ def _winner_line(score: Score) -> str:
 
 
 def plan(
-    task: Sweep, left: Sequence[Job], count: int, engine: str | None, workers: int | None, *, as_json: bool
+    task: "Sweep", left: "Sequence[Job]", count: int, engine: str | None, workers: int | None, *, as_json: bool
 ) -> None:
     """Print how many runs are done and left, and the estimated time."""
     from protonorm.core.text import counted, duration
@@ -166,7 +168,7 @@ def plan(
         say(visible(f"About {duration(guess.seconds)}, {way}; estimated from {guess.how}."))
 
 
-def plain(score: Score, *, chosen: bool) -> dict[str, Any]:
+def plain(score: "Score", *, chosen: bool) -> dict[str, Any]:
     """Return a point as plain data; test accuracies are given only for chosen settings."""
     point, cell = score.point, score.validation
     return {
@@ -241,14 +243,14 @@ def tune(
             say(visible(f"Search: {search.folder}"))
 
 
-def trial_line(trial: Trial) -> str:
+def trial_line(trial: "Trial") -> str:
     """Describe how a trial ended."""
     reached = "diverged" if trial.validation is None else f"{100 * trial.validation:.2f} %"
     stopped = f", {trial.state} after round {trial.rounds}" if trial.state in ("stopped", "cut") else ""
     return f"trial {trial.number}: {_values(trial)}: {reached}{stopped}"
 
 
-def trials_table(trials: Sequence[Trial], best: Trial, rounds: int) -> Table:
+def trials_table(trials: "Sequence[Trial]", best: "Trial", rounds: int) -> "Table":
     """Build the table of all trials, the best in bold."""
     columns = [Column("trial", "right"), Column("settings"), Column("validation", "right", no_wrap=True)]
     columns += [Column("rounds", "right"), Column("ended", no_wrap=True)]
@@ -266,5 +268,5 @@ def trials_table(trials: Sequence[Trial], best: Trial, rounds: int) -> Table:
     return make_table("Trials", columns, lines, caption)
 
 
-def _values(trial: Trial) -> str:
+def _values(trial: "Trial") -> str:
     return ", ".join(f"{name}={value}" for name, value in trial.values.items())

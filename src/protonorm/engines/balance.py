@@ -1,7 +1,5 @@
 """Assignment of clients to workers so that all finish at about the same time; it never changes results."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 WORTHWHILE = 0.95  # maximum relative duration of a new assignment: a moved client reads its state from disk

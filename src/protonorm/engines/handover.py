@@ -3,8 +3,6 @@
 Workers on the same machine memory-map arrays from files; an array that is already memory-mapped is not copied.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

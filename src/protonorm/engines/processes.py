@@ -4,8 +4,6 @@ Clients stay on their worker unless rebalancing moves them. The pool starts the 
 and replaces workers that exit or send invalid frames.
 """
 
-from __future__ import annotations
-
 import os
 import queue
 import subprocess

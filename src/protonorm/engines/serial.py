@@ -1,7 +1,5 @@
 """Clients in one process: the host that runs them, and the serial engine, the reference for all engines."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence

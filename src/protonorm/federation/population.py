@@ -1,7 +1,5 @@
 """Clients of a simulation: a data set partitioned over clients, and a workspace for each kind of network."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -76,7 +74,7 @@ class SimulatedPopulation:
         """Return the number of clients, M."""
         return len(self.parts)
 
-    def site(self, id: int) -> SimulatedSite:
+    def site(self, id: int) -> "SimulatedSite":
         """Return the site of a client."""
         last = self.first + len(self) - 1
         if not self.first <= id <= last:

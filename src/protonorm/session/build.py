@@ -1,7 +1,5 @@
 """Build the task and the population of an experiment."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

@@ -1,7 +1,5 @@
 """Running an experiment: start, resume, or read the finished run."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from contextlib import closing, suppress

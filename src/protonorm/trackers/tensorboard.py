@@ -1,7 +1,5 @@
 """TensorBoard tracker, which writes to <run>/tensorboard/; a resumed run rewrites its log from the record."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from typing import Any

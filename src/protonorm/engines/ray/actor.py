@@ -4,8 +4,6 @@ Arguments and results are only bytes, numbers and text. An actor first reports t
 must work with any installed versions, so torch is imported only afterwards.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Diagnosis of a Ray cluster for an experiment: versions, data, memory, and a dry step on every node."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

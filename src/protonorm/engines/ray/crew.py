@@ -4,8 +4,6 @@ An actor stays on the node that Ray selected. An array is read from the node's o
 pieces.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import secrets
@@ -72,7 +70,7 @@ class Killed(Refused):
 class Crew:
     """Actors of one run."""
 
-    def __init__(self, ray: Any, settings: ActorSettings, supply: Supply, told: dict[str, Any]) -> None:
+    def __init__(self, ray: Any, settings: ActorSettings, supply: "Supply", told: dict[str, Any]) -> None:
         self.ray, self._settings, self._supply = ray, settings, supply
         self.members: dict[int, Member] = {}  # ready actors by number
         self.coming: dict[Any, Coming] = {}  # starting actors by the Ray reference of their pending answer

@@ -5,8 +5,6 @@ actor are sent to other actors, from the states of the last committed round: the
 results.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
