@@ -59,11 +59,7 @@ class Coming(NamedTuple):
     stage: str  # look or open
 
 
-class Refused(Failed):
-    """Failure of an actor to start; the message names its node."""
-
-
-class Killed(Refused):
+class Killed(Failed):
     """End of an actor's process while it starts, as for lack of memory; another actor may start."""
 
 
@@ -128,7 +124,7 @@ class Crew:
         return member
 
     def advance(self, ref: Any) -> Member | None:
-        """Process the answer of a starting actor; return the actor once it is ready, raise Refused if it failed."""
+        """Process the answer of a starting actor; return the actor once it is ready, raise Failed if it failed."""
         member, stage = self.coming.pop(ref)
         try:
             content = self.ray.get(ref)
@@ -222,7 +218,7 @@ class Crew:
         return [*self.members.values(), *(coming.member for coming in self.coming.values())]
 
     def _meet(self, member: Member, facts: dict[str, Any]) -> None:
-        """Record the facts on an actor's node; raise Refused if other versions could change results."""
+        """Record the facts on an actor's node; raise Failed if other versions could change results."""
         member.node, member.told = facts["node"], facts
         self._folders.setdefault(member.node, set()).update(facts["folders"])
         different = {
@@ -235,12 +231,12 @@ class Crew:
             different.setdefault("protonorm", ours)
         if different:
             texts = ", ".join(f"{name} {text}" for name, text in different.items())
-            raise Refused(
+            raise Failed(
                 f"Node {member} has other versions than this machine: {texts}. "
                 "Results are promised on equal versions alone: install the same everywhere."
             )
 
-    def _refuse(self, member: Member, error: Exception) -> Refused:
+    def _refuse(self, member: Member, error: Exception) -> Failed:
         """Dismiss an actor that did not start, and return an error that names its node, if known."""
         self.dismiss(member)
         found = re.search(r"ip=([\w.:]+)", str(error))
@@ -248,7 +244,7 @@ class Crew:
         why = reason(error)
         hint = " Is it installed there?" if "No module named" in why else ""
         died = isinstance(error, self.ray.exceptions.RayActorError) and "in its creation task" not in str(error)
-        return (Killed if died else Refused)(f"An actor did not begin{place}: {why}.{hint}")
+        return (Killed if died else Failed)(f"An actor did not begin{place}: {why}.{hint}")
 
     def _sweep(self) -> None:
         """Remove the files that killed actors left on their nodes."""
