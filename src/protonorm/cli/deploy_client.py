@@ -95,7 +95,11 @@ def client(
             chosen(model, "model")
         given: dict[str, Any] = {"lr": lr, "batch_size": batch_size, "epochs": epochs, "momentum": momentum}
         given |= {"weight_decay": weight_decay, "validation": validation, "device": device, "model": model}
-        given |= {"data": _data(data, label, text), "allowed": str(evaluation) if evaluation else None}
+        given |= {"data": data, "allowed": str(evaluation) if evaluation else None}
+        if columns := {name: value for name, value in (("label", label), ("text", text)) if value is not None}:
+            if data is None:
+                raise ValueError("--label and --text say more about --data, which is not given.")
+            given["data"] = {"name": "table", "path": data.removeprefix("table:"), **columns}
         found.begin_anew = begin_anew
         with process_lock(found.lock, f"The client in {found.path}"):
             found.change(**read_settings(other or []) | {name: one for name, one in given.items() if one is not None})
@@ -127,16 +131,6 @@ def _open(bundle: Path | None, folder: Path | None) -> "tuple[ClientFolder, Bund
     with bundle.open("rb") as file:
         got = Bundle.read(file.read(LARGEST_BUNDLE + 1), str(bundle))
     return ClientFolder.open(folder or Path(got.name)), got
-
-
-def _data(data: str | None, label: str | None, text: str | None) -> Any:
-    """Build the data setting from its options."""
-    if label is None and text is None:
-        return data
-    if data is None:
-        raise ValueError("--label and --text say more about --data, which is not given.")
-    columns = {name: value for name, value in (("label", label), ("text", text)) if value is not None}
-    return {"name": "table", "path": data.removeprefix("table:"), **columns}
 
 
 def _confirm(found: "ClientFolder", got: "Bundle", path: Path | None, checksum: str | None, *, yes: bool) -> None:

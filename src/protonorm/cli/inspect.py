@@ -4,7 +4,7 @@ import re
 from importlib import import_module
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,14 +12,6 @@ from protonorm.cli.console import Column, make_table, print_json, reporting, say
 from protonorm.cli.options import Json, NoOwnCode, Settings, Workers
 from protonorm.cli.progress import Display
 from protonorm.core.text import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.table import Table
-
-    from protonorm.models.split import Facts
-
 
 WIDEST, MOST_CLASSES = 2**16, 2**20
 LARGEST = 2**24  # maximum numbers of a sample: sixteen samples are examined
@@ -57,8 +49,14 @@ def inspect(
         if as_json:
             settings = {"shape": list(size), "feature_dim": feature_dim, "classes": classes}
             print_json(settings | {"networks": [facts._asdict() for facts in examined]})
-        else:
-            say(facts_table(examined, size, classes))
+            return
+        rows = []
+        for facts in examined:
+            numbers = [str(facts.width), f"(B, {facts.feature_dim})", f"{facts.base:,}", f"{facts.head:,}"]
+            numbers += [f"{facts.macs / 1e6:.1f} M", f"{100 * facts.negative:.0f} %", f"{facts.smallest:.1g}"]
+            rows.append([facts.network, facts.layer or "–", *numbers])
+        columns = [Column("network"), Column("cut at"), *(Column(name, "right", no_wrap=True) for name in HEADINGS)]
+        say(make_table(f"Samples of shape {'×'.join(map(str, size))}, {classes} classes", columns, rows, ABOUT))
 
 
 def read_shape(text: str) -> tuple[int, ...]:
@@ -71,18 +69,6 @@ def read_shape(text: str) -> tuple[int, ...]:
     if prod(size) > LARGEST:
         raise ValueError(f"--shape must have at most {LARGEST} numbers in a sample, got {shortened(text)}.")
     return size
-
-
-def facts_table(networks: "Sequence[Facts]", shape: tuple[int, ...], classes: int) -> "Table":
-    """Build the table of networks, one per line."""
-    rows = []
-    for facts in networks:
-        numbers = [str(facts.width), f"(B, {facts.feature_dim})", f"{facts.base:,}", f"{facts.head:,}"]
-        numbers += [f"{facts.macs / 1e6:.1f} M", f"{100 * facts.negative:.0f} %", f"{facts.smallest:.1g}"]
-        rows.append([facts.network, facts.layer or "–", *numbers])
-    columns = [Column("network"), Column("cut at"), *(Column(heading, "right", no_wrap=True) for heading in HEADINGS)]
-    title = f"Samples of shape {'×'.join(map(str, shape))}, {classes} classes"
-    return make_table(title, columns, rows, ABOUT)
 
 
 cluster = typer.Typer(no_args_is_help=True, help="Manage the Ray cluster that RAY_ADDRESS names.")

@@ -91,14 +91,18 @@ def run_lines(run: "Run") -> str:
     from protonorm.analysis.breakdown import standing
     from protonorm.cli.run_tables import curve
 
-    rule, settings = run.info.headline, run.info.experiment.plain()
-    values = [record.rules.get(rule) for record in run.rounds]
-    lines = [f"Pooled accuracy in per cent, rule {visible(rule)}:"]
+    values = [record.rules.get(run.info.headline) for record in run.rounds]
+    lines = [f"Pooled accuracy in per cent, rule {visible(run.info.headline)}:"]
     lines += [curve([value.pooled if value else None for value in values]), visible(standing(run))]
     lines += [visible(reported_round(run)), samples_line(run)]
-    lines += [f"{visible(name)}: {json.dumps(value)}" for name, value in settings.items()]
-    lines += [f"versions: {json.dumps(run.info.versions)}", *map(visible, provenance_lines(run))]
-    return "\n".join(lines)
+    lines += [f"{visible(name)}: {json.dumps(value)}" for name, value in run.info.experiment.plain().items()]
+    lines += [f"versions: {json.dumps(run.info.versions)}"]
+    if origin := run.provenance:  # the command, the commit of the user's repository, and the machine
+        commit = origin.commit or "none, the command was given in no repository"
+        changed = ", files changed since" if origin.commit and origin.dirty else ""
+        machine = f"{origin.cpu}, {origin.cores} cores, {origin.threads} threads a process, engine {origin.engine}"
+        lines += map(visible, [f"command: {origin.command}", f"commit: {commit}{changed}", f"machine: {machine}"])
+    return "\n".join([*lines, *([run.lost_provenance] if run.lost_provenance else [])])
 
 
 def reported_round(run: "Run") -> str:
@@ -121,17 +125,6 @@ def samples_line(run: "Run") -> str:
     train, validation, test = (int(part.sum()) for part in run.population)
     held_out = f"{validation} to validate on" if validation else "no validation part"
     return f"Samples of all clients: {train} to train on, {held_out}, {test} to test on."
-
-
-def provenance_lines(run: "Run") -> list[str]:
-    """Return the command that started a run, the commit of the user's repository, and the machine."""
-    origin, lost = run.provenance, [run.lost_provenance] if run.lost_provenance else []
-    if origin is None:
-        return lost
-    commit = origin.commit or "none, the command was given in no repository"
-    changed = ", files changed since" if origin.commit and origin.dirty else ""
-    machine = f"machine: {origin.cpu}, {origin.cores} cores, {origin.threads} threads a process, engine {origin.engine}"
-    return [f"command: {origin.command}", f"commit: {commit}{changed}", machine, *lost]
 
 
 def report(runs: Names, out: Out = None, to: To = None) -> None:
@@ -198,8 +191,7 @@ def archive(words: Chosen, to: Place, out: Out = None, with_clients: WithClients
         from protonorm.runs.archive import archive_runs, refuse_place
 
         wanted = Wanted.of(words, out)
-        filtered = wanted.runs("nothing was archived") if wanted.filters else []
-        folders = [run.folder for run in filtered] or wanted.folders()
+        folders = [run.folder for run in wanted.runs("nothing was archived")] if wanted.filters else wanted.folders()
         refuse_place(to, folders, wanted.root)
         made = archive_runs(folders, to, with_clients=with_clients)
         for item in made:

@@ -145,8 +145,7 @@ def _dense(title: str, columns: Sequence[Column], lines: Sequence[Cells], captio
 
 def _cell(row: Row, column: str) -> str | Text:
     """Format a number; numbers of rounds other than the reported one have no interval, to save space."""
-    cell = row.cells[column]
-    if cell is None:
+    if (cell := row.cells[column]) is None:
         return "–"
     if column == "accuracy":
         return bold(str(cell), row.stands_out)

@@ -105,7 +105,11 @@ def show(
     else:
         if not best:
             say(scores_table(scores, chosen, swept, task.grid.seeds), captions=not quiet)
-            lines = [*map(_winner_line, chosen), *lines]
+            for place, score in enumerate(chosen):
+                own = ", ".join(f"{name}={_text(value)}" for name, value in score.point.chosen.items())
+                tested = f"test accuracy there, which had no say: {score.test} %" if score.test else "it was not tested"
+                line = f"Chosen for {score.point.method}: {own or 'its only settings'}; {tested}."
+                lines.insert(place, visible(line))
             lines += [visible(f"Map: {drawn}")] if drawn and not quiet else []
         for line in lines:
             say(line)
@@ -134,13 +138,6 @@ def scores_table(
         "method. The best of many is chosen partly by luck, so that its validation accuracy is optimistic."
     )
     return make_table(f"Settings by validation accuracy, {seeds_text(seeds)}", columns, lines, caption)
-
-
-def _winner_line(score: "Score") -> str:
-    """Describe the settings chosen for a method, and their test accuracy, which was not used to choose."""
-    label = ", ".join(f"{name}={_text(value)}" for name, value in score.point.chosen.items()) or "its only settings"
-    tested = f"test accuracy there, which had no say: {score.test} %" if score.test else "it was not tested"
-    return visible(f"Chosen for {score.point.method}: {label}; {tested}.")
 
 
 def plan(
