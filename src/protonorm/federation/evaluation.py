@@ -124,11 +124,7 @@ class RuleTally:
     def __init__(self, rule: str, num_classes: int, before: Sequence[bool]) -> None:
         """Initialise the counts after clients that lack the rule, whose samples count as wrong.
 
-        Args:
-            rule: Name of the rule.
-            num_classes: K.
-            before: For each of these clients, whether it has no samples or reported totals only, and therefore has no
-                measures by class.
+        Those marked in `before` have no measures by class: they have no samples, or reported totals only.
         """
         self._rule = rule
         self._correct = [0] * len(before)

@@ -71,7 +71,6 @@ class SimulatedPopulation:
         self._workspaces: dict[tuple[Recipe, str], SplitModel] = {}
 
     def __len__(self) -> int:
-        """Return the number of clients, M."""
         return len(self.parts)
 
     def site(self, id: int) -> "SimulatedSite":

@@ -42,12 +42,8 @@ FRESH = 3  # seeds for the final runs of the best settings
 CUT = "cut"  # state of a trial that exhausted the budget of rounds
 
 
-class _Stop(Exception):
-    """Signal that prunes a trial."""
-
-
-class _UsedUp(Exception):
-    """Signal that the budget of rounds is exhausted."""
+class _Ends(Exception):
+    """Signal that ends a trial's run in the given state of Optuna."""
 
 
 @dataclass(frozen=True)
@@ -136,10 +132,8 @@ class Search:
         try:
             self._run(experiment, follow)
             value = follow.best
-        except _UsedUp:
-            state = "RUNNING"  # resumed later, like an interrupted trial
-        except _Stop:
-            state = "PRUNED"
+        except _Ends as signal:
+            state = str(signal)
         except Diverged as error:
             value, attributes["diverged"] = 0.0, str(error)  # the worst value, so that the sampler avoids this region
         for name, attribute in (attributes | {"best": follow.best, "rounds": follow.rounds}).items():
@@ -182,10 +176,10 @@ class _Follower:
                 self._trial.report(accuracy.mean, record.round)
             behind = record.round >= max(self._known, default=0) and self._trial.should_prune()
             if behind and record.round < self._total:
-                raise _Stop
+                raise _Ends("PRUNED")
         report(f"trial {self._trial.number}, rounds", record.round, self._total)
         if self._left is not None and self._left <= record.round < self._total:
-            raise _UsedUp
+            raise _Ends("RUNNING")  # out of budget: resumed later, like an interrupted trial
 
 
 def trials_of(study: "optuna.Study") -> list[Trial]:

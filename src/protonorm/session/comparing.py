@@ -21,7 +21,7 @@ from protonorm.session.comparison import Comparison, code_version, digest, file_
 
 if TYPE_CHECKING:
     from protonorm.config.experiment import Experiment
-    from protonorm.config.methods import Compared, Experiments
+    from protonorm.config.methods import Compared
     from protonorm.core.algorithm import Algorithm
     from protonorm.session.progress import Watch
     from protonorm.session.result import Result
@@ -107,11 +107,6 @@ class Plan:
 
         return read_comparison(self.methods, self.settings, solo=self.solo)
 
-    @property
-    def experiments(self) -> "Experiments":
-        """Experiments of each method."""
-        return self.compared.experiments
-
     @cached_property
     def known(self) -> dict[str, list[Asked]]:
         """Runs that the same arguments resolved to when all were finished; empty if not cached."""
@@ -124,7 +119,7 @@ class Plan:
     @cached_property
     def asked(self) -> dict[str, list[Asked]]:
         """Requested runs of each method."""
-        experiments = self.known or self.experiments
+        experiments = self.known or self.compared.experiments
         return {method: [Asked(one.key, one.rounds) for one in some] for method, some in experiments.items()}
 
     @property
@@ -160,7 +155,7 @@ class Plan:
         with shared_data():
             found = {
                 method: [run_or_tell(one, self.root, partial(attempt, one), tell or _warn) for one in some]
-                for method, some in self.experiments.items()
+                for method, some in self.compared.experiments.items()
             }
         if all(isinstance(run, Run) and run.finished for some in found.values() for run in some):
             self._remember()
@@ -190,7 +185,7 @@ class Plan:
     def _remember(self) -> None:
         """Cache the runs of these arguments, if the arguments, the package and data files alone determine them."""
         mark = self._mark()
-        every = [one for experiments in self.experiments.values() for one in experiments]
+        every = [one for experiments in self.compared.experiments.values() for one in experiments]
         paths = {str(Path(path).absolute()) for one in every if (path := getattr(one.dataset, "path", None))}
         if mark is None or self.compared.tracker or any(one.device != "cpu" for one in every):
             return

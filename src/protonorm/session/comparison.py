@@ -41,7 +41,7 @@ class Comparison:
     @property
     def experiments(self) -> "dict[str, list[Experiment]]":
         """Experiments of each method, one per seed."""
-        return self.plan.experiments
+        return self.plan.compared.experiments
 
     @cached_property
     def rows(self) -> list[Row]:

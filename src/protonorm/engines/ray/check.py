@@ -110,7 +110,7 @@ def _check_node(
 
 def _wait(crew: Crew, member: Member, node: Node) -> None:
     """Wait for the next answer of a starting actor; raise Failed after PATIENCE seconds."""
-    ref = next(ref for ref, coming in crew.coming.items() if coming.member is member)
+    ref = next(ref for ref, other in crew.coming.items() if other is member)
     done, _ = crew.ray.wait([ref], timeout=PATIENCE)
     if not done:
         crew.dismiss(member)

@@ -126,13 +126,6 @@ def room(ray: Any, settings: ActorSettings, workers: int | None) -> int:
     return min(workers, most) if workers else most
 
 
-class Owed(NamedTuple):
-    """Unanswered order and its actor."""
-
-    member: Member
-    order: Order
-
-
 class Call(NamedTuple):
     """Request to train or evaluate clients, and its deadline."""
 
@@ -146,7 +139,7 @@ class Orders:
 
     def __init__(self, crew: Crew, placement: Placement, store: FolderStore) -> None:
         self._crew, self._placement, self._store, self._ray = crew, placement, store, crew.ray
-        self.owed: dict[Any, Owed] = {}  # by Ray reference, in the sequence of sending
+        self.owed: dict[Any, tuple[Member, Order]] = {}  # unanswered, by Ray reference, in the sequence of sending
         self._queues: dict[int, deque[Order]] = {}  # by actor: orders to send
         self._stranded: list[Order] = []  # orders without an actor
         self._died: Counter[int] = Counter()  # by client: actors lost while it was running
@@ -155,7 +148,7 @@ class Orders:
     def give(self, call: Call, order: Order) -> None:
         """Queue an order at the client's actor."""
         loads = Counter({number: len(self._queues.get(number, ())) for number in self._crew.members})
-        loads.update(owed.member.number for owed in self.owed.values())
+        loads.update(member.number for member, _ in self.owed.values())
         if not loads:
             self._stranded.append(order)
             return
@@ -168,7 +161,7 @@ class Orders:
 
         Sent orders are never cancelled: Ray's actors would wait forever for a call cancelled in transit.
         """
-        queue, held = self._queues.get(member.number), sum(owed.member is member for owed in self.owed.values())
+        queue, held = self._queues.get(member.number), sum(other is member for other, _ in self.owed.values())
         while queue and held < DEPTH and not call.limit.passed:
             order, file = queue.popleft(), b""
             if order.trained and order.trained not in member.holds.get(order.id, ()):
@@ -178,7 +171,7 @@ class Orders:
             number, message = (0, b"") if alone else self._message(member, call.messages)
             header = call.header | {"order": list(order), "message": number, "own": alone}
             own = message_for(call.messages, order.id) if alone else None
-            self.owed[member.handle.act.remote(pack(header, own, file), message)] = Owed(member, order)
+            self.owed[member.handle.act.remote(pack(header, own, file), message)] = member, order
             held += 1
 
     def hear(self, call: Call) -> dict[int, Any]:
@@ -250,9 +243,9 @@ class Orders:
 
         A client that was running in several lost actors counts as lost itself, because it may be the cause.
         """
-        pending = [owed.order for owed in self.owed.values() if owed.member is member]
+        pending = [order for other, order in self.owed.values() if other is member]
         pending += self._queues.pop(member.number, ())
-        self.owed = {ref: owed for ref, owed in self.owed.items() if owed.member is not member}
+        self.owed = {ref: owed for ref, owed in self.owed.items() if owed[0] is not member}
         self._crew.lose(member)
         first, lost = pending[0].id, dict[int, Any]()
         self._died[first] += 1
@@ -264,7 +257,7 @@ class Orders:
 
     def _give_up(self, why: str) -> dict[int, Any]:
         """Mark the clients of all open orders as lost."""
-        late = [owed.order for owed in self.owed.values()]
+        late = [order for _, order in self.owed.values()]
         late += [order for queue in self._queues.values() for order in queue] + self._stranded
         self.drop()
         return {order.id: Lost(order.id, why) for order in late}
