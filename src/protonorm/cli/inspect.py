@@ -22,17 +22,13 @@ ABOUT = (
     "MACs: multiplications and additions of one sample's forward pass, in convolutions and matrix products. "
     "Negative: share of features below zero, and the smallest, as seen with random weights on random inputs."
 )
-Network = Annotated[
-    str, typer.Argument(help="A network or a family as in models=…, torchvision:NAME, timm:NAME, file.py:function.")
-]
-Shape = Annotated[
-    str, typer.Option(help="Channels × height × width (3x32x32), a vector's length, or tokens × vocabulary.")
-]
+NETWORK = "A network or a family as in models=…, torchvision:NAME, timm:NAME, file.py:function."
+SHAPE = "Channels × height × width (3x32x32), a vector's length, or tokens × vocabulary."
 
 
 def inspect(
-    model: Network,
-    shape: Shape = "3x32x32",
+    model: Annotated[str, typer.Argument(help=NETWORK)],
+    shape: Annotated[str, typer.Option(help=SHAPE)] = "3x32x32",
     feature_dim: Annotated[int, typer.Option("--d", min=1, max=WIDEST, help="Width of the decision layer.")] = 512,
     classes: Annotated[int, typer.Option(min=1, max=MOST_CLASSES, help="Number of classes.")] = 10,
     layer: Annotated[str | None, typer.Option(help="Layer to cut at; the last linear one if not given.")] = None,
@@ -74,9 +70,8 @@ def read_shape(text: str) -> tuple[int, ...]:
 cluster = typer.Typer(no_args_is_help=True, help="Manage the Ray cluster that RAY_ADDRESS names.")
 
 Benchmarks = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Benchmarks, or `all`; a list without.")]
-To = Annotated[
-    Path | None, typer.Option(help="Folder for results; benchmarks/results in a checkout, else ./bench-results.")
-]
+TO = "Folder for results; benchmarks/results in a checkout, else ./bench-results."
+To = Annotated[Path | None, typer.Option(help=TO)]
 RayName = Annotated[str, typer.Option("--engine", help="`ray`, perhaps with what each actor gets: ray:num_gpus=0.5.")]
 
 

@@ -40,22 +40,17 @@ def with_skip_bad(words: Sequence[str] | None, wanted: bool) -> list[str]:
 
 
 Out = Annotated[Path | None, path_option("Folder of all runs; PROTONORM_RUNS or ./runs if not given.")]
-NoOwnCode = Annotated[
-    bool, typer.Option("--no-own-code", help="Run no code of a file.py:Name; PROTONORM_NO_OWN_CODE=1 does the same.")
-]
+NO_OWN_CODE = "Run no code of a file.py:Name; PROTONORM_NO_OWN_CODE=1 does the same."
+NoOwnCode = Annotated[bool, typer.Option("--no-own-code", help=NO_OWN_CODE)]
 EngineName = Annotated[str | None, typer.Option("--engine", help="Where clients live: see `protonorm list engines`.")]
 Workers = Annotated[int | None, typer.Option(min=1, max=4096, help="Processes to use; all cores if not given.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Skip pictures that cannot be read: dataset.skip_bad=true.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-CheckpointOf = Annotated[
-    Checkpoint,
-    typer.Option(help="Which round's client: `chosen`, of the best validation accuracy, as in tables; or the `last`."),
-]
+CHECKPOINT = "Which round's client: `chosen`, of the best validation accuracy, as in tables; or the `last`."
+CheckpointOf = Annotated[Checkpoint, typer.Option(help=CHECKPOINT)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result, and errors.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="METHOD_OR_SETTING", help="A method, such as protonorm:gamma=200; YAML files; key=value."),
-]
+SETTINGS = "A method, such as protonorm:gamma=200; YAML files; key=value."
+Settings = Annotated[list[str] | None, typer.Argument(metavar="METHOD_OR_SETTING", help=SETTINGS)]
 
 
 class Wanted(NamedTuple):

@@ -18,13 +18,8 @@ from protonorm.core.text import counted, visible
 if TYPE_CHECKING:
     from protonorm.runs.run import Run
 
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[RUN_OR_FILTER]",
-        help="One run, for all about it; several, or filters such as dataset=fashion seed=0,1, for a list; else all.",
-    ),
-]
+WORDS = "One run, for all about it; several, or filters such as dataset=fashion seed=0,1, for a list; else all."
+Words = Annotated[list[str] | None, typer.Argument(metavar="[RUN_OR_FILTER]", help=WORDS)]
 Csv = Annotated[bool, typer.Option("--csv", help="Print a line for each client of these runs, as CSV.")]
 Names = Annotated[list[str], typer.Argument(metavar="RUN", help="Runs: folders, names, or beginnings of names.")]
 To = Annotated[Path | None, typer.Option(help="File; report.html in a run's folder, or <runs>/reports/… if not given.")]
@@ -32,17 +27,12 @@ LONGEST = 60  # maximum bytes of a file's name, without its hash
 NAMED = 5  # maximum foreign files named
 LOGGED = re.compile(r"events\.out\.tfevents\..+|projector_config\.pbtxt|metadata\.tsv|tensors\.tsv|sprite\.png")
 
-Chosen = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="RUN_OR_FILTER", help="Folders or names of runs; or filters: algorithm=local state=unfinished."
-    ),
-]
+CHOSEN = "Folders or names of runs; or filters: algorithm=local state=unfinished."
+Chosen = Annotated[list[str], typer.Argument(metavar="RUN_OR_FILTER", help=CHOSEN)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")]
 Place = Annotated[Path, path_option("Folder for the archived records, packed into one file.", "--to", metavar="FOLDER")]
-WithClients = Annotated[
-    bool, typer.Option("--with-clients", help="Also keep the trained clients, the server's state and all prototypes.")
-]
+CLIENTS = "Also keep the trained clients, the server's state and all prototypes."
+WithClients = Annotated[bool, typer.Option("--with-clients", help=CLIENTS)]
 
 
 def show(words: Words = None, out: Out = None, as_json: Json = False, as_csv: Csv = False) -> None:

@@ -19,24 +19,14 @@ if TYPE_CHECKING:
     from protonorm.search.tuning import Trial
 
 
-Words = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="METHOD_OR_SETTING",
-        help="Methods, and settings with one value or several: lr=0.01,0.03 seeds=0,1,2; or a YAML file with lists.",
-    ),
-]
+WORDS = "Methods, and settings with one value or several: lr=0.01,0.03 seeds=0,1,2; or a YAML file with lists."
+Words = Annotated[list[str], typer.Argument(metavar="METHOD_OR_SETTING", help=WORDS)]
 Jobs = Annotated[int | None, typer.Option(min=1, max=4096, help="Runs side by side; by their number if not given.")]
 Dry = Annotated[bool, typer.Option("--dry-run", help="Say how many runs are left, and about how long they take.")]
 Best = Annotated[bool, typer.Option("--best", help="Print nothing but the chosen settings, as commands.")]
 Figure = Annotated[Path | None, path_option("Folder for the map; <runs>/sweeps/… if not given.")]
-Ranges = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="METHOD_OR_SETTING",
-        help="A method, settings, ranges (gamma=10..1000:log, clip=1..5) and choices (optimiser=sgd|adam).",
-    ),
-]
+RANGES = "A method, settings, ranges (gamma=10..1000:log, clip=1..5) and choices (optimiser=sgd|adam)."
+Ranges = Annotated[list[str], typer.Argument(metavar="METHOD_OR_SETTING", help=RANGES)]
 Trials = Annotated[int, typer.Option(min=1, max=100_000, help="Trials of the search, those done before included.")]
 Budget = Annotated[int | None, typer.Option(min=1, help="Rounds of all trials together, after which the search ends.")]
 Repeat = Annotated[int, typer.Option(min=0, max=1000, help="Fresh seeds to run and test the best settings with.")]
