@@ -168,11 +168,10 @@ def remove(words: Chosen, out: Out = None, yes: Yes = False) -> None:
             ask(len(folders))
         kept = remove_runs(folders, own_extras)
         say(f"Removed {counted(len(folders), 'run')}.")
-        for folder, files in kept.items():
-            names = [str(path.relative_to(folder)) for path in files]
-            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-            if names:
-                say(visible(f"Kept in {folder}, as no part of the run: {', '.join(names[:NAMED])}{more}."))
+        for folder, files in ((folder, files) for folder, files in kept.items() if files):
+            names = ", ".join(str(path.relative_to(folder)) for path in files[:NAMED])
+            more = f" and {len(files) - NAMED} more" if len(files) > NAMED else ""
+            say(visible(f"Kept in {folder}, as no part of the run: {names}{more}."))
 
 
 def archive(words: Chosen, to: Place, out: Out = None, with_clients: WithClients = False) -> None:

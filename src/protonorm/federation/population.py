@@ -23,35 +23,6 @@ from protonorm.models.choose import Recipe
 ROOM = 0.5  # share of a device's free memory that samples may occupy
 
 
-def make_client(
-    training: Training,
-    task: Task,
-    id: int,
-    round: int,
-    networks: tuple[SplitModel, SplitModel | None],  # its own, and the second network that clients share
-    samples: tuple[Samples, ...],  # train, validation, test
-    name: str = "",
-) -> Client:
-    """Create the Client object of a round."""
-    train, validation, test = samples
-    return Client(
-        id,
-        round,
-        task.rounds,
-        *networks,
-        train,
-        validation,
-        test,
-        num_classes=task.num_classes,
-        feature_dim=task.feature_dim,
-        lr=training.lr_in(round, task.rounds, id),
-        epochs=own(training.epochs, id),
-        batch_size=own(training.batch_size, id),
-        training=training,
-        name=name,
-    )
-
-
 class SimulatedPopulation:
     """Population of simulated clients, created on request."""
 
@@ -154,13 +125,27 @@ class SimulatedSite:
         return replace(recipe, lowered=own.lowered, device=own.device)
 
     def _client(self, round: int, model: SplitModel, auxiliary: SplitModel | None) -> Client:
-        population, training = self.population, self.population.training
+        population, training, task = self.population, self.population.training, self.population.task
         place = self.id - population.first
         part = population.parts[place]
-        indices = (*hold_out(part.train, training.validation), part.test)
-        samples = tuple(map(population.samples, indices))
-        name = population.client_names[place] if population.client_names else ""
-        return make_client(training, population.task, self.id, round, (model, auxiliary), samples, name)
+        train, validation = map(population.samples, hold_out(part.train, training.validation))
+        return Client(
+            self.id,
+            round,
+            task.rounds,
+            model,
+            auxiliary,
+            train,
+            validation,
+            population.samples(part.test),
+            num_classes=task.num_classes,
+            feature_dim=task.feature_dim,
+            lr=training.lr_in(round, task.rounds, self.id),
+            epochs=own(training.epochs, self.id),
+            batch_size=own(training.batch_size, self.id),
+            training=training,
+            name=population.client_names[place] if population.client_names else "",
+        )
 
 
 def hold_out(train: NDArray[np.int64], share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -193,9 +193,8 @@ def stamp(key: str, what: str, round: int) -> str:
 def snapshot_rounds(done: int, *, last: bool = True) -> set[int]:
     """Return the rounds whose prototypes are kept after `done` rounds: the first, some between, and the last.
 
-    Those between are the multiples of a power of two; older records lack the `last`.
-
-    They depend on finished rounds only, so that a resumed run keeps the same rounds as an uninterrupted one.
+    Those between are the multiples of a power of two; older records lack the `last`. They depend on finished rounds
+    only, so that a resumed run keeps the same rounds as an uninterrupted one.
     """
     stride: int = 2 ** (done // SNAPSHOTS).bit_length()  # the smallest with fewer than SNAPSHOTS multiples
     return set(range(stride, done + 1, stride)) | ({1} if done else set()) | ({done} if done and last else set())

@@ -5,7 +5,6 @@ journal, in JSON lines. An interrupted search is resumed from its last round by 
 as an uninterrupted search.
 """
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -70,10 +69,6 @@ def import_optuna() -> Any:
     return optuna
 
 
-def _warn(sentence: str) -> None:
-    warnings.warn(sentence, stacklevel=4)
-
-
 @dataclass(frozen=True)
 class Search:
     """Hyperparameter search over a space, with the root folder of its runs."""
@@ -110,7 +105,7 @@ class Search:
         return range(self.space.seed + 1, self.space.seed + 1 + count)
 
     def confirm(
-        self, values: Mapping[str, Any], count: int = FRESH, tell: Callable[[str], None] = _warn
+        self, values: Mapping[str, Any], count: int = FRESH, tell: Callable[[str], None] | None = None
     ) -> "list[Run | Unread]":
         """Run and test the given values with fresh seeds; report diverged and damaged runs to `tell` and continue."""
         start = partial(run, out=self.root, engine=self.engine, workers=self.workers)
@@ -257,8 +252,7 @@ def evenly(count: int, width: int, seed: int) -> NDArray[np.float64]:
 def next_trial(study: "optuna.Study", space: Space) -> "optuna.Trial":
     """Return the interrupted trial, or a new one; its values depend only on the previous trials."""
     optuna = import_optuna()
-    state = optuna.trial.TrialState
-    known = study.get_trials(deepcopy=False)
+    state, known = optuna.trial.TrialState, study.get_trials(deepcopy=False)
     running = [trial for trial in known if trial.state == state.RUNNING]
     number = running[0].number if running else sum(trial.state != state.WAITING for trial in known)
     seed = int(np.random.SeedSequence([space.seed, number]).generate_state(1)[0])

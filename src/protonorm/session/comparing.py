@@ -154,7 +154,7 @@ class Plan:
 
         with shared_data():
             found = {
-                method: [run_or_tell(one, self.root, partial(attempt, one), tell or _warn) for one in some]
+                method: [run_or_tell(one, self.root, partial(attempt, one), tell) for one in some]
                 for method, some in self.compared.experiments.items()
             }
         if all(isinstance(run, Run) and run.finished for some in found.values() for run in some):
@@ -194,9 +194,10 @@ class Plan:
 
 
 def run_or_tell(
-    experiment: "Experiment", root: Path, attempt: "Callable[[], Result]", tell: Callable[[str], None]
+    experiment: "Experiment", root: Path, attempt: "Callable[[], Result]", tell: Callable[[str], None] | None
 ) -> Run | Unread:
-    """Run an experiment by `attempt`; report a diverged or damaged run through `tell` instead of raising."""
+    """Run an experiment by `attempt`; report a diverged or damaged run to `tell`, or as a warning, without raising."""
+    tell = tell or (lambda sentence: warnings.warn(sentence, stacklevel=5))
     folder, rule, known = root / experiment.key, experiment.algorithm.headline, None
     # The settings of a started run were valid, so only its files can be damaged.
     begun = os.path.lexists(folder / INFO) or is_packed(folder)
@@ -223,7 +224,3 @@ def _readable(folder: Path, rounds: int | None = None) -> Run | None:
     with suppress(*UNREADABLE):
         return read_whole(folder, rounds)
     return None
-
-
-def _warn(sentence: str) -> None:
-    warnings.warn(sentence, stacklevel=5)
