@@ -1,5 +1,7 @@
 """`pn.compare` and the command `compare`: run several methods with the same settings. Finished runs need no torch."""
 
+from __future__ import annotations
+
 import json
 import os
 import re
@@ -33,12 +35,12 @@ FILE = re.compile(r"\.(py|ya?ml)\b")  # matches file names, whose content also a
 
 
 def compare(
-    *methods: "str | Algorithm | type[Algorithm]",
+    *methods: str | Algorithm | type[Algorithm],
     out: str | Path | None = None,
     engine: str | None = None,
     workers: int | None = None,
     solo: bool = False,
-    tracker: "str | Tracker | Watch | None" = None,
+    tracker: str | Tracker | Watch | None = None,
     progress: bool | None = None,
     **settings: Any,
 ) -> Comparison:
@@ -94,14 +96,14 @@ class Plan:
     @classmethod
     def of(
         cls, methods: Sequence[Any], settings: Mapping[str, Any], *, solo: bool = False, out: str | Path | None = None
-    ) -> "Plan":
+    ) -> Plan:
         """Parse the methods and settings; raise an error, before any run starts, if they cannot be compared."""
         plan = cls(methods, settings, solo, runs_root(out))
         assert plan.asked
         return plan
 
     @cached_property
-    def compared(self) -> "Compared":
+    def compared(self) -> Compared:
         """Parsed methods and settings."""
         from protonorm.config.methods import read_comparison
 
@@ -132,7 +134,7 @@ class Plan:
         *,
         engine: str | None = None,
         workers: int | None = None,
-        tracker: "str | Tracker | Watch | None" = None,
+        tracker: str | Tracker | Watch | None = None,
         progress: bool | None = None,
         follow: Follow | None = None,
         tell: Callable[[str], None] | None = None,
@@ -148,7 +150,7 @@ class Plan:
         follower = choose(tracker or self.compared.tracker)
         start = partial(running.run, out=self.root, engine=engine, workers=workers, tracker=follower, progress=progress)
 
-        def attempt(experiment: "Experiment") -> "Result":
+        def attempt(experiment: Experiment) -> Result:
             with follow(experiment) if follow else nullcontext() as watch:
                 return start(experiment, watch=watch)
 
@@ -194,7 +196,7 @@ class Plan:
 
 
 def run_or_tell(
-    experiment: "Experiment", root: Path, attempt: "Callable[[], Result]", tell: Callable[[str], None] | None
+    experiment: Experiment, root: Path, attempt: Callable[[], Result], tell: Callable[[str], None] | None
 ) -> Run | Unread:
     """Run an experiment by `attempt`; report a diverged or damaged run to `tell`, or as a warning, without raising."""
     tell = tell or (lambda sentence: warnings.warn(sentence, stacklevel=5))

@@ -1,5 +1,7 @@
 """Comparison of methods: table rows, frames, figures, report page, and results. Does not import torch."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 from collections.abc import Iterator
@@ -35,11 +37,11 @@ CURVES, MAP, REPORT = "accuracy.png", "partition.png", "report.html"
 class Comparison:
     """Comparison of several methods, each with one run per seed; returned by `pn.compare`."""
 
-    plan: "Plan"  # requested runs of each method, and their folder
+    plan: Plan  # requested runs of each method, and their folder
     found: dict[str, list[Run | Unread]]  # runs of each method, one per seed; an unreadable run holds the reason
 
     @property
-    def experiments(self) -> "dict[str, list[Experiment]]":
+    def experiments(self) -> dict[str, list[Experiment]]:
         """Experiments of each method, one per seed."""
         return self.plan.compared.experiments
 
@@ -54,7 +56,7 @@ class Comparison:
         return whole(self.found)
 
     @cached_property
-    def results(self) -> "dict[str, list[Result]]":
+    def results(self) -> dict[str, list[Result]]:
         """Results of the readable runs, by method."""
         from protonorm.session.result import Result
 
@@ -64,7 +66,7 @@ class Comparison:
             for method, some in pairs.items()
         }
 
-    def frame(self, by: By = "method", rule: str | None = None) -> "pandas.DataFrame":
+    def frame(self, by: By = "method", rule: str | None = None) -> pandas.DataFrame:
         """Return a pandas frame of the comparison. Needs pandas, `protonorm[frame]`.
 
         Accuracies are fractions in [0, 1], in the reported round.

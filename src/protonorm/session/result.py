@@ -1,5 +1,7 @@
 """Result of a run: rounds as arrays and frames, trained clients, and the reconstructed experiment."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -98,8 +100,8 @@ class Result:
         return self.run.summary(check_rule(self.run, rule))
 
     def frame(
-        self, by: By = "round", *, rule: str | None = None, alone: "Result | Run | None" = None
-    ) -> "pandas.DataFrame":
+        self, by: By = "round", *, rule: str | None = None, alone: Result | Run | None = None
+    ) -> pandas.DataFrame:
         """Return a pandas frame of the run. Needs pandas, `protonorm[frame]`.
 
         Every row has the method, seed and round; rows by client also have its name, number, network and sample counts.
@@ -121,11 +123,11 @@ class Result:
         return frame
 
     @property
-    def clients(self) -> "TrainedClients":
+    def clients(self) -> TrainedClients:
         """Trained clients in the chosen round, by number or name; each is loaded on access."""
         return TrainedClients(self)
 
-    def trained(self, checkpoint: Literal["chosen", "last"] = "chosen") -> "TrainedClients":
+    def trained(self, checkpoint: Literal["chosen", "last"] = "chosen") -> TrainedClients:
         """Return the trained clients in the chosen or the last round."""
         if not isinstance(checkpoint, str) or checkpoint not in ("chosen", "last"):
             raise ValueError(f"checkpoint must be chosen or last, got {shown(checkpoint)}.")
@@ -160,7 +162,7 @@ class Result:
         return counts
 
     @cached_property
-    def population(self) -> "SimulatedPopulation":
+    def population(self) -> SimulatedPopulation:
         """Population of the run; loads and partitions the data."""
         return build(self.experiment)[1]
 
@@ -194,10 +196,10 @@ class TrainedClients(Sequence["TrainedClient"]):
         return self.result.run.info.experiment.clients
 
     @overload
-    def __getitem__(self, id: int | str) -> "TrainedClient": ...
+    def __getitem__(self, id: int | str) -> TrainedClient: ...
     @overload
-    def __getitem__(self, id: slice) -> "list[TrainedClient]": ...
-    def __getitem__(self, id: int | str | slice) -> "TrainedClient | list[TrainedClient]":
+    def __getitem__(self, id: slice) -> list[TrainedClient]: ...
+    def __getitem__(self, id: int | str | slice) -> TrainedClient | list[TrainedClient]:
         """Load a client, or a slice of clients; without the run's data a client can predict but has no test part."""
         if isinstance(id, slice):
             return [self[number] for number in range(len(self))[id]]
@@ -206,7 +208,7 @@ class TrainedClients(Sequence["TrainedClient"]):
 
         return load_from_run(run, number, checkpoint=self.checkpoint, **self._of_the_experiment(number))
 
-    def __iter__(self) -> "Iterator[TrainedClient]":
+    def __iter__(self) -> Iterator[TrainedClient]:
         """Load the clients in order."""
         return (self[id] for id in range(len(self)))
 
