@@ -131,13 +131,8 @@ def read_picture_files(files: Sequence[PictureFile], folder: Path, options: Opti
         _report_bad(bad, files, good, options.skip_bad)
     classes = _class_names(good, folder)
     number = {name: k for k, name in enumerate(classes)}
-    return Arrays(
-        images=images,
-        labels=np.array([number[file.label] for file in good], np.int64),
-        split=np.array([file.split for file in good], np.int8),
-        classes=classes,
-        owner=np.array([file.client for file in good], np.int64),
-    )
+    labels, owner = np.array([(number[file.label], file.client) for file in good], np.int64).T.copy()
+    return Arrays(images, labels, np.array([file.split for file in good], np.int8), classes, owner)
 
 
 def read_folder(path: Path, options: Options) -> Arrays:
