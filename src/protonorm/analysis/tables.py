@@ -83,17 +83,15 @@ def what_spread_is(table: Sequence[Row]) -> str:
     for row in heads:
         if len(row.seeds) > 1 and not share_a_seed(row.seeds):
             methods.setdefault(len(row.seeds), []).append(row.method)
-    pairs = methods.pop(2, [])
-    sentences = (
-        [f"A range holds the values of the two seeds{f' of {listed(pairs)}' if methods else ''}."] if pairs else []
-    )
+    sentences = []
+    if pairs := methods.pop(2, []):
+        sentences.append(f"A range holds the values of the two seeds{f' of {listed(pairs)}' if methods else ''}.")
     if methods:
         each = ", ".join(f"{count} of {listed(names)}" for count, names in methods.items())
         seeds = f"{next(iter(methods))} seeds (Student's t)" if len(methods) == 1 else f"seeds (Student's t): {each}"
         sentences.append(f"± is half of the 95 % interval of the mean over {seeds}.")
-    sentences += (
-        [f"{listed(single)} {'has' if len(single) == 1 else 'have'} one seed, and no interval."] if single else []
-    )
+    if single:
+        sentences.append(f"{listed(single)} {'has' if len(single) == 1 else 'have'} one seed, and no interval.")
     if shared:
         sentences.append(f"Among {listed(shared)} some share a seed: they have no interval, not being independent.")
     return " ".join(sentences)
@@ -113,7 +111,11 @@ def why_bold(table: Sequence[Row]) -> str:
             apart = f"the accuracy of {row.method} can be told apart from that of every other method{where}"
             sentences.append(f"Bold: {apart}.{is_hint(row)}")
         else:
-            apart = f"that of {row.method} cannot be told apart from that of {_rivals(row)}"
+            reasons = set(row.alike.values())
+            rivals = listed([f"{name} ({reason})" for name, reason in row.alike.items()])
+            if len(reasons) == 1:  # a common reason is given once
+                rivals = f"{listed(list(row.alike))} ({reasons.pop()})"
+            apart = f"that of {row.method} cannot be told apart from that of {rivals}"
             sentences.append(f"No accuracy{where} is bold: {apart}.")
     if several:
         sentences = sentences or ["No accuracy is bold: each method is judged under a rule of its own."]
@@ -157,12 +159,8 @@ def meaning_of_verdicts(transfers: Collection[Transfer]) -> str:
     if not judged:
         return ""
     meanings = "; ".join(f"{name}: {VERDICTS[name]}" for name in VERDICTS if name in {one.verdict for one in judged})
-    few = (
-        f" With fewer than {FEW} seeds these intervals may be too narrow."
-        if min(one.seeds for one in judged) < FEW
-        else ""
-    )
-    return f"Verdicts: {meanings}.{few}"
+    few = f" With fewer than {FEW} seeds these intervals may be too narrow."
+    return f"Verdicts: {meanings}.{few if min(one.seeds for one in judged) < FEW else ''}"
 
 
 def gain_cells(contrast: Contrast | None) -> list[str]:
@@ -300,14 +298,6 @@ def _seed_line(method: str, run: Run, rule: str) -> dict[str, Any]:
 
 def _transfers(rows: Sequence[Row]) -> list[Transfer]:
     return [one.transfer for row in rows for one in (row.local, row.solo) if one and one.transfer]
-
-
-def _rivals(row: Row) -> str:
-    """List the methods that a row is not distinguishable from, with reasons; a common reason is given once."""
-    reasons = set(row.alike.values())
-    if len(reasons) == 1:
-        return f"{listed(list(row.alike))} ({reasons.pop()})"
-    return listed([f"{name} ({reason})" for name, reason in row.alike.items()])
 
 
 def _references(table: Sequence[Row]) -> list[tuple[Row, str, Contrast]]:

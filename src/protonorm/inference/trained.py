@@ -212,10 +212,8 @@ class TrainedClient:
         client = self.client
         if x is None and not len(client.test):
             raise ValueError(f"Client {self.name} has no test samples here; give inputs, (n, …).")
-        given = None if x is None else self._checked(x)
-        batches = (
-            (batch for batch, _ in client.test.sweep(device=client.device)) if given is None else self._batches(given)
-        )
+        own = (batch for batch, _ in client.test.sweep(device=client.device))
+        batches = own if x is None else self._batches(self._checked(x))
         with one_thread(), client.autocast():
             model = client.load(self.state).eval()
             return torch.cat([model.features(batch).double().cpu() for batch in batches]).numpy()

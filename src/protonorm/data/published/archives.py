@@ -209,8 +209,6 @@ BINARY10 = Layout("cifar-10-batches-bin", BATCH_FILES, "test_batch.bin", "batche
 BINARY100 = Layout("cifar-100-binary", ("train.bin",), "test.bin", "fine_label_names.txt", before=1)
 PYTHON10 = Layout("cifar-10-batches-py", BATCHES, "test_batch", "batches.meta", "labels", "label_names")
 PYTHON100 = Layout("cifar-100-python", ("train",), "test", "meta", "fine_labels", "fine_label_names")
-
-# of cifar-10-binary.tar.gz, and so on
 read_binary10, read_binary100 = (partial(_read_binary, layout=layout) for layout in (BINARY10, BINARY100))
 read_python10, read_python100 = (partial(_read_python, layout=layout) for layout in (PYTHON10, PYTHON100))
 
