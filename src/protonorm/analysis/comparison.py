@@ -157,16 +157,11 @@ def titled(table: Sequence[Row]) -> list[Row]:
     def named(contrast: Contrast | None) -> Contrast | None:
         return contrast and replace(contrast, reference=names.get(contrast.reference, contrast.reference))
 
-    return [
-        replace(
-            row,
-            method=names[row.method],
-            local=named(row.local),
-            solo=named(row.solo),
-            alike={names[name]: reason for name, reason in row.alike.items()},
-        )
-        for row in table
-    ]
+    shown = []
+    for row in table:
+        alike = {names[name]: reason for name, reason in row.alike.items()}
+        shown.append(replace(row, method=names[row.method], local=named(row.local), solo=named(row.solo), alike=alike))
+    return shown
 
 
 def display_names(methods: Sequence[str]) -> dict[str, str]:

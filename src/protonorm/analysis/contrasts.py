@@ -215,10 +215,7 @@ class Contrast:
 
 
 def against_local(groups: Groups, margin: float = 0.0) -> dict[str, Contrast]:
-    """Compare each method with clients that train alone, where runs of Local are given.
-
-    Solo controls answer another question: their p-values are corrected separately.
-    """
+    """Compare each method with clients that train alone, where given; p-values of solo controls are corrected apart."""
     local = {name: runs for name, runs in groups.items() if is_local(runs[0])}
     methods = {name: runs for name, runs in groups.items() if name not in local}
     found = {name: _nearest(runs, local, same_clients, margin) for name, runs in methods.items()}

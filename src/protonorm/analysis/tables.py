@@ -8,17 +8,8 @@ from typing import Any
 from protonorm.analysis.comparison import COLUMNS, RULES, Row, Unread, reported, rules_in_order, titled, whole
 from protonorm.analysis.contrasts import Contrast, Transfer, points, who_gains
 from protonorm.analysis.statistics import share_a_seed
-from protonorm.core.text import (
-    csv_lines,
-    digits,
-    first_words,
-    latex_float,
-    latex_text,
-    listed,
-    markdown_lines,
-    markdown_text,
-    shortened,
-)
+from protonorm.core import text
+from protonorm.core.text import listed
 from protonorm.runs.run import Run
 
 CHOSEN = {  # how the reported round was chosen
@@ -183,12 +174,12 @@ def markdown_table(title: str, rows: Sequence[Row]) -> str:
     for before, row in zip([None, *rows], rows, strict=False):
         name = "" if before and row.method == before.method else row.method
         texts = [name, "–" if row.is_majority else row.rule, *map(row.text, SHOWN)]
-        texts += [text for kind in kinds for text in gain_cells(row.contrast(kind))]
-        texts = list(map(markdown_text, texts))
+        texts += [cell for kind in kinds for cell in gain_cells(row.contrast(kind))]
+        texts = list(map(text.markdown_text, texts))
         lines.append([*texts[:2], f"**{texts[2]}**" if row.stands_out else texts[2], *texts[3:]])
-    body = markdown_lines("ll" + "r" * len(SHOWN) + "rrl" * len(kinds), head, lines)
-    paragraphs = [f"\n{markdown_text(sentence)}" for sentence in caption(rows)]
-    return "\n".join([f"<!-- {MARK} -->", f"### {markdown_text(title)}", "", *body, *paragraphs, ""])
+    body = text.markdown_lines("ll" + "r" * len(SHOWN) + "rrl" * len(kinds), head, lines)
+    paragraphs = [f"\n{text.markdown_text(sentence)}" for sentence in caption(rows)]
+    return "\n".join([f"<!-- {MARK} -->", f"### {text.markdown_text(title)}", "", *body, *paragraphs, ""])
 
 
 def latex_table(title: str, rows: Sequence[Row]) -> str:
@@ -205,16 +196,16 @@ def latex_table(title: str, rows: Sequence[Row]) -> str:
         accuracy, worst = row.cells["accuracy"], row.cells["worst"]
         texts = [accuracy.text(digits=1) if accuracy else "–", f"{100 * worst.mean:.1f}" if worst else "–"]
         texts = [*texts[: 1 if brief else 2], *(_short_gain(row.contrast(kind), brief) for kind in kinds)]
-        first, *rest = map(latex_text, texts)
+        first, *rest = map(text.latex_text, texts)
         first = f"\\textbf{{{first}}}" if row.stands_out else first
-        lines.append(" & ".join([name % latex_text(shortened(row.method, LONGEST)), first, *rest]))
+        lines.append(" & ".join([name % text.latex_text(text.shortened(row.method, LONGEST)), first, *rest]))
     head = ["Method", "Accuracy", *([] if brief else ["Worst"]), *(f"Gain on {kind}" for kind in kinds)]
-    return latex_float(
+    return text.latex_float(
         [MARK, NEEDS, *caption(rows)],
         column + "r" * (len(head) - 1),
         [f"{' & '.join(head)} \\\\"],
         [f"{line} \\\\" for line in lines],
-        f"{first_words(title, TITLE)}. {CAPTION}{BOLD if any(row.stands_out for row in rows) else ''}",
+        f"{text.first_words(title, TITLE)}. {CAPTION}{BOLD if any(row.stands_out for row in rows) else ''}",
         "comparison",
         _notes(rows, kinds, brief),
     )
@@ -263,7 +254,16 @@ def seed_lines(runs: Mapping[str, Sequence[Run | Unread]]) -> list[dict[str, Any
     lines: list[dict[str, Any]] = []
     read = whole(runs)
     for method, found in runs.items():
-        lines += [_seed_line(method, run, rule) for run in read.get(method, []) for rule in rules_in_order(run)]
+        pairs = [(run, rule) for run in read.get(method, []) for rule in rules_in_order(run)]
+        for run, rule in pairs:
+            numbers = reported(run, rule)
+            choice = numbers.choice if numbers and numbers.chosen else None
+            line = {"method": method, "rule": rule, "headline": rule == run.info.headline}
+            line |= {"seed": run.info.experiment.seed, "majority": run.majority.pooled if run.majority else None}
+            line |= {"round": choice.record.round, "chosen_by": choice.by} if choice else {}
+            line |= {name: number(numbers) for name, (_, number) in COLUMNS.items()} if numbers else {}
+            line |= {"note": f"stopped in round {run.failure.round}"} if run.failure else {}
+            lines.append(line | {"rounds_done": len(run.rounds), "run": run.info.key})
         lines += [
             {"method": method, "rule": run.headline, "headline": True, "note": f"not read: {run.reason}"}
             for run in found
@@ -274,26 +274,10 @@ def seed_lines(runs: Mapping[str, Sequence[Run | Unread]]) -> list[dict[str, Any
 
 def csv_text(runs: Mapping[str, Sequence[Run | Unread]]) -> str:
     """Render these lines as CSV."""
-    lines = [[digits(one) if isinstance(one, float) else one for one in line.values()] for line in seed_lines(runs)]
-    return csv_lines([FIELDS, *lines])
-
-
-def _seed_line(method: str, run: Run, rule: str) -> dict[str, Any]:
-    numbers = reported(run, rule)
-    choice = numbers.choice if numbers and numbers.chosen else None
-    return {
-        "method": method,
-        "rule": rule,
-        "headline": rule == run.info.headline,
-        "seed": run.info.experiment.seed,
-        "round": choice.record.round if choice else None,
-        "chosen_by": choice.by if choice else None,
-        **{name: number(numbers) if numbers else None for name, (_, number) in COLUMNS.items()},
-        "majority": run.majority.pooled if run.majority else None,
-        "rounds_done": len(run.rounds),
-        "run": run.info.key,
-        "note": f"stopped in round {run.failure.round}" if run.failure else None,
-    }
+    rows = (line.values() for line in seed_lines(runs))
+    return text.csv_lines(
+        [FIELDS, *([text.digits(one) if isinstance(one, float) else one for one in row] for row in rows)]
+    )
 
 
 def _transfers(rows: Sequence[Row]) -> list[Transfer]:

@@ -21,9 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from protonorm.algorithms.parts.prototypes import prototype_scores
-from protonorm.core.algorithm import Algorithm
-from protonorm.core.node import Client
-from protonorm.core.randomness import one_thread
+from protonorm.core import Algorithm, Client, one_thread
 from protonorm.core.samples import as_input, evaluation_batch, view
 from protonorm.core.text import shortened
 from protonorm.core.types import rule_name, shown

@@ -73,7 +73,15 @@ def arrays_of(data: Saved, options: Options, where: str) -> Arrays:
         raise ValueError(f"{where} has several columns of pictures ({', '.join(pictures)}); dataset.input names one.")
     column, split = options.input or next(iter(pictures), None), np.zeros(len(labels), np.int8)
     if column is None:
-        _require_plain(datasets, kinds, where)
+        for name, kind in kinds.items():
+            about = f"The column {shown(name)} of {where}"
+            if not isinstance(kind, datasets.Value | datasets.ClassLabel):
+                raise ValueError(
+                    f"{about} holds a {'dict' if isinstance(kind, dict) else 'list'} in each row; "
+                    f"dataset.input={name} learns from it, dataset.drop leaves it out."
+                )
+            if "binary" in kind.dtype:
+                raise ValueError(f"{about} holds bytes, which mean nothing by themselves; dataset.drop leaves it out.")
         return frame_arrays(data.to_pandas(), options, where)._replace(labels=labels, classes=classes)
     if column in pictures:
         return Arrays(stored_pictures(datasets, data, column, options), labels, split, classes)
@@ -116,20 +124,6 @@ def _labels(datasets: Any, data: Saved, name: str, where: str) -> tuple[NDArray[
     if isinstance(values[0], list | dict):
         raise ValueError(f"{about} holds a {type(values[0]).__name__} in each row; expected one label.")
     return encoding.encode_labels(np.array(values), about)
-
-
-def _require_plain(datasets: Any, kinds: dict[str, Any], where: str) -> None:
-    """Raise a ValueError for columns of other than plain values, which need dataset.input."""
-    for name, kind in kinds.items():
-        about = f"The column {shown(name)} of {where}"
-        if not isinstance(kind, datasets.Value | datasets.ClassLabel):
-            content = "dict" if isinstance(kind, dict) else "list"
-            raise ValueError(
-                f"{about} holds a {content} in each row; dataset.input={name} learns from it, "
-                "dataset.drop leaves it out."
-            )
-        if "binary" in kind.dtype:
-            raise ValueError(f"{about} holds bytes, which mean nothing by themselves; dataset.drop leaves it out.")
 
 
 def _values(data: Saved, name: str) -> list[Any]:
