@@ -1,7 +1,5 @@
 """Runs as plain data: summary texts, and rows by round, client, class and rule. Does not import torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path

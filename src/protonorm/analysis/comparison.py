@@ -1,7 +1,5 @@
 """Rows of a comparison: each method under its prediction rules. Does not import torch."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -66,7 +64,7 @@ class Cell:
     range: Interval | None = None  # of two seeds, shown in place of their very wide interval
 
     @classmethod
-    def of(cls, values: Sequence[float | None], repeated: bool = False) -> Cell | None:
+    def of(cls, values: Sequence[float | None], repeated: bool = False) -> "Cell | None":
         """Average over runs; runs that share a seed (`repeated`) are not independent and get no interval."""
         known = [value for value in values if value is not None]
         if not known:

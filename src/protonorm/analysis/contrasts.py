@@ -4,8 +4,6 @@ A gain is a client's test accuracy in the reported round minus that of the same 
 A case is a client in a run; clients without test samples do not count. Does not import torch.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

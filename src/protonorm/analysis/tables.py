@@ -1,7 +1,5 @@
 """Printed forms of a comparison: its caption, and the table in LaTeX, Markdown and CSV. Does not import torch."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The `Experiment`: validated, frozen settings of a run, and the run's key."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Description of a trained client: the types of client.json, and the model card."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from datetime import UTC, datetime

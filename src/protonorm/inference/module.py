@@ -1,7 +1,5 @@
 """Trained clients as torch modules of plain layers, and as ONNX graphs, which need protonorm[onnx]."""
 
-from __future__ import annotations
-
 import json
 import logging
 import warnings
@@ -104,7 +102,7 @@ class ClientModule(nn.Module):
         return scores if self.joint is None else scores | {JOINT: self.joint(scores)}
 
 
-def make_module(trained: TrainedClient) -> ClientModule:
+def make_module(trained: "TrainedClient") -> ClientModule:
     """Build the module of a trained client, and check that it scores as the client does."""
     method, client = trained.algorithm, trained.client
     auxiliary = None if client.auxiliary is None else raised(client.auxiliary)
@@ -165,7 +163,7 @@ def differ(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> bool:
     return found.keys() != wanted.keys() or not all(map(is_close, wanted))
 
 
-def _network(trained: TrainedClient, plain: Client, state: Tensors) -> tuple[SplitModel, dict[str, nn.Module]]:
+def _network(trained: "TrainedClient", plain: Client, state: Tensors) -> tuple[SplitModel, dict[str, nn.Module]]:
     """Return a separate network with the weights of a state, and further heads by rule.
 
     A method may define layers after its features (`network`), and additional heads (`heads`).

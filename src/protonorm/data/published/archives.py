@@ -7,8 +7,6 @@ arrays of bytes. Here calls of these names are recorded and never made, and ever
 stand for is built afterwards, and checked to be plain: a dict of numbers, text, lists of these, and arrays of bytes.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import pickle
@@ -75,7 +73,7 @@ class Stub:
     def __init__(self, name: str, arguments: tuple[Any, ...] = ()) -> None:
         self.name, self.arguments = name, arguments
 
-    def __call__(self, *arguments: Any) -> Stub:
+    def __call__(self, *arguments: Any) -> "Stub":
         """Record a call."""
         return Stub(self.name, arguments)
 

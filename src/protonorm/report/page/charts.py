@@ -1,7 +1,5 @@
 """Charts over rounds: accuracy, traffic in bytes, seconds, distances between prototypes, and their sphere."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from statistics import fmean

@@ -1,7 +1,5 @@
 """Clients on the page: samples, accuracy in selectable rounds, and gains against Local and against solo controls."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 A record lists the settings that the user gave, named as on the command line. Does not import torch.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

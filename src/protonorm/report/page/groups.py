@@ -1,7 +1,5 @@
 """Groups of runs on the page, their names, and formatting of settings and numbers."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """Top of the page: outcome, comparison table, measures, and notices."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
