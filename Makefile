@@ -1,4 +1,4 @@
-# make run    install everything, and train eight clients with different models on different data
+# make run    install everything, and train twenty clients with different models on different data
 # make test   install everything, and run the tests
 
 PYTHON ?= python3
@@ -17,8 +17,8 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 run: install
-	$(BIN)/protonorm compare protonorm fedproto local dataset=fashion dataset.samples=1200 models=light feature_dim=32 \
-		clients=8 partition=dirichlet partition.alpha=0.1 rounds=8 batch_size=8 lr=0.005 seeds=0,1,2
+	$(BIN)/protonorm compare protonorm:gamma=auto,label=ProtoNorm duet local dataset=fashion dataset.samples=600 models=light \
+		feature_dim=32 clients=20 partition.alpha=0.5 rounds=8 epochs=2 batch_size=8 lr=0.03 evaluate_every=2 seeds=3
 
 test: install
 	$(BIN)/python -m pytest
