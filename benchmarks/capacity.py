@@ -94,7 +94,7 @@ def align_once(classes: int, width: int, method: str) -> dict[str, Any]:
 
 
 def alignment_seconds(found: dict[str, Any], case: dict[str, Any], method: str) -> tuple[float | None, bool]:
-    """Give the seconds of an alignment, and whether they were measured or computed from updates; None if unknown."""
+    """Return the seconds of an alignment, and whether they were measured or computed from updates; None if unknown."""
     if case.get(method):
         return case[method]["seconds"], True
     known = [one for one in found["cases"] if one.get(method) and one.get("update") and one[method].get("steps", 0) > 1]

@@ -1,4 +1,4 @@
-"""Say what a result was measured on, and how much memory a process takes."""
+"""Machine of a measurement, and the memory that a process takes."""
 
 from __future__ import annotations
 

@@ -47,4 +47,4 @@ def keep(name: str, found: dict[str, Any], folder: Path) -> Path:
 
 
 def silent(line: str) -> None:
-    """Tell nobody."""
+    """Discard the result."""

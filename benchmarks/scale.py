@@ -118,7 +118,7 @@ def start(size: int, rounds: int, settings: dict[str, Any], folder: str) -> Meas
 
 
 def with_shards(experiment: pn.Experiment) -> tuple[Task, SimulatedPopulation]:
-    """Give each client samples of its own choice; clients may share some."""
+    """Assign each client samples of its own choice; clients may share some."""
     task, made = build(pn.Experiment.of(experiment.model_dump(mode="json") | {"clients": 1, "evaluate": "all"}))
     parts = shards(len(made.dataset.labels), experiment.clients)
     return task, SimulatedPopulation(task, made.dataset, parts, made.networks, made.training)

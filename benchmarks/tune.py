@@ -82,7 +82,7 @@ def measure(
 
 
 def _tested(search: Search, values: dict[str, Any], fresh: int) -> float:
-    """Give the mean pooled test accuracy over fresh seeds, in the rounds that validation chooses."""
+    """Return the mean pooled test accuracy over fresh seeds, in the rounds that validation chooses."""
     accuracies = []
     for run in search.confirm(values, fresh):
         assert run.chosen is not None

@@ -1,4 +1,4 @@
-"""Let rivals take turns, each in a process of its own, so that a noisy machine slows all of them alike.
+"""Candidates measured in turns, each in its own process, so that a noisy machine slows all of them alike.
 
 A process of its own also has a peak of memory of its own, and can be ended when it takes too long.
 """

@@ -37,7 +37,7 @@ EXPLANATION = (
 
 
 def tables(findings: Findings) -> Sequence[Table]:
-    """Put what the panels show into numbers."""
+    """Write what the panels show as tables."""
     rows = [(row, [TableEntry(text) for text in _numbers(findings, row, column)]) for row, column in findings.places]
     return [Table(TITLE, "Panel", COLUMNS_OF_NUMBERS, rows, explanation=EXPLANATION)]
 

@@ -47,7 +47,7 @@ def listen(page: str) -> dict[Block, str]:
 
 
 def written(text: str, heard: dict[Block, str]) -> str:
-    """Put outputs into the text of a page, the last one first, so that the numbers of lines stay true."""
+    """Replace the outputs in the text of a page, the last one first, so that line numbers stay true."""
     lines = text.splitlines(keepends=True)
     for block, made in sorted(heard.items(), key=lambda pair: -pair[0].line):
         end = block.line + block.text.count("\n")  # lines count from 1, and the fence is one
@@ -56,7 +56,7 @@ def written(text: str, heard: dict[Block, str]) -> str:
 
 
 def has_outputs(page: str) -> bool:
-    """Tell whether a page shows what something prints."""
+    """Return whether a page shows what something prints."""
     return any(block.kind == "text" and not block.note("from") for block in blocks(page))
 
 

@@ -17,7 +17,7 @@ PLACE = re.compile(r"(<!-- (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def written(page: str, results: Path = RESULTS) -> str:
-    """Put every table between its marks, where there is a result."""
+    """Write every table between its marks, where there is a result."""
 
     def fill(match: re.Match[str]) -> str:
         path = results / f"{match['name']}.json"
@@ -35,7 +35,7 @@ def part(name: str, path: Path) -> str:
 
 
 def origin(found: dict[str, Any]) -> str:
-    """Say where numbers come from."""
+    """Describe where numbers come from."""
     told, machine = f"`{found['command']}`", found.get("machine")
     if machine:
         versions = f"Python {machine['python']}, torch {machine['torch']}, numpy {machine['numpy']}"

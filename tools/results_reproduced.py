@@ -111,7 +111,7 @@ def _listed(title: str, sentences: Iterable[str]) -> list[str]:
 
 
 def _made(findings: Findings, folder: str) -> str:
-    """Say how many runs it is made from, and by which versions they were made."""
+    """Describe how many runs a table is made from, and by which versions."""
     runs = {one.key: one.run for one in findings.outcomes if one.run}
     made = ", ".join(sorted({run.info.versions["protonorm"] for run in runs.values()}))
     return (

@@ -41,7 +41,7 @@ HIDDEN = ("sha256",)  # settings of a method that say nothing to a reader
 
 
 def written(page: str, results: Path = RESULTS, appendix: str | None = None) -> str:
-    """Put every table between its marks, where there are records.
+    """Write every table between its marks, where there are records.
 
     The overview of printed numbers is of the commands on the appendix, or on the page itself if there is none.
     """

@@ -36,7 +36,7 @@ TITLES = {"local": "alone", "protonorm": "with ProtoNorm"}
 
 
 def recognised(results: list[pn.Result]) -> list[float]:
-    """Give the share of right answers, in per cent, for each bin, over all clients, classes and seeds."""
+    """Return the share of right answers, in per cent, for each bin, over all clients, classes and seeds."""
     held = np.concatenate([result.run.population.train.ravel() for result in results])  # (seeds · M · K,)
     counts = [result.confusion(client) for result in results for client in range(SETTINGS["clients"])]
     right = np.concatenate([np.diag(one) for one in counts])

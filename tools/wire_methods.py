@@ -82,7 +82,7 @@ def choices(name: str) -> list[tuple[str, Any]]:
 
 
 def gathered(slots: tuple[Slot, ...]) -> list[Slot]:
-    """Put the tensors of a shared network together: their names and shapes are the network's."""
+    """Merge the tensors of a shared network: their names and shapes are the network's."""
     found: list[Slot] = []
     networks: dict[str, list[Slot]] = {}
     for slot in slots:

@@ -62,7 +62,7 @@ BUNDLE = {
 
 
 def written(page: str) -> str:
-    """Put every table between its marks."""
+    """Write every table between its marks."""
 
     def fill(match: re.Match[str]) -> str:
         return f"{match[1]}\n{PARTS[match['name']]()}\n{match[3]}"
@@ -81,7 +81,7 @@ def header_table(model: type[BaseModel], meanings: Mapping[str, str]) -> str:
 
 
 def _kind(told: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """Say in words which values a member may have."""
+    """Describe which values a member may have."""
     if "$ref" in told:
         return "object"
     if "const" in told:

@@ -250,7 +250,7 @@ def test_revoke_lets_a_client_in_no_more(call, joined, federation):
 
 
 def take_part(monkeypatch, then=lambda tell: None):
-    """Let clients do nothing but what a test says; give the folders of those that were to take part."""
+    """Replace what clients do by what a test says; return the folders of those that were to take part."""
     ran = []
 
     def run_client(folder, tell, **_):
@@ -396,7 +396,7 @@ def test_two_clients_cannot_have_one_folder(call, joined, monkeypatch):
 
 
 def serve_as(monkeypatch, then):
-    """Let the server do nothing but what a test says."""
+    """Replace what the server does by what a test says."""
 
     def serve(folder, tell, *, denied, ready, once):
         then(folder, tell, once)

@@ -94,7 +94,7 @@ def finds(*words, **options):
 
 
 def wrong(findings):
-    """Give what is wrong: a word and a sentence each."""
+    """Return what is wrong: a word and a sentence each."""
     return [(one.what, one.text) for one in findings if not one.ok]
 
 

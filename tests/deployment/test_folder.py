@@ -38,7 +38,7 @@ def public_key(folder, name="one"):
 
 
 def modes(folder):
-    """Give all files that others than their owner may read, and all folders that they may enter."""
+    """Return all files that others than their owner may read, and all folders that they may enter."""
     return [path for path in [folder, *folder.rglob("*")] if stat.S_IMODE(path.stat().st_mode) & 0o077]
 
 

@@ -18,7 +18,7 @@ RULES = ("received", "logits", "shared", "joint")
 
 
 def settings(work: Work) -> str:
-    """Say what was chosen for each method."""
+    """Format the settings chosen for each method."""
     rows = []
     for method in dict.fromkeys((*TABLE, *MAP)):
         if pick := work.chosen(method):
@@ -85,20 +85,20 @@ TABLES: dict[str, Callable[[Work], str]] = {
 
 
 def _tested(work: Work, method: str, place: Place) -> float:
-    """Give a method's test accuracy in a place under its chosen rule, first seed; NaN without one."""
+    """Return a method's test accuracy in a place under its chosen rule, first seed; NaN without one."""
     pick = work.chosen(method)
     found = work.done(work.job(method, place, SEEDS[0])) if pick else None
     return accuracy(found, pick.rule)[1] if pick and found and not found.failure else math.nan
 
 
 def _majority(work: Work, place: Place) -> str:
-    """Say what guessing each client's most frequent class gives in a place."""
+    """Compute the accuracy of guessing each client's most frequent class in a place."""
     local = work.done(work.job("Local", place, SEEDS[0])) if work.chosen("Local") else None
     return f"{100 * local.majority.pooled:.2f}" if local and local.majority else "–"
 
 
 def _gain(work: Work, method: str) -> str:
-    """Say what clients gain if they take our method in place of another, each under its chosen rule."""
+    """Format the clients' gain of our method over another, each under its chosen rule."""
     picks = [work.chosen(one) for one in (OURS, method)]
     gains = []
     for seed in SEEDS:

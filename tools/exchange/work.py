@@ -70,7 +70,7 @@ class Work:
         return max(found, key=lambda pair: pair[0])[1]
 
     def pick(self, method: str) -> Pick:
-        """Give what was chosen for a method, or say that it is too early."""
+        """Return what was chosen for a method; raise if it is too early."""
         if pick := self.chosen(method):
             return pick
         raise SystemExit(f"Settings of {method} are not chosen yet: expected `tune` to be done first.")
@@ -116,7 +116,7 @@ class Work:
 
 
 def accuracy(found: Run, rule: str) -> tuple[float, float]:
-    """Give validation and test accuracy, in per cent, in the round with the best validation accuracy under a rule."""
+    """Return validation and test accuracy, in per cent, in the round with the best validation accuracy under a rule."""
     record = best_round(found, rule)
     validated, tested = record.validation[rule], record.rules[rule]
     if validated is None or tested is None:
@@ -125,7 +125,7 @@ def accuracy(found: Run, rule: str) -> tuple[float, float]:
 
 
 def by_client(found: Run, rule: str) -> NDArray[np.float64]:
-    """Give the clients' test accuracies (M,) in that round; nan for who has nothing to test on."""
+    """Return the clients' test accuracies (M,) in that round; nan for who has nothing to test on."""
     return found.by_client(best_round(found, rule), rule)
 
 
