@@ -84,11 +84,11 @@ def _time_of_making(clients: int, classes: int, width: int) -> float:
     return (time.perf_counter() - begun) / clients
 
 
-def table(found: dict[str, Any]) -> list[list[str]]:
+def table(result: dict[str, Any]) -> list[list[str]]:
     """Show a line for each number of clients, headings first."""
     rows = [["clients", "MB that came", "seconds", "messages a second", "memory, MB", "against 1,000 clients"]]
-    base = found["cases"][0].get("whole")
-    for case in found["cases"]:
+    base = result["cases"][0].get("whole")
+    for case in result["cases"]:
         if "failed" in case:
             rows.append([f"{case['clients']:,}", "–", case["failed"], "–", "–", "–"])
             continue

@@ -74,9 +74,9 @@ def main() -> int:
             path.write_text(written(path.read_text(encoding="utf-8"), heard), encoding="utf-8")
             continue
         for block, made in heard.items():
-            if found := outputs.differences(block.text, made):
+            if difference := outputs.differences(block.text, made):
                 stale += 1
-                print(f"{block.place}\n{found}\n")
+                print(f"{block.place}\n{difference}\n")
     return 1 if stale else 0
 
 
