@@ -205,7 +205,7 @@ def _make_key(private: Path, public: Path) -> None:
 
 
 def free_port() -> int:
-    """Find a port that nobody has at the moment."""
+    """Find a port that is free at the moment."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]

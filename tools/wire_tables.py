@@ -37,7 +37,7 @@ TERMS = {
     "classes": "names; their places are the numbers of the classes",
     "feature_dim": "d",
     "rounds": "R",
-    "seed": "of all that is random and protects nobody",
+    "seed": "of all that is random and protects no one",
     "input": "`shape`, `type` and `vocabulary` of a sample, where a network is shared",
     "shared_network": "name of the network that is shared, where one is",
     "head_bias": "whether heads have a bias, where heads are shared",
@@ -147,7 +147,7 @@ def refusals() -> str:
     """List why the server refuses an answer."""
     meanings = {
         "malformed": "its bytes are no frame, or its header or index is not as described here",
-        "unknown client": "nobody asked this client in this round",
+        "unknown client": "this client was not asked in this round",
         "identity": "`client` is not the number that belongs to the key it came with",
         "agreement": "`agreement` is another one",
         "late": "it is for an earlier round, or for what was asked before",

@@ -122,6 +122,6 @@ class TensorBoard:
 
 def _majority_text(level: dict[str, float]) -> str:
     if not level:
-        return "Nobody has anything to test."
+        return "No client has test samples."
     numbers = ", ".join(f"{name.rpartition('/')[2]} {100 * value:.2f} %" for name, value in level.items())
     return f"Guessing each client's most frequent class: {numbers}."
