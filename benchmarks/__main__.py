@@ -12,9 +12,9 @@ def main() -> None:
     except ValueError as error:
         sys.exit(str(error))
     for name in names:
-        module, found = run(name, lambda line: print(line, file=sys.stderr), f"python -m benchmarks {name}")
-        print(f"{name}: {keep(name, found, place())}")
-        for row in module.table(found):
+        module, result = run(name, lambda line: print(line, file=sys.stderr), f"python -m benchmarks {name}")
+        print(f"{name}: {keep(name, result, place())}")
+        for row in module.table(result):
             print("  ".join(row))
 
 

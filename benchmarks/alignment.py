@@ -64,11 +64,11 @@ def work(method: str, count: int, dimension: int) -> dict[str, Any]:
 
 def _case(count: int, dimension: int, tell: Callable[[str], None], limit: float, repeats: int) -> dict[str, Any]:
     jobs: dict[str, Job] = {name: (work, (name, count, dimension)) for name in methods(count, dimension)}
-    found = take_turns(
+    results = take_turns(
         jobs, lambda name: tell(f"alignment: K = {count}, d = {dimension}, {name}"), limit=limit, repeats=repeats
     )
     chosen = choose("auto", count, dimension)
-    return {"K": count, "d": dimension, "auto": chosen, "runs": {name: _sum_up(runs) for name, runs in found.items()}}
+    return {"K": count, "d": dimension, "auto": chosen, "runs": {name: _sum_up(runs) for name, runs in results.items()}}
 
 
 def _sum_up(runs: list[dict[str, Any]] | None) -> dict[str, Any] | None:
@@ -86,16 +86,16 @@ def _sum_up(runs: list[dict[str, Any]] | None) -> dict[str, Any] | None:
     }
 
 
-def table(found: dict[str, Any]) -> list[list[str]]:
+def table(result: dict[str, Any]) -> list[list[str]]:
     """Show a line for each size and method, headings first."""
     rows = [["K", "d", "method", "steps", "seconds", "against differences", "peak MB", "energy", "above the best"]]
-    for case in found["cases"]:
+    for case in result["cases"]:
         known = {name: run for name, run in case["runs"].items() if run and "energy" in run}
         least = min((run["energy"] for run in known.values()), default=0.0)
         slow = known.get(DIFFERENCES, {}).get("seconds")
         for name, run in case["runs"].items():
             label = f"auto ({case['auto']})" if name == "auto" else name
-            cells = _cells(run, slow, least) if name in known else _missing(run, found["limit"])
+            cells = _cells(run, slow, least) if name in known else _missing(run, result["limit"])
             rows.append([f"{case['K']:,}", str(case["d"]), label, *cells])
     return rows
 

@@ -56,9 +56,9 @@ def measure(
 
 def _alone(work: Callable[..., dict[str, Any]], *arguments: Any, limit: float = LIMIT) -> dict[str, Any] | None:
     rival = Rival((work, arguments))
-    found = rival.ask(limit)
+    answer = rival.ask(limit)
     rival.close()
-    return found
+    return answer
 
 
 def take_in(classes: int, width: int, amount: int) -> dict[str, Any]:
@@ -93,29 +93,31 @@ def align_once(classes: int, width: int, method: str) -> dict[str, Any]:
     return {"steps": align(prototypes(classes, width), method).steps}
 
 
-def alignment_seconds(found: dict[str, Any], case: dict[str, Any], method: str) -> tuple[float | None, bool]:
-    """Give the seconds of an alignment, and whether they were measured or computed from updates; None if unknown."""
+def alignment_seconds(result: dict[str, Any], case: dict[str, Any], method: str) -> tuple[float | None, bool]:
+    """Return the seconds of an alignment, and whether they were measured or computed from updates; None if unknown."""
     if case.get(method):
         return case[method]["seconds"], True
-    known = [one for one in found["cases"] if one.get(method) and one.get("update") and one[method].get("steps", 0) > 1]
+    known = [
+        one for one in result["cases"] if one.get(method) and one.get("update") and one[method].get("steps", 0) > 1
+    ]
     if not known or not case.get("update"):
         return None, False
     largest = max(known, key=lambda one: one["K"])
     return case["update"]["each"] * largest[method]["seconds"] / largest["update"]["each"], False
 
 
-def table(found: dict[str, Any]) -> list[list[str]]:
+def table(result: dict[str, Any]) -> list[list[str]]:
     """Show a line for each size and number of clients, headings first; ≈ stands before what is computed."""
     head = ["K", "d", "clients", "GB in", "GB out", "taking in, s", *(f"{name}, s" for name in METHODS), "memory, MB"]
-    return [head, *(_row(found, case, clients) for case in found["cases"] for clients in found["clients"])]
+    return [head, *(_row(result, case, clients) for case in result["cases"] for clients in result["clients"])]
 
 
-def _row(found: dict[str, Any], case: dict[str, Any], clients: int) -> list[str]:
+def _row(result: dict[str, Any], case: dict[str, Any], clients: int) -> list[str]:
     message = case["message"]
     sent = f"≈ {_digits(clients * message['bytes'] / 1e9)}"
     cells = []
     for method in METHODS:
-        seconds, measured = alignment_seconds(found, case, method)
+        seconds, measured = alignment_seconds(result, case, method)
         cells.append("–" if seconds is None else _digits(seconds) if measured else f"≈ {_digits(seconds)}")
     grown = [one["megabytes"] for name in ("message", "update", *METHODS) if (one := case.get(name))]
     peak = max((one for one in grown if one is not None), default=None)

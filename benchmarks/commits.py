@@ -31,9 +31,9 @@ def measure(tell: Callable[[str], None] = silent, rounds: int = ROUNDS, part: in
     """Time the commits of a run, in a process of its own."""
     tell(f"commits: {rounds} rounds")
     rival = Rival((work, (rounds, part)))
-    found = rival.ask(LIMIT) or {"failed": f"it took more than {LIMIT:g} seconds"}
+    answer = rival.ask(LIMIT) or {"failed": f"it took more than {LIMIT:g} seconds"}
     rival.close()
-    return {"experiment": EXPERIMENT, "rounds": rounds, "part": part} | found
+    return {"experiment": EXPERIMENT, "rounds": rounds, "part": part} | answer
 
 
 def work(rounds: int, part: int) -> dict[str, Any]:
@@ -52,14 +52,14 @@ def work(rounds: int, part: int) -> dict[str, Any]:
     }
 
 
-def table(found: dict[str, Any]) -> list[list[str]]:
+def table(result: dict[str, Any]) -> list[list[str]]:
     """Show the first and the last rounds, and their ratio, headings first."""
-    part, held = found["part"], found["memory"]
-    head = [f"of {found['rounds']:,} rounds", "commit, ms", "against the first", "memory, MB", "against the first"]
+    part, held = result["part"], result["memory"]
+    head = [f"of {result['rounds']:,} rounds", "commit, ms", "against the first", "memory, MB", "against the first"]
     rows = []
     for name in ("first", "last"):
         known = held[name] is not None
         memories = [f"{held[name]:,.0f}", f"{held[name] / held['first']:.2f}×"] if known else ["–", "–"]
-        times = [f"{1000 * found[name]:.2f}", f"{found[name] / found['first']:.2f}×"]
+        times = [f"{1000 * result[name]:.2f}", f"{result[name] / result['first']:.2f}×"]
         rows.append([f"the {name} {part}", *times, *memories])
     return [head, *rows]

@@ -56,7 +56,7 @@ def measure(tell: Callable[[str], None] = silent, clients: int = CLIENTS, rounds
     """Run the federation in each way, and compare its rounds."""
     terms = {"algorithm": "protonorm", "classes": [f"class {k}" for k in range(CLASSES)], "seed": 0}
     agreement = Agreement.of(terms | {"feature_dim": WIDTH, "rounds": rounds, "evaluated": ["test"]})
-    found = {}
+    ways = {}
     with tempfile.TemporaryDirectory() as place:
         data = [_samples(Path(place) / f"{number}.npz", number) for number in range(clients)]
         for name in (OURS, SAME_LOOP, FLOWER):
@@ -64,8 +64,8 @@ def measure(tell: Callable[[str], None] = silent, clients: int = CLIENTS, rounds
             folder = Path(place) / name.replace(" ", "-").replace(",", "")
             way = {SAME_LOOP: "push and pull", FLOWER: "send_and_receive"}.get(name)
             events = _flower(folder, agreement, data, way) if way else _ours(folder, agreement, data)
-            found[name] = summary(events, rounds)
-    return {"clients": clients, "rounds": rounds, "K": CLASSES, "d": WIDTH, "ways": found}
+            ways[name] = summary(events, rounds)
+    return {"clients": clients, "rounds": rounds, "K": CLASSES, "d": WIDTH, "ways": ways}
 
 
 def _samples(path: Path, number: int) -> Path:
@@ -132,15 +132,15 @@ def summary(events: Events, rounds: int) -> dict[str, float]:
         training.append(max(numbers["seconds"] for _, numbers in answers))
         server.append(at["committed"] - max(time for time, _ in answers))
     overhead = median(one - own - last for one, own, last in zip(whole, training, server, strict=True))
-    found = {"round": median(whole), "training": median(training), "server": median(server), "overhead": overhead}
-    return {name: float(f"{value:.3g}") for name, value in found.items()}
+    medians = {"round": median(whole), "training": median(training), "server": median(server), "overhead": overhead}
+    return {name: float(f"{value:.3g}") for name, value in medians.items()}
 
 
-def table(found: dict[str, Any]) -> list[list[str]]:
+def table(result: dict[str, Any]) -> list[list[str]]:
     """Show a line for each way, headings first."""
     rows = [["way", "a round, s", "training, s", "server, s", "the rest, s", "of send_and_receive's"]]
-    base = found["ways"][FLOWER]["overhead"]
-    for name, one in found["ways"].items():
+    base = result["ways"][FLOWER]["overhead"]
+    for name, one in result["ways"].items():
         share = f"{100 * one['overhead'] / base:.3g} %"
         rows.append([name, *(f"{one[part]:.3g}" for part in ("round", "training", "server", "overhead")), share])
     return rows

@@ -50,28 +50,28 @@ def measure(
         records = {
             b"".join((folder / name).read_bytes() for name in (METRICS, EVALUATIONS)) for folder in folders.values()
         }
-    measured = {name: [round(one, 4) for one in found[WARM_UP:]] for name, found in seconds.items()}
+    measured = {name: [round(one, 4) for one in times[WARM_UP:]] for name, times in seconds.items()}
     return {"settings": settings, "seconds": measured, "equal records": len(records) == 1}
 
 
 def available(tell: Callable[[str], None]) -> dict[str, tuple[str, int | None]]:
     """Leave out engines whose packages are not installed, and say so."""
-    found = {}
+    choices = {}
     for name, (engine, workers) in WAYS.items():
         extra = ENGINES[engine].details.get("extra") if engine in ENGINES else engine
         if extra and find_spec(extra) is None:
             tell(f"engines: without {name}, which needs the package {extra}")
         elif engine in ENGINES:
-            found[name] = (engine, workers)
-    return found
+            choices[name] = (engine, workers)
+    return choices
 
 
-def table(found: dict[str, Any]) -> list[list[str]]:
+def table(result: dict[str, Any]) -> list[list[str]]:
     """Show a line for each engine, headings first; ratios are the middle one of the turns, each within its turn."""
-    serial = found["seconds"]["serial"]
+    serial = result["seconds"]["serial"]
     rows = [
         [name, f"{median(seconds):.2f}", f"{median(a / b for a, b in zip(serial, seconds, strict=True)):.2f}×"]
-        for name, seconds in found["seconds"].items()
+        for name, seconds in result["seconds"].items()
     ]
-    equal = "equal records" if found["equal records"] else "records DIFFER"
+    equal = "equal records" if result["equal records"] else "records DIFFER"
     return [[f"engine ({equal})", "seconds a round", "times as fast as serial"], *rows]

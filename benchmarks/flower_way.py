@@ -61,9 +61,9 @@ class SendAndReceive:
         if not sent:
             time.sleep(min(seconds, 0.2))
             return []
-        found = self.grid.send_and_receive(sent, timeout=600.0)
+        replies = self.grid.send_and_receive(sent, timeout=600.0)
         clients, self.messages = self.messages, {}
-        return [Arrived(clients[one.metadata.src_node_id][0], unwrap(one)) for one in found]
+        return [Arrived(clients[one.metadata.src_node_id][0], unwrap(one)) for one in replies]
 
     def close(self):
         pass
@@ -205,8 +205,8 @@ def _make_key(private: Path, public: Path) -> None:
 
 
 def free_port() -> int:
-    """Find a port that nobody has at the moment."""
+    """Find a port that is free at the moment."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
-        found: int = one.getsockname()[1]
-    return found
+        port: int = one.getsockname()[1]
+    return port

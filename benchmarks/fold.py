@@ -41,7 +41,7 @@ def measure(
 
 
 def task(classes: int, width: int) -> Task:
-    """Say what all agree on."""
+    """Return the task that all agree on."""
     return Task(ProtoNorm(gamma=1.0), tuple(map(str, range(classes))), width, rounds=2, seed=0)
 
 
@@ -57,7 +57,7 @@ def messages(clients: int, classes: int, width: int) -> Iterator[Tensors]:
 
 
 def work(clients: int, classes: int, width: int) -> dict[str, Any]:
-    """Let the server check and aggregate all messages; give its seconds, the bytes that came, and its memory in MB."""
+    """Check and aggregate all messages on the server; return its seconds, the bytes received, and its memory in MB."""
     agreed, came = task(classes, width), 0
 
     def arriving() -> Iterator[Tensors]:
@@ -84,11 +84,11 @@ def _time_of_making(clients: int, classes: int, width: int) -> float:
     return (time.perf_counter() - begun) / clients
 
 
-def table(found: dict[str, Any]) -> list[list[str]]:
+def table(result: dict[str, Any]) -> list[list[str]]:
     """Show a line for each number of clients, headings first."""
     rows = [["clients", "MB that came", "seconds", "messages a second", "memory, MB", "against 1,000 clients"]]
-    base = found["cases"][0].get("whole")
-    for case in found["cases"]:
+    base = result["cases"][0].get("whole")
+    for case in result["cases"]:
         if "failed" in case:
             rows.append([f"{case['clients']:,}", "–", case["failed"], "–", "–", "–"])
             continue

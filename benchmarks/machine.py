@@ -1,4 +1,4 @@
-"""Say what a result was measured on, and how much memory a process takes."""
+"""Machine of a measurement, and the memory that a process takes."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def memory(kind: str) -> float | None:
 
 def tree(pid: int) -> list[int]:
     """List a process and all that it started, and that those started (Linux)."""
-    found, waiting = [], [pid]
+    pids, waiting = [], [pid]
     while waiting:
-        found.append(waiting.pop())
+        pids.append(waiting.pop())
         with suppress(OSError):
-            for task in Path(f"/proc/{found[-1]}/task").iterdir():
+            for task in Path(f"/proc/{pids[-1]}/task").iterdir():
                 waiting += map(int, (task / "children").read_text().split())
-    return found
+    return pids
 
 
 def tree_memory(pid: int) -> float | None:
@@ -97,6 +97,6 @@ class TreePeak:
             self._look()
 
     def _look(self) -> None:
-        found = tree_memory(os.getpid())
-        if found is not None:
-            self.megabytes = max(found, self.megabytes or 0.0)
+        used = tree_memory(os.getpid())
+        if used is not None:
+            self.megabytes = max(used, self.megabytes or 0.0)

@@ -38,13 +38,13 @@ def place(folder: Path | None = None) -> Path:
     return HERE / "results" if (HERE.parent / "pyproject.toml").is_file() else Path("bench-results")
 
 
-def keep(name: str, found: dict[str, Any], folder: Path) -> Path:
+def keep(name: str, result: dict[str, Any], folder: Path) -> Path:
     """Write a result."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
-    replace(path, pretty(found))
+    replace(path, pretty(result))
     return path
 
 
 def silent(line: str) -> None:
-    """Tell nobody."""
+    """Discard the result."""

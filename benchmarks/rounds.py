@@ -133,11 +133,11 @@ def serve(line: Connection, way: str, settings: dict[str, Any], ids: list[int]) 
         line.send("done")
 
 
-def table(found: dict[str, Any]) -> list[list[str]]:
+def table(result: dict[str, Any]) -> list[list[str]]:
     """Show a line for each family, headings first."""
     ours = ["networks", "pictures", "seconds a round", "pictures a second"]
     head = [*ours, "bare limit (s)", "of the bare limit", "usual way (s)", "against the usual way"]
-    return [head, *(_row(case) for case in found["cases"])]
+    return [head, *(_row(case) for case in result["cases"])]
 
 
 def _row(case: dict[str, Any]) -> list[str]:

@@ -40,7 +40,7 @@ class MeasuredRun:
 
     @property
     def assigned(self) -> list[list[int]]:
-        """Say which clients are in which process."""
+        """Return which clients are in which process."""
         return [list(part) for part in self._engine.assigned]
 
     def round(self) -> float:

@@ -77,7 +77,7 @@ def _in_turns(
             times[size].append((rival.ask(LIMIT) or {"round": float("nan")})["round"])
     for rival in rivals.values():
         rival.close()
-    return {size: found[WARM_UP:] for size, found in times.items()}
+    return {size: seconds[WARM_UP:] for size, seconds in times.items()}
 
 
 def _case(size: int, seconds: Sequence[float], alone: dict[str, Any]) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def start(size: int, rounds: int, settings: dict[str, Any], folder: str) -> Meas
 
 
 def with_shards(experiment: pn.Experiment) -> tuple[Task, SimulatedPopulation]:
-    """Give each client samples of its own choice; clients may share some."""
+    """Assign each client samples of its own choice; clients may share some."""
     task, made = build(pn.Experiment.of(experiment.model_dump(mode="json") | {"clients": 1, "evaluate": "all"}))
     parts = shards(len(made.dataset.labels), experiment.clients)
     return task, SimulatedPopulation(task, made.dataset, parts, made.networks, made.training)
@@ -139,12 +139,12 @@ def folder_bytes(folder: Path, *, states: bool) -> int:
     return sum(os.stat(path).st_size for path, is_state in inside if is_state == states)
 
 
-def table(found: dict[str, Any]) -> list[list[str]]:
+def table(result: dict[str, Any]) -> list[list[str]]:
     """Show a line for each number of clients, headings first."""
     head = ["clients", "start, s", "seconds a round", "against 100 clients", "peak MB", "against 100 clients"]
     head += ["record, MB", f"after {FOLDER_ROUNDS} rounds, MB", "states, MB"]
-    base = next((case for case in found["cases"] if case["clients"] == AGAINST), found["cases"][0])
-    return [head, *(_row(case, base, found["rounds"]) for case in found["cases"])]
+    base = next((case for case in result["cases"] if case["clients"] == AGAINST), result["cases"][0])
+    return [head, *(_row(case, base, result["rounds"]) for case in result["cases"])]
 
 
 def _row(case: dict[str, Any], base: dict[str, Any], rounds: int) -> list[str]:

@@ -90,15 +90,15 @@ def _time(algorithm: Algorithm, server: Server, said: list[Tensors]) -> float:
         return time.perf_counter() - begun
 
 
-def table(found: dict[str, Any]) -> list[list[str]]:
+def table(result: dict[str, Any]) -> list[list[str]]:
     """Show a line for each number of clients, headings first."""
     heads = ["clients", "prototypes sent", *(f"{name}, s" for name in RIVALS), "of this alignment", "fedtgp, s"]
     rows = [[*heads, "fedtgp against protonorm"]]
-    for case in found["cases"]:
+    for case in result["cases"]:
         seconds = case["seconds"]
         whole, plain = seconds["protonorm, paper"], seconds["protonorm, no alignment"]
-        part = case["epochs measured"] < found["epochs"]
-        note = f" ({case['epochs measured']} of {found['epochs']} epochs measured)" if part else ""
+        part = case["epochs measured"] < result["epochs"]
+        note = f" ({case['epochs measured']} of {result['epochs']} epochs measured)" if part else ""
         rows.append(
             [
                 f"{case['clients']:,}",

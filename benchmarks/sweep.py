@@ -73,19 +73,19 @@ def timed(words: list[str], out: Path) -> float:
 
 def digest(root: Path) -> str:
     """Condense all records under a folder, but what depends on how they were made."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(root.glob("*/**/*")):
         if path.is_file() and path.name not in APART and "sweeps" not in path.relative_to(root).parts:
-            found.update(str(path.relative_to(root)).encode() + path.read_bytes())
-    return found.hexdigest()
+            digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
-def table(found: dict[str, Any]) -> list[list[str]]:
+def table(result: dict[str, Any]) -> list[list[str]]:
     """Show a line for each way, headings first."""
-    first = next(iter(found["seconds"].values()))
+    first = next(iter(result["seconds"].values()))
     rows = [
         [name, f"{median(taken):.1f}", f"{median([a / b for a, b in zip(first, taken, strict=True)]):.2f}×"]
-        for name, taken in found["seconds"].items()
+        for name, taken in result["seconds"].items()
     ]
-    same = "equal bytes" if found["equal bytes"] else "BYTES DIFFER"
-    return [[f"12 runs ({same})" if found["sweep"] == WORDS else same, "seconds", "against 1 worker"], *rows]
+    same = "equal bytes" if result["equal bytes"] else "BYTES DIFFER"
+    return [[f"12 runs ({same})" if result["sweep"] == WORDS else same, "seconds", "against 1 worker"], *rows]

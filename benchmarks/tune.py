@@ -46,14 +46,14 @@ def measure(
         rounds = sum(job.rounds for job in jobs)
         tell(f"tune: a search of {rounds // 2} rounds")
         trials = search.run(TRIALS, budget=rounds // 2, tell=lambda one: tell(str(one)))
-        found = best_trial(trials)
-        assert found is not None
-        assert found.validation is not None
+        searched = best_trial(trials)
+        assert searched is not None
+        assert searched.validation is not None
         assert best.validation is not None
         tell(f"tune: both choices with {fresh} fresh seeds")
         chosen = {
             "grid": {"algorithm.gamma": float(best.point.chosen["algorithm.gamma"])},
-            "search": found.values,
+            "search": searched.values,
         }
         tested = {name: _tested(search, values, fresh) for name, values in chosen.items()}
     return {
@@ -73,34 +73,34 @@ def measure(
             "rounds": used_rounds(trials),
             "trials": len(trials),
             "gamma": chosen["search"]["algorithm.gamma"],
-            "validation": found.validation,
+            "validation": searched.validation,
             "test, fresh seeds": tested["search"],
         },
-        "points behind in validation": round(100 * (best.validation.mean - found.validation), 2),
+        "points behind in validation": round(100 * (best.validation.mean - searched.validation), 2),
         "points behind in test": round(100 * (tested["grid"] - tested["search"]), 2),
     }
 
 
 def _tested(search: Search, values: dict[str, Any], fresh: int) -> float:
-    """Give the mean pooled test accuracy over fresh seeds, in the rounds that validation chooses."""
+    """Return the mean pooled test accuracy over fresh seeds, in the rounds that validation chooses."""
     accuracies = []
     for run in search.confirm(values, fresh):
         assert run.chosen is not None
-        found = run.chosen.record.rules[run.info.headline]
-        assert found is not None
-        accuracies.append(found.pooled)
+        scores = run.chosen.record.rules[run.info.headline]
+        assert scores is not None
+        accuracies.append(scores.pooled)
     return fmean(accuracies)
 
 
-def table(found: dict[str, Any]) -> list[list[str]]:
+def table(result: dict[str, Any]) -> list[list[str]]:
     """Show a line for the grid and one for the search, headings first."""
     rows = [
         [
             name,
-            str(found[name]["rounds"]),
-            f"{found[name]['gamma']:g}",
-            f"{100 * found[name]['validation']:.2f}",
-            f"{100 * found[name]['test, fresh seeds']:.2f}",
+            str(result[name]["rounds"]),
+            f"{result[name]['gamma']:g}",
+            f"{100 * result[name]['validation']:.2f}",
+            f"{100 * result[name]['test, fresh seeds']:.2f}",
         ]
         for name in ("grid", "search")
     ]

@@ -1,4 +1,4 @@
-"""Let rivals take turns, each in a process of its own, so that a noisy machine slows all of them alike.
+"""Candidates measured in turns, each in its own process, so that a noisy machine slows all of them alike.
 
 A process of its own also has a peak of memory of its own, and can be ended when it takes too long.
 """
@@ -37,10 +37,10 @@ class Rival:
         self._here.send("go")
         if self._here.poll(limit):
             try:
-                found: dict[str, Any] = self._here.recv()
+                answer: dict[str, Any] = self._here.recv()
             except EOFError:
                 return {"failed": "the process ended, perhaps for lack of memory"}
-            return found
+            return answer
         self.close()
         return None
 
@@ -59,10 +59,10 @@ def _serve(pipe: Connection, work: Callable[..., dict[str, Any]], arguments: tup
     while pipe.recv():
         forget_peak()
         before, begun = memory("VmRSS"), time.perf_counter()
-        found = work(*arguments)
+        result = work(*arguments)
         seconds, after = time.perf_counter() - begun, memory("VmHWM")
         grown = None if before is None or after is None else after - before
-        pipe.send(found | {"seconds": seconds, "megabytes": grown})
+        pipe.send(result | {"seconds": seconds, "megabytes": grown})
 
 
 def take_turns(
@@ -70,18 +70,18 @@ def take_turns(
 ) -> dict[str, list[dict[str, Any]] | None]:
     """Do every job some times, in turns: what each time gave, or None where the first went over the limit."""
     rivals = {name: Rival(job) for name, job in jobs.items()}
-    found: dict[str, list[dict[str, Any]] | None] = {name: [] for name in jobs}
+    answers: dict[str, list[dict[str, Any]] | None] = {name: [] for name in jobs}
     for turn in range(repeats):
         for name, rival in list(rivals.items()):
             if turn == 0:
                 tell(name)
             answer = rival.ask(limit)
             if answer is None:
-                found[name] = found[name] or None
+                answers[name] = answers[name] or None
             else:
-                found[name] = [*(found[name] or []), answer]
+                answers[name] = [*(answers[name] or []), answer]
             if answer is None or "failed" in answer or answer["seconds"] > LONG:
                 rivals.pop(name).close()
     for rival in rivals.values():
         rival.close()
-    return found
+    return answers

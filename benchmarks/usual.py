@@ -89,12 +89,12 @@ def targets(z: Tensor, y: Tensor, prototypes: dict[int, Tensor]) -> Tensor:
 def collect(one: PlainClient) -> dict[int, Tensor]:
     """Pass over the training part for the prototypes."""
     one.model.eval()
-    found: dict[int, list[Tensor]] = defaultdict(list)
+    by_label: dict[int, list[Tensor]] = defaultdict(list)
     for x, y in one.swept:
         z = one.model.features(x)
         for row, label in enumerate(y):
-            found[int(label.item())].append(z[row])
-    return {label: torch.stack(rows).mean(0) for label, rows in found.items()}
+            by_label[int(label.item())].append(z[row])
+    return {label: torch.stack(rows).mean(0) for label, rows in by_label.items()}
 
 
 @torch.no_grad()

@@ -118,7 +118,7 @@ def like_others(checkout: Path) -> list[str]:
 
 
 def is_prepared(dataset: str) -> bool:
-    """Tell whether a data set's file is in the folder that PROTONORM_DATA names."""
+    """Return whether a data set's file is in the folder that PROTONORM_DATA names."""
     folder = os.environ.get("PROTONORM_DATA")
     return bool(folder) and (Path(str(folder)) / f"{dataset}.npz").is_file()
 

@@ -47,8 +47,8 @@ def measure(tell: Callable[[str], None] = silent, rounds_each: int = EXPERIMENT[
     }
 
 
-def table(found: dict[str, Any]) -> list[list[str]]:
+def table(result: dict[str, Any]) -> list[list[str]]:
     """Show a line for each way, headings first."""
-    seconds = found["seconds a round"]
+    seconds = result["seconds a round"]
     rows = [[name, f"{value:.2f}", f"{seconds['1 worker'] / value:.2f}×"] for name, value in seconds.items()]
     return [["", "seconds a round", "against 1 worker"], *rows]

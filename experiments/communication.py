@@ -58,5 +58,5 @@ def _counts(run: Run | None) -> list[TableEntry]:
 
     if run is None or len(run.rounds) < ROUND:
         return [TableEntry("not run yet")] * 3
-    formula, found = run_floats(run), run.rounds[ROUND - 1]
-    return [TableEntry(f"{count.up + count.down:,}") for count in (formula, found.floats, found.bytes)]
+    formula, record = run_floats(run), run.rounds[ROUND - 1]
+    return [TableEntry(f"{count.up + count.down:,}") for count in (formula, record.floats, record.bytes)]

@@ -28,6 +28,6 @@ def draw(findings: Findings) -> Mapping[str, Figure]:
     """Draw a panel for each data set whose first round is done."""
     from .figures import distance_curves, first_distances
 
-    found = {cell.row: run for cell in CELLS if (run := findings.run(cell.row, cell.column))}
-    shown = {name: run for name, run in found.items() if first_distances(run) is not None}
+    runs = {cell.row: run for cell in CELLS if (run := findings.run(cell.row, cell.column))}
+    shown = {name: run for name, run in runs.items() if first_distances(run) is not None}
     return {"distances": distance_curves(shown)} if shown else {}

@@ -25,7 +25,7 @@ PRINTED = (  # method, symbol and meaning, value as printed, our algorithm and s
 
 
 def tables(findings: Findings) -> Sequence[Table]:
-    """Put our defaults beside the printed values."""
+    """Write a table of our defaults beside the printed values."""
     from protonorm.algorithms import ALGORITHMS
 
     rows = []

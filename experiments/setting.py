@@ -48,7 +48,7 @@ def practical(dataset: str, alpha: float = 0.1, **more: Any) -> dict[str, Any]:
 
 
 def pathological(dataset: str) -> dict[str, Any]:
-    """Give each client a few classes only: the pathological setting."""
+    """Assign a few classes only to each client: the pathological setting."""
     partition = {"name": "pathological", "classes_per_client": CLASSES_PER_CLIENT[dataset]}
     return COMMON | {"dataset": dataset, "partition": partition}
 

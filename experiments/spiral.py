@@ -37,7 +37,7 @@ EXPLANATION = (
 
 
 def tables(findings: Findings) -> Sequence[Table]:
-    """Put what the panels show into numbers."""
+    """Write what the panels show as tables."""
     rows = [(row, [TableEntry(text) for text in _numbers(findings, row, column)]) for row, column in findings.places]
     return [Table(TITLE, "Panel", COLUMNS_OF_NUMBERS, rows, explanation=EXPLANATION)]
 
@@ -46,9 +46,9 @@ def _numbers(findings: Findings, row: str, column: str) -> list[str]:
     first, result = findings.at(row, column)[0], findings.result(row, column)
     if first.state != "finished" or result is None:
         return ["not run yet"] * len(COLUMNS_OF_NUMBERS)
-    found = result.run.rounds[-1].rules
+    rules = result.run.rounds[-1].rules
     accuracies = [
-        100 * held.pooled if (held := found.get(rule)) else None
+        100 * held.pooled if (held := rules.get(rule)) else None
         for rule in ("nearest-global", "nearest-local", "logits")
     ]
     has_clients = exists(result.run.folder / SERVER)  # an archived record may be without
@@ -60,8 +60,8 @@ def draw(findings: Findings) -> Mapping[str, Figure]:
     """Draw the data and their distribution, and the six stars that can be drawn."""
     from .figures import stars, toy_data
 
-    results = {cell.row: found for cell in PANELS if (found := findings.result(cell.row, cell.column))}
-    panels = [server_star(found, row.replace(" (", "\n(", 1)) for row, found in results.items()]
+    results = {cell.row: result for cell in PANELS if (result := findings.result(cell.row, cell.column))}
+    panels = [server_star(result, row.replace(" (", "\n(", 1)) for row, result in results.items()]
     last = results.get(PANELS[-1].row)
     if last:
         panels += [client_star(last, id, f"Client {id} of ProtoNorm\n(non-IID, γ=10)") for id in CLIENTS]

@@ -21,12 +21,12 @@ def draw(findings: Findings) -> Mapping[str, Figure]:
     """Draw the clients in turn, both values of γ beside each other."""
     from .figures import COLUMN, stars
 
-    results = [found for cell in CELLS if (found := findings.result(cell.row, cell.column))]
+    results = [result for cell in CELLS if (result := findings.result(cell.row, cell.column))]
     if len(results) < len(CELLS):
         return {}
     panels = [
-        client_star(found, id, f"Client {id} ({gamma})")
+        client_star(result, id, f"Client {id} ({gamma})")
         for id in range(results[0].experiment.clients)
-        for gamma, found in zip((1, 10), results, strict=True)
+        for gamma, result in zip((1, 10), results, strict=True)
     ]
     return {"spiral_clients": stars(panels, 4, COLUMN, lettered=False)}

@@ -65,7 +65,7 @@ def client_star(result: Result, id: int, title: str) -> Star:
 
 
 def angles(star: Star) -> tuple[float, float]:
-    """Give the smallest angle of neighbouring rays, and the median one of points to the rays of their classes (°)."""
+    """Return the smallest angle of neighbouring rays, and the median one of points to the rays of their classes (°)."""
     import numpy as np
 
     turns = np.degrees(np.arctan2(star.rays[:, 1], star.rays[:, 0]))  # (K,)

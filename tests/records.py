@@ -92,19 +92,19 @@ def record(
 
 
 def samples(clients, classes):
-    """Give client i of class k i + k + 1 samples to train on, as many to test on, and none to validate."""
+    """Build a split: client i has i + k + 1 samples of class k to train on, as many to test on, none to validate."""
     counts = np.add.outer(np.arange(clients), np.arange(classes)) + 1  # (M, K)
     return Population(counts, np.zeros_like(counts), counts)
 
 
 def hundred(clients, validation=100):
-    """Give each of so many clients 100 samples of one class to train on and to test on, and some to validate."""
+    """Build a split: each client has 100 samples of one class to train on and to test on, and some to validate."""
     counts = np.full((clients, 1), 100)
     return Population(counts, np.full((clients, 1), validation), counts)
 
 
 def answer(outcome, part, rules, right, support, beside=None):
-    """Let clients (M,) give so many right answers in a round under the first rule, and half as many under others."""
+    """Fake a round: clients (M,) have so many correct answers under the first rule, and half as many under others."""
     for rule in rules:
         correct = right if rule == rules[0] else right // 2
         outcome.arrays[f"{part}.support.clients"] = support

@@ -80,7 +80,8 @@ OTHER_WORDS = {"Give", "Say", "Tell", "Let", "Hear", "Put"}  # begin no docstrin
 
 def test_docstrings_begin_with_the_verbs_of_the_field():
     found = []
-    for path in (ROOT / "src").rglob("*.py"):
+    folders = ("src", "experiments", "benchmarks", "tools", "tests", "examples")
+    for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
             text = ast.get_docstring(node) if isinstance(node, kinds) else None
@@ -138,7 +139,7 @@ def load(path):
 
 
 def jobs():
-    """Give every job that has steps of its own, with the name of its workflow."""
+    """Return every job that has steps of its own, with the name of its workflow."""
     found = [(name, job) for name in WORKFLOWS for job in load(f".github/workflows/{name}.yml")["jobs"].values()]
     return [(name, job) for name, job in found if "steps" in job]
 

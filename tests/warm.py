@@ -104,7 +104,7 @@ NURSERY = Nursery()
 
 
 def _path() -> dict[str, str]:
-    """Let the package be imported from where it is imported here."""
+    """Return the import path of this process, for another one."""
     import protonorm
 
     return {"PYTHONPATH": str(Path(protonorm.__file__).parents[1])}

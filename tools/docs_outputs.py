@@ -47,7 +47,7 @@ def listen(page: str) -> dict[Block, str]:
 
 
 def written(text: str, heard: dict[Block, str]) -> str:
-    """Put outputs into the text of a page, the last one first, so that the numbers of lines stay true."""
+    """Replace the outputs in the text of a page, the last one first, so that line numbers stay true."""
     lines = text.splitlines(keepends=True)
     for block, made in sorted(heard.items(), key=lambda pair: -pair[0].line):
         end = block.line + block.text.count("\n")  # lines count from 1, and the fence is one
@@ -56,7 +56,7 @@ def written(text: str, heard: dict[Block, str]) -> str:
 
 
 def has_outputs(page: str) -> bool:
-    """Tell whether a page shows what something prints."""
+    """Return whether a page shows what something prints."""
     return any(block.kind == "text" and not block.note("from") for block in blocks(page))
 
 
@@ -74,9 +74,9 @@ def main() -> int:
             path.write_text(written(path.read_text(encoding="utf-8"), heard), encoding="utf-8")
             continue
         for block, made in heard.items():
-            if found := outputs.differences(block.text, made):
+            if difference := outputs.differences(block.text, made):
                 stale += 1
-                print(f"{block.place}\n{found}\n")
+                print(f"{block.place}\n{difference}\n")
     return 1 if stale else 0
 
 

@@ -31,7 +31,7 @@ def timed(*words: str) -> tuple[float, float]:
 
 
 def size(folder: Path) -> int:
-    """Give the bytes that a folder takes on the disk."""
+    """Return the bytes that a folder takes on the disk."""
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if not path.is_symlink())
 
 

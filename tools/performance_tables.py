@@ -17,7 +17,7 @@ PLACE = re.compile(r"(<!-- (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def written(page: str, results: Path = RESULTS) -> str:
-    """Put every table between its marks, where there is a result."""
+    """Write every table between its marks, where there is a result."""
 
     def fill(match: re.Match[str]) -> str:
         path = results / f"{match['name']}.json"
@@ -28,19 +28,19 @@ def written(page: str, results: Path = RESULTS) -> str:
 
 def part(name: str, path: Path) -> str:
     """Write one table, and where and how it was measured."""
-    found = read_json(path)
-    head, *rows = import_module(f"benchmarks.{name}").table(found)
+    result = read_json(path)
+    head, *rows = import_module(f"benchmarks.{name}").table(result)
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", origin(found)]) + "\n"
+    return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", origin(result)]) + "\n"
 
 
-def origin(found: dict[str, Any]) -> str:
-    """Say where numbers come from."""
-    told, machine = f"`{found['command']}`", found.get("machine")
+def origin(result: dict[str, Any]) -> str:
+    """Describe where numbers come from."""
+    text, machine = f"`{result['command']}`", result.get("machine")
     if machine:
         versions = f"Python {machine['python']}, torch {machine['torch']}, numpy {machine['numpy']}"
-        told += f" on {machine['processor']}, {machine['cores']} cores, {machine['system']}; {versions}"
-    return f"{told}. {found.get('note', '')}".strip()
+        text += f" on {machine['processor']}, {machine['cores']} cores, {machine['system']}; {versions}"
+    return f"{text}. {result.get('note', '')}".strip()
 
 
 def main() -> None:

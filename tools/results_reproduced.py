@@ -72,11 +72,11 @@ def _glance(findings: Findings, printed: Mapping[tuple[str, str], Any]) -> Itera
 
     Of a table that is not the paper's, rows that change λ of a printed method are shown.
     """
-    found, study = values(findings), findings.study
+    by_cell, study = values(findings), findings.study
     title = study.title.partition(":")[0]  # of the paper's table; others stand beside one
     for column in findings.columns:
         for row in (*findings.rows, *study.beside):
-            ours, theirs = found.get((row, column.place), Value()), printed.get((row.split(", λ")[0], column.place))
+            ours, theirs = by_cell.get((row, column.place), Value()), printed.get((row.split(", λ")[0], column.place))
             if ours.mean is None or not (study.paper or (theirs and row.partition(", λ = ")[2].isdigit())):
                 continue
             best, experiment = float(ours.best or ours.mean), findings.at(row, column.place)[0].experiment
@@ -106,12 +106,12 @@ def _plain(table: Table) -> str:
 
 
 def _listed(title: str, sentences: Iterable[str]) -> list[str]:
-    found = [f"- {sentence}" for sentence in sentences]
-    return [f"{title}:", "", *found, ""] if found else []
+    items = [f"- {sentence}" for sentence in sentences]
+    return [f"{title}:", "", *items, ""] if items else []
 
 
 def _made(findings: Findings, folder: str) -> str:
-    """Say how many runs it is made from, and by which versions they were made."""
+    """Describe how many runs a table is made from, and by which versions."""
     runs = {one.key: one.run for one in findings.outcomes if one.run}
     made = ", ".join(sorted({run.info.versions["protonorm"] for run in runs.values()}))
     return (

@@ -41,7 +41,7 @@ HIDDEN = ("sha256",)  # settings of a method that say nothing to a reader
 
 
 def written(page: str, results: Path = RESULTS, appendix: str | None = None) -> str:
-    """Put every table between its marks, where there are records.
+    """Write every table between its marks, where there are records.
 
     The overview of printed numbers is of the commands on the appendix, or on the page itself if there is none.
     """
@@ -67,10 +67,10 @@ def written(page: str, results: Path = RESULTS, appendix: str | None = None) -> 
 
 def command_above(page: str, mark: int) -> str:
     """Find the last command before a mark."""
-    found = COMMAND.findall(page, 0, mark)
-    if not found:
+    commands = COMMAND.findall(page, 0, mark)
+    if not commands:
         raise ValueError(f"There is no `protonorm reproduce …` above a mark <!-- {REPRODUCED} -->.")
-    return str(found[-1])
+    return str(commands[-1])
 
 
 def commands(page: str) -> list[str]:
@@ -99,26 +99,26 @@ def table(folder: Path, chosen: Sequence[Path] | None = None) -> str:
     groups: dict[str, list[Run]] = {}
     for run in sorted(runs, key=lambda run: run.info.experiment.seed):
         groups.setdefault(label(run), []).append(run)
-    found = rows(groups)
-    heads = sorted((row for row in found if row.headline or row.is_majority), key=_rank)
+    table_rows = rows(groups)
+    heads = sorted((row for row in table_rows if row.headline or row.is_majority), key=_rank)
     lines = [
         HEAD,
         ["---"] * len(HEAD),
-        *(_line(row, [one for one in found if one.method == row.method]) for row in heads),
+        *(_line(row, [one for one in table_rows if one.method == row.method]) for row in heads),
     ]
     made = ", ".join(sorted({run.info.versions["protonorm"] for run in runs}))
     seeds = sorted({run.info.experiment.seed for run in runs})
-    told = f"{len(runs)} runs, seeds {', '.join(map(str, seeds))}, made with protonorm {made}; records: "
-    told += f"`results/{folder.name}`."
-    return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", told]) + "\n"
+    note = f"{len(runs)} runs, seeds {', '.join(map(str, seeds))}, made with protonorm {made}; records: "
+    note += f"`results/{folder.name}`."
+    return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", note]) + "\n"
 
 
 def label(run: Run) -> str:
     """Name a run's method as `compare` takes it."""
     given = run.info.changed.items()
     fields = {name.removeprefix("algorithm."): value for name, value in given if name.startswith("algorithm.")}
-    told = ",".join(f"{name}={_short(value)}" for name, value in fields.items() if name not in HIDDEN)
-    return run.info.experiment.algorithm.name + (f":{told}" if told else "")
+    settings = ",".join(f"{name}={_short(value)}" for name, value in fields.items() if name not in HIDDEN)
+    return run.info.experiment.algorithm.name + (f":{settings}" if settings else "")
 
 
 def _short(value: object) -> str:

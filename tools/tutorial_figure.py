@@ -36,7 +36,7 @@ TITLES = {"local": "alone", "protonorm": "with ProtoNorm"}
 
 
 def recognised(results: list[pn.Result]) -> list[float]:
-    """Give the share of right answers, in per cent, for each bin, over all clients, classes and seeds."""
+    """Return the share of right answers, in per cent, for each bin, over all clients, classes and seeds."""
     held = np.concatenate([result.run.population.train.ravel() for result in results])  # (seeds · M · K,)
     counts = [result.confusion(client) for result in results for client in range(SETTINGS["clients"])]
     right = np.concatenate([np.diag(one) for one in counts])
@@ -65,16 +65,16 @@ def draw_features(axes: Axes, result: pn.Result) -> None:
 def main() -> None:
     """Run the comparison of the tutorial and draw."""
     with tempfile.TemporaryDirectory() as folder, matplotlib.rc_context(STYLE):
-        found = pn.compare("protonorm", out=folder, seeds=SEEDS, engine="serial", progress=False, **SETTINGS).results
+        results = pn.compare("protonorm", out=folder, seeds=SEEDS, engine="serial", progress=False, **SETTINGS).results
         figure = Figure(figsize=(10, 3.4), layout="constrained")
         *planes, bars = figure.subplots(1, 3)
         for axes, method in zip(planes, TITLES, strict=True):
-            draw_features(axes, found[method][0])
+            draw_features(axes, results[method][0])
             axes.set_xlabel("first feature")
         planes[0].set_ylabel("second feature")
         planes[0].legend(fontsize=7)
         for slot, method in enumerate(TITLES):
-            heights, at = recognised(found[method]), np.arange(len(BINS)) + 0.4 * slot - 0.2
+            heights, at = recognised(results[method]), np.arange(len(BINS)) + 0.4 * slot - 0.2
             bars.bar(at, heights, 0.38, label=TITLES[method])
             print(method, dict(zip(BINS, np.round(heights, 1), strict=True)))
         bars.set_xticks(range(len(BINS)), list(BINS))

@@ -46,13 +46,13 @@ def methods() -> str:
 def method(name: str) -> str:
     """Describe one method."""
     usual = says(name)
-    told = [f"### {name}", f"[{ALGORITHMS[name].summary}](algorithms/{name}.md)", message_table(usual)]
+    sections = [f"### {name}", f"[{ALGORITHMS[name].summary}](algorithms/{name}.md)", message_table(usual)]
     for setting, value in choices(name):
         other = says(name, **{setting: value})
         if other != usual:
-            told.append(f"With `{setting}` = `{json_of(value)}`:")
-            told.append(message_table([row for row in other if row not in usual] or other))
-    return "\n\n".join(one.strip() for one in told)
+            sections.append(f"With `{setting}` = `{json_of(value)}`:")
+            sections.append(message_table([row for row in other if row not in usual] or other))
+    return "\n\n".join(one.strip() for one in sections)
 
 
 def message_table(rows: Sequence[Sequence[str]]) -> str:
@@ -65,30 +65,30 @@ def says(name: str, **settings: Any) -> list[list[str]]:
     schema = agreement(name, **settings).task.schema
     rows = []
     for side, slots in (("server", schema.down), ("client", schema.up)):
-        told = [line for slot in gathered(slots) for line in described(slot, schema.bounds)]
-        rows += [[side, *line] for line in told or [["nothing", "", "", ""]]]
+        lines = [line for slot in gathered(slots) for line in described(slot, schema.bounds)]
+        rows += [[side, *line] for line in lines or [["nothing", "", "", ""]]]
     return rows
 
 
 def choices(name: str) -> list[tuple[str, Any]]:
     """List the values of those settings of a method that have few."""
     kind = type(build("algorithm", name))
-    found = []
+    choices = []
     for setting, hint in get_type_hints(kind).items():
         if setting in {one.name for one in fields(kind)}:
             values = [True, False] if hint is bool else get_args(hint) if get_origin(hint) is Literal else ()
-            found += [(setting, value) for value in values]
-    return found
+            choices += [(setting, value) for value in values]
+    return choices
 
 
 def gathered(slots: tuple[Slot, ...]) -> list[Slot]:
-    """Put the tensors of a shared network together: their names and shapes are the network's."""
-    found: list[Slot] = []
+    """Merge the tensors of a shared network: their names and shapes are the network's."""
+    merged: list[Slot] = []
     networks: dict[str, list[Slot]] = {}
     for slot in slots:
         first = next(iter(slot[0])).split(".")[0]
-        (networks.setdefault(first, []) if first in NETWORKS else found).append(slot)
-    return [_network(name, parts) for name, parts in networks.items()] + found
+        (networks.setdefault(first, []) if first in NETWORKS else merged).append(slot)
+    return [_network(name, parts) for name, parts in networks.items()] + merged
 
 
 def _network(name: str, slots: Sequence[Slot]) -> Slot:
@@ -120,17 +120,17 @@ def _shape(shape: tuple[Size, ...]) -> str:
 
 
 def _bounds(one: Field) -> str:
-    told = []
+    limits = []
     if one.least is not None:
         last = one.below - 1 if isinstance(one.below, int) else f"{one.below} − 1"
-        told.append(f"{one.least} to {last}" if one.below is not None else f"from {one.least}")
-    told += ["no two alike"] * one.distinct + ["not all 0"] * one.some + ["0 to 1"] * one.share
-    return ", ".join(told)
+        limits.append(f"{one.least} to {last}" if one.below is not None else f"from {one.least}")
+    limits += ["no two alike"] * one.distinct + ["not all 0"] * one.some + ["0 to 1"] * one.share
+    return ", ".join(limits)
 
 
 def _symbols(shape: tuple[Size, ...], bounds: Mapping[str, int]) -> str:
-    found = [size for size in shape if isinstance(size, str) and bounds.get(size) == CLASSES]
-    return ", ".join(f"{size} ≤ K" for size in dict.fromkeys(found))
+    bounded = [size for size in shape if isinstance(size, str) and bounds.get(size) == CLASSES]
+    return ", ".join(f"{size} ≤ K" for size in dict.fromkeys(bounded))
 
 
 def network() -> str:

@@ -37,7 +37,7 @@ TERMS = {
     "classes": "names; their places are the numbers of the classes",
     "feature_dim": "d",
     "rounds": "R",
-    "seed": "of all that is random and protects nobody",
+    "seed": "of all that is random and protects no one",
     "input": "`shape`, `type` and `vocabulary` of a sample, where a network is shared",
     "shared_network": "name of the network that is shared, where one is",
     "head_bias": "whether heads have a bias, where heads are shared",
@@ -62,7 +62,7 @@ BUNDLE = {
 
 
 def written(page: str) -> str:
-    """Put every table between its marks."""
+    """Write every table between its marks."""
 
     def fill(match: re.Match[str]) -> str:
         return f"{match[1]}\n{PARTS[match['name']]()}\n{match[3]}"
@@ -74,22 +74,22 @@ def header_table(model: type[BaseModel], meanings: Mapping[str, str]) -> str:
     """Describe the members of a JSON object by the model that reads it."""
     schema = model.model_json_schema()
     rows = []
-    for name, told in schema["properties"].items():
-        default = "needed" if name in schema.get("required", ()) else f"`{json_of(told.get('default'))}`"
-        rows.append([f"`{name}`", _kind(told, schema), default, meanings[name]])
+    for name, member in schema["properties"].items():
+        default = "needed" if name in schema.get("required", ()) else f"`{json_of(member.get('default'))}`"
+        rows.append([f"`{name}`", _kind(member, schema), default, meanings[name]])
     return table(["name", "type", "if left out", "what it is"], rows)
 
 
-def _kind(told: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """Say in words which values a member may have."""
-    if "$ref" in told:
+def _kind(member: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    """Describe which values a member may have."""
+    if "$ref" in member:
         return "object"
-    if "const" in told:
-        return f"`{json_of(told['const'])}`"
-    if "enum" in told:
-        return ", ".join(f"`{json_of(one)}`" for one in told["enum"])
-    if "anyOf" in told:
-        return " or ".join(_kind(one, schema) for one in told["anyOf"])
+    if "const" in member:
+        return f"`{json_of(member['const'])}`"
+    if "enum" in member:
+        return ", ".join(f"`{json_of(one)}`" for one in member["enum"])
+    if "anyOf" in member:
+        return " or ".join(_kind(one, schema) for one in member["anyOf"])
     kind = {
         "integer": "whole number",
         "number": "number",
@@ -97,14 +97,14 @@ def _kind(told: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
         "array": "list",
         "boolean": "true or false",
     }
-    words = {**kind, "object": "object", "null": "null"}[told["type"]]
-    if told["type"] == "array":
-        words += f" of {_kind(told['items'], schema)}"
-    least, most = told.get("minimum", told.get("minLength", told.get("minItems"))), told.get("maximum")
-    least = told.get("exclusiveMinimum") if least is None else least
-    most = told.get("maxLength", told.get("maxItems", told.get("maxProperties"))) if most is None else most
-    unit = " characters" if told["type"] == "string" else " members" if told["type"] in ("array", "object") else ""
-    above = "above" if "exclusiveMinimum" in told else "from"
+    words = {**kind, "object": "object", "null": "null"}[member["type"]]
+    if member["type"] == "array":
+        words += f" of {_kind(member['items'], schema)}"
+    least, most = member.get("minimum", member.get("minLength", member.get("minItems"))), member.get("maximum")
+    least = member.get("exclusiveMinimum") if least is None else least
+    most = member.get("maxLength", member.get("maxItems", member.get("maxProperties"))) if most is None else most
+    unit = " characters" if member["type"] == "string" else " members" if member["type"] in ("array", "object") else ""
+    above = "above" if "exclusiveMinimum" in member else "from"
     if least is not None and most is not None:
         return f"{words}, {least} to {most}{unit}"
     if most is not None:
@@ -138,16 +138,16 @@ def types() -> str:
     }
     rows = []
     for name, size in frames.BYTES.items():
-        told = "0 or 1" if name == "BOOL" else words[name[0]]
-        rows.append([f"`{name}`", str(size), told])
+        values = "0 or 1" if name == "BOOL" else words[name[0]]
+        rows.append([f"`{name}`", str(size), values])
     return table(["dtype", "bytes", "what it is"], rows)
 
 
 def refusals() -> str:
     """List why the server refuses an answer."""
-    told = {
+    meanings = {
         "malformed": "its bytes are no frame, or its header or index is not as described here",
-        "unknown client": "nobody asked this client in this round",
+        "unknown client": "this client was not asked in this round",
         "identity": "`client` is not the number that belongs to the key it came with",
         "agreement": "`agreement` is another one",
         "late": "it is for an earlier round, or for what was asked before",
@@ -157,7 +157,7 @@ def refusals() -> str:
         "content": "names, types, shapes or numbers are not what the schema allows, or counts cannot be right",
         "scale": "numbers are finite, and larger than training makes them",
     }
-    rows = [[why, told[why], "no" if why in ("late", "repeated") else "yes"] for why in guard.Why.__args__]  # type: ignore[attr-defined]
+    rows = [[why, meanings[why], "no" if why in ("late", "repeated") else "yes"] for why in guard.Why.__args__]  # type: ignore[attr-defined]
     return table(["why", "what is wrong", "the client is lost for the round"], rows)
 
 

@@ -170,7 +170,7 @@ def test_floats_of_the_messages():
         (reply(HEAD, [1, 0]), r"holds counts of shape \(2,\)"),
         (reply(HEAD, [2, -1, 0]), "holds counts from -1 to 2; expected whole numbers from 0 to 2147483647"),
         (reply(HEAD, [0.5, 0.5, 0.0]), "holds counts as torch.float32"),
-        (reply(HEAD, [1, 0, 0]) | {"head.bias": torch.zeros(3)}, "holds head.bias, which nobody expects"),
+        (reply(HEAD, [1, 0, 0]) | {"head.bias": torch.zeros(3)}, "holds head.bias, which is not expected"),
         ({"head.weight": HEAD}, "lacks counts"),
         (reply(HEAD, [0, 0, 0]), "holds counts with nothing but zeros"),
     ],

@@ -181,7 +181,7 @@ def test_bad_words_are_refused():
         schema.check_up(reply([0], [[math.nan, 0.0]]), "It")
     with pytest.raises(ValueError, match="lacks head.bias"):
         schema.check_down({"head.weight": torch.zeros(2, 2)})
-    with pytest.raises(ValueError, match="holds head.bias, which nobody expects"):
+    with pytest.raises(ValueError, match="holds head.bias, which is not expected"):
         task_of(FedGH(), classes=2, head_bias=False).schema.check_down(zero_head())
 
 

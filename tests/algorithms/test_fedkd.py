@@ -194,7 +194,7 @@ FACTORS = {"w.u": torch.ones(8, 4), "w.s": torch.ones(4), "w.v": torch.ones(4, 8
     ("wrong", "sentence"),
     [
         (said(*[1.0] * 8) | {"student.features.w": torch.ones(8, 9)}, r"w of shape \(8, 9\); expected \(8, 8\)"),
-        (said(1.0, w=torch.ones(8, 8)), "holds student.features.w.s, .*, which nobody expects"),
+        (said(1.0, w=torch.ones(8, 8)), "holds student.features.w.s, .*, which is not expected"),
         (said(1.0, **FACTORS), r"w.u of shape \(8, 4\); expected .* with q\(student.features.w\) at most 3"),
         (said(1.0, **{"w.u": torch.ones(9, 1)}), r"w.u of shape \(9, 1\)"),
         (said(1.0, **{"w.v": torch.ones(2, 8)}), r"w.v of shape \(2, 8\)"),

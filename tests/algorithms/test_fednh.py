@@ -200,7 +200,7 @@ def flat(width=1):
     ("changes", "sentence"),
     [
         ({"model.features.w": torch.zeros(3)}, r"holds model.features.w of shape \(3,\); expected \(1,\)"),
-        ({"model.head.weight": torch.zeros(3, 2)}, "holds model.head.weight, which nobody expects"),
+        ({"model.head.weight": torch.zeros(3, 2)}, "holds model.head.weight, which is not expected"),
         ({"prototypes": torch.tensor([[math.nan, 0.0]])}, "holds prototypes with numbers that are not finite"),
         ({"prototypes": torch.ones(2, 2)}, r"holds prototypes of shape \(2, 2\)"),
         ({"classes": torch.tensor([3])}, "holds classes from 3 to 3"),

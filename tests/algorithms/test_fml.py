@@ -76,7 +76,7 @@ def meme(**changes):
     ("said", "sentence"),
     [
         (meme(**{"head.weight": None}), "lacks meme.head.weight"),
-        (meme(**{"head.bias": torch.ones(3)}), "holds meme.head.bias, which nobody expects"),
+        (meme(**{"head.bias": torch.ones(3)}), "holds meme.head.bias, which is not expected"),
         (meme(**{"features.bias": torch.ones(3)}), r"holds meme.features.bias of shape \(3,\); expected \(2,\)"),
         (meme(**{"features.bias": torch.tensor([1, torch.nan])}), "holds meme.features.bias with numbers that are not"),
         (meme(**{"features.bias": torch.ones(2).double()}), "holds meme.features.bias as torch.float64"),

@@ -131,7 +131,7 @@ def test_the_server_draws_a_first_head_of_the_clients_form_and_no_network(bias):
         (head(torch.nan, 2), "holds head.weight with numbers that are not finite"),
         (head(1, 0), "holds num_examples from 0 to 0; expected whole numbers from 1 to 2147483647"),
         (head(1) | {"num_examples": torch.tensor(torch.inf)}, "holds num_examples as torch.float32"),
-        (head(1, 2) | {"head.more": torch.ones(2)}, "holds head.more, which nobody expects"),
+        (head(1, 2) | {"head.more": torch.ones(2)}, "holds head.more, which is not expected"),
     ],
 )
 def test_what_is_not_a_head_is_refused_with_a_sentence(reply, sentence):

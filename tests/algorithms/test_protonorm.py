@@ -165,7 +165,7 @@ WRONG = [
     (reply([0], [[1, 2, 3]]), r"holds prototypes of shape \(1, 3\)"),
     (reply([0], [[1, torch.nan]]), "holds prototypes with numbers that are not finite"),
     (reply([0], [[torch.inf, 1]]), "holds prototypes with numbers that are not finite"),
-    (reply([0], [[1, 2]]) | {"counts": torch.tensor([1])}, "holds counts, which nobody expects"),
+    (reply([0], [[1, 2]]) | {"counts": torch.tensor([1])}, "holds counts, which is not expected"),
     (reply([0], [[1, 2]]) | {"classes": torch.tensor([0.0])}, "holds classes as torch.float32"),
     (reply([0], [[1, 2]]) | {"classes": torch.tensor([True])}, "holds classes as torch.bool"),
     (reply([0], [[1, 2]]) | {"classes": torch.tensor([[0]])}, r"holds classes as torch.int64 of shape \(1, 1\)"),

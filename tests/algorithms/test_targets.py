@@ -313,7 +313,7 @@ def test_blocks_are_held_by_every_client_and_need_room():
 def test_nothing_is_said_and_nothing_may_be(tmp_path):
     schema = task_of(FixedTargets()).schema
     schema.check_down({})
-    with pytest.raises(ValueError, match="nobody expects"):
+    with pytest.raises(ValueError, match="which is not expected"):
         schema.check_up({"prototypes": EYE}, "It")
 
 

@@ -51,7 +51,7 @@ def square(value, size):
 
 
 def averaged(whole, replies, method=HeteroFL, round=1):
-    """Let a server that has the whole model hear clients of all classes."""
+    """Aggregate replies of clients of all classes on a server with the whole model."""
     return method().aggregate(server(round), whole, [{"classes": ALL} | reply for reply in replies]).message
 
 

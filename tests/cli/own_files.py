@@ -70,8 +70,8 @@ OWN = {
     ),
     "a setting of something else": (METHOD, [MINE, "algorithm.gamma=2"], "has no setting 'algorithm.gamma'; "),
     "an unknown setting inside": (METHOD, [MINE, "algorithm.inner.etta=2"], "did you mean 'inner.eta'?"),
-    "a wrong value of a bare setting": (METHOD, [MINE, "mu=much"], "algorithm.mu='much' is refused"),
-    "a wrong value": (METHOD, [MINE, "algorithm.mu=much"], "algorithm.mu='much' is refused"),
+    "a wrong value of a bare setting": (METHOD, [MINE, "mu=much"], "algorithm.mu must "),
+    "a wrong value": (METHOD, [MINE, "algorithm.mu=much"], "algorithm.mu must "),
     "a typo in a method's name": (METHOD, ["algorithm=own.py:Mein"], "has no algorithm 'Mein'; did you mean 'Mine'?"),
     "no name": (METHOD, ["algorithm=own.py:"], "has no algorithm ''; Known: Inner, Mine."),
     "a method that lacks a function": (

@@ -31,7 +31,7 @@ def call(*words):
 
 
 def foreign_files(tmp_path):
-    """Give files of all kinds that another program made."""
+    """Create files of all kinds that another program made."""
     from PIL import Image
 
     picture = tmp_path / "photo.png"

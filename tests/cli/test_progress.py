@@ -18,7 +18,7 @@ from tests.data.test_own import draw
 
 @pytest.fixture
 def told(monkeypatch):
-    """Give what is told on an error stream, and a clock that the test moves."""
+    """Return what is printed on an error stream, and a clock that the test moves."""
 
     class Scene:
         now = 100.0

@@ -52,7 +52,7 @@ def test_nothing_but_yes_removes(call, root, answer):
     assert done.exit_code == (0 if answer else 2)
     assert left(root) == ["one-a", "one-b", "two"]
     if not answer:
-        assert "Nobody answered, and nothing was removed; --yes removes without asking." in done.stderr
+        assert "No answer, and nothing was removed; --yes removes without asking." in done.stderr
 
 
 @pytest.mark.parametrize(

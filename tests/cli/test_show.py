@@ -57,7 +57,9 @@ def test_where_only_cohorts_are_evaluated_the_last_round_is_reported(tmp_path):
 
 def test_a_run_without_a_round(tmp_path):
     found = made(tmp_path / "a", done=0)
-    assert reported_round(found) == ("No round is reported yet: nobody was evaluated under the method's headline rule.")
+    assert (
+        reported_round(found) == "No round is reported yet: no client was evaluated under the method's headline rule."
+    )
 
 
 def test_show_prints_them(call, tmp_path):

@@ -79,31 +79,31 @@ def test_own_data_with_other_contents_has_another_key():
         ({"round": 3}, "did you mean 'rounds'"),
         ({"algorithm": "protnorm"}, "did you mean 'protonorm'"),
         ({"algorithm": {"name": "protonorm", "gama": 3}}, "did you mean 'gamma'"),
-        ({"algorithm": {"name": "protonorm", "gamma": -3}}, "algorithm.gamma=-3"),
+        ({"algorithm": {"name": "protonorm", "gamma": -3}}, "algorithm.gamma must .*, got -3"),
         ({"algorithm": {"name": 3}}, "not the name of a"),
         ({"algorithm": 3}, "not an algorithm"),
         ({"dataset": "fasion"}, "did you mean 'fashion'"),
-        ({"partition": {"name": "dirichlet", "alpha": 0}}, "partition.alpha=0"),
+        ({"partition": {"name": "dirichlet", "alpha": 0}}, "partition.alpha must .*, got 0"),
         ({"models": "lite"}, "did you mean 'light'"),
         ({"models": []}, "must be a family"),
-        ({"rounds": -1}, "rounds=-1"),
-        ({"clients": 0}, "clients=0"),
-        ({"participation": 1.5}, "participation=1.5"),
-        ({"lr": float("nan")}, "lr=nan"),
-        ({"batch_size": 1}, "batch_size=1"),
-        ({"seed": "x"}, "seed='x'"),
-        ({"precision": "float16"}, "precision='float16'"),
+        ({"rounds": -1}, "rounds must .*, got -1"),
+        ({"clients": 0}, "clients must .*, got 0"),
+        ({"participation": 1.5}, "participation must .*, got 1.5"),
+        ({"lr": float("nan")}, "lr must .*, got nan"),
+        ({"batch_size": 1}, "batch_size must .*, got 1"),
+        ({"seed": "x"}, "seed must .*, got 'x'"),
+        ({"precision": "float16"}, "precision must .*, got 'float16'"),
         ({"device": "mps"}, "device must be cpu, cuda or cuda:1, got 'mps'"),
         ({"device": "meta"}, "device must be cpu, cuda or cuda:1, got 'meta'"),
-        ({"quorum": 0}, "quorum=0"),
-        ({"evaluate": "some"}, "evaluate='some'"),
-        ({"evaluate_every": 0}, "evaluate_every=0"),
-        ({"retries": -1}, "retries=-1"),
-        ({"deadline": 0}, "deadline=0"),
+        ({"quorum": 0}, "quorum must .*, got 0"),
+        ({"evaluate": "some"}, "evaluate must .*, got 'some'"),
+        ({"evaluate_every": 0}, "evaluate_every must .*, got 0"),
+        ({"retries": -1}, "retries must .*, got -1"),
+        ({"deadline": 0}, "deadline must .*, got 0"),
         ({"auxiliary": "plain"}, "left out for ProtoNorm, which has no second network"),
         ({"algorithm": "fml", "auxiliary": "light"}, "auxiliary must be one network, got 4: 'light'"),
         ({"algorithm": {"name": "protonorm", "schedule": {"nope": 1}}}, "no setting 'algorithm.schedule.nope'"),
-        ({"algorithm": {"name": "protonorm", "schedule": {"eta": -1}}}, "algorithm.schedule.eta=-1"),
+        ({"algorithm": {"name": "protonorm", "schedule": {"eta": -1}}}, "algorithm.schedule.eta must .*, got -1"),
         ({"algorithm": {"name": "protonorm", "schedule": {"epsilo": 1}}}, "did you mean 'schedule.epsilon'"),
     ],
 )
@@ -164,7 +164,7 @@ def test_the_key_of_usual_runs_has_no_word_of_evaluating_everybody():
 def test_everybody_now_and_then_is_no_more_than_everybody_each_time():
     with pytest.raises(ValueError, match="evaluate_all_every must be left out with evaluate=all, got 3"):
         pn.Experiment.of(USUAL | {"evaluate": "all", "evaluate_all_every": 3})
-    with pytest.raises(ValueError, match="evaluate_all_every=0 is refused"):
+    with pytest.raises(ValueError, match="evaluate_all_every must .*, got 0"):
         pn.Experiment.of(USUAL | {"evaluate_all_every": 0})
 
 
@@ -177,7 +177,7 @@ def test_a_copy_with_other_settings_is_an_experiment_of_its_own():
     assert (other.key, other.changed) == (again.key, again.changed)
     assert other.model_dump(mode="json") == again.model_dump(mode="json")
     assert other.key != first.key
-    with pytest.raises(ValueError, match="clients=-3 is refused"):
+    with pytest.raises(ValueError, match="clients must .*, got -3"):
         first.model_copy(update={"clients": -3})
     assert first.model_copy() == first
 
@@ -185,12 +185,12 @@ def test_a_copy_with_other_settings_is_an_experiment_of_its_own():
 @pytest.mark.parametrize("name", ["rounds", "early_stopping", "clip", "feature_dim", "batch_size", "lr", "validation"])
 def test_yes_is_no_number(name):
     for yes, told in ((True, "True"), (np.True_, "(np.)?True_?")):
-        with pytest.raises(ValueError, match=f"{name}={told} is refused: input should be a number"):
+        with pytest.raises(ValueError, match=f"{name} must be a number, got {told}"):
             pn.Experiment(**{name: yes})
 
 
 def test_yes_is_no_number_of_a_component():
-    with pytest.raises(ValueError, match="algorithm.lam=True is refused: input should be a number"):
+    with pytest.raises(ValueError, match="algorithm.lam must be a number, got True"):
         pn.Experiment(algorithm={"name": "protonorm", "lam": True})
 
 

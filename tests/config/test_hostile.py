@@ -51,25 +51,25 @@ def test_numbers_texts_lists_and_maps_are_read():
 
 
 WORDS = [  # words, what the sentence must hold
-    (["lr=[0.1,-1]"], "lr=-1, number 2 of the list, is refused: input should be greater than 0"),
-    (["epochs=[1,0]"], "epochs=0, number 2 of the list, is refused"),
-    (["batch_size=[4,x]"], "batch_size='x', number 2 of the list, is refused"),
+    (["lr=[0.1,-1]"], "lr must be greater than 0, got -1"),
+    (["epochs=[1,0]"], "epochs must .*, got 0"),
+    (["batch_size=[4,x]"], "batch_size must .*, got 'x'"),
     (["algorithm=fml", "auxiliary=3"], "auxiliary must be a family, a network, or a list of networks, got 3"),
     (["algorithm=fml", "auxiliary=[]"], r"auxiliary must be .*, got \[\]"),
-    (["feature_dim=100000000000"], "feature_dim=100000000000 is refused: input should be less than or equal to 65536"),
+    (["feature_dim=100000000000"], "feature_dim must be less than or equal to 65536, got 100000000000"),
     (["feature_dim=1e11"], "feature_dim"),
-    (["rounds=" + "9" * 31], "rounds=9{31} is refused"),
-    (["clients=2147483648"], "clients=2147483648 is refused"),
-    (["batch_size=" + "9" * 400], "batch_size=9{79}… is refused"),
+    (["rounds=" + "9" * 31], "rounds must .*, got 9{31}"),
+    (["clients=2147483648"], "clients must .*, got 2147483648"),
+    (["batch_size=" + "9" * 400], "batch_size must .*, got 9{79}…"),
     (["rounds=" + "9" * 5000], "cannot be read|must have at most"),
-    (["seed=9223372036854775808"], "seed=9223372036854775808 is refused"),
-    (["dataset=spiral", "dataset.points=" + "9" * 31], "dataset.points=9{31} is refused"),
-    (["algorithm.schedule.steps=" + "9" * 31], "algorithm.schedule.steps=9{31} is refused"),
-    (["rounds=[1,2]"], r"rounds=\[1, 2\] is refused"),
-    (["device=[cpu]"], r"device=\['cpu'\] is refused"),
-    (["seed={a: 1}"], r"seed=\{'a': 1\} is refused"),
+    (["seed=9223372036854775808"], "seed must .*, got 9223372036854775808"),
+    (["dataset=spiral", "dataset.points=" + "9" * 31], "dataset.points must .*, got 9{31}"),
+    (["algorithm.schedule.steps=" + "9" * 31], "algorithm.schedule.steps must .*, got 9{31}"),
+    (["rounds=[1,2]"], r"rounds must .*, got \[1, 2\]"),
+    (["device=[cpu]"], r"device must .*, got \['cpu'\]"),
+    (["seed={a: 1}"], r"seed must .*, got \{'a': 1\}"),
     (["models={a: 1}"], r"models must be .*, got \{'a': 1\}"),
-    (["rounds="], "rounds='' is refused"),
+    (["rounds="], "rounds must .*, got ''"),
     (["algorithm="], "Unknown algorithm ''"),
     (["dataset="], "Unknown dataset ''"),
     (["models="], "Unknown network or family ''"),
@@ -96,9 +96,9 @@ WORDS = [  # words, what the sentence must hold
     (["models=torchvision:" + "x" * 4000], "torchvision has no network"),
     (["algorithm=" + "x" * 4000 + ".py:A"], "There is no Python file"),
     (["x" * 4000 + "=1"], "has no setting 'x{78}…"),
-    (["rounds=" + "x" * 4000], "rounds='x{78}… is refused"),
+    (["rounds=" + "x" * 4000], "rounds must .*, got 'x{78}…"),
     (["partition.x=" + "[1, " * 5 + "1" + "]" * 5], "partition dirichlet has no setting"),
-    (["algorithm.schedule=" + "x" * 4000], "algorithm.schedule='x{78}… is refused"),
+    (["algorithm.schedule=" + "x" * 4000], "algorithm.schedule must .*, got 'x{78}…"),
 ]
 
 
@@ -125,7 +125,7 @@ def test_the_largest_seed_is_taken():
 
 @pytest.mark.parametrize("settings", [{3: 4}, {None: 1}, {"self": 1}, {"cls": 1}, {"settings": 1}])
 def test_odd_names_are_refused(settings):
-    with pytest.raises(ValueError, match="setting|refused"):
+    with pytest.raises(ValueError, match="setting|must"):
         pn.Experiment.of(settings)
 
 

@@ -18,7 +18,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 def same(one: Tensors, two: Tensors) -> bool:
-    """Tell whether tensors are equal, bit for bit."""
+    """Return whether tensors are equal, bit for bit."""
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 

@@ -79,7 +79,7 @@ def tensor(**change):
         ({"a": tensor(shape=[2**41, 0], data_offsets=[0, 0])}, b"", "no possible shape"),
         ({"a": tensor(shape=[1] * 9)}, bytes(4), "no possible shape"),
         ({"a": tensor(dtype="F8_E4M3")}, bytes(8), "the type F8_E4M3"),
-        ({"a": tensor(dtype=["F32"])}, bytes(8), "which nobody expects"),
+        ({"a": tensor(dtype=["F32"])}, bytes(8), "which is not expected"),
         ({"a": tensor(), "b": tensor()}, bytes(8), "overlap, or leave gaps"),
         ({"a": tensor(), "b": tensor(data_offsets=[9, 17])}, bytes(17), "overlap, or leave gaps"),
         ({"a": tensor(more=1)}, bytes(8), "not described by type, shape and place"),

@@ -51,7 +51,7 @@ def test_engines_agree_and_the_key_names_the_step(tmp_path):
     [
         ("minimum", "Unknown protection 'minimum'; did you mean 'minimum_count'"),
         (7, "protect must be one of none, minimum_count, got 7"),
-        ({"name": "minimum_count", "least": 0}, "protect.least=0 is refused"),
+        ({"name": "minimum_count", "least": 0}, "protect.least must .*, got 0"),
         ({"name": "minimum_count", "most": 3}, "protect.most"),
     ],
 )

@@ -29,7 +29,7 @@ class FakeLibrary:
 
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
-    """Put a torchvision of the test's own in the place of the real one, and nothing is declared yet."""
+    """Replace torchvision by one of the test's own, in which nothing is declared yet."""
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(own_code, "_defined", [])

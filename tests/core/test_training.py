@@ -85,7 +85,7 @@ def test_a_client_trains_with_the_rate_of_its_round():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("cosin", "lr_schedule.name='cosin' is refused: input should be 'constant', 'cosine'"),
+        ("cosin", "lr_schedule.name must be 'constant', 'cosine', 'step' or 'exponential', got 'cosin'."),
         (
             {"every": 3},
             "lr_schedule.every must be left out, got 3: constant does not use it, only step and exponential.",
@@ -95,7 +95,7 @@ def test_a_client_trains_with_the_rate_of_its_round():
             {"name": "step", "floor": 0.1},
             "lr_schedule.floor must be left out, got 0.1: step does not use it, only cosine.",
         ),
-        ({"name": "step", "decay": 0}, "lr_schedule.decay=0 is refused: input should be greater than 0."),
+        ({"name": "step", "decay": 0}, "lr_schedule.decay must be greater than 0, got 0."),
         ({"warm": 3}, "lr_schedule has no setting 'lr_schedule.warm'; did you mean 'warmup'?"),
         (3, "lr_schedule"),
     ],

@@ -25,12 +25,12 @@ def tar(path: Path, members: dict[str, bytes]) -> Path:
 
 
 def sums(*paths: Path) -> dict[str, str]:
-    """Give the checksums of archives, as `prepare` takes them."""
+    """Return the checksums of archives, as `prepare` takes them."""
     return {path.name: md5(path.read_bytes()).hexdigest() for path in paths}
 
 
 def content_sums(*paths: Path) -> dict[str, str]:
-    """Give the checksums of what gzip has packed."""
+    """Return the checksums of what gzip has packed."""
     return {path.name: md5(gzip.decompress(path.read_bytes())).hexdigest() for path in paths}
 
 

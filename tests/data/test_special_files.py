@@ -190,7 +190,7 @@ def test_a_changed_picture_behind_a_linked_folder_is_noticed(pets):
 
 UNKNOWN = "~nosuchuser-of-protonorm/pictures"
 BAD_PATHS = {
-    "nobody's home": (UNKNOWN, "nobody knows the home folder that ~nosuchuser-of-protonorm means"),
+    "nobody's home": (UNKNOWN, "the home folder that ~nosuchuser-of-protonorm means is unknown"),
     "a NUL": ("pic\0tures", r"'pic\\x00tures' cannot be the path of a file"),
     "a NUL after ~": ("~\0/pictures", "cannot be the path of a file"),
     "a lone surrogate": ("pic\ud800tures", r"'pic\\ud800tures' cannot be the path of a file"),
@@ -218,7 +218,7 @@ def test_paths_that_mean_nothing(path, said):
 
 def test_a_data_folder_that_means_nothing(monkeypatch):
     monkeypatch.setenv("PROTONORM_DATA", UNKNOWN)
-    with pytest.raises(ValueError, match="nobody knows the home folder"):
+    with pytest.raises(ValueError, match="cannot be found: the home folder"):
         data_root()
 
 

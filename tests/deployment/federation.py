@@ -91,7 +91,7 @@ class Federation:
         return FederationEngine(self.agreement, self.line, self.policy, self.told.append, lambda: self.line.now, chosen)
 
     def run(self, rounds: int | None = None) -> Path:
-        """Let a new server process go on to the end, or for some rounds; it may be killed."""
+        """Resume in a new server process, to the end or for some rounds; it may be killed."""
         writer = DeferredWriter(self.place, self.experiment.key)
         writer.__enter__()
         try:

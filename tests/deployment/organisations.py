@@ -42,13 +42,13 @@ class Organisations:
                 Image.fromarray(picture[:, :, 0]).save(place / f"{number:03}.png")
 
     def do(self, host: Host, *words: str, folder: str = ".") -> str:
-        """Give a command on a host, and wait for it."""
+        """Run a command on a host, and wait for it."""
         done = subprocess.run(self._words(host, words), capture_output=True, text=True, cwd=self.root / folder)
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
         return done.stdout
 
     def start(self, name: str, host: Host, *words: str) -> subprocess.Popen:
-        """Give a command on a host, and do not wait."""
+        """Start a command on a host, without waiting."""
         with (self.root / f"{name}.out").open("a") as out:
             env = dict(os.environ, OMP_NUM_THREADS="1")
             made = subprocess.Popen(self._words(host, words), stdout=out, stderr=out, cwd=self.root, env=env)
@@ -79,7 +79,7 @@ class Organisations:
             self.do(server, "add-client", name, key, "--folder", "server")
 
     def start_client(self, number: int) -> subprocess.Popen:
-        """Let an organisation take part with its pictures and its network; its bundle was sent to it."""
+        """Start a client with its pictures and its network; its bundle was sent to it."""
         name, host = list(LABELS)[number], self.hosts.clients[number]
         bundle = next((self.root / "server").rglob(f"{name}.json"))
         own = ("--data", f"pictures/{name}", "--model", NETWORKS[number], "--lr", "0.02", "--batch-size", "4")
@@ -97,7 +97,7 @@ class Organisations:
         )
 
     def output(self) -> str:
-        """Give all that was printed."""
+        """Return all that was printed."""
         return "\n".join(f"{path.name}:\n{path.read_text()}" for path in sorted(self.root.glob("*.out")))
 
     def wait(self, process: subprocess.Popen) -> None:

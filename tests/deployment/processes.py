@@ -100,7 +100,7 @@ class RealFederation:
         return made
 
     def output(self, out: str) -> str:
-        """Give what a process has printed."""
+        """Return what a process has printed."""
         return (self.root / out).read_text() if (self.root / out).exists() else ""
 
     def wait_for(self, out: str, text: str, times: int = 1, seconds: float = 120.0) -> None:

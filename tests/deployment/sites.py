@@ -35,7 +35,7 @@ def simulated(folder: Path, **settings: Any) -> pn.Experiment:
 
 
 def own_sites(task: Task, population: SimulatedPopulation) -> list[OwnSite]:
-    """Give each client of a simulation a site of its own, which has a copy of its samples and of no others."""
+    """Create a site for each client of a simulation, with a copy of its samples and of no others."""
     found = []
     for id in range(len(population)):
         part, data = population.parts[id], population.dataset
@@ -47,7 +47,7 @@ def own_sites(task: Task, population: SimulatedPopulation) -> list[OwnSite]:
 
 
 def make_nodes(agreement: Agreement, sites: Sequence[OwnSite], folder: Path) -> dict[int, Node]:
-    """Give each site a node with a folder of its own for its states."""
+    """Create a node for each site, with a folder of its own for its states."""
     found = {}
     for site in sites:
         found[site.id] = Node(agreement, site, open_store(folder / str(site.id), agreement), "classes")

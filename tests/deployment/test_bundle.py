@@ -55,12 +55,12 @@ def test_every_change_changes_the_checksum(bundle, tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"name": "../lima"}, "name='../lima' is refused"),
-        ({"name": "lima\n"}, "is refused"),
-        ({"client": -1}, "client=-1 is refused"),
-        ({"host": "--insecure"}, "host='--insecure' is refused"),
-        ({"port": 0}, "port=0 is refused"),
-        ({"format": 2}, "format=2 is refused"),
+        ({"name": "../lima"}, "name must .*, got '../lima'"),
+        ({"name": "lima\n"}, "name must .*, got "),
+        ({"client": -1}, "client must .*, got -1"),
+        ({"host": "--insecure"}, "host must .*, got '--insecure'"),
+        ({"port": 0}, "port must .*, got 0"),
+        ({"format": 2}, "format must .*, got 2"),
         ({"public_key": "x"}, "no public key"),
         ({"authority": "x"}, "must hold certificates"),
         ({"certificate": "x"}, "must hold certificates"),

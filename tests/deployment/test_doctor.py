@@ -94,7 +94,7 @@ def finds(*words, **options):
 
 
 def wrong(findings):
-    """Give what is wrong: a word and a sentence each."""
+    """Return what is wrong: a word and a sentence each."""
     return [(one.what, one.text) for one in findings if not one.ok]
 
 
@@ -122,7 +122,7 @@ def test_the_port_of_a_running_server_is_its_own(folder):
     with process_lock(folder.server_lock, "The server"):
         (one,) = wrong(look_at_server(folder))
     assert one[0] == "port"
-    assert "Nobody listens" in one[1]
+    assert "No server listens" in one[1]
 
 
 def test_a_running_server_with_the_certificate_from_before_is_told(folder, tmp_path):
@@ -253,7 +253,7 @@ def test_plaintext_is_told_to_who_expects_tls(folder):
 def test_nobody_at_a_port_is_told(folder):
     (one,) = wrong(finds("127.0.0.1", folder.settings.port, folder.tls.authority))
     assert one[0] == "port"
-    assert "Nobody listens" in one[1]
+    assert "No server listens" in one[1]
 
 
 def test_silence_is_told(folder, monkeypatch):
@@ -308,7 +308,7 @@ def test_data_and_networks_that_do_not_fit_are_told(client, tmp_path):
     client.change(data=str(tmp_path / "other.npz"))
     found = dict(wrong(look_at_client(client)))
     assert "a class that the agreement does not have: z" in found["data"]
-    assert "Nobody listens" in found["port"]
+    assert "No server listens" in found["port"]
     client.change(data=str(tmp_path / "data.npz"), model="no_such_network")
     assert "Unknown network" in dict(wrong(look_at_client(client)))["data"]
     (tmp_path / "data.npz").unlink()

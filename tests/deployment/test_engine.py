@@ -182,7 +182,7 @@ def train_alone(federation):
         ({"round": 9}, "There is no round 9"),
         ({"trained": 1}, "There is no round 1 that follows on round 1"),
         ({"parts": ["validation"], "kind": "evaluate"}, "validation part is not evaluated"),
-        ({"kind": "fetch"}, "kind='fetch' is refused"),
+        ({"kind": "fetch"}, "kind must "),
         ({"more": 1}, "no setting 'more'"),
     ],
     ids=str,

@@ -38,7 +38,7 @@ def public_key(folder, name="one"):
 
 
 def modes(folder):
-    """Give all files that others than their owner may read, and all folders that they may enter."""
+    """Return all files that others than their owner may read, and all folders that they may enter."""
     return [path for path in [folder, *folder.rglob("*")] if stat.S_IMODE(path.stat().st_mode) & 0o077]
 
 
@@ -141,16 +141,16 @@ def test_a_bundle_holds_no_secret_and_all_that_a_client_needs(made, tmp_path):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"quorum": 0.0}, "quorum=0.0 is refused"),
-        ({"quorum": 1.5}, "quorum=1.5 is refused"),
-        ({"deadline": -1.0}, "deadline=-1.0 is refused"),
-        ({"deadline": float("inf")}, "deadline=inf is refused"),
-        ({"port": 0}, "port=0 is refused"),
-        ({"hosts": []}, "hosts="),
-        ({"hosts": ["a b"]}, "hosts="),
+        ({"quorum": 0.0}, "quorum must .*, got 0.0"),
+        ({"quorum": 1.5}, "quorum must .*, got 1.5"),
+        ({"deadline": -1.0}, "deadline must .*, got -1.0"),
+        ({"deadline": float("inf")}, "deadline must .*, got inf"),
+        ({"port": 0}, "port must .*, got 0"),
+        ({"hosts": []}, "hosts must "),
+        ({"hosts": ["a b"]}, "hosts must "),
         ({"metrics_port": 9092}, "cannot both have the port 9092"),
         ({"plaintext": True}, "no setting 'plaintext'"),
-        ({"per_address": 0}, "per_address=0 is refused"),
+        ({"per_address": 0}, "per_address must .*, got 0"),
         ({"quorums": 0.5}, "no setting 'quorums'"),
     ],
 )

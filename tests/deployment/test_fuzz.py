@@ -167,7 +167,7 @@ def is_right(message, most=1e7):
 
 
 def limited(act, content):
-    """Let a message be taken, and see that it costs no more memory than a multiple of its length."""
+    """Read a message, and check that it takes no more memory than a multiple of its length."""
     tracemalloc.start()
     try:
         found = act(content)

@@ -34,7 +34,7 @@ def made(folder, hosts=HOSTS, now=None):
 
 
 def shake_hands(server, trusted, host):
-    """Let Python's ssl connect over a pair of sockets; raise what the client says."""
+    """Connect Python's ssl over a pair of sockets; raise the client's error."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(server / "server.crt", server / "server.key")
     client = ssl.create_default_context(cafile=str(trusted / "ca.crt"))

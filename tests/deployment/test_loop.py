@@ -95,7 +95,7 @@ class Steps:
         self.step()
 
     def remember(self, id, content, to):
-        """Let clients act once for each request: what they do is no step of the server's."""
+        """Cache clients' replies by request: what they do is no step of the server's."""
         if (id, content) not in self.memory:
             left, self.left = self.left, -1
             self.memory[id, content] = to(content)
@@ -230,7 +230,7 @@ def test_the_first_round_after_a_start_waits_for_those_who_are_on_their_way(tmp_
 
 
 def kill_in_round(federation, number):
-    """Let the server die when a client gets its request in a round."""
+    """Kill the server when a client gets its request in a round."""
 
     def change(id, header, answer):
         if header["round"] == number:

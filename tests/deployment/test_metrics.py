@@ -45,7 +45,7 @@ def read(port, path="/metrics"):
 
 
 def figures(path):
-    """Give each figure by its name and labels, as a reader of Prometheus' own parses it."""
+    """Return each figure by its name and labels, as a reader of Prometheus' own parses it."""
     with serve_metrics(path, 0, "1.2.3") as port:
         text = read(port)
     return {

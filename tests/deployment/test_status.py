@@ -31,7 +31,7 @@ def folder(tmp_path):
 
 
 def told(board):
-    """Let one round pass in which berlin answers, and kyoto is refused, late and away."""
+    """Run one round in which berlin answers, and kyoto is refused, late and away."""
     board(Event("started", "0 of 3 rounds are done.", numbers={"rounds": 3, "done": 0, "clients": 2}))
     board(Event("round", "Round 1 of 3 begins.", 1, numbers={"clients": 2, "needed": 1}))
     for client in (0, 1):

@@ -37,7 +37,7 @@ def targets():
 
 
 def recipe(target):
-    """Give the words of the command of protonorm that `make` runs for a target."""
+    """Return the words of the command of protonorm that `make` runs for a target."""
     text = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
     (line,) = re.findall(rf"^{target}:.*\n\t\$\(BIN\)/(protonorm .*)$", text, re.MULTILINE)
     return words(line)
@@ -122,7 +122,7 @@ class Smaller:
 
 
 def _replaced(given, change):
-    """Put a setting or an option into the place of the printed one, or at the end."""
+    """Replace a printed setting or option, or append it."""
     name = change[0]
     key = name if name.startswith("--") else name.partition("=")[0] + "="
     at = next((n for n, word in enumerate(given) if (word == key if key == name else word.startswith(key))), None)

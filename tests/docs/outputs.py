@@ -23,7 +23,7 @@ MEASURED = ("Round", "round")  # words before the number of a round that was cho
 
 
 def differences(printed, made):
-    """Say in what an output differs from the one on the page; nothing, if it is the same."""
+    """Return the difference of an output and the one on the page; empty if it is the same."""
     if matches(printed, made):
         return ""
     lines = [[line.rstrip() for line in text.strip().splitlines()] for text in (printed, made)]
@@ -31,7 +31,7 @@ def differences(printed, made):
 
 
 def matches(printed, made):
-    """Tell whether an output is the one on the page, with lines left out where that says so."""
+    """Return whether an output is the one on the page, with lines left out where that says so."""
     first, *others = [_words(part) for part in _parts(printed)]
     words = _words(made)
     if not others:
@@ -78,7 +78,7 @@ def _equal(printed, made):
 
 
 def _close(one, other, before, after):
-    """Tell whether two words differ in nothing but a number, by a little."""
+    """Return whether two words differ in nothing but a number, by a little."""
     pieces, others = NUMBER.split(one.text), NUMBER.split(other)
     if len(pieces) != len(others) or pieces[::2] != others[::2]:
         return False
@@ -89,7 +89,7 @@ def _close(one, other, before, after):
 
 
 def _allowed(first, second, spread, before, after):
-    """Tell whether two numbers differ by no more than they may."""
+    """Return whether two numbers differ by no more than they may."""
     a, b = (float(text.replace("−", "-")) for text in (first, second))
     size = max(abs(a), abs(b))
     decimals = {len(text.partition(".")[2]) for text in (first, second)}
@@ -117,7 +117,7 @@ def _of_whole_numbers(before, after):
 
 
 def refreshed(printed, made):
-    """Give the text that belongs on the page: what is printed now, with as many lines before and behind … as before."""
+    """Return the text for the page: what is printed now, with as many lines before and behind … as before."""
     lines = [line.rstrip() for line in made.strip("\n").splitlines()]
     first, *others = [part.strip("\n").splitlines() for part in _parts(printed)]
     if not others:

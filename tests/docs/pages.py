@@ -75,7 +75,7 @@ def blocks(page):
 
 
 def prose(page):
-    """Give a page's text without its blocks and comments, line by line as it is printed."""
+    """Return a page's text without its blocks and comments, line by line as it is printed."""
     return parsed(read(page), page)[1]
 
 

@@ -162,7 +162,7 @@ class Reader:
 
 
 def remarks(text):
-    """Give the lines that a script says it prints: comments below its last line, or behind print(error)."""
+    """Return the lines that a script says it prints: comments below its last line, or behind print(error)."""
     lines = text.rstrip().splitlines()
     last = max((node.end_lineno for node in ast.parse(text).body), default=0)
     below = [line.removeprefix("# ") for line in lines[last:] if line.startswith("# ")]
@@ -170,7 +170,7 @@ def remarks(text):
 
 
 def alike(said, printed):
-    """Tell whether two lines have the same words, and numbers that differ by what another processor may change."""
+    """Return whether two lines have the same words, and numbers that differ by what another processor may change."""
     if NUMBER.sub("0", said) != NUMBER.sub("0", printed):
         return False
     pairs = zip(NUMBER.findall(said), NUMBER.findall(printed), strict=True)

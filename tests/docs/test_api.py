@@ -57,7 +57,7 @@ def pages(site):
 
 @pytest.fixture(scope="module")
 def entries():
-    """Give what the reference has of each name."""
+    """Return what the reference has of each name."""
     texts = [path.read_text(encoding="utf-8") for path in api_pages.PAGES]
     return {match["name"]: match[0] for text in texts for match in api_pages.PLACE.finditer(text)}
 
@@ -99,7 +99,7 @@ def test_every_public_member_of_a_class_is_on_a_page(name, entries):
 
 
 def _shared(kind, name):
-    """Tell whether a method is a function of another class or module, put in by its name: it is described there."""
+    """Return whether a method is a function of another class or module, put in by its name: it is described there."""
     found = vars(kind).get(name)
     return inspect.isfunction(found) and not found.__qualname__.startswith(f"{kind.__name__}.")
 

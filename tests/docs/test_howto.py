@@ -136,7 +136,7 @@ def test_the_figure_is_a_vector_of_one_columns_width(there):
 
 
 def shares(method):
-    """Give the accuracies (seeds, clients) of the partners in their reported rounds, from the records."""
+    """Return the accuracies (seeds, clients) of the partners in their reported rounds, from the records."""
     runs = records(f"{method}-partners")
     return np.array([run.by_client(run.chosen.record, run.info.headline) for run in runs])
 

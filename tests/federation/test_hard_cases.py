@@ -24,7 +24,7 @@ def play(tmp_path, **settings):
 
 
 def evaluated(result, rule="logits"):
-    """Tell of each round which clients have an accuracy under a rule."""
+    """List for each round the clients with an accuracy under a rule."""
     return ~np.isnan(result.accuracy(rule, "clients"))
 
 

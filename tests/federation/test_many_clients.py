@@ -19,7 +19,7 @@ LIMIT = 60e6  # bytes of the folder of 100 rounds, besides states
 
 
 def many(**settings):
-    """Give each of ten thousand clients three points of the spiral; five of them train in a round."""
+    """Build ten thousand clients with three points of the spiral each; five of them train in a round."""
     usual = {"dataset": {"name": "spiral", "points": 5000}, "partition": "iid", "clients": MANY}
     return spiral(**usual | {"participation": COHORT / MANY, "validation": 0.4} | settings)
 

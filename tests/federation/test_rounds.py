@@ -176,7 +176,7 @@ def test_nobody_replies(tmp_path):
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda m: m | {"more": torch.ones(1)}, "holds more, which nobody expects"),
+        (lambda m: m | {"more": torch.ones(1)}, "holds more, which is not expected"),
         (lambda m: {"classes": m["classes"]}, "lacks prototypes"),
         (lambda m: m | {"prototypes": m["prototypes"] * torch.nan}, "numbers that are not finite"),
         (lambda m: m | {"prototypes": m["prototypes"].double()}, "torch.float64"),

@@ -24,7 +24,7 @@ def rotation(dimension: int, seed: int = 0) -> Tensor:
 
 
 def simplex_side(count: int) -> float:
-    """Give the distance of two corners of the regular simplex.
+    """Return the distance of two corners of the regular simplex.
 
     K unit vectors that sum to zero with equal products g have 0 = ‖Σ‖² = K + K(K−1)g, so g = −1/(K−1) and
     dist² = 2 − 2g = 2K/(K−1).

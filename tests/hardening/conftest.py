@@ -21,7 +21,7 @@ def _watchdog():
 
 @pytest.fixture
 def bounded_memory():
-    """Let what asks for too much memory fail, as it does on a smaller machine."""
+    """Fail allocations of too much memory, as a smaller machine does."""
     if not Path("/proc/self/statm").exists():
         pytest.skip("there is no way to bound memory here")
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)

@@ -44,7 +44,7 @@ class FileLayer:
 
     @contextmanager
     def watching(self):
-        """Put this layer in the place of the real one."""
+        """Replace the real layer by this one."""
         one_path = ("unlink", "remove", "mkdir", "rmdir", "truncate", "chmod")
         two_paths = ("replace", "rename", "link", "symlink")
         numbered = ("fsync", "fdatasync", "ftruncate", "fchmod")

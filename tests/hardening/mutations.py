@@ -44,7 +44,7 @@ STRANGE = [  # values in the place of other ones
 
 
 def damage_bytes(content, chance, other=None):
-    """Give a name and damaged bytes; None for a file that is removed."""
+    """Return a name and damaged bytes; None for a file that is removed."""
     size = max(len(content), 1)
     ways = ["flip"] * 6 + ["cut"] * 4 + ["empty", "remove", "zeros", "garbage", "longer", "twice"]
     ways += ["swap"] * 2 if other is not None and other != content else []
@@ -91,7 +91,7 @@ def places(value, at=()):
 
 
 def damage_json(value, chance):
-    """Give a name and a copy of a JSON object in which one thing is changed, lost or new."""
+    """Return a name and a copy of a JSON object in which one thing is changed, lost or new."""
     value = json.loads(json.dumps(value))
     known = places(value)
     at = known[chance.integers(len(known))]
@@ -136,7 +136,7 @@ def unsealed_again(content):
 
 
 def damage_arrays(content, chance):
-    """Give a name and the bytes of a tensor file with the right checksum, in which an array is changed, lost or new."""
+    """Return a name and the bytes of a tensor file with a right checksum, and an array changed, lost or new."""
     size = int.from_bytes(content[:8], "little")
     stamp = json.loads(content[8 : 8 + size])["__metadata__"]["stamp"].rpartition(" ")[0]
     arrays = dict(safetensors.numpy.load(content))

@@ -234,7 +234,7 @@ def forged(watched, file, chance):
 
 
 def commands_for(damage):
-    """Say which commands look at a file."""
+    """List the commands that read a file."""
     if damage.part == "runs":
         return FINISHED
     return [predict_export] if damage.part == "export" else [show_begun, go_on]
@@ -306,12 +306,12 @@ def changes(watched, damage, command, answer, usual):
 
 
 def is_note_lost(damage, command):
-    """Tell whether all that is lost is the note why a run had stopped: a run without one has not failed."""
+    """Return whether all that is lost is the note why a run had stopped: a run without one has not failed."""
     return command is show_begun and damage.name == "failure.json" and damage.changes[damage.file] is None
 
 
 def own_part(watched, damage):
-    """Give the damaged file itself, which a run that does not need it leaves as it is."""
+    """Return the damaged file itself, which a run that does not need it leaves as it is."""
     if damage.name in ("failure.json", "timings.jsonl", "provenance.jsonl"):
         return {}
     start = f"begun/{watched.key}/"
@@ -328,7 +328,7 @@ def own_part(watched, damage):
 
 
 def named(watched, damage, text):
-    """Tell whether a text names the damaged file; of a forged one, or one of another run, any file of the run."""
+    """Return whether a text names the damaged file; of a forged one, or one of another run, any file of the run."""
     if damage.name in text:
         return True
     if damage.name == "experiment.json" and damage.changes[damage.file] is None:

@@ -284,5 +284,5 @@ def test_long_kill_9_at_random_moments(tmp_path):
 
 
 def tell(figure):
-    """Say how much was done, for whoever runs the long form with -s or -rP."""
+    """Print how much was done, shown by the long form with -s or -rP."""
     sys.stdout.write(f"\n{figure}\n")

@@ -54,7 +54,7 @@ BODIES = [
 
 
 def frames():
-    """Give valid frames."""
+    """Return valid frames."""
     found = []
     for header in HEADERS:
         for body in BODIES:
@@ -172,7 +172,7 @@ class Held:
 
 
 def forge_seal(header, body):
-    """Give a tensor file with any header a right checksum."""
+    """Rewrite the checksum of a tensor file, whatever its header."""
     if isinstance(header, dict):
         header = {**header, "__metadata__": {"stamp": f"{STAMP} {BLANK}"}}
     content = with_header(header, body)

@@ -86,13 +86,13 @@ class Owner:
         )
 
     def run(self, dataset):
-        """Let a run come to its end."""
+        """Run to the end."""
         with self.start(dataset) as started:
             said, _ = started.communicate()
         assert started.returncode == 0, said.decode()
 
     def kill(self, dataset, seconds):
-        """Let a run go on for so long, and kill it with all its workers."""
+        """Run for so many seconds, then kill the run with all its workers."""
         with self.start(dataset) as started:
             try:
                 started.communicate(timeout=seconds)

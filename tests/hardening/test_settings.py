@@ -51,7 +51,7 @@ def quickly(what):
 
 
 def fault(make, what):
-    """Tell what is wrong with how settings are taken; None if they are refused in a sentence, or make an experiment."""
+    """Describe what is wrong with how settings are read; None if a sentence refuses them, or they are accepted."""
     try:
         with quickly(what):
             found = make()
@@ -191,7 +191,7 @@ WORDS += [
 
 
 def random_words(chance):
-    """Give the words of a command line."""
+    """Return the words of a command line."""
     names = [*FIELDS, *INSIDE, *INSIDE, *ODD_KEYS]
     count = int(chance.integers(1, 5))
     return [f"{names[chance.integers(len(names))]}={WORDS[chance.integers(len(WORDS))]}" for _ in range(count)]
@@ -247,7 +247,7 @@ def nest(depth):
 
 
 def random_plain(chance):
-    """Give settings as a program would."""
+    """Return settings as a program would."""
     odd = [*OBJECTS, ring(), nest(500), nest(5000), {"name": ring()}, {"name": "protonorm", "lam": ring()}]
     names = [*FIELDS, "algorithm", "dataset", "partition", "models", *ODD_KEYS]
     found = {names[chance.integers(len(names))]: odd[chance.integers(len(odd))] for _ in range(chance.integers(1, 4))}
@@ -429,7 +429,7 @@ def test_long_random_settings(tmp_path, piece):
 
 
 def commands(count, chance, monkeypatch):
-    """Give random words to the command itself, which goes no further than the run; list the faults."""
+    """Call the command itself with random words, up to the run; list the faults."""
 
     def stop(*_, **__):
         raise Failed("So far.")

@@ -116,7 +116,7 @@ AT_WORK = {  # it was ready
 
 @pytest.fixture
 def begin(monkeypatch):
-    """Put processes that obey a script of their own in the place of workers; end them all when the test is over."""
+    """Replace workers by processes that obey a script of their own; end them all when the test is over."""
     started = []
 
     def use(script, patience=100.0):
@@ -247,7 +247,7 @@ BAD = {  # what is wrong with one of them; None if it is missing
 
 
 def of_both_parts(validation, test):
-    """Put the counts of the two parts together, without what is missing."""
+    """Merge the counts of the two parts, without what is missing."""
     parts = {"validation": validation, "test": test}
     return {f"{part}.{name}": one for part, counts in parts.items() for name, one in counts.items() if one is not None}
 

@@ -42,7 +42,7 @@ def pair(name):
 
 
 def answers(model, x, *, train):
-    """Give the output, and the gradients of the input and of every parameter."""
+    """Return the output, and the gradients of the input and of every parameter."""
     x = x.clone().requires_grad_()
     model.train(train)
     torch.manual_seed(1)  # dropout and stochastic depth

@@ -40,6 +40,6 @@ def data(text: str) -> dict:
 
 
 def words(text: str) -> str:
-    """Give what a reader reads, without style, data and script."""
+    """Return the visible text of a page, without style, data and script."""
     body = re.sub(r"<(script|style)\b.*?</\1>", "", text, flags=re.DOTALL)
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", body)).split())

@@ -14,7 +14,7 @@ def gains(runs):
 
 
 def sizes(*train):
-    """Give clients so many samples of one class to train on, and 100 to validate and to test on each."""
+    """Build a split: clients have so many samples of one class to train on, and 100 to validate and to test on each."""
     rest = np.full((len(train), 1), 100)
     return Population(np.array(train)[:, None], rest, rest)
 

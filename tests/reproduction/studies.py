@@ -119,7 +119,7 @@ def fake_info(experiment: Experiment) -> RunInfo:
 
 
 def fake_round(number: int, experiment: Experiment, fake: Fake) -> RoundOutcome:
-    """Let every client give the same share of right answers."""
+    """Fake a round in which every client has the same accuracy."""
     clients, rules = experiment.clients, experiment.algorithm.rules
     arrays, records = {}, {"test": {}, "validation": {}}
     shares = {"test": fake.accuracy}

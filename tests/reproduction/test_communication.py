@@ -25,7 +25,7 @@ def task(algorithm, classes=100, width=512):
 
 
 def counts(clients, classes, held):
-    """Give clients samples of so many classes in all, as evenly as can be, so that every class has an owner."""
+    """Assign clients samples of so many classes in all, as evenly as possible, so that every class has an owner."""
     train = np.zeros((clients, classes), dtype=np.int64)
     train.flat[np.arange(held) * 7 % train.size] = 1  # 7 and the size have no common divisor
     assert np.count_nonzero(train) == held

@@ -13,7 +13,7 @@ from tests.support import spiral
 
 
 def study(**more):
-    """Give all cells of the small table three rounds; ProtoNorm has a printed number in its first column."""
+    """Record three rounds of all cells of the small table; ProtoNorm has a printed number in its first column."""
     small = small_study()
     cells = [cell.__class__(cell.row, cell.column, cell.settings | {"rounds": 3}) for cell in small.cells]
     return small_study(
@@ -22,7 +22,7 @@ def study(**more):
 
 
 def curves(figure):
-    """Give each panel's curves with more than one point, as {rounds: accuracies}, in the order drawn."""
+    """Return each panel's curves with more than one point, as {rounds: accuracies}, in the order drawn."""
     return [
         [
             [(int(x), round(float(y), 2)) for x, y in zip(*line.get_data(), strict=True)]

@@ -451,7 +451,7 @@ def test_what_is_damaged_or_of_another_run_is_not_archived(folder, to, name, mon
 
 
 def resealed(content):
-    """Put the right checksum into a tensor file that was changed."""
+    """Write the right checksum into a tensor file that was changed."""
     from protonorm.files import BLANK, DIGITS, HEADER, seal
 
     end = content.index(b'"}', HEADER)

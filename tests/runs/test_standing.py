@@ -18,7 +18,7 @@ from tests.runs.records import describe, info, outcome
 
 
 def has_stopped(rounds, rule, patience):
-    """Tell whether so many evaluations in a row had no better mean validation accuracy than the best before."""
+    """Return whether so many evaluations in a row had no better mean validation accuracy than the best before."""
     everybody = [record for record in rounds if record.evaluated == "all"]  # means over other clients tell nothing
     known = [found.mean for record in everybody or rounds if (found := record.validation.get(rule))]
     return patience is not None and bool(known) and len(known) - 1 - int(np.argmax(known)) >= patience

@@ -27,7 +27,7 @@ def run_all(found, told=None, **options):
 
 
 def spiral_settings(**settings):
-    """Give the same settings as plain data."""
+    """Return the same settings as plain data."""
     usual = {"dataset": {"name": "spiral", "points": 30}, "partition": {"name": "dirichlet", "alpha": 0.5, "least": 4}}
     usual |= {"clients": 3, "rounds": 2, "batch_size": 8, "lr": 0.05}
     return pn.Experiment.of(usual | settings)

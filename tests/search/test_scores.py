@@ -14,7 +14,7 @@ def point(method, **chosen):
 
 
 def score(tmp_path, one, *seeds):
-    """Give a point's score: for each seed the right answers of two clients in two rounds, validation and test."""
+    """Return a point's score: for each seed the right answers of two clients in two rounds, validation and test."""
     runs = {}
     for seed, found in enumerate(seeds):
         if found is None:

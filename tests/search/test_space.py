@@ -30,7 +30,7 @@ def test_ranges_and_choices_are_told_from_plain_values(text, dimension):
 
 @pytest.mark.parametrize("text", ["10..1", "1..1", "0..1:log", "-1..1:log", "1..2:lgo", "1..x", "1..", "1..2..3"])
 def test_bad_ranges_are_refused(text):
-    with pytest.raises(ValueError, match=re.escape(f"x={text!r} is refused")):
+    with pytest.raises(ValueError, match=f"x must .*, got {re.escape(repr(text))}"):
         read_dimension("x", text)
 
 
@@ -89,14 +89,14 @@ def test_trials_never_test_and_the_end_does():
         (["protonorm", "local", "lr=0.1..1"], "one method, and protonorm and local are given"),
         (["lr=0.1..1"], "one method, and none is given"),
         (["protonorm", "gama=1..2"], "An experiment has no setting 'gama'"),
-        (["protonorm", "gamma=-1..2"], "algorithm.gamma=-1.0 is refused"),
-        (["protonorm", "gamma=1..2", "momentum=0..1.5"], "momentum=1.5 is refused"),
-        (["protonorm", "optimiser=sgd|foo"], "optimiser='foo' is refused"),
-        (["protonorm", "epochs=1..2.5"], "epochs=2.5"),
+        (["protonorm", "gamma=-1..2"], "algorithm.gamma must "),
+        (["protonorm", "gamma=1..2", "momentum=0..1.5"], "momentum must "),
+        (["protonorm", "optimiser=sgd|foo"], "optimiser must "),
+        (["protonorm", "epochs=1..2.5"], "epochs must "),
         (["protonorm", "rounds=1..5"], "rounds cannot be searched"),
         (["protonorm", "partition.alpha=0.1..1"], "partition.alpha cannot be searched"),
-        (["protonorm", "gamma=1..2", "seeds=0,1"], "seeds is refused"),
-        (["protonorm", "gamma=1..2", "tested=false"], "tested is refused"),
+        (["protonorm", "gamma=1..2", "seeds=0,1"], "A search has one seed"),
+        (["protonorm", "gamma=1..2", "tested=false"], "A search has no setting tested"),
         (["protonorm", "gamma=1..2", "validation=0"], "validation"),
     ],
 )

@@ -36,7 +36,7 @@ class Secret(Exception):
 
 @pytest.fixture
 def unreadable(monkeypatch):
-    """Let every reading of a test sample, its input or its label, be an error: all go through `Samples`."""
+    """Raise an error whenever a test sample is read, its input or its label: all reads go through `Samples`."""
     _, population = build(search("unused").space.experiment({}, tested=True))
     tested = torch.cat([torch.from_numpy(population.parts[id].test) for id in range(len(population))])
     batch, labels = Samples.batch, Samples.labels.func

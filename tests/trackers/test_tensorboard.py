@@ -15,7 +15,7 @@ SMALL = ["dataset=spiral", "dataset.points=60", "partition.alpha=0.5", "partitio
 
 @pytest.fixture
 def read():
-    """Give a function that reads the log of a run."""
+    """Return a function that reads the log of a run."""
     reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason="needs tensorboard")
 
     def accumulate(folder):

@@ -97,7 +97,7 @@ class Job(NamedTuple):
 
 @cache
 def rounds_of(models: str, two: bool) -> int:
-    """Give the rounds in which a method with one or two networks costs what Duet does in ROUNDS, rounded up."""
+    """Return the rounds in which a method with one or two networks costs what Duet does in ROUNDS, rounded up."""
     both = _macs(SETTINGS["models"]) + _macs(SECOND)
     return ceil(ROUNDS * JUDGED * both / (_macs(models) + (_macs(SECOND) if two else 0)))
 

@@ -18,7 +18,7 @@ RULES = ("received", "logits", "shared", "joint")
 
 
 def settings(work: Work) -> str:
-    """Say what was chosen for each method."""
+    """Format the settings chosen for each method."""
     rows = []
     for method in dict.fromkeys((*TABLE, *MAP)):
         if pick := work.chosen(method):
@@ -62,14 +62,14 @@ def whole_map(work: Work) -> str:
     head = [column for name in shown for column in ([name, "on its solo"] if name in controls else [name])]
     rows = []
     for place in WHOLE:
-        found = {name: _tested(work, name, place) for name in MAP}
+        accuracies = {name: _tested(work, name, place) for name in MAP}
         cells = [f"{place.clients} × {place.samples}, {place.alpha:g}", _majority(work, place)]
         for name in shown:
             cells.append(
                 _entry(work, [work.job(name, place, SEEDS[0])], pick.rule) if (pick := work.chosen(name)) else "–"
             )
             if name in controls:
-                gain = found[name] - found[controls[name]]
+                gain = accuracies[name] - accuracies[controls[name]]
                 cells.append("–" if math.isnan(gain) else points(gain / 100))
         ours = [work.job(OURS, place, SEEDS[0])] if work.chosen(OURS) else []
         rows.append([*cells, _entry(work, ours, TOGETHER)])
@@ -85,20 +85,20 @@ TABLES: dict[str, Callable[[Work], str]] = {
 
 
 def _tested(work: Work, method: str, place: Place) -> float:
-    """Give a method's test accuracy in a place under its chosen rule, first seed; NaN without one."""
+    """Return a method's test accuracy in a place under its chosen rule, first seed; NaN without one."""
     pick = work.chosen(method)
-    found = work.done(work.job(method, place, SEEDS[0])) if pick else None
-    return accuracy(found, pick.rule)[1] if pick and found and not found.failure else math.nan
+    result = work.done(work.job(method, place, SEEDS[0])) if pick else None
+    return accuracy(result, pick.rule)[1] if pick and result and not result.failure else math.nan
 
 
 def _majority(work: Work, place: Place) -> str:
-    """Say what guessing each client's most frequent class gives in a place."""
+    """Compute the accuracy of guessing each client's most frequent class in a place."""
     local = work.done(work.job("Local", place, SEEDS[0])) if work.chosen("Local") else None
     return f"{100 * local.majority.pooled:.2f}" if local and local.majority else "–"
 
 
 def _gain(work: Work, method: str) -> str:
-    """Say what clients gain if they take our method in place of another, each under its chosen rule."""
+    """Format the clients' gain of our method over another, each under its chosen rule."""
     picks = [work.chosen(one) for one in (OURS, method)]
     gains = []
     for seed in SEEDS:
@@ -114,17 +114,17 @@ def _gain(work: Work, method: str) -> str:
             gains.append((ours - theirs)[~np.isnan(ours)])
     if not gains:
         return "–"
-    found = measure(gains)
-    interval = f" [{points(found.interval.low)}, {points(found.interval.high)}]" if found.interval else ""
-    return f"{points(found.mean)}{interval}, {found.verdict or 'no interval'}"
+    gain = measure(gains)
+    interval = f" [{points(gain.interval.low)}, {points(gain.interval.high)}]" if gain.interval else ""
+    return f"{points(gain.mean)}{interval}, {gain.verdict or 'no interval'}"
 
 
 def _entry(work: Work, jobs: Sequence[Job], rule: str) -> str:
     """Write the mean over seeds, half of Student's interval, and how many seeds are missing."""
-    found = [one for job in jobs if (one := work.done(job))]
-    if any(one.failure for one in found):
+    results = [one for job in jobs if (one := work.done(job))]
+    if any(one.failure for one in results):
         return "diverged"
-    numbers = [accuracy(one, rule)[1] for one in found]
+    numbers = [accuracy(one, rule)[1] for one in results]
     if not numbers:
         return "–"
     interval = mean_interval(numbers) if len(numbers) > 1 else None

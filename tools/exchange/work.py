@@ -46,10 +46,10 @@ class Work:
         if len(keys) != 1 or not exists(self.runs / keys[0] / INFO):
             return None
         if keys[0] not in self._finished:
-            found = read_run(self.runs / keys[0])
-            if len(found.rounds) < experiment.rounds and not found.failure:
+            finished = read_run(self.runs / keys[0])
+            if len(finished.rounds) < experiment.rounds and not finished.failure:
                 return None
-            self._finished[keys[0]] = found
+            self._finished[keys[0]] = finished
         return self._finished[keys[0]]
 
     @cached_property
@@ -58,19 +58,19 @@ class Work:
 
     def chosen(self, method: str) -> Pick | None:
         """Choose learning rate, settings and rule by validation accuracy; None while runs are missing."""
-        found: list[tuple[float, Pick]] = []
+        choices: list[tuple[float, Pick]] = []
         for job in tuning(method):
             one = self.done(job)
             if one is None:
                 return None
             if not one.failure:
-                found += [(accuracy(one, rule)[0], Pick(job.lr, job.fields, rule)) for rule in one.info.rules]
-        if not found:
+                choices += [(accuracy(one, rule)[0], Pick(job.lr, job.fields, rule)) for rule in one.info.rules]
+        if not choices:
             raise ValueError(f"Every setting of {method} diverged.")
-        return max(found, key=lambda pair: pair[0])[1]
+        return max(choices, key=lambda pair: pair[0])[1]
 
     def pick(self, method: str) -> Pick:
-        """Give what was chosen for a method, or say that it is too early."""
+        """Return what was chosen for a method; raise if it is too early."""
         if pick := self.chosen(method):
             return pick
         raise SystemExit(f"Settings of {method} are not chosen yet: expected `tune` to be done first.")
@@ -103,35 +103,35 @@ class Work:
                 continue
             start, experiment = time.monotonic(), job.experiment(self.data)
             try:
-                found = run(experiment, out=self.runs, engine=engine, workers=self.workers, progress=False).run
+                finished = run(experiment, out=self.runs, engine=engine, workers=self.workers, progress=False).run
             except BlockingIOError:
                 continue
             except Diverged as error:
                 print(f"{job.method}, {job.place}, seed {job.seed}, lr {job.lr:g}: {error}")
                 continue
-            told = ", ".join(f"{rule} {accuracy(found, rule)[1]:.1f}" for rule in found.info.rules)
+            accuracies = ", ".join(f"{rule} {accuracy(finished, rule)[1]:.1f}" for rule in finished.info.rules)
             more = " ".join(f"{name}={value}" for name, value in job.fields.items())
-            print(f"{job.method} {more}, {job.place}, seed {job.seed}, lr {job.lr:g}: {told}"
+            print(f"{job.method} {more}, {job.place}, seed {job.seed}, lr {job.lr:g}: {accuracies}"
                   f" ({time.monotonic() - start:.0f} s)")  # fmt: skip
 
 
-def accuracy(found: Run, rule: str) -> tuple[float, float]:
-    """Give validation and test accuracy, in per cent, in the round with the best validation accuracy under a rule."""
-    record = best_round(found, rule)
+def accuracy(result: Run, rule: str) -> tuple[float, float]:
+    """Return validation and test accuracy, in per cent, in the round with the best validation accuracy under a rule."""
+    record = best_round(result, rule)
     validated, tested = record.validation[rule], record.rules[rule]
     if validated is None or tested is None:
-        raise ValueError(f"{found.folder} has no accuracy under {rule}.")
+        raise ValueError(f"{result.folder} has no accuracy under {rule}.")
     return 100 * validated.mean, 100 * tested.pooled
 
 
-def by_client(found: Run, rule: str) -> NDArray[np.float64]:
-    """Give the clients' test accuracies (M,) in that round; nan for who has nothing to test on."""
-    return found.by_client(best_round(found, rule), rule)
+def by_client(result: Run, rule: str) -> NDArray[np.float64]:
+    """Return the clients' test accuracies (M,) in that round; nan for who has nothing to test on."""
+    return result.by_client(best_round(result, rule), rule)
 
 
-def best_round(found: Run, rule: str) -> RoundRecord:
+def best_round(result: Run, rule: str) -> RoundRecord:
     """Find the round with the best validation accuracy under a rule."""
-    choice = choose_round(found.rounds, rule)
+    choice = choose_round(result.rounds, rule)
     if choice is None:
-        raise ValueError(f"{found.folder} has no round to report under {rule}.")
+        raise ValueError(f"{result.folder} has no round to report under {rule}.")
     return choice.record

@@ -98,7 +98,7 @@ def run_lines(run: "Run") -> str:
 def reported_round(run: "Run") -> str:
     """Describe the reported round, how it was chosen, and the early-stopping setting."""
     if run.chosen is None:
-        return "No round is reported yet: nobody was evaluated under the method's headline rule."
+        return "No round is reported yet: no client was evaluated under the method's headline rule."
     record, rule = run.chosen.record, run.info.headline
     validated, tested = record.validation.get(rule), record.rules.get(rule)
     numbers = [f"{100 * validated.mean:.2f} % on validation (mean over clients)"] if validated else []
@@ -195,7 +195,7 @@ def ask(count: int) -> None:
     answer = sys.stdin.readline()
     if not answer:
         sys.stderr.write("\n")
-        raise ValueError("Nobody answered, and nothing was removed; --yes removes without asking.")
+        raise ValueError("No answer, and nothing was removed; --yes removes without asking.")
     if answer.strip().lower() not in ("y", "yes"):
         say("Nothing was removed.")
         raise typer.Exit

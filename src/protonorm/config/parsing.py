@@ -41,7 +41,8 @@ def read_pairs(words: Sequence[str]) -> list[tuple[str, Any]]:
     """Parse command-line arguments as names and values in their order; a method is the value of `algorithm`."""
     pairs: list[tuple[str, Any]] = []
     known = KINDS["algorithm"].table()
-    methods = [word for word in words if is_method(word) and (".py:" in word or word.partition(":")[0] in known)]
+    sure = re.compile(r".*(\.py:|=)", re.DOTALL)  # with settings it is no path, even if its name is unknown
+    methods = [word for word in words if is_method(word) and (word.partition(":")[0] in known or sure.match(word))]
     if len(methods) > 1:
         raise ValueError(f"One run has one method, got {' and '.join(methods)}; `protonorm compare` runs several.")
     for word in words:
@@ -70,10 +71,14 @@ def with_fields(component: Mapping[str, Any]) -> Mapping[str, Any]:
         own, _, fields = fields.partition(":")
         base = f"{base}:{own}"
     settings: dict[str, Any] = {"name": base}
+    given: set[str] = set()
     for field in filter(None, split_values(fields)):
         key, equals, value = field.partition("=")
         if not equals or not all(key.split(".")):
             raise ValueError(f"A setting in {shown(name)} must be field=value, got {shown(field)}.")
+        if key in given:
+            raise ValueError(f"{shown(name)} must have one {key}=…, got two.")
+        given.add(key)
         _assign_inside(settings, key, key.split("."), parse_value(key, value))
     return {**settings, **{key: value for key, value in component.items() if key != "name"}}
 

@@ -153,7 +153,7 @@ def _span(name: str, entry: Any) -> tuple[int, int]:
         raise BadFrame(f"its tensor {name} is not described by type, shape and place")
     kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(kind, str) or kind not in BYTES:
-        raise BadFrame(f"its tensor {name} has the type {shortened(str(kind))}, which nobody expects")
+        raise BadFrame(f"its tensor {name} has the type {shortened(str(kind))}, which is not expected")
     if not _are_sizes(shape, MOST_AXES) or not _are_sizes(offsets, 2) or len(offsets) != 2:
         raise BadFrame(f"its tensor {name} has no possible shape and place")
     if offsets[1] - offsets[0] != prod(shape) * BYTES[kind]:

@@ -78,7 +78,7 @@ class Schema:
         for slot in slots:
             expected |= _chosen(slot, message, owner)
         if strange := sorted(message.keys() - expected.keys()):
-            raise ValueError(f"{owner} holds {', '.join(strange)}, which nobody expects.")
+            raise ValueError(f"{owner} holds {', '.join(strange)}, which is not expected.")
         values = dict(self.exact)
         for name, wanted in expected.items():
             self._check_field(message[name], wanted, values, f"{owner} holds {name}")

@@ -1,5 +1,6 @@
 """Dataclasses whose fields are settings, and error messages for invalid settings."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass
 from functools import wraps
@@ -94,11 +95,14 @@ def _sentence(item: Any, known: Mapping[str, Any], owner: str, prefix: str, hint
             return f"{owner} needs the setting {prefix}{field}."
         case "unexpected_positional_argument":
             return f"{owner} takes {len(known)} settings at most: {', '.join(known)}."
+        case "invalid_key":
+            return f"Names of settings must be strings, got {shown(item['loc'][0])}."
         case "value_error":
             return str(item["ctx"]["error"])
-    message = item["msg"][0].lower() + item["msg"][1:]
-    member = f", number {item['loc'][-1] + 1} of the list," if _is_member(item) else ""
-    return f"{prefix}{shortened(field)}={shown(item['input'])}{member} is refused: {message}."
+    message = re.split(", (?:unable|got a|not) | after validation", item["msg"])[0]  # pydantic's words on the value
+    must = re.sub(r"^\w+ (?:should|must) ", "", message)
+    member = f" as number {item['loc'][-1] + 1} of the list" if _is_member(item) else ""
+    return f"{prefix}{shortened(field)} must {must}, got {shown(item['input'])}{member}."
 
 
 def _is_member(item: Any) -> bool:

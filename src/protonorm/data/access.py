@@ -25,7 +25,7 @@ def expand(path: Path) -> Path:
     try:
         return path.expanduser()
     except RuntimeError:
-        raise ValueError(f"{path} cannot be found: nobody knows the home folder that {path.parts[0]} means.") from None
+        raise ValueError(f"{path} cannot be found: the home folder that {path.parts[0]} means is unknown.") from None
 
 
 def real_path(path: Path) -> Path:

@@ -70,7 +70,7 @@ def find_free_port(host: str, port: int, what: str = "clients") -> Finding:
             probe.bind((host, port))
         except OSError as error:
             reason = f"{(error.strerror or str(error)).lower()}. Choose another port, or end it."
-            return Finding("port", False, f"Nobody can listen for {what} at {address_of(host, port)}: {reason}")
+            return Finding("port", False, f"No process can listen for {what} at {address_of(host, port)}: {reason}")
     return Finding("port", True, f"The port {port} is free for {what}.")
 
 
@@ -88,7 +88,7 @@ def find_server(host: str, port: int, authority: Path, name: str = "", own: TlsF
     try:
         http.client.HTTPConnection.connect(connection)  # without TLS, which is looked at separately
     except ConnectionRefusedError:
-        yield Finding("port", False, f"Nobody listens at {where}: the server is not running, or at another port.")
+        yield Finding("port", False, f"No server listens at {where}: the server is not running, or at another port.")
     except TimeoutError:
         text = f"{where} did not answer within {PATIENCE:g} seconds: a firewall may be between, or the machine is off."
         yield Finding("port", False, text)

@@ -117,7 +117,7 @@ class Guard:
         if sender in self._closed:
             return "repeated", f"its part in round {self._round} is over"
         if sender not in self._open:
-            return "unknown client", f"nobody asked it in round {self._round}"
+            return "unknown client", f"it was not asked in round {self._round}"
         if header.kind != self._kind:
             return "late", f"it was asked to {self._kind}, and answers to {header.kind}"
         return None
@@ -134,7 +134,7 @@ class Guard:
         rules = {*self._task.algorithm.rules, "received"}
         names = {"support", "unseen", *(f"{count}.{rule}" for count in countable() for rule in rules)}
         if strange := counts.keys() - {f"{part}.{name}" for part in self._parts for name in names}:
-            raise ValueError(f"it holds counts {sorted(strange)[0]}, which nobody asked for")
+            raise ValueError(f"it holds counts {sorted(strange)[0]}, which was not asked for")
         if not all(all_finite(value) for value in floats(counts).values()):
             raise ValueError("it holds counts that are not finite")
         for part in self._parts:

@@ -108,7 +108,7 @@ def read_answer_tensors(body: bytes) -> tuple[Tensors, Tensors]:
     """Decode an answer's reply and counts, or raise a BadFrame."""
     tensors = decode_body(body)
     if strange := [name for name in tensors if name.partition(".")[0] not in (SAID, COUNTED)]:
-        raise BadFrame(f"it holds {strange[0][:80]!r}, which nobody expects")
+        raise BadFrame(f"it holds {strange[0][:80]!r}, which is not expected")
     return under(tensors, SAID), under(tensors, COUNTED)
 
 

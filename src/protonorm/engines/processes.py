@@ -270,7 +270,7 @@ class Pool:
             while frame := read_frame(worker.stdout):
                 self._heard.put(Heard(number, worker, *frame))
         except BadFrame as error:
-            reason = f"sent what nobody can read: {error}"
+            reason = f"sent an unreadable message: {error}"
         except (ValueError, OSError, MemoryError) as error:  # closed while reading, or too large for this machine
             reason = f"could not be listened to ({error})"
         self._heard.put(Heard(number, worker, {"gone": True}, {}, reason))

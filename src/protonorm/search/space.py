@@ -119,12 +119,12 @@ def read_dimension(name: str, text: str) -> Dimension | None:
         low, high = float(match[1]), float(match[2])
         if not (math.isfinite(low) and math.isfinite(high) and low < high and (low > 0 or not match[3])):
             raise ValueError(
-                f"{name}={shown(text)} is refused: expected a lower and a higher number, such as 0.1..10, "
-                "and :log for numbers above 0 alone."
+                f"{name} must be a range of a lower and a higher number, such as 0.1..10, and :log only above 0, "
+                f"got {shown(text)}."
             )
         return Range(low, high, bool(match[3]))
     if LIKE_RANGE.fullmatch(text.strip()):
-        raise ValueError(f"{name}={shown(text)} is refused: expected a range such as 10..1000 or 10..1000:log.")
+        raise ValueError(f"{name} must be a range such as 10..1000 or 10..1000:log, got {shown(text)}.")
     parts = split_values(text, "|")
     return Choices(tuple(parse_value(name, part) for part in parts)) if len(parts) > 1 else None
 
@@ -137,11 +137,9 @@ def _checked(method: str, fixed: Settings, dimensions: dict[str, Dimension]) -> 
         if name.split(".")[0] in UNTUNED:
             raise ValueError(f"{name} cannot be searched: accuracies under other data, rounds or seeds do not compare.")
     if "seeds" in fixed:
-        raise ValueError(
-            "seeds is refused: a search has one seed=…, and --repeat 3 runs its best settings with 3 others."
-        )
+        raise ValueError("A search has one seed=…, not seeds; --repeat 3 runs its best settings with 3 others.")
     if fixed.pop("tested", True) is not True:
-        raise ValueError("tested is refused: a search never tests, and its best settings are tested in the end.")
+        raise ValueError("A search has no setting tested: it never tests, and its best settings are tested in the end.")
     space = Space(method, fixed, dimensions, fixed.pop("seed", 0))
     for name, dimension in dimensions.items():
         if isinstance(dimension, Range) and not _takes_fractions(space, name, dimension):

@@ -62,7 +62,7 @@ class TensorBoard:
         self._clock = ended - sum(run.seconds.values())  # the run's start, as if uninterrupted
         self._writer.add_text("settings", tracker.settings_table(run), 0)
         numbers = ", ".join(f"{name.rpartition('/')[2]} {100 * x:.2f} %" for name, x in self._majority.items())
-        text = f"Guessing each client's most frequent class: {numbers}." if numbers else "Nobody has anything to test."
+        text = f"Guessing each client's most frequent class: {numbers}." if numbers else "No client has test samples."
         self._writer.add_text("majority", text, 0)
         with any_letters():
             self._writer.add_figure("partition", heat_map(run), 0)

@@ -227,7 +227,7 @@ class Orders:
         except self._ray.exceptions.RayError as error:
             return self._lose(call, member, reason(error))
         except (BadFrame, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            return self._lose(call, member, f"it sent what nobody can use ({error})")
+            return self._lose(call, member, f"its reply is unusable ({error})")
         del self.owed[ref]
         if "error" in header:
             if header["error"] == "file":
