@@ -4,8 +4,13 @@ import signal
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from protonorm import tensors
+from protonorm.cli.app import app
+from protonorm.cli.options import Checkpoint
+from protonorm.cli.predict import find_client
+from protonorm.inference.loading import load_client
 from protonorm.runs.layout import stamp
 from protonorm.runs.run import read_run
 from tests.contract.playing import same
@@ -33,6 +38,19 @@ def assert_same_as_serial(federation):
         assert same(tensors.decode(state.read_bytes()), tensors.decode(theirs.read_bytes()))
 
 
+def assert_exported_as_measured(federation, folder):
+    """Each client's network, exported by the command, has the accuracies of the record on the client's test part."""
+    run = read_run(federation.server.run_folder)
+    for id, client in enumerate(federation.clients):
+        done = CliRunner().invoke(app, ["deploy", "export", str(folder / str(id)), "--folder", str(client.path)])
+        assert done.exit_code == 0, done.output
+        site, found = client.node()._site, find_client(str(client.path), None, Checkpoint.chosen, None, None, None)
+        x, y = (values[site.parts[0].test] for values in (site.dataset.inputs, site.dataset.labels))
+        for trained in (found, load_client(folder / str(id))):
+            for rule in run.info.rules:
+                assert (trained.predict(x, rule) == y).mean() == run.by_client(run.chosen.record, rule)[id]
+
+
 def test_fedkd_of_three_processes_gives_the_bits_of_a_simulation(tmp_path):
     """Two clients with networks of their own share a second one; everybody ends by itself, with success."""
     with RealFederation(tmp_path, algorithm="fedkd") as federation:
@@ -41,6 +59,7 @@ def test_fedkd_of_three_processes_gives_the_bits_of_a_simulation(tmp_path):
         assert [one.wait(300) for one in running] == [0, 0, 0], federation.output("server.out")
         assert "refused" not in federation.output("server.out")
         assert_same_as_serial(federation)
+        assert_exported_as_measured(federation, tmp_path / "exported")
 
 
 def test_server_and_client_killed_in_a_round_give_the_bits_of_a_simulation(tmp_path):

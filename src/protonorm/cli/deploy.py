@@ -188,7 +188,7 @@ GROUP = "Federate organisations whose data may not move: a server, clients, keys
 deploy = typer.Typer(no_args_is_help=True, help=GROUP)
 
 COMMANDS: tuple[Callable[..., None], ...] = (
-    *(init, deploy_client.join, add_client, server, deploy_client.client, run),
+    *(init, deploy_client.join, add_client, server, deploy_client.client, run, deploy_client.export),
     *(deploy_status.status, deploy_status.stop, deploy_status.doctor, renew, revoke, export_app),
 )
 for command in COMMANDS:

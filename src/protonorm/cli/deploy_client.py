@@ -113,6 +113,23 @@ def client(
                 raise typer.Exit from None
 
 
+def export(
+    path: Annotated[Path, typer.Argument(parser=read_path, metavar="PATH", help="Folder to write the network into.")],
+    folder: ClientPath = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="Also write model.onnx, which runs without protonorm.")] = False,
+    no_own_code: NoOwnCode = False,
+) -> None:
+    """Export this organisation's trained network, with the last prototypes of the server, its measures and a card."""
+    with reporting(no_own_code=no_own_code):
+        check_installed()
+        found, _ = _open(None, folder)
+        from protonorm.cli.predict import title
+        from protonorm.deployment.home import load_trained
+
+        trained = load_trained(found)
+        say(visible(f"{title(trained)}: {trained.save(path, onnx=onnx)}"))
+
+
 def _open(bundle: Path | None, folder: Path | None) -> tuple[ClientFolder, Bundle | None]:
     """Open the client's folder, named after the bundle if none is given, and read the bundle."""
     from protonorm.deployment.agreement import LARGEST_BUNDLE, Bundle

@@ -98,6 +98,7 @@ def run_lines(run: Run) -> str:
     lines = [f"Pooled accuracy in per cent, rule {visible(rule)}:"]
     lines += [curve([value.pooled if value else None for value in values]), visible(standing(run))]
     lines += [visible(reported_round(run)), samples_line(run)]
+    lines += [visible(run.of_owners)] if run.of_owners else []
     lines += [f"{visible(name)}: {json.dumps(value)}" for name, value in settings.items()]
     lines += [f"versions: {json.dumps(run.info.versions)}", *map(visible, provenance_lines(run))]
     return "\n".join(lines)

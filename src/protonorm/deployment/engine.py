@@ -199,6 +199,10 @@ class FederationEngine:
         """Raise Failed: a client's state never leaves its owner's machine."""
         raise Failed(f"The state of {self._policy.label(id)} rests on its owner's machine.")
 
+    def deliver(self, orders: Orders, messages: Messages) -> None:
+        """Send clients the message that their trained networks are to use; who is away is not waited for."""
+        self.ask("keep", orders, messages, needed=0)
+
     def close(self) -> None:
         """Close the transport."""
         self._transport.close()
@@ -209,15 +213,24 @@ class FederationEngine:
         return self.ask(kind, orders, messages, parts, patient=patient)
 
     def ask(
-        self, kind: Kind, orders: Orders, messages: Messages, parts: Sequence[str] = (), *, patient: bool = False
+        self,
+        kind: Kind,
+        orders: Orders,
+        messages: Messages,
+        parts: Sequence[str] = (),
+        *,
+        patient: bool = False,
+        needed: int | None = None,
     ) -> Outcomes:
         """Send each client its order; return the outcome for each, in the order of the orders.
 
-        A patient call also waits a while for disconnected clients, even if the quorum is met.
+        A patient call also waits a while for disconnected clients, even if the quorum is met. `needed` is the number of
+        answers to wait for, that of the quorum by default.
         """
         if not orders:
             return {}
         call = self._begin(kind, orders, messages, parts, patient=patient)
+        call.needed = call.needed if needed is None else needed
         while True:
             now = self._clock()
             for turn in call.expire(now):
@@ -259,7 +272,8 @@ class FederationEngine:
                 self.guard.reopen(id)
             call.ask(turn, now)
             self.bytes_down += len(turn.request)
-            self._tell_of("asked", turn, bytes=len(turn.request))
+            if call.needed:
+                self._tell_of("asked", turn, bytes=len(turn.request))
 
     def _take(self, call: Call, arrived: Arrived) -> None:
         """Validate what arrived; a final refusal marks the client as refused until it is asked again."""
@@ -275,7 +289,8 @@ class FederationEngine:
             return
         if not isinstance(answer, Refusal):
             call.answers[arrived.client] = answer
-            self._tell_of("answered", turn, bytes=len(arrived.content), seconds=answer.header.seconds)
+            if call.needed:
+                self._tell_of("answered", turn, bytes=len(arrived.content), seconds=answer.header.seconds)
         elif answer.final:
             call.miss(turn, "refused", now, answer.sentence)
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from protonorm.core.randomness import one_thread
-from protonorm.core.task import Task
+from protonorm.core.task import Order, Task
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.engine import FederationEngine, Transport
 from protonorm.deployment.events import Event, Observer, ignore
@@ -63,6 +63,9 @@ def run_federation(
         try:
             for _ in report_rounds(task, engine, policy, point, writer, tell):
                 pass
+            best = writer.reported()
+            orders = [Order(id, best.round, last) for id, last in enumerate(best.trained) if last]
+            engine.deliver(orders, best.message)
         except Diverged as error:
             failed = max(engine.committed, point.round) + 1
             writer.fail(failed, str(error))

@@ -18,7 +18,7 @@ client.json   the owner's settings: data, network, learning rate, batch size, de
 client.key    the client's private key, which never leaves this folder; client.pub goes to the server's owner
 bundle.json   the bundle from the server's owner, as confirmed by the client's owner; its certificates are
               authority.crt and client.crt
-states/       the client's states
+states/       the client's states, the server's last message, and the client's own accuracy in each round
 logs/         client.jsonl for machines, client.log for people
 """
 
@@ -33,15 +33,17 @@ from filelock import FileLock
 
 from protonorm.core.types import shown
 from protonorm.deployment.settings import ClientSettings, FederationSettings, listed
-from protonorm.files import PRIVATE_FILE, append, make_folder, pretty, read_json, replace
+from protonorm.files import PRIVATE_FILE, append, make_folder, pretty, read_json, replace, unsealed
+from protonorm.runs.layout import read_lines
 
 if TYPE_CHECKING:
     from protonorm.deployment.agreement import Agreement, Bundle
     from protonorm.deployment.node import Node
+    from protonorm.runs.states import FolderStore
 
 FEDERATION_VARIABLE, CLIENT_VARIABLE = "PROTONORM_FEDERATION", "PROTONORM_CLIENT"  # variables with the default folder
 FEDERATION, AGREEMENT, ROSTER, LOCK = "federation.json", "agreement.json", "roster.json", "lock"
-CLIENT, BUNDLE = "client.json", "bundle.json"
+CLIENT, BUNDLE, HISTORY = "client.json", "bundle.json", "history.jsonl"
 RENEWAL = dt.timedelta(days=365)  # `renew` replaces clients' certificates that end sooner
 KINDS = {"id": int, "name": str, "public_key": str, "certificate": str, "revoked": bool}  # of a member
 
@@ -280,21 +282,46 @@ class ClientFolder:
         self.settings = ClientSettings.of({**self.settings.plain(), **given})
         replace(self.path / CLIENT, pretty(self.settings.plain()))
 
+    @property
+    def terms(self) -> Agreement:
+        """Agreement that the owner confirmed."""
+        return self.bundle.terms
+
+    def store(self) -> FolderStore:
+        """Open the store of the client's states."""
+        from protonorm.deployment.site import open_store
+
+        return open_store(self.states, self.terms)
+
     def node(self) -> Node:
         """Build the node from data, network and agreement; raise ValueError if they do not fit together."""
         from protonorm.deployment.events import Log
         from protonorm.deployment.node import Node
-        from protonorm.deployment.site import open_store, own_site
+        from protonorm.deployment.site import own_site
 
         own, bundle = self.settings, self.bundle
         if not own.data:
             raise ValueError("The client has no data yet: give --data PATH.")
-        site, store = own_site(bundle.terms, bundle.client, own), open_store(self.states, bundle.terms)
+        site, store = own_site(bundle.terms, bundle.client, own), self.store()
 
         def tell(cause: str) -> None:  # causes of errors are not sent to the server
             Log(self.log_folder, "client").write("cause", cause, "warning")
 
         return Node(bundle.terms, site, store, own.allowed, begin_anew=self.begin_anew, tell=tell)
+
+
+def is_client_folder(path: Path) -> bool:
+    """Return whether a folder is a client's of a real federation."""
+    return (path / CLIENT).is_file() and (path / "client.pub").is_file()
+
+
+def read_history(folder: Path) -> dict[int, dict[str, Any]]:
+    """Read a client's own evaluations and training losses by round; a later line of a round adds to an earlier one."""
+    path, found = folder / HISTORY, dict[int, dict[str, Any]]()
+    for line in read_lines(path):
+        plain = unsealed(line, path, owner=folder.name)
+        found.setdefault(plain.pop("round"), {}).update(plain)
+    return dict(sorted(found.items()))
 
 
 def refuse_existing(path: Path, what: str) -> None:

@@ -124,7 +124,7 @@ class Guard:
 
     def _check(self, sender: int, message: Tensors, counts: Tensors) -> None:
         """Check the reply by the algorithm's schema, and the counts by the metrics' declarations."""
-        if self._kind == "evaluate":
+        if "train" not in self._kind:
             if message:
                 raise ValueError("it holds a reply, and was asked to evaluate alone")
         else:

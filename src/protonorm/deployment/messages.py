@@ -21,7 +21,7 @@ FORMAT: Final = 1  # version of the message format; others are rejected
 SAID, COUNTED = "said", "counts"  # name prefixes of an answer's tensors: the reply, and the evaluation counts
 PER_TENSOR = 512  # bytes that the tensor index may take per tensor
 
-Kind = Literal["train", "evaluate", "evaluate+train"]
+Kind = Literal["train", "evaluate", "evaluate+train", "keep"]  # keep: the message that the trained client is to use
 Number = Annotated[int, Ge(0), Le(LARGEST)]
 Digest = Annotated[str, MaxLen(64)]
 Metric = Annotated[float, Ge(-1e39), Le(1e39), AllowInfNan(False)]  # the range of float32, so that means stay finite
@@ -33,7 +33,7 @@ class Header(Document):
     format: Format
     agreement: Digest  # SHA-256 of the agreement
     client: Number
-    round: Number  # round to train in; round to evaluate if the kind is evaluate
+    round: Number  # round to train in; if nothing is trained, the round of the message
     kind: Kind
 
     @classmethod
@@ -45,9 +45,14 @@ class Header(Document):
             raise BadFrame(str(error).rstrip(".")) from None
 
     @property
-    def evaluated_round(self) -> int:
-        """Round to evaluate: the one before the training round, since both use the same message."""
-        return self.round - 1 if self.kind == "evaluate+train" else self.round
+    def trains(self) -> bool:
+        """Whether training is requested."""
+        return "train" in self.kind
+
+    @property
+    def published(self) -> int:
+        """Round of the message, which is the round to evaluate: the one before a training round."""
+        return self.round - self.trains
 
 
 class RequestHeader(Header):

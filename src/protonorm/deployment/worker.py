@@ -109,8 +109,7 @@ class Worker:
             raise Refused(declined)
         if not declined:
             self._tell("answered", f"Round {asked.round}: {asked.kind}, {seconds:.1f} seconds.")
-        ending = "evaluate" if self._agreement.evaluated else "train"
-        return asked.round == self._agreement.rounds and asked.kind == ending
+        return asked.kind == "keep"  # the server's last request
 
     def _persist(self, step: Callable[[], T]) -> T:
         """Retry a step with exponential backoff while the server is unreachable, or lists a killed client as there."""

@@ -106,6 +106,12 @@ class Run:
         """Whether numbers of samples are recorded; in a deployed federation, only each client knows its own."""
         return any(part.any() for part in self.population)
 
+    @property
+    def of_owners(self) -> str:
+        """Sentence on where the networks of a deployed federation are; empty for a simulation."""
+        where = f"{self.folder} has no network of any client: each is on its owner's machine"
+        return "" if self.info.input else f"{where}, where `protonorm deploy export` writes it."
+
     @cached_property
     def majority(self) -> Accuracy | None:
         """Accuracy of predicting each client's most frequent training class; None without test samples."""

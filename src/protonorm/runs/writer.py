@@ -286,6 +286,12 @@ class DeferredWriter(RunWriter):
         self.pending = None
         return record
 
+    def reported(self) -> Checkpoint:
+        """Return the checkpoint after the best round by validation, or after the last one without validation."""
+        name, round = (layout.SERVER, self._done) if self.chosen in (0, self._done) else (layout.CHOSEN, self.chosen)
+        packed, trained = self._load(name, round)
+        return unpack(packed, round, trained)
+
     def end(self) -> None:
         """Remove the file that only an unfinished run has."""
         self.pending = None
