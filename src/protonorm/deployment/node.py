@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from protonorm.core.frames import BadFrame
 from protonorm.core.randomness import one_thread
@@ -14,12 +15,14 @@ from protonorm.core.task import Order
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.home import Home, own_measures
 from protonorm.deployment.messages import (
+    CONFIRMED,
     FORMAT,
+    TERMS,
     Answer,
     AnswerHeader,
     Request,
     RequestHeader,
-    largest_message,
+    largest_request,
     read_request,
     write_answer,
 )
@@ -68,6 +71,16 @@ class LastAnswer:
             replace(self.path, key + hashlib.sha256(answer).digest() + answer)
 
 
+class Owner(Protocol):
+    """Owner of a client, who confirms amended terms."""
+
+    def known(self) -> Sequence[Agreement]:
+        """Return the terms that are confirmed."""
+
+    def offer(self, terms: Agreement) -> bool:
+        """Return whether terms are confirmed; keep new ones for the owner to look at."""
+
+
 class Unable(Exception):
     """Error for a valid request that cannot be fulfilled; its text may be sent to the server, its cause may not."""
 
@@ -84,12 +97,14 @@ class Node:
         *,
         begin_anew: bool = False,  # whether to start from a new network if its state is lost
         tell: Callable[[str], None] | None = None,  # receives causes of errors, which are not sent to the server
+        owner: Owner | None = None,
     ) -> None:
+        self._owner = owner
         self._agreement, self._site, self._store, self._allowed = agreement, site, store, allowed
         self._begin_anew, self._tell = begin_anew, tell
         self._last, self._home = LastAnswer(store.folder), Home(store, site.id)
         self._task = site.task
-        self._largest = largest_message(self._task.schema, self._task.schema.down)
+        self._largest = largest_request(agreement)
 
     def answer(self, content: bytes) -> bytes:
         """Answer a request; an invalid request, or one that cannot be fulfilled, is declined with a reason.
@@ -101,6 +116,9 @@ class Node:
         try:
             request = read_request(content, self._largest)
             header = request.header
+            if header.kind == "amend":
+                return self._look_at(request)
+            self._adopt(header.agreement)
             self._check(request)
             key = request_key(f"{self._allowed} {self._site.recipe(self._site.id).name} {self._site.training}", content)
             kept = not header.trains or self._store.has(self._site.id, header.round)
@@ -113,6 +131,25 @@ class Node:
             return self._decline(header, f"The request is refused: {error}.")
         except (ValueError, Unable) as error:
             return self._decline(header, str(error), error.__cause__)
+
+    def _adopt(self, digest: str) -> None:
+        """Go on under other terms that the owner has confirmed."""
+        if digest == self._agreement.digest or self._owner is None:
+            return
+        for terms in self._owner.known():
+            if terms.digest == digest:
+                self._agreement, self._site = terms, self._site.by_terms(terms)
+                self._task = self._site.task
+
+    def _look_at(self, request: Request) -> bytes:
+        """Answer whether the owner has confirmed amended terms."""
+        content = request.message.get(TERMS)
+        if request.header.agreement != self._agreement.root or content is None or self._owner is None:
+            raise ValueError("The server's terms do not amend the agreement that was confirmed here.")
+        terms = Agreement.read(content.numpy().tobytes())
+        confirmed = float(self._owner.offer(terms))
+        about = self._header(request.header).model_copy(update={"metrics": {CONFIRMED: confirmed}})
+        return write_answer(Answer(about.model_copy(update={"agreement": request.header.agreement}), {}, {}))
 
     def _check(self, request: Request) -> None:
         """Raise ValueError for another agreement, client or round, or a message that violates the schema."""

@@ -39,7 +39,7 @@ STATES: dict[State, str] = {
 PAUSE = 0.5  # seconds between two writes of the status for events of single clients
 AGAIN, MOST_DENIALS = 60.0, 20  # seconds after which a denial is logged again, and different ones in that time
 SAID = 300  # characters of a message in the status
-WARNINGS = ("away", "late", "refused", "waiting")
+WARNINGS = ("away", "late", "refused", "waiting", "aside")
 OF_CLIENTS = ("asked", "away", "answered", "late", "refused")
 EVENTS = 200  # events of the log that are searched
 SHOWN = 5  # maximal number of problems shown
@@ -240,6 +240,8 @@ class StatusWriter:
             case "late" | "away":
                 one.state, one.said = "late" if event.what == "late" else "absent", shortened(event.sentence, SAID)
                 one.late += event.what == "late"
+            case "aside":
+                one.said = shortened(event.sentence, SAID)
 
     def _meet(self) -> None:
         """Add the clients that have joined the roster since."""
