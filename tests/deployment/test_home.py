@@ -3,13 +3,18 @@
 import numpy as np
 import pytest
 
+from protonorm.algorithms.local import Local
 from protonorm.cli.options import Checkpoint
 from protonorm.cli.predict import find_client
 from protonorm.deployment.folders import read_history
-from protonorm.deployment.home import MESSAGE, Home, trained_client
+from protonorm.deployment.home import MESSAGE, Home, train_alone, trained_client
+from protonorm.deployment.site import open_store
 from protonorm.inference.loading import load_client, load_from_run
+from protonorm.runs.run import read_run
+from tests.deployment.federation import Killed
 from tests.deployment.sites import NAMES
 from tests.deployment.test_run_federation import Organisations
+from tests.support import run, run_folder
 
 
 def homes(parties):
@@ -109,3 +114,32 @@ def test_a_folder_without_rounds_says_so(tmp_path):
     parties = Organisations(tmp_path)
     with pytest.raises(ValueError, match="has not trained yet"):
         trained_client(parties.agreement, homes(parties)[0], "berlin", "trial")
+
+
+def test_training_alone_is_local_and_goes_on_where_it_ended(tmp_path):
+    """The baseline of a client with the shared beginning is the simulation's Local, digit by digit."""
+    parties = Organisations(tmp_path)
+    node, told = parties.line.nodes[1], []
+    parts = ["validation", "test"]
+    store = open_store(tmp_path / "own", parties.agreement, "alone")
+    with pytest.raises(Killed):
+        train_alone(node._site, store, parts, stop_after(2, told))
+    train_alone(node._site, open_store(tmp_path / "own", parties.agreement, "alone"), parts, told.append)
+    assert [one.split(" ")[1] for one in told] == ["1", "2", "3"]
+    local = parties.experiment.model_copy(update={"algorithm": Local()})
+    run(local, tmp_path / "runs")
+    expected = read_run(run_folder(local, tmp_path / "runs"))
+    held = read_history(store.folder)
+    for record in expected.rounds:
+        assert held[record.round]["test"]["rules"]["logits"]["accuracy"] == pytest.approx(
+            expected.by_client(record, "logits")[1], abs=1e-6
+        )
+
+
+def stop_after(rounds, told):
+    def tell(sentence):
+        told.append(sentence)
+        if len(told) == rounds:
+            raise Killed
+
+    return tell

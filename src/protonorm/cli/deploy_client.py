@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -104,8 +105,8 @@ def client(
             if got is not None:
                 _confirm(found, got, bundle, checksum, yes=yes)
             if check:
-                found.node()
-                say("The data and the network fit the agreement.")
+                for part in checked_data(found):
+                    say(part)
                 return
             try:
                 serve_client(found, typer.echo)
@@ -135,6 +136,43 @@ def accept(
         _agree(terms.fingerprint, checksum, "Do you agree to these terms?", yes=yes)
         found.accept()
         say("The terms are confirmed. What the client has learned is kept.")
+
+
+def alone(folder: ClientPath = None, no_own_code: NoOwnCode = False) -> None:
+    """Train on this organisation's own data alone, for as many rounds as agreed on, to see whether taking part pays.
+
+    `deploy status` shows it beside the federation's rounds. Nothing of it is sent.
+    """
+    with reporting(no_own_code=no_own_code):
+        check_installed()
+        found, _ = _open(None, folder)
+        from protonorm.deployment.home import train_alone
+        from protonorm.deployment.process_lock import process_lock
+
+        with process_lock(found.path / "alone.lock", f"Training alone in {found.path}"):
+            parts = found.terms.evaluated or ["validation", "test"]
+            train_alone(found.site(), found.store("alone"), parts, say)
+
+
+def checked_data(found: ClientFolder) -> Iterator[Any]:
+    """Yield what a client has of each class, and what is not sent; raise ValueError for data that do not fit."""
+    from protonorm.core.training import MinimumCount
+
+    site = found.site()
+    facts = site.facts()
+    parts = facts.train[0], facts.validation[0], facts.test[0]  # (K,) each
+    rows = [[name, *(str(part[k]) for part in parts)] for k, name in enumerate(site.task.classes)]
+    columns = [Column("class", no_wrap=True), *(Column(name, "right") for name in ("train", "validation", "test"))]
+    yield make_table("Samples by class", columns, rows)
+    protect, train = site.training.protect, parts[0]
+    least = protect.least if isinstance(protect, MinimumCount) else MinimumCount().least
+    if small := [f"{name} ({train[k]})" for k, name in enumerate(site.task.classes) if 0 < train[k] < least]:
+        said = f"Fewer than {least} training samples: {visible(', '.join(small))}."
+        if isinstance(protect, MinimumCount):
+            yield f"{said} These classes are not sent, by protect=minimum_count."
+        else:
+            yield f"{said} What is sent of them tells much of each sample; --set protect=minimum_count holds it back."
+    yield "The data and the network fit the agreement."
 
 
 def leave(

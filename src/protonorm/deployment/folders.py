@@ -28,6 +28,7 @@ logs/         client.jsonl for machines, client.log for people
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -35,7 +36,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from filelock import FileLock
 
 from protonorm.core.types import shown
-from protonorm.deployment.settings import ClientSettings, FederationSettings, differing, listed
+from protonorm.deployment.settings import ClientSettings, FederationSettings, canonical, differing, listed
 from protonorm.files import PRIVATE_FILE, append, make_folder, pretty, read_json, replace, unsealed
 from protonorm.runs.layout import INFO, committed, read_lines
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from protonorm.deployment.agreement import Agreement, Bundle
     from protonorm.deployment.federation import Seats
     from protonorm.deployment.node import Node
+    from protonorm.deployment.site import OwnSite
     from protonorm.runs.states import FolderStore
 
 FEDERATION_VARIABLE, CLIENT_VARIABLE = "PROTONORM_FEDERATION", "PROTONORM_CLIENT"  # variables with the default folder
@@ -443,28 +445,37 @@ class ClientFolder:
         replace(self.amendments / f"{terms.digest[:16]}.json", terms.write())
         self.offer_file.unlink(missing_ok=True)
 
-    def store(self) -> FolderStore:
-        """Open the store of the client's states."""
+    @property
+    def history_folder(self) -> Path:
+        """Folder of the client's states and history; found without reading the agreement, which needs torch."""
+        agreement = read_json(self.path / BUNDLE)["agreement"]
+        root = (agreement.get("amends") or {}).get("first") or hashlib.sha256(canonical(agreement)).hexdigest()
+        return self.states / str(root)[:16]
+
+    def store(self, name: str = "") -> FolderStore:
+        """Open the store of the client's states, or that of its training `alone`."""
         from protonorm.deployment.site import open_store
 
-        return open_store(self.states, self.terms)
+        return open_store(self.states, self.terms, name)
 
     def node(self) -> Node:
         """Build the node from data, network and agreement; raise ValueError if they do not fit together."""
         from protonorm.deployment.events import Log
         from protonorm.deployment.node import Node
-        from protonorm.deployment.site import own_secret, own_site
-
-        own, bundle = self.settings, self.bundle
-        if not own.data:
-            raise ValueError("The client has no data yet: give --data PATH.")
-        terms = self.terms
-        site, store = own_site(terms, bundle.client, own, own_secret(self.path)), self.store()
 
         def tell(cause: str) -> None:  # causes of errors are not sent to the server
             Log(self.log_folder, "client").write("cause", cause, "warning")
 
-        return Node(terms, site, store, own.allowed, begin_anew=self.begin_anew, tell=tell, owner=self)
+        allowed = self.settings.allowed
+        return Node(self.terms, self.site(), self.store(), allowed, begin_anew=self.begin_anew, tell=tell, owner=self)
+
+    def site(self) -> OwnSite:
+        """Build the client from data, network and agreement; raise ValueError if they do not fit together."""
+        from protonorm.deployment.site import own_secret, own_site
+
+        if not self.settings.data:
+            raise ValueError("The client has no data yet: give --data PATH.")
+        return own_site(self.terms, self.bundle.client, self.settings, own_secret(self.path))
 
 
 def is_client_folder(path: Path) -> bool:

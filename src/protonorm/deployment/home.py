@@ -9,20 +9,25 @@ about.json           inputs, network and number of samples, so that the network 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 
-from protonorm import tensors
+from protonorm import files, tensors
+from protonorm.algorithms.local import Local
 from protonorm.core.own_code import load_own
-from protonorm.core.task import Counts, Task
+from protonorm.core.randomness import one_thread
+from protonorm.core.task import Counts, Order, Task
 from protonorm.core.types import InputSpec
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.folders import HISTORY, read_history
 from protonorm.deployment.site import OwnSite
+from protonorm.federation.client import evaluate_step, first_state, train_step
 from protonorm.federation.evaluation import Tally
 from protonorm.federation.experts import JOINT
 from protonorm.files import append, cut, sealed, unsealed
@@ -78,16 +83,11 @@ class Home:
         recipe, task = site.recipe(site.id), site.task
         second = task.shared_network.name if task.algorithm.auxiliary and task.shared_network else None
         about = {"network": described(recipe.network), "auxiliary": second, "lowered": site.training.lowered}
-        about |= {
-            "precision": site.training.precision,
-            "data": site.dataset.name,
-            "input": site.dataset.spec.describe(),
-        }
-        content = sealed(about | {"train": int(site.facts().train.sum())}, pretty=True, owner=self.folder.name)
-        path = self.folder / ABOUT
+        about |= {"precision": site.training.precision, "data": site.dataset.name}
+        about |= {"input": site.dataset.spec.describe(), "train": int(site.facts().train.sum())}
+        content, path = sealed(about, pretty=True, owner=self.folder.name), self.folder / ABOUT
         if not path.is_file() or path.read_bytes() != content:
-            path.unlink(missing_ok=True)
-            append(path, content)
+            files.replace(path, content)
 
     def about(self) -> dict[str, Any]:
         """Return what `describe` wrote."""
@@ -97,7 +97,7 @@ class Home:
 
 def own_measures(task: Task, counts: Tensors, parts: Sequence[str]) -> dict[str, Any]:
     """Return a client's own accuracy and other metrics by part and rule, from its counts."""
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"rule": task.algorithm.headline}
     for part in parts:
         tally = Tally(part, task.algorithm.rules, 1, task.num_classes)
         tally.add(Counts(0, counts))
@@ -106,6 +106,32 @@ def own_measures(task: Task, counts: Tensors, parts: Sequence[str]) -> dict[str,
         found[part] = {"samples": int(counts[f"{part}.support"].sum()), "rules": rules}
     start = "validation.sharpness."
     return found | {"sharpness": {name[len(start) :]: float(x) for name, x in counts.items() if name.startswith(start)}}
+
+
+def train_alone(site: OwnSite, store: FolderStore, parts: Sequence[str], tell: Callable[[str], None]) -> None:
+    """Train on a client's own data alone, for as many rounds as the federation has: a baseline for its owner.
+
+    It goes on from the last round that was done. Nothing of it is sent.
+    """
+    alone, id = copy(site), site.id
+    alone.task = task = replace(site.task, algorithm=Local(), shared_network=None)
+    home = Home(store, id)
+    done = max(read_history(home.folder), default=0)
+    with one_thread():
+        state = store.load(id, done) if done else first_state(task, alone)
+        for round in range(done + 1, task.rounds + 1):
+            state, reply = train_step(task, alone, Order(id, round, round - 1), state, {})
+            counts = evaluate_step(task, alone, Order(id, round, round), state, {}, parts).counts
+            store.save(id, round, state)
+            measures = own_measures(task, counts, parts)
+            home.add(round, **measures, metrics=dict(reply.metrics))
+            store.keep_only(id, round)
+            shown = [
+                f"{part} {held['rules']['logits']['accuracy']:.1%}"
+                for part in parts
+                if (held := measures[part])["rules"]
+            ]
+            tell(f"Round {round} of {task.rounds} alone: {', '.join(shown) or 'nothing to test on'}.")
 
 
 def load_trained(folder: ClientFolder) -> TrainedClient:

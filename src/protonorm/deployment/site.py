@@ -128,9 +128,9 @@ def own_secret(folder: Path) -> str:
     return path.read_text().strip()
 
 
-def open_store(folder: Path, agreement: Agreement) -> FolderStore:
+def open_store(folder: Path, agreement: Agreement, name: str = "") -> FolderStore:
     """Open the store of a client's states for an agreement and its amendments; others are not touched."""
-    own = folder / agreement.root[:16]
+    own = folder / agreement.root[:16] / name
     make_folder(own)
     return FolderStore(own, agreement.root)
 

@@ -16,7 +16,7 @@ from pydantic import AllowInfNan, BaseModel, ConfigDict, ValidationError
 from protonorm.core.text import shortened
 from protonorm.core.types import Format
 from protonorm.deployment.events import Event, Level, Log, Why, read_events
-from protonorm.deployment.folders import AGREEMENT, ClientFolder, FederationFolder
+from protonorm.deployment.folders import AGREEMENT, ClientFolder, FederationFolder, read_history
 from protonorm.deployment.process_lock import is_alive, is_locked, lock_owner, process_began
 from protonorm.files import damaged, pretty, read_json, replace
 from protonorm.runs.layout import INFO
@@ -307,8 +307,26 @@ def view_client(folder: ClientFolder) -> dict[str, Any]:
         "data": own.data,
         "model": own.model,
         "allowed": own.allowed,
+        "offered": folder.offer_file.is_file(),
+        "history": _own_history(folder) if folder.joined else [],
         "events": [{name: one[name] for name in ("time", "level", "event", "text")} for one in events[-SHOWN:]],
     }
+
+
+def _own_history(folder: ClientFolder) -> list[dict[str, Any]]:
+    """List a client's own test accuracy under each rule and its training loss by round, beside its training alone."""
+    together, alone = (read_history(folder.history_folder / name) for name in ("", "alone"))
+
+    def accuracies(line: dict[str, Any]) -> dict[str, float]:
+        part = line.get("test") or line.get("validation") or {"rules": {}}
+        return {rule: values["accuracy"] for rule, values in part["rules"].items()}
+
+    def row(round: int) -> dict[str, Any]:
+        line, other = together.get(round, {}), alone.get(round, {})
+        about = {"round": round, "rule": line.get("rule"), "loss": line.get("metrics", {}).get("loss")}
+        return about | {"accuracy": accuracies(line), "alone": accuracies(other).get("logits")}
+
+    return [row(round) for round in sorted({*together, *alone})]
 
 
 def _accuracy(folder: FederationFolder) -> dict[str, Any]:
