@@ -22,7 +22,7 @@ HEADER = {
     "format": "of the messages",
     "agreement": "SHA-256 of the agreement, in hexadecimal digits",
     "client": "number of the client, as its bundle says",
-    "round": "in which to train; of which to evaluate, if `kind` is `evaluate`",
+    "round": "in which to train; of the message, if `kind` is `evaluate` or `keep`",
     "kind": "what is asked for; an answer repeats it",
     "trained": "the round whose state the client is to take; 0: the one it begins with",
     "chosen": "the best round so far; a client that wants to keep one more state keeps the one after it",

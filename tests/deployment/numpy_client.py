@@ -86,7 +86,7 @@ class Client:
         if "evaluate" in asked["kind"] and "test" in asked["parts"]:
             counts = self.count(state, message)
             tensors = {f"counts.test.{name}": np.asarray(value) for name, value in counts.items()}
-        if asked["kind"] != "evaluate":
+        if "train" in asked["kind"]:
             loss = self.fit(state, message, asked["round"])
             state |= self.means(state)
             np.savez(self.folder / f"{asked['round']}.npz", **state)
@@ -193,7 +193,7 @@ class Connection:
 
 
 def main(bundle, key, data, folder):
-    """Take part until the last round has been evaluated."""
+    """Take part until the server has sent what the trained network is to use."""
     told = json.loads(Path(bundle).read_text())
     with np.load(data) as held:
         client = Client(told["agreement"], told["client"], held["inputs"], held["labels"], folder)
@@ -202,7 +202,7 @@ def main(bundle, key, data, folder):
         frame, name = connection.ask()
         connection.reply(client.answer(frame), name)
         asked = read_frame(frame)[0]
-        if asked["kind"] == "evaluate" and asked["round"] == told["agreement"]["rounds"]:
+        if asked["kind"] == "keep":
             return
 
 

@@ -71,6 +71,7 @@ class Organisations:
             "feature_dim=8",
             f"rounds={ROUNDS}",
             "evaluated=[validation,test]",
+            "reproducible=true",
             *terms,
             *about,
         )

@@ -66,12 +66,21 @@ class RealFederation:
         usual = {"dataset": f"clients:{data}", "clients": clients, "rounds": 2, "batch_size": 4, "feature_dim": 8}
         self.experiment = pn.Experiment.of(usual | {"lr": 0.01} | settings)
         task, population = build(self.experiment)
-        self.agreement = Agreement.of_task(task, ("validation", "test"))
+        self.agreement = Agreement.of_task(task, ("validation", "test"), reproducible=True)
         plain = {"name": "trial", "hosts": ["127.0.0.1"], "bind": "127.0.0.1", "port": free_port(), "quorum": 1.0}
         self.server = FederationFolder.create(root / "server", FederationSettings.of(plain), self.agreement)
         self.clients = [self._client(id, data / f"{name}.npz") for id, name in enumerate(NAMES[:clients])]
         for id, one in enumerate(self.clients):
             one.change(model=population.recipe(id).name)
+
+    def join(self, name: str, model: str) -> ClientFolder:
+        """Let another client join, whatever the round is."""
+        id = NAMES.index(name)
+        one, place = pictures(LABELS[id], 3, seed=id), self.root / "sites" / f"{name}.npz"
+        np.savez(place, images=one.inputs, labels=one.labels, classes=np.array(one.classes))
+        self.clients.append(self._client(id, place))
+        self.clients[-1].change(model=model)
+        return self.clients[-1]
 
     def _client(self, id: int, data: Path) -> ClientFolder:
         made = ClientFolder.create(self.root / NAMES[id], NAMES[id])

@@ -121,11 +121,61 @@ def test_a_name_that_is_no_word_adds_nobody(made, tmp_path, name):
     assert list(made.bundles.iterdir()) == []
 
 
-def test_nobody_is_added_once_the_run_has_begun(made, tmp_path):
-    made.run_folder.mkdir()
-    (made.run_folder / "experiment.json").write_text("{}")
-    with pytest.raises(ValueError, match="begun with 0 clients"):
-        made.add("berlin", public_key(tmp_path))
+def test_who_is_removed_or_has_a_new_key_keeps_its_number(made, tmp_path):
+    for number, name in enumerate(("berlin", "kyoto")):
+        made.add(name, public_key(tmp_path, str(number)))
+    made.change(0, missed=2)
+    old, new = made.roster[0], made.rekey("Berlin", public_key(tmp_path, "new"))
+    assert (new.id, new.name, new.missed) == (0, "berlin", 2)
+    assert old.public_key != new.public_key
+    assert old.certificate != new.certificate
+    with pytest.raises(ValueError, match="known already"):
+        made.rekey("kyoto", new.public_key)
+    assert made.look().members == [0, 1]
+    made.remove("berlin")
+    assert made.look().members == [1]
+    with pytest.raises(ValueError, match="no longer a member"):
+        made.rekey("berlin", public_key(tmp_path, "third"))
+    assert made.add("berlin", new.public_key).active
+    made.revoke("kyoto")
+    assert made.look().members == [0]
+    assert made.rekey("kyoto", public_key(tmp_path, "fourth")).active
+
+
+def test_a_client_goes_on_with_its_old_key_until_the_new_one_has_a_bundle(made, tmp_path):
+    client = ClientFolder.create(tmp_path / "berlin", "berlin")
+    client.confirm(made.bundle(made.add("berlin", client.public_key)))
+    before = client.tls.key.read_bytes()
+    line = client.rekey()
+    assert client.tls.key.read_bytes() == before
+    client.confirm(made.bundle(made.rekey("berlin", line)))
+    assert client.tls.key.read_bytes() != before
+    assert client.tls.key.stat().st_mode & 0o077 == 0
+    assert client.public_key == made.roster[0].public_key
+    assert not client.new_key.exists()
+
+
+def test_amended_terms_are_a_chain_on_both_sides(made, tmp_path):
+    client = ClientFolder.create(tmp_path / "berlin", "berlin")
+    client.confirm(made.bundle(made.add("berlin", client.public_key)))
+    store = client.store().folder
+    terms = made.amend({"rounds": made.agreement.rounds + 1})
+    assert (terms.amends.round, terms.root) == (1, made.agreement.digest)
+    assert not client.offer(terms)
+    assert client.offered.digest == terms.digest
+    client.accept()
+    assert client.offer(terms)
+    assert client.offered is None
+    assert client.terms.digest == made.current.digest
+    assert client.store().folder == store
+    later = made.amend({"rounds": made.agreement.rounds + 2}, 4)
+    assert made.current.digest == terms.digest
+    with pytest.raises(ValueError, match="do not amend the agreement"):
+        ClientFolder.open(client.path).offer(later.amended({"rounds": 50}, 5))
+    with pytest.raises(ValueError, match="begin before"):
+        later.amended({"rounds": 50}, 3)
+    client.confirm(made.bundle(made.rekey("berlin", client.rekey())))  # its bundle has the current terms
+    assert client.store().folder == store
 
 
 def test_a_bundle_holds_no_secret_and_all_that_a_client_needs(made, tmp_path):

@@ -4,11 +4,17 @@ import signal
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from protonorm import tensors
+from protonorm.cli.app import app
+from protonorm.cli.options import Checkpoint
+from protonorm.cli.predict import find_client
+from protonorm.inference.loading import load_client
 from protonorm.runs.layout import stamp
 from protonorm.runs.run import read_run
 from tests.contract.playing import same
+from tests.deployment.keyring import until
 from tests.deployment.processes import RealFederation
 
 
@@ -33,6 +39,20 @@ def assert_same_as_serial(federation):
         assert same(tensors.decode(state.read_bytes()), tensors.decode(theirs.read_bytes()))
 
 
+def assert_exported_as_measured(federation, folder):
+    """Each client's network, exported by the command, has the accuracies of the record on the client's test part."""
+    run = read_run(federation.server.run_folder)
+    for client in federation.clients:
+        id = client.bundle.client
+        done = CliRunner().invoke(app, ["deploy", "export", str(folder / str(id)), "--folder", str(client.path)])
+        assert done.exit_code == 0, done.output
+        site, found = client.node()._site, find_client(str(client.path), None, Checkpoint.chosen, None, None, None)
+        x, y = (values[site.parts[0].test] for values in (site.dataset.inputs, site.dataset.labels))
+        for trained in (found, load_client(folder / str(id))):
+            for rule in run.info.rules:
+                assert (trained.predict(x, rule) == y).mean() == run.by_client(run.chosen.record, rule)[id]
+
+
 def test_fedkd_of_three_processes_gives_the_bits_of_a_simulation(tmp_path):
     """Two clients with networks of their own share a second one; everybody ends by itself, with success."""
     with RealFederation(tmp_path, algorithm="fedkd") as federation:
@@ -41,6 +61,7 @@ def test_fedkd_of_three_processes_gives_the_bits_of_a_simulation(tmp_path):
         assert [one.wait(300) for one in running] == [0, 0, 0], federation.output("server.out")
         assert "refused" not in federation.output("server.out")
         assert_same_as_serial(federation)
+        assert_exported_as_measured(federation, tmp_path / "exported")
 
 
 def test_server_and_client_killed_in_a_round_give_the_bits_of_a_simulation(tmp_path):
@@ -59,6 +80,50 @@ def test_server_and_client_killed_in_a_round_give_the_bits_of_a_simulation(tmp_p
             "1.out"
         )
         assert_same_as_serial(federation)
+
+
+@pytest.mark.long
+def test_members_come_and_go_and_terms_are_amended(tmp_path):
+    """All must answer, and the third takes its time. The second is revoked in round 3, another joins from round 4 on,
+    the first gets a new key, the server is killed, and rounds become 8. The networks are those that were measured.
+    """
+    with RealFederation(tmp_path, clients=3, algorithm="protonorm", rounds=5, validation=0.2) as federation:
+        federation.clients[2].change(epochs=60)
+        server, folder = federation.start_server(), federation.server
+        running = {id: federation.start_client(id) for id in range(3)}
+        folder.wanted.touch()
+        federation.wait_for("server.out", "asked Round 3")
+        folder.revoke("kyoto")
+        assert running.pop(1).wait(5) == 1
+        assert "does not know" in federation.output("1.out")
+        fourth = federation.join("quito", "plain")
+        running[3] = federation.start_client(3)
+        federation.wait_for("server.out", "asked Round 4: client quito")
+        first = federation.clients[0]
+        states = first.store().folder
+        line = first.rekey()
+        first.confirm(folder.bundle(folder.rekey("berlin", line)))
+        assert running[0].wait(5) == 1
+        running[0] = federation.start_client(0)
+        server.kill()
+        server.wait(10)
+        server = federation.start_server()
+        terms = folder.amend({"rounds": 8})
+        for client in (first, federation.clients[2], fourth):
+            until(lambda client=client: client.offered is not None, 60.0)
+            client.accept()
+        assert [one.wait(120) for one in (server, *running.values())] == [0] * 4, federation.output("server.out")
+        run = read_run(folder.run_folder)
+        assert len(run.rounds) == 8
+        assert run.finished
+        assert "declined" not in federation.output("0.out")
+        assert first.store().folder == states
+        cohorts = {one.round: one.cohort for one in run.rounds}
+        assert [cohorts[round] for round in range(1, 9)] == ["all"] * 3 + [[0, 2, 3]] * 5
+        assert list(run.rounds[2].lost) == ["1"]
+        assert {one.confirmed for one in folder.roster if one.active} == {terms.digest}
+        federation.clients = [first, federation.clients[2], fourth]
+        assert_exported_as_measured(federation, tmp_path / "exported")
 
 
 @pytest.mark.long

@@ -146,7 +146,7 @@ def ask(server, content):
 def test_a_client_answers_and_ends_after_the_last_round(keys):
     with keys.server() as server:
         running = Running(keys, server.port)
-        for round, kind in ((1, "train"), (2, "evaluate+train"), (3, "evaluate+train"), (3, "evaluate")):
+        for round, kind in ((1, "train"), (2, "evaluate+train"), (3, "evaluate+train"), (3, "keep")):
             content = request(round, kind)
             assert ask(server, content) == [Arrived(0, running.node.answer(content))]
         running.join()
@@ -155,20 +155,11 @@ def test_a_client_answers_and_ends_after_the_last_round(keys):
         until(lambda: server.present() == set())  # it closed its connection
 
 
-def test_a_client_that_may_not_be_evaluated_ends_after_its_last_training(keys):
-    with keys.server() as server:
-        running = Running(keys, server.port)
-        running.worker._agreement = TERMS.model_copy(update={"evaluated": []})
-        ask(server, request(3, "train"))
-        running.join()
-        assert running.told[-1] == "finished"
-
-
 def test_a_client_that_declines_the_last_request_ends_too(keys):
     """In an earlier round it stays, for it may be able to train in the next one."""
     with keys.server() as server:
-        running = Running(keys, server.port, Echo(["train", "evaluate"]))
-        for round, kind in ((2, "train"), (3, "evaluate+train"), (3, "evaluate")):
+        running = Running(keys, server.port, Echo(["train", "keep"]))
+        for round, kind in ((2, "train"), (3, "evaluate+train"), (3, "keep")):
             assert len(ask(server, request(round, kind))) == 1
         running.join()
         assert running.told == ["connected", "declined", "answered", "declined", "finished"]
@@ -193,7 +184,7 @@ def test_a_cut_line_costs_nothing_but_time(keys):
         running.node.before = lambda: None
         assert "unreachable" in running.told
         running.wait_for("reached")
-        assert len(ask(server, request(3, "evaluate"))) == 1
+        assert len(ask(server, request(3, "keep"))) == 1
         running.join()
         assert running.error is None
 
@@ -217,7 +208,7 @@ def test_a_server_that_is_started_again_while_the_client_works_takes_its_answer(
         go_on.set()
         running.wait_for("dropped")
         assert len(ask(server, request(1))) == 1
-        assert len(ask(server, request(3, "evaluate"))) == 1
+        assert len(ask(server, request(3, "keep"))) == 1
         running.join()
         assert running.error is None
         assert running.told.count("connected") == 1
@@ -231,7 +222,7 @@ def test_a_second_client_waits_a_while_and_is_refused(keys):
         second.join()
         assert isinstance(second.error, Taken)
         assert second.told == ["waiting"]
-        ask(server, request(3, "evaluate"))
+        ask(server, request(3, "keep"))
         first.join()
         assert first.error is None
 
@@ -273,6 +264,6 @@ def test_another_version_is_told(keys, monkeypatch):
     with keys.server() as server:
         running = Running(keys, server.port)
         running.wait_for("connected")
-        ask(server, request(3, "evaluate"))
+        ask(server, request(3, "keep"))
         running.join()
         assert running.told == ["connected", "version", "answered", "finished"]

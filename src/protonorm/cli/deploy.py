@@ -8,7 +8,15 @@ import typer
 
 from protonorm.cli import deploy_client, deploy_status
 from protonorm.cli.console import FAILED, INTERRUPTED, Column, complain, make_table, print_json, reporting, say
-from protonorm.cli.deploy_status import FederationPath, NewFolder, check_installed, follow, open_federation
+from protonorm.cli.deploy_status import (
+    EitherPath,
+    FederationPath,
+    NewFolder,
+    check_installed,
+    follow,
+    open_either,
+    open_federation,
+)
 from protonorm.cli.options import Json
 from protonorm.core.text import visible
 
@@ -21,6 +29,8 @@ HOST = "Name or address of the server, as clients reach it; several times for se
 QUORUM = "Share of the clients that must answer for a round to count."
 DEADLINE = "Seconds that clients have in a round; who is late is lost for it."
 PUBLIC_KEY = "The line that `deploy join` printed, in quotes, or a file with it."
+AMENDED = "New terms as key=value: rounds=8, algorithm.lam=2, evaluate_every=5; or the server's own, deadline=900."
+GRACE = "Seconds that others have once the quorum has answered; if not given, as long again as it took, 30 at least."
 RUN = "Begin with the rounds at once, or go on; end once they are done."
 NOBODY = "The federation has no client yet: `protonorm deploy add-client NAME PUBLIC_KEY`."
 USUAL = {"algorithm": "protonorm", "feature_dim": 64, "rounds": 20, "seed": 0}  # default terms
@@ -35,6 +45,7 @@ def init(
     bind: Annotated[str | None, typer.Option(help="Address to listen at; all of the machine if not given.")] = None,
     quorum: Annotated[float, typer.Option(help=QUORUM)] = 0.5,
     deadline: Annotated[float, typer.Option(help=DEADLINE)] = 600.0,
+    grace: Annotated[float | None, typer.Option(help=GRACE)] = None,
     metrics_port: Annotated[int | None, typer.Option(help="Port of figures for Prometheus, on this machine.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -48,7 +59,7 @@ def init(
         alone = all(map(is_loopback, hosts))
         where = {"name": name or folder.resolve().name, "hosts": hosts, "port": port, "metrics_port": metrics_port}
         where |= {"bind": bind or ("127.0.0.1" if alone else "0.0.0.0")}
-        settings = FederationSettings.of({**where, "quorum": quorum, "deadline": deadline})
+        settings = FederationSettings.of({**where, "quorum": quorum, "deadline": deadline, "grace": grace})
         made = FederationFolder.create(folder, settings, read_terms(terms or []))
         if as_json:
             print_json({"folder": str(made.path), "agreement": made.agreement.plain(), "digest": made.agreement.digest})
@@ -87,9 +98,7 @@ def add_client(
     """Register a client's public key, and write the bundle for its organisation."""
     with reporting(quiet=as_json):
         found = open_federation(folder)
-        file = Path(public_key)
-        line = file.read_text() if len(public_key) < 250 and file.is_file() else public_key
-        member = found.add(name, line)
+        member = found.add(name, read_line(public_key))
         place, bundle = found.write_bundle(member), found.bundle(member)
         if as_json:
             print_json({"client": member.id, "bundle": str(place), "checksum": bundle.fingerprint})
@@ -101,11 +110,84 @@ def add_client(
         )
 
 
+def read_line(public_key: str) -> str:
+    """Return a public key, given as a line or a file."""
+    file = Path(public_key)
+    return file.read_text() if len(public_key) < 250 and file.is_file() else public_key
+
+
 def revoke(name: ClientName, folder: FederationPath = None) -> None:
     """Revoke a client's key, and cut its connections; `add-client` with a new key lets the client in again."""
     with reporting():
         member = open_federation(folder).revoke(name)
         say(visible(f"Client {member.id}, {member.name}, is no longer let in with the key that it had."))
+
+
+def remove_client(name: ClientName, folder: FederationPath = None) -> None:
+    """Remove a client from the members: it is cut off and no longer counts; `add-client` lets it in again."""
+    with reporting():
+        member = open_federation(folder).remove(name)
+        say(visible(f"Client {member.id}, {member.name}, is no longer a member; what it has contributed stays."))
+
+
+def rekey(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="On the server: the client.")] = None,
+    public_key: Annotated[str | None, typer.Argument(metavar="[PUBLIC_KEY]", help=PUBLIC_KEY)] = None,
+    folder: EitherPath = None,
+) -> None:
+    """Replace a client's key; its number and state stay: first at the client, then with NAME and key on the server.
+
+    At the client the new key is used once the new bundle is confirmed.
+    """
+    with reporting():
+        found = open_either(folder)
+        from protonorm.deployment.folders import ClientFolder
+
+        if isinstance(found, ClientFolder):
+            if name is not None:
+                raise ValueError("NAME and PUBLIC_KEY are for the server's machine; here the client's key is replaced.")
+            line = found.rekey()
+            say("The new key is used once its bundle is confirmed. Send this line to the owner of the server:")
+            typer.echo(line)
+            return
+        if name is None or public_key is None:
+            raise ValueError("Which client has which new key? Give NAME and PUBLIC_KEY.")
+        member = found.rekey(name, read_line(public_key))
+        place, bundle = found.write_bundle(member), found.bundle(member)
+        say(visible(f"The old key of {member.name} is no longer accepted. Send its owner the new bundle {place};"))
+        say(f"its checksum is {bundle.fingerprint}")
+
+
+def amend(
+    settings: Annotated[list[str], typer.Argument(metavar="SETTINGS", help=AMENDED)],
+    start: Annotated[int | None, typer.Option("--from", help="First round of the new terms.")] = None,
+    folder: FederationPath = None,
+) -> None:
+    """Amend the terms from a round on; each owner sees the difference, and confirms it by `deploy accept`.
+
+    Quorum, deadline, grace and patience are the server's own and need no confirmation.
+    """
+    with reporting():
+        found = open_federation(folder)
+        from protonorm.config.parsing import read_settings
+        from protonorm.deployment.settings import FederationSettings, differing
+
+        given = read_settings(settings)
+        own = {name: given.pop(name) for name in ("quorum", "deadline", "grace", "patience") if name in given}
+        changed = FederationSettings.of(found.settings.plain() | own)
+        if given:
+            before = found.terms[-1]
+            terms = found.amend(given, start)
+            new = ", ".join(differing(terms.plain(), before.plain() | {"amends": terms.plain()["amends"]}))
+            assert terms.amends is not None
+            say(visible(f"From round {terms.amends.round} on: {new}."))
+            say(
+                f"The new terms are {terms.fingerprint}, to be read to each owner. They are sent to clients when a "
+                "round begins;\neach owner confirms them by `protonorm deploy accept`. Who does not is not asked then."
+            )
+        if own:
+            found.change_settings(changed)
+            say(f"From the next round on: {', '.join(f'{name}={value}' for name, value in own.items())}.")
 
 
 def server(folder: FederationPath = None, begin: Annotated[bool, typer.Option("--run", help=RUN)] = False) -> None:
@@ -186,8 +268,9 @@ GROUP = "Federate organisations whose data may not move: a server, clients, keys
 deploy = typer.Typer(no_args_is_help=True, help=GROUP)
 
 COMMANDS: tuple[Callable[..., None], ...] = (
-    *(init, deploy_client.join, add_client, server, deploy_client.client, run),
-    *(deploy_status.status, deploy_status.stop, deploy_status.doctor, renew, revoke, export_app),
+    *(init, deploy_client.join, add_client, server, deploy_client.client, run, deploy_client.export),
+    *(deploy_status.status, deploy_status.stop, deploy_status.doctor, renew, revoke, rekey, remove_client),
+    *(amend, deploy_client.accept, deploy_client.alone, deploy_client.leave, export_app),
 )
 for command in COMMANDS:
     deploy.command(command.__name__.replace("_", "-"))(command)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -106,13 +107,112 @@ def client(
             if got is not None:
                 _confirm(found, got, bundle, checksum, yes=yes)
             if check:
-                found.node()
-                say("The data and the network fit the agreement.")
+                for part in checked_data(found):
+                    say(part)
                 return
             try:
                 serve_client(found, typer.echo)
             except Ended:
                 raise typer.Exit from None
+
+
+def accept(
+    folder: ClientPath = None,
+    checksum: Annotated[str | None, typer.Option(help=CHECKSUM)] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm without being asked.")] = False,
+) -> None:
+    """Show the terms that the server proposes, and confirm them; a running client goes on by them."""
+    with reporting():
+        found, _ = _open(None, folder)
+        from protonorm.deployment.settings import differing
+
+        terms, before = found.offered, found.terms
+        if terms is None or terms.amends is None:
+            say("There are no other terms to confirm.")
+            return
+        terms.refuse_unless_it_follows(before)
+        rows = [("from round", str(terms.amends.round)), *terms.lines()]
+        say(make_table("Amended terms that the server proposes", [Column("term", no_wrap=True), "what"], rows))
+        other = differing(terms.plain(), before.plain() | {"amends": terms.plain()["amends"]})
+        say(f"Against what you confirmed before: {visible(', '.join(other))}.")
+        _agree(terms.fingerprint, checksum, "Do you agree to these terms?", yes=yes)
+        found.accept()
+        say("The terms are confirmed. What the client has learned is kept.")
+
+
+def alone(folder: ClientPath = None, no_own_code: NoOwnCode = False) -> None:
+    """Train on this organisation's own data alone, for as many rounds as agreed on, to see whether taking part pays.
+
+    `deploy status` shows it beside the federation's rounds. Nothing of it is sent.
+    """
+    with reporting(no_own_code=no_own_code):
+        check_installed()
+        found, _ = _open(None, folder)
+        from protonorm.deployment.home import train_alone
+        from protonorm.deployment.process_lock import process_lock
+
+        with process_lock(found.path / "alone.lock", f"Training alone in {found.path}"):
+            parts = found.terms.evaluated or ["validation", "test"]
+            train_alone(found.site(), found.store("alone"), parts, say)
+
+
+def checked_data(found: "ClientFolder") -> Iterator[Any]:
+    """Yield what a client has of each class, and what is not sent; raise ValueError for data that do not fit."""
+    from protonorm.core.training import MinimumCount
+
+    site = found.site()
+    facts = site.facts()
+    parts = facts.train[0], facts.validation[0], facts.test[0]  # (K,) each
+    rows = [[name, *(str(part[k]) for part in parts)] for k, name in enumerate(site.task.classes)]
+    columns = [Column("class", no_wrap=True), *(Column(name, "right") for name in ("train", "validation", "test"))]
+    yield make_table("Samples by class", columns, rows)
+    protect, train = site.training.protect, parts[0]
+    least = protect.least if isinstance(protect, MinimumCount) else MinimumCount().least
+    if small := [f"{name} ({train[k]})" for k, name in enumerate(site.task.classes) if 0 < train[k] < least]:
+        said = f"Fewer than {least} training samples: {visible(', '.join(small))}."
+        if isinstance(protect, MinimumCount):
+            yield f"{said} These classes are not sent, by protect=minimum_count."
+        else:
+            yield f"{said} What is sent of them tells much of each sample; --set protect=minimum_count holds it back."
+    yield "The data and the network fit the agreement."
+
+
+def leave(
+    folder: ClientPath = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Leave without being asked.")] = False,
+) -> None:
+    """Leave the federation: the server no longer asks this client nor waits for it; its folder stays as it is."""
+    with reporting():
+        check_installed()
+        found, _ = _open(None, folder)
+        from protonorm.deployment.https.client import Connection
+        from protonorm.deployment.process_lock import end_owner
+
+        bundle = found.bundle
+        if not yes and not (sys.stdin.isatty() and typer.confirm(f"Leave {bundle.federation} for good?")):
+            raise ValueError("Nothing was done: --yes leaves without being asked.")
+        end_owner(found.lock, f"The client of {found.path}")
+        connection = Connection(bundle.host, bundle.port, *found.tls, 4096, 4096)
+        connection.leave()
+        connection.close()
+        say(visible(f"{bundle.name} has left {bundle.federation}; the server's owner can let it in again."))
+
+
+def export(
+    path: Annotated[Path, typer.Argument(parser=read_path, metavar="PATH", help="Folder to write the network into.")],
+    folder: ClientPath = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="Also write model.onnx, which runs without protonorm.")] = False,
+    no_own_code: NoOwnCode = False,
+) -> None:
+    """Export this organisation's trained network, with the last prototypes of the server, its measures and a card."""
+    with reporting(no_own_code=no_own_code):
+        check_installed()
+        found, _ = _open(None, folder)
+        from protonorm.cli.predict import title
+        from protonorm.deployment.home import load_trained
+
+        trained = load_trained(found)
+        say(visible(f"{title(trained)}: {trained.save(path, onnx=onnx)}"))
 
 
 def _open(bundle: Path | None, folder: Path | None) -> "tuple[ClientFolder, Bundle | None]":
@@ -137,9 +237,8 @@ def _confirm(found: "ClientFolder", got: "Bundle", path: Path | None, checksum: 
     """Show the agreement and ask for confirmation, unless it was confirmed before."""
     from protonorm.deployment.settings import address_of, differing
 
-    got.refuse_other_key(found.public_key)
-    if checksum is not None and "".join(checksum.split()).lower() != got.fingerprint.replace(" ", ""):
-        raise ValueError(f"The bundle has the checksum {got.fingerprint}, not the one given: it is not what was sent.")
+    found.refuse_other_key(got)
+    _check_sum(got.fingerprint, checksum)
     if found.joined and found.bundle.write() == got.write():
         return
     told = found.settings.allowed
@@ -156,9 +255,21 @@ def _confirm(found: "ClientFolder", got: "Bundle", path: Path | None, checksum: 
     if found.joined:
         before = found.bundle.model_dump(mode="json")
         say(f"It is not what you confirmed before: {', '.join(differing(got.model_dump(mode='json'), before))}.")
+    _agree(got.fingerprint, checksum, "Do you agree, and is the checksum the one that was read to you?", yes=yes)
+    found.confirm(got)
+
+
+def _check_sum(fingerprint: str, checksum: str | None) -> None:
+    """Raise ValueError for another checksum than the one that was read to the owner."""
+    if checksum is not None and "".join(checksum.split()).lower() != fingerprint.replace(" ", ""):
+        raise ValueError(f"The bundle has the checksum {fingerprint}, not the one given: it is not what was sent.")
+
+
+def _agree(fingerprint: str, checksum: str | None, question: str, *, yes: bool) -> None:
+    """Ask for confirmation, unless it was given with the command."""
+    _check_sum(fingerprint, checksum)
     if not (yes or checksum is not None):
         if not sys.stdin.isatty():
             raise ValueError("The agreement is not confirmed: give --checksum as it was read to you, or --yes.")
-        if not typer.confirm("Do you agree, and is the checksum the one that was read to you?"):
+        if not typer.confirm(question):
             raise ValueError("The agreement was not confirmed; nothing was sent.")
-    found.confirm(got)

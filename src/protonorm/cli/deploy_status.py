@@ -80,7 +80,7 @@ def status(folder: EitherPath = None, as_json: Json = False, watch: Watch = Fals
             if as_json:
                 print_json(seen)
             else:
-                for part in [client_lines(seen)] if is_client else federation_tables(seen):
+                for part in client_tables(seen) if is_client else federation_tables(seen):
                     say(part)
             if not watch:
                 return
@@ -189,6 +189,31 @@ def federation_tables(seen: dict[str, Any]) -> Iterator[Any]:
     lines += [visible(f"{one['time']} {one['text']}") for one in seen["problems"]]
     if lines:
         yield "\n".join(lines)
+
+
+def client_tables(seen: dict[str, Any]) -> Iterator[Any]:
+    """Yield the status of a client on its own machine: its state, and its own accuracy in each round."""
+    yield client_lines(seen)
+    if history := seen["history"][-ROUNDS:]:
+        rules = list(dict.fromkeys(rule for one in history for rule in one["accuracy"]))
+        columns = [Column(name, "right") for name in ("round", "loss", *rules, "alone")]
+
+        def cell(value: float | None) -> str:
+            return "-" if value is None else f"{100 * value:.2f}"
+
+        rows = [
+            [
+                str(one["round"]),
+                "-" if one["loss"] is None else f"{one['loss']:.4g}",
+                *(cell(one["accuracy"].get(rule)) for rule in rules),
+                cell(one["alone"]),
+            ]
+            for one in history
+        ]
+        caption = "On this client's own test part; `alone` is the same network on its own data alone (deploy alone)."
+        yield make_table("Own accuracy, in per cent", columns, rows, caption)
+    if seen["offered"]:
+        yield "The server proposes other terms: `protonorm deploy accept` shows them."
 
 
 def client_lines(seen: dict[str, Any]) -> str:

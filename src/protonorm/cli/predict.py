@@ -28,13 +28,19 @@ def read_client(text: str) -> str:
 
 
 CLIENT: Any = typer.Option(
-    parser=read_client, metavar="NAME_OR_NUMBER", help="Name or number; not needed for an exported client."
+    parser=read_client, metavar="NAME_OR_NUMBER", help="Name or number; not needed for a single client's folder."
 )
 Own = Annotated[str | None, typer.Option(help="file.py:function, if the client's network is your own.")]
 Method = Annotated[str | None, typer.Option(help="file.py:Class, if the method is your own.")]
 Folder = Annotated[Path, typer.Argument(parser=read_path, metavar="PATH", help="Folder to write the client into.")]
 Onnx = Annotated[bool, typer.Option("--onnx", help="Also write model.onnx, which runs without protonorm (extra onnx).")]
-Source = Annotated[str, typer.Argument(metavar="RUN_OR_EXPORT", help="A run's folder or name, or an exported client.")]
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN_OR_EXPORT",
+        help="A run's folder or name, an exported client, or a deployed client's folder.",
+    ),
+]
 Images = Annotated[list[Path], typer.Argument(parser=read_path, metavar="IMAGES...", help="Picture files, or folders.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on without pictures that cannot be read.")]
 Csv = Annotated[Path | None, path_option("Write the answers as CSV.", "--csv", metavar="FILE")]
@@ -42,9 +48,9 @@ COLUMNS = ("picture", "class", "rule", "probability", "agree")
 
 
 def export(
-    run: Annotated[str, typer.Argument(help="A run's folder or name.")],
+    run: Annotated[str, typer.Argument(help="A run's folder or name, or a client's folder of a real federation.")],
     path: Folder,
-    client: Annotated[str, CLIENT],
+    client: Annotated[str | None, CLIENT] = None,
     checkpoint: CheckpointOf = Checkpoint.chosen,
     onnx: Onnx = False,
     out: Out = None,
@@ -101,8 +107,9 @@ def title(trained: "TrainedClient") -> str:
 def find_client(
     source: str, client: str | None, checkpoint: Checkpoint, out: Path | None, network: str | None, method: str | None
 ) -> "TrainedClient":
-    """Load an exported client, or a client of a run."""
+    """Load an exported client, the client of a real federation's folder, or a client of a run."""
     from protonorm.core.own_code import load_own
+    from protonorm.deployment.folders import is_client_folder
     from protonorm.inference.info import INFO
     from protonorm.inference.loading import load_client, load_from_run
     from protonorm.runs.layout import find_run, runs_root
@@ -111,7 +118,13 @@ def find_client(
     own_network = load_own(network, "network") if network else None
     own_method = load_own(method, "algorithm") if method else None
     if (Path(source) / INFO).exists():
-        trained = load_client(source, network=own_network, algorithm=own_method)
+        if is_client_folder(Path(source)):
+            from protonorm.deployment.folders import ClientFolder
+            from protonorm.deployment.home import load_trained
+
+            trained = load_trained(ClientFolder.open(source))
+        else:
+            trained = load_client(source, network=own_network, algorithm=own_method)
         if client is not None and client not in (trained.name, str(trained.id)):
             raise ValueError(f"{source} holds client {trained.name}, not client {client}.")
         if checkpoint is Checkpoint.last:
@@ -244,8 +257,9 @@ def caption(trained: "TrainedClient", answers: "Answers") -> str:
     why = "it is the method's usual rule, which no validation has chosen"
     if answers.rule != advice.rule:
         why = f"{advice.rule}, which is recommended, is not at hand"
-    elif advice.by == "validation" and advice.validation is not None:
-        why = f"it was best on the clients' validation parts, {100 * advice.validation:.1f} % right"
+    elif advice.validation is not None:
+        whose = "this client's validation part" if advice.by == "own validation" else "the clients' validation parts"
+        why = f"it was best on {whose}, {100 * advice.validation:.1f} % right"
     text = f"The answer is that of the rule {answers.rule}: {why}."
     if answers.probability is not None:
         off = "" if advice.calibration is None else f"; on validation it was {100 * advice.calibration:.1f} points off"

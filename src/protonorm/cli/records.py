@@ -85,6 +85,7 @@ def run_lines(run: "Run") -> str:
     lines = [f"Pooled accuracy in per cent, rule {visible(run.info.headline)}:"]
     lines += [curve([value.pooled if value else None for value in values]), visible(standing(run))]
     lines += [visible(reported_round(run)), samples_line(run)]
+    lines += [visible(run.of_owners)] if run.of_owners else []
     lines += [f"{visible(name)}: {json.dumps(value)}" for name, value in run.info.experiment.plain().items()]
     lines += [f"versions: {json.dumps(run.info.versions)}"]
     if origin := run.provenance:  # the command, the commit of the user's repository, and the machine

@@ -13,7 +13,7 @@ from annotated_types import Ge, Le, MaxLen, MinLen
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from numpy.typing import NDArray
-from pydantic import field_validator, model_validator
+from pydantic import StringConstraints, field_validator, model_validator
 
 from protonorm.algorithms import ALGORITHMS
 from protonorm.config.components import build, describe
@@ -38,6 +38,17 @@ Part = Literal["validation", "test"]
 LARGEST_BUNDLE = LARGEST_FILE + 2**17  # bytes
 
 
+AMENDABLE = ("rounds", "algorithm", "server_lr", "server_batch_size", "evaluated", "evaluate_every", "amends")
+
+
+class Amends(Document):
+    """Place of amended terms in the chain of a federation's agreements."""
+
+    first: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]  # SHA-256 of the federation's first agreement
+    previous: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]  # SHA-256 of the agreement before
+    round: Count  # first round of these terms
+
+
 class Agreement(Document):
     """Terms of a federation, as plain data: methods and networks by name, never code."""
 
@@ -54,6 +65,42 @@ class Agreement(Document):
     server_batch_size: Annotated[int, Ge(2), Le(LARGEST)] = 32
     evaluated: list[Part] = ["test"]  # sample parts on which clients may be asked to evaluate
     evaluate_every: Count = 1  # rounds
+    reproducible: bool = False  # whether clients' random numbers follow from the seed, as in a simulation
+    amends: Amends | None = None  # of amended terms
+
+    @property
+    def root(self) -> str:
+        """SHA-256 of the federation's first agreement, which names records and states."""
+        return self.amends.first if self.amends else self.digest
+
+    def amended(self, settings: Mapping[str, Any], round: int) -> Self:
+        """Return new terms from a round on; raise ValueError for what cannot be amended."""
+        plain = self.plain()
+        given = dict(settings)
+        if isinstance(method := given.get("algorithm"), Mapping):
+            given["algorithm"] = plain["algorithm"] | dict(method)
+        place = {"first": self.root, "previous": self.digest, "round": round}
+        made = self.checked({**plain, **given, "amends": place}, "The agreement")
+        if not differing(plain, made.plain() | {"amends": plain["amends"]}):
+            raise ValueError("These are the terms already: there is nothing to amend.")
+        made.refuse_unless_it_follows(self)
+        return made
+
+    def refuse_unless_it_follows(self, before: Agreement) -> None:
+        """Raise ValueError unless these terms amend the ones before, and clients can go on with their states."""
+        place = self.amends
+        if place is None or (place.first, place.previous) != (before.root, before.digest):
+            raise ValueError(f"These terms do not amend the agreement {before.digest[:16]}.")
+        if before.amends and place.round < before.amends.round:
+            raise ValueError(f"These terms would begin before those that they amend, in round {before.amends.round}.")
+        old, new = before.plain(), self.plain()
+        fixed = {name for name in old if name not in AMENDABLE and old[name] != new[name]}
+        fixed |= {"algorithm.name"} if old["algorithm"]["name"] != new["algorithm"]["name"] else set()
+        if fixed:
+            raise ValueError(f"{', '.join(sorted(fixed))} cannot be amended: that would be another federation.")
+        one, two = before.task, self.task
+        if (one.schema, one.algorithm.rules) != (two.schema, two.algorithm.rules):
+            raise ValueError("These settings of the method change its messages: that would be another federation.")
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], dataset: str = "") -> Self:
@@ -68,7 +115,9 @@ class Agreement(Document):
         return cls.checked({**plain, "algorithm": _plain(describe("algorithm", method))}, "The agreement")
 
     @classmethod
-    def of_task(cls, task: Task, evaluated: Sequence[str] = ("test",), evaluate_every: int = 1) -> Self:
+    def of_task(
+        cls, task: Task, evaluated: Sequence[str] = ("test",), evaluate_every: int = 1, *, reproducible: bool = False
+    ) -> Self:
         """Create the agreement of a task; raise ValueError if its method or network is not available by name."""
         shared = task.shared_network
         if shared is not None and not isinstance(shared.describe(), str):
@@ -81,6 +130,7 @@ class Agreement(Document):
             "shared_network": None if shared is None else shared.name,
             "evaluated": list(evaluated),
             "evaluate_every": evaluate_every,
+            "reproducible": reproducible,
         }
         return cls.checked(terms, "The agreement")
 
@@ -142,11 +192,14 @@ class Agreement(Document):
         """List the terms for display as (label, value)."""
         settings = ", ".join(f"{name}={word(value)}" for name, value in self.algorithm.items() if name != "name")
         rest = {name: value for name, value in self.plain().items() if name not in ("algorithm", "classes", "format")}
+        known = "follow from the seed, which all parties know: who sees a client's messages can rebuild more from them"
+        random = known if self.reproducible else "are each client's own secret"
         return [
             ("algorithm", str(self.algorithm["name"])),
             ("its settings", settings or "none"),
             ("classes", f"{len(self.classes)}: {listed(self.classes)}"),
             *((name, word(value)) for name, value in rest.items() if value is not None),
+            ("first weights and batches", random),
             ("SHA-256", self.digest),
             ("to read aloud", self.fingerprint),
         ]
@@ -179,6 +232,11 @@ def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"{shown(value.get('name'))} is code of one party's own; a federation has named methods.")
     found: dict[str, Any] = json.loads(json.dumps(value, allow_nan=False))
     return found
+
+
+def terms_of(terms: Sequence[Agreement], round: int) -> Agreement:
+    """Return the terms of a round: the last amendment that has begun, or the first agreement."""
+    return next(one for one in reversed(terms) if one.amends is None or one.amends.round <= round)
 
 
 class Bundle(Document):

@@ -1,28 +1,36 @@
 """Engine of a deployment: sends requests to clients on other machines, with retries and deadlines.
 
 A disconnected client is asked again as soon as it is back. A call ends when every reachable client has answered or is
-lost, and, after the deadline, as soon as the quorum is met. Below the quorum the call waits without limit and repeats
-the requests to clients that were late, lost or refused; accepted answers are kept meanwhile.
+lost; once the quorum is met, others have a grace period, and no more than the deadline. Below the quorum the call waits
+without limit and repeats the requests to clients that were late, lost or refused; accepted answers are kept meanwhile.
+
+The quorum is of the members that count: not of those that were revoked, removed or left, also during a round, and not
+of those that were late or refused in several consecutive rounds. These are set aside: they are asked, but not waited
+for, until one answers well.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
+
+import torch
 
 from protonorm.core.frames import encode_body
 from protonorm.core.task import Counts, Lost, Messages, Order, Reply, message_for
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.events import Event, Observer, What, ignore
 from protonorm.deployment.guard import Guard, Refusal
-from protonorm.deployment.messages import FORMAT, Answer, Kind, RequestHeader, write_request
+from protonorm.deployment.messages import CONFIRMED, FORMAT, TERMS, Answer, Kind, RequestHeader, write_request
 from protonorm.errors import Failed
 from protonorm.federation.policy import Policy
 from protonorm.tensors import Tensors
 
 AGAIN = 2.0  # seconds between two attempts to reach a disconnected client
+OFFERING, KEEPING = 10.0, 60.0  # seconds to answer whether terms are confirmed, and to take the last message
+GRACE = 30.0  # least seconds that others have once the quorum is met
 REPAIR = 30.0  # seconds before a client is asked again that was lost or whose answer was rejected
 GATHERING = 60.0  # seconds that a patient call waits for disconnected clients, if its deadline is not sooner
 PATIENCE = 600.0  # default deadline in seconds
@@ -47,12 +55,37 @@ class Turn:
 class Call:
     """State of a call; all times are seconds of one clock."""
 
-    def __init__(self, turns: Sequence[Turn], needed: int, begun: float, deadline: float, *, patient: bool) -> None:
+    def __init__(
+        self,
+        turns: Sequence[Turn],
+        quorum: Callable[[int], int],  # answers needed of so many clients
+        begun: float,
+        deadline: float,
+        *,
+        patient: bool,
+        aside: Collection[int] = (),  # clients that are asked, but not waited for
+        grace: float | None = None,
+    ) -> None:
         self.turns = {turn.order.id: turn for turn in turns}
-        self.needed, self.deadline = needed, deadline
+        self._quorum, self.deadline = quorum, deadline
+        self.counted = self.turns.keys() - set(aside)  # clients that count for the quorum
+        self.aside = set(aside)
         self.answers: dict[int, Answer] = {}
-        self._end, self._patient = begun + deadline, patient
+        self._begun, self._end, self._patient = begun, begun + deadline, patient
+        self._grace, self._over = grace, self._end  # the grace period, and its end once the quorum is met
         self._gathered = begun + min(deadline, GATHERING)
+
+    @property
+    def needed(self) -> int:
+        """Number of answers that the call needs."""
+        return self._quorum(len(self.counted))
+
+    def answer(self, id: int, answer: Answer, now: float) -> None:
+        """Add an accepted answer; once the quorum is met, the grace period begins."""
+        self.answers[id] = answer
+        if len(self.answers) == self.needed:
+            grace = max(GRACE, now - self._begun) if self._grace is None else self._grace
+            self._over = min(self._end, now + grace)
 
     def standing(self, *ways: str) -> list[Turn]:
         """List the clients in one of these states that have not answered."""
@@ -74,6 +107,7 @@ class Call:
 
     def ask(self, turn: Turn, now: float) -> None:
         """Mark a client as asked."""
+        self.counted |= {turn.order.id} - self.aside
         turn.stands, turn.at, turn.reason = "asked", now + self.deadline, ""
 
     def miss(self, turn: Turn, stands: Literal["away", "lost", "refused"], now: float, reason: str) -> None:
@@ -86,7 +120,14 @@ class Call:
         if len(self.answers) < self.needed:
             return False
         gathers = self._patient and now < self._gathered
-        return now >= self._end or not self.standing("asked", *(("away", "lost") if gathers else ()))
+        pending = self.standing("asked", *(("away", "lost") if gathers else ()))
+        over = max(self._over, self._gathered) if self._patient else self._over
+        return now >= min(over, self._end) or all(turn.order.id in self.aside for turn in pending)
+
+    def missed(self) -> dict[int, str]:
+        """Return the clients that were late or refused, with the reason."""
+        slow = "the others had answered, and the grace period was over"
+        return {turn.order.id: turn.reason or slow for turn in self.standing("asked", "late", "refused")}
 
     def waits_for(self, now: float) -> list[Turn]:
         """List the clients that block the call; empty while the pending answers can still meet the quorum in time."""
@@ -98,7 +139,8 @@ class Call:
     def wake(self, now: float) -> float:
         """Return the time of the next action if no message arrives."""
         times = [turn.at for id, turn in self.turns.items() if id not in self.answers]
-        return min(time for time in [*times, self._end, self._gathered] if time > now)
+        times += [self._end, self._over, self._gathered]
+        return min((time for time in times if time > now), default=now + AGAIN)
 
     def outcome(self, id: int) -> Answer | Lost:
         """Return a client's answer, or a Lost with the reason."""
@@ -111,6 +153,8 @@ class Arrived(NamedTuple):
     client: int  # sender as identified by the transport, not by the content
     content: bytes = b""
     failure: str = ""  # reason, if the client was lost
+    gone: bool = False  # whether it is no longer a member
+    current: bool | None = None  # whether the content answers the pending request, if that is known
 
 
 class Transport(Protocol):
@@ -141,7 +185,12 @@ class FederationEngine:
         tell: Observer = ignore,
         clock: Callable[[], float] = time.monotonic,
         chosen: int = 0,
+        grace: float | None = None,
+        patience: int | None = None,  # missed rounds after which a client is set aside; None: never
+        missed: Mapping[int, int] | None = None,  # consecutive missed rounds by client
+        note: Callable[[int, int], None] = lambda id, missed: None,  # keeps such a number
     ) -> None:
+        self.grace, self.patience, self.missed, self._note = grace, patience, dict(missed or {}), note
         self._agreement, self._transport, self._policy = agreement, transport, policy
         self._tell, self._clock = tell, clock
         self.guard = Guard(agreement, tell=self._tell_refusal)
@@ -152,6 +201,7 @@ class FederationEngine:
         self._start, self._before, self._asked = 0.0, (0, 0), 0  # of the current round
         self._round = 0
         self._waiting: tuple[int, ...] = ()  # last reported waiting state
+        self._quiet = False  # whether the current call is no part of a round
 
     def train(self, orders: Orders, messages: Messages, deadline: float | None = None) -> Replies:
         """Train clients; yield replies in the order of the orders."""
@@ -163,7 +213,8 @@ class FederationEngine:
         """Evaluate the previous round and train the next in one request; yield replies in the order of the orders."""
         number, rounds = orders[0].round, self._agreement.rounds
         self._start, self._before, self._asked = self._clock(), (self.bytes_up, self.bytes_down), len(orders)
-        numbers = {"clients": len(orders), "needed": self._policy.needed(len(orders))}
+        counted = sum(order.id not in self.aside for order in orders)
+        numbers = {"clients": len(orders), "needed": self._policy.needed(counted)}
         self._tell(Event("round", f"Round {number} of {rounds} begins.", number, numbers=numbers))
         kind: Kind = "evaluate+train" if parts else "train"
         for answer in self._call(kind, orders, messages, parts).values():
@@ -199,6 +250,31 @@ class FederationEngine:
         """Raise Failed: a client's state never leaves its owner's machine."""
         raise Failed(f"The state of {self._policy.label(id)} rests on its owner's machine.")
 
+    def deliver(self, orders: Orders, messages: Messages) -> None:
+        """Send clients the message that their trained networks are to use; who is away is not waited for."""
+        self.ask("keep", orders, messages, deadline=KEEPING)
+
+    def offer(self, round: int, ids: Iterable[int], terms: Agreement) -> list[int]:
+        """Send clients amended terms; return those whose owners have confirmed them."""
+        content = torch.frombuffer(bytearray(terms.write()), dtype=torch.uint8)
+        orders = [Order(id, round, 0) for id in sorted(ids)]
+        answers = self.ask("amend", orders, {TERMS: content}, deadline=OFFERING)
+        return [id for id, one in answers.items() if isinstance(one, Answer) and one.header.metrics.get(CONFIRMED)]
+
+    def renew(self, agreement: Agreement, policy: Policy) -> None:
+        """Go on with other members, or by amended terms."""
+        self._agreement, self._policy = agreement, policy
+        self.guard.adopt(agreement)
+
+    @property
+    def aside(self) -> set[int]:
+        """Clients that were late or refused too often, and are not waited for."""
+        return {id for id, missed in self.missed.items() if self.patience and missed >= self.patience}
+
+    def pull(self, seconds: float) -> None:
+        """Wait, and drop what arrives: there is nobody to ask."""
+        self._transport.pull(seconds)
+
     def close(self) -> None:
         """Close the transport."""
         self._transport.close()
@@ -209,27 +285,73 @@ class FederationEngine:
         return self.ask(kind, orders, messages, parts, patient=patient)
 
     def ask(
-        self, kind: Kind, orders: Orders, messages: Messages, parts: Sequence[str] = (), *, patient: bool = False
+        self,
+        kind: Kind,
+        orders: Orders,
+        messages: Messages,
+        parts: Sequence[str] = (),
+        *,
+        patient: bool = False,
+        deadline: float | None = None,
     ) -> Outcomes:
         """Send each client its order; return the outcome for each, in the order of the orders.
 
-        A patient call also waits a while for disconnected clients, even if the quorum is met.
+        A patient call also waits a while for disconnected clients, even if the quorum is met. A call with a deadline of
+        its own is no part of a round, and needs no quorum.
         """
         if not orders:
             return {}
-        call = self._begin(kind, orders, messages, parts, patient=patient)
+        self._quiet = deadline is not None
+        call = self._begin(kind, orders, messages, parts, deadline, patient=patient)
         while True:
             now = self._clock()
             for turn in call.expire(now):
                 self._tell_of("late", turn)
             self._push(call, now)
             if call.is_done(now):
+                if not self._quiet and "train" in kind:
+                    self._judge(call)
                 return {order.id: call.outcome(order.id) for order in orders}
             self._tell_of_waiting(call, now)
             for arrived in self._transport.pull(call.wake(now) - now):
                 self._take(call, arrived)
 
-    def _begin(self, kind: Kind, orders: Orders, messages: Messages, parts: Sequence[str], *, patient: bool) -> Call:
+    def _judge(self, call: Call) -> None:
+        """Count consecutive missed rounds; set clients aside that miss too many, and take them back."""
+        for id in call.answers:
+            self._take_back(id)
+        for id, reason in call.missed().items():
+            self._count(id, self.missed.get(id, 0) + 1)
+            if self.missed[id] == self.patience:
+                who, why = self._policy.label(id), reason.rstrip(".")
+                sentence = (
+                    f"C{who[1:]} is set aside after {self.patience} rounds without an answer that counts: {why}. "
+                    "It is asked on, but not waited for, until it answers well."
+                )
+                self._tell(Event("aside", sentence, self._round, id))
+
+    def _take_back(self, id: int) -> None:
+        if id in self.aside:
+            who = self._policy.label(id)
+            sentence = f"C{who[1:]} has answered well, and is waited for again."
+            self._tell(Event("back", sentence, self._round, id))
+        self._count(id, 0)
+
+    def _count(self, id: int, missed: int) -> None:
+        if self.missed.get(id, 0) != missed:
+            self.missed[id] = missed
+            self._note(id, missed)
+
+    def _begin(
+        self,
+        kind: Kind,
+        orders: Orders,
+        messages: Messages,
+        parts: Sequence[str],
+        deadline: float | None,
+        *,
+        patient: bool,
+    ) -> Call:
         self._round, self._waiting = orders[0].round, ()
         self.guard.expect(self._round, kind, [order.id for order in orders], parts)
         bodies: dict[int, bytes] = {}  # a shared message is encoded once
@@ -238,11 +360,14 @@ class FederationEngine:
             message = message_for(messages, order.id)
             if id(message) not in bodies:
                 bodies[id(message)] = encode_body(message)
-            about = {"format": FORMAT, "agreement": self._agreement.digest, "kind": kind, "parts": list(parts)}
+            digest = self._agreement.root if kind == "amend" else self._agreement.digest
+            about = {"format": FORMAT, "agreement": digest, "kind": kind, "parts": list(parts)}
             about |= {"client": order.id, "round": order.round, "trained": order.trained, "chosen": self.chosen}
             turns.append(Turn(order, write_request(RequestHeader.model_validate(about), bodies[id(message)])))
-        deadline = PATIENCE if self._policy.deadline is None else self._policy.deadline
-        return Call(turns, self._policy.needed(len(orders)), self._clock(), deadline, patient=patient)
+        if deadline is not None:
+            return Call(turns, lambda clients: 0, self._clock(), deadline, patient=False)
+        deadline, now = PATIENCE if self._policy.deadline is None else self._policy.deadline, self._clock()
+        return Call(turns, self._policy.needed, now, deadline, patient=patient, aside=self.aside, grace=self.grace)
 
     def _push(self, call: Call, now: float) -> None:
         """Send the requests that are due."""
@@ -266,15 +391,19 @@ class FederationEngine:
         turn, now = call.turns.get(arrived.client), self._clock()
         if arrived.failure:
             if turn is not None and arrived.client not in call.answers:
-                call.miss(turn, "lost", now, arrived.failure)
+                call.counted -= {arrived.client} if arrived.gone else set()
+                call.miss(turn, "away" if arrived.gone else "lost", now, arrived.failure)
                 self._tell_of("away", turn)
             return
         self.bytes_up += len(arrived.content)
-        answer = self.guard.admit(arrived.client, arrived.content)
+        answer = self.guard.admit(arrived.client, arrived.content, current=arrived.current)
+        late = isinstance(answer, Refusal) and answer.why == "late" and arrived.client in self.aside
+        if late and self.guard.is_sound(arrived.content):
+            self._take_back(arrived.client)
         if turn is None:
             return
         if not isinstance(answer, Refusal):
-            call.answers[arrived.client] = answer
+            call.answer(arrived.client, answer, now)
             self._tell_of("answered", turn, bytes=len(arrived.content), seconds=answer.header.seconds)
         elif answer.final:
             call.miss(turn, "refused", now, answer.sentence)
@@ -296,6 +425,8 @@ class FederationEngine:
         self._waiting = key
 
     def _tell_of(self, what: What, turn: Turn, **numbers: float) -> None:
+        if self._quiet:
+            return
         status = {"asked": "was asked", "answered": "has answered"}.get(what, f"is {what}: {turn.reason.rstrip('.')}")
         sentence = f"Round {self._round}: {self._policy.label(turn.order.id)} {status}."
         self._tell(Event(what, sentence, self._round, turn.order.id, numbers=numbers))

@@ -21,6 +21,9 @@ What = Literal[
     "late",  # a client missed the deadline
     "refused",  # an answer is rejected; `why` is the guard's reason
     "waiting",  # a round is below its quorum and waits; numbers: answered, needed
+    "aside",  # a client was late or refused too often, and is not waited for
+    "back",  # a client that was set aside has answered well
+    "members",  # others take part than in the round before, or by other terms
     "committed",  # a round is committed; numbers: replied, lost, seconds, bytes_up, bytes_down on the wire
     "evaluated",  # a round's evaluation is recorded; numbers: clients, and accuracies by name, 0 to 1
     "finished",  # all rounds are done; numbers: rounds

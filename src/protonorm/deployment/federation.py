@@ -7,24 +7,28 @@ evaluated by a separate request. The record equals that of a simulation, byte fo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
 from protonorm.core.randomness import one_thread
-from protonorm.core.task import Task
-from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.engine import FederationEngine, Transport
+from protonorm.core.task import Order, Task
+from protonorm.deployment.agreement import Agreement, terms_of
+from protonorm.deployment.engine import AGAIN, FederationEngine, Transport
 from protonorm.deployment.events import Event, Observer, ignore
 from protonorm.deployment.guard import check_scale
 from protonorm.errors import Diverged
 from protonorm.federation.policy import Policy
-from protonorm.federation.rounds import Round, begin, run_rounds
+from protonorm.federation.rounds import Renew, Round, begin, run_rounds
+from protonorm.runs import layout
 from protonorm.runs.provenance import provenance, versions
 from protonorm.runs.run import Population, Run, read_run
-from protonorm.runs.schema import FORMAT, Component, ExperimentInfo, RunInfo
+from protonorm.runs.schema import FORMAT, Component, ExperimentInfo, RunInfo, read_info
 from protonorm.runs.states import Checkpoint
 from protonorm.runs.writer import DeferredWriter
 
@@ -32,12 +36,49 @@ PARTS = ("validation", "test")  # in the order of a simulation's evaluation
 OWN = "its owner's"  # placeholder for a client's data and network, which the server does not know
 
 
+class Seats(NamedTuple):
+    """Who takes part in a round, and by which terms."""
+
+    names: Sequence[str]  # of all clients that ever took part, by id
+    members: Sequence[int]  # ids of those that take part now
+    terms: Sequence[Agreement]  # the agreement and its amendments
+    confirmed: Mapping[int, str] = {}  # digest of the last confirmed terms by client, if not the first
+    missed: Mapping[int, int] = {}  # consecutive missed rounds by client
+    quorum: float = 1.0
+    deadline: float = 600.0
+    grace: float | None = None
+    patience: int | None = None
+
+
+class Registry(Protocol):
+    """Register of a federation's members and terms, which may change between rounds."""
+
+    def look(self) -> Seats:
+        """Return who takes part in the next round, and by which terms."""
+
+    def change(self, id: int, **fields: Any) -> Any:
+        """Keep what a client has confirmed or missed."""
+
+
+class Fixed(NamedTuple):
+    """Register of a federation whose members and terms do not change."""
+
+    seats: Seats
+
+    def look(self) -> Seats:
+        """Return who takes part."""
+        return self.seats
+
+    def change(self, id: int, **fields: Any) -> None:
+        """Keep nothing."""
+
+
 def run_federation(
     agreement: Agreement,
     transport: Transport,
     folder: Path,
     *,
-    clients: Sequence[str],
+    clients: Sequence[str] | Registry,
     quorum: float = 1.0,
     deadline: float = 600.0,
     tell: Observer = ignore,
@@ -45,24 +86,33 @@ def run_federation(
 ) -> Run:
     """Run a federation in its run folder, or resume it; return the record.
 
-    The process may be killed at any time: the same call resumes. `clients` are names by id; `quorum` is the share of
-    them that must answer for a round to count within `deadline` seconds. Raises Diverged if the server's message or
-    training loss is not finite.
+    The process may be killed at any time: the same call resumes. `clients` are names by id, or a register that is
+    looked at before each round; `quorum` is the share of them that must answer for a round to count within `deadline`
+    seconds. Raises Diverged if the server's message or training loss is not finite.
     """
-    if not clients:
+    if isinstance(clients, Sequence):
+        clients = Fixed(Seats(clients, range(len(clients)), [agreement], quorum=quorum, deadline=deadline))
+    seats = clients.look()
+    if not seats.names:
         raise ValueError("The federation has no clients yet; `protonorm deploy add-client` adds one.")
-    task, policy = agreement.task, policy_of(agreement, clients, quorum, deadline)
-    zeros = np.zeros((len(clients), task.num_classes), np.int64)  # (M, K): clients do not disclose their sample counts
-    with one_thread(), DeferredWriter(folder, agreement.digest) as writer:
-        writer.describe(info_of(agreement, clients), Population(*[zeros] * 3))
-        point = writer.resume() or begin(task, policy)
+    with one_thread(), DeferredWriter(folder, agreement.root) as writer:
+        members = Members(clients, writer, tell)
+        point = members.begin(seats)
         writer.start(provenance(point.round, engine="federation", device="cpu", threads=torch.get_num_threads()))
-        numbers = {"rounds": task.rounds, "done": point.round, "clients": len(clients)}
+        task, policy = members.agreement.task, members.policy
+        numbers = {"rounds": task.rounds, "done": point.round, "clients": len(seats.members)}
         tell(Event("started", f"{point.round} of {task.rounds} rounds are done.", point.round, numbers=numbers))
-        engine = FederationEngine(agreement, transport, policy, tell, clock, writer.chosen)
+        note = lambda id, missed: clients.change(id, missed=missed)  # noqa: E731
+        engine = FederationEngine(
+            members.agreement, transport, policy, tell, clock, writer.chosen, missed=seats.missed, note=note
+        )
         try:
-            for _ in report_rounds(task, engine, policy, point, writer, tell):
+            for _ in report_rounds(task, engine, members.of_loop, point, writer, tell, partial(members.renew, engine)):
                 pass
+            best = writer.reported()
+            orders = [Order(id, best.round, last) for id, last in enumerate(best.trained) if last]
+            engine.deliver([order for order in orders if order.id in members.policy.everybody], best.message)
+            task = members.agreement.task
         except Diverged as error:
             failed = max(engine.committed, point.round) + 1
             writer.fail(failed, str(error))
@@ -72,11 +122,95 @@ def run_federation(
     return read_run(folder)
 
 
+class Members:
+    """Members and terms of the rounds, looked up before each; the record's description follows them."""
+
+    def __init__(self, registry: Registry, writer: DeferredWriter, tell: Observer) -> None:
+        self._registry, self._writer, self._tell = registry, writer, tell
+        self._joined: list[int] = []  # by client: the first round whose record counts it
+        self.agreement: Agreement
+        self.policy: Policy
+
+    @property
+    def of_loop(self) -> Policy:
+        """Policy of the round loop: the engine alone knows the quorum, as members may go during a round."""
+        return replace(self.policy, quorum=0.0)
+
+    def begin(self, seats: Seats) -> Checkpoint:
+        """Describe the run, or take it up; return its checkpoint."""
+        place = self._writer.folder / layout.INFO
+        if place.exists():
+            recorded = read_info(place).experiment
+            self._joined = list((recorded.model_extra or {}).get("joined") or [0] * recorded.clients)
+            before = len(self._joined)  # others join when the next round begins
+            seats = seats._replace(names=seats.names[:before], members=[id for id in seats.members if id < before])
+        self._adopt(seats, layout.committed(self._writer.folder))
+        self._describe(seats)
+        return self._writer.resume() or begin(self.agreement.task, self.policy)
+
+    def _adopt(self, seats: Seats, done: int, among: Collection[int] | None = None) -> None:
+        """Take the terms and the policy of the round after `done`."""
+        self.agreement = terms_of(seats.terms, done + 1)
+        policy = policy_of(self.agreement, seats.names, seats.quorum, seats.deadline)
+        members = tuple(id for id in seats.members if among is None or id in among)
+        everybody = len(members) == len(seats.names)
+        self.policy = replace(policy, members=None if everybody else members)
+        new = len(seats.names) - len(self._joined)
+        self._joined += [done + (self._writer.pending is None) if done else 0] * new
+
+    def _describe(self, seats: Seats) -> None:
+        info = info_of(self.agreement, seats.names, self._joined)
+        zeros = np.zeros((len(seats.names), len(self.agreement.classes)), np.int64)  # (M, K): only clients know theirs
+        write = self._writer.redescribe if (self._writer.folder / layout.INFO).exists() else self._writer.describe
+        write(info, Population(*[zeros] * 3))
+
+    def renew(self, engine: FederationEngine, point: Checkpoint) -> tuple[Task, Policy, Checkpoint]:
+        """Look up who takes part in the next round and by which terms, and offer amended terms."""
+        before, waits = (self.agreement.digest, list(self.policy.everybody)), False
+        while True:
+            seats = self._registry.look()
+            self._adopt(seats, point.round, among := self._confirmed(engine, seats, point.round + 1))
+            if among or point.round >= self.agreement.rounds:
+                break
+            if not waits:
+                sentence = f"Round {point.round + 1} waits: there is no member that has confirmed its terms."
+                self._tell(Event("waiting", sentence, point.round + 1))
+            waits = True
+            engine.pull(AGAIN)
+        self._describe(seats)
+        engine.grace, engine.patience = seats.grace, seats.patience
+        engine.renew(self.agreement, self.policy)
+        if (self.agreement.digest, list(self.policy.everybody)) != before:
+            names = ", ".join(seats.names[id] for id in self.policy.everybody) or "nobody"
+            sentence = f"From round {point.round + 1} on members are: {names}; agreement {self.agreement.fingerprint}."
+            self._tell(Event("members", sentence, point.round + 1, numbers={"rounds": self.agreement.rounds}))
+        trained = point.trained + [0] * (len(seats.names) - len(point.trained))
+        return self.agreement.task, self.of_loop, point._replace(trained=trained)
+
+    def _confirmed(self, engine: FederationEngine, seats: Seats, round: int) -> set[int]:
+        """Offer the members the first terms that they have not confirmed; return those that may be asked in a round."""
+        digests = [terms.digest for terms in seats.terms]
+        known = {id: digests.index(seats.confirmed.get(id, digests[0])) for id in seats.members}
+        for place, terms in enumerate(seats.terms[1:], 1):
+            if asked := [id for id, last in known.items() if last == place - 1]:
+                for id in engine.offer(round, asked, terms):
+                    known[id] = place
+                    self._registry.change(id, confirmed=terms.digest)
+        wanted = digests.index(terms_of(seats.terms, round).digest)
+        return {id for id, last in known.items() if last >= wanted}
+
+
 def report_rounds(
-    task: Task, engine: FederationEngine, policy: Policy, point: Checkpoint, writer: DeferredWriter, tell: Observer
+    task: Task,
+    engine: FederationEngine,
+    policy: Policy,
+    point: Checkpoint,
+    writer: DeferredWriter,
+    tell: Observer,
+    renew: Renew | None = None,
 ) -> Iterator[Round]:
     """Run the rounds after a checkpoint and report each evaluation; no round is left pending at the end."""
-    for round in run_rounds(task, engine, policy, point, writer):
+    for round in run_rounds(task, engine, policy, point, writer, renew):
         tell(evaluation_event(task, round))
         yield round
     writer.end()
@@ -108,13 +242,14 @@ def policy_of(agreement: Agreement, clients: Sequence[str], quorum: float, deadl
     )
 
 
-def info_of(agreement: Agreement, clients: Sequence[str]) -> RunInfo:
+def info_of(agreement: Agreement, clients: Sequence[str], joined: Sequence[int] = ()) -> RunInfo:
     """Describe the run for the record, without the clients' data and networks, which the server does not know."""
     task, shared = agreement.task, agreement.shared_network
     network = shared if shared and task.algorithm.needs_shared_network else {"name": OWN}
+    later: dict[str, Any] = {"joined": list(joined)} if any(joined) else {}
     return RunInfo(
         format=FORMAT,
-        key=agreement.digest,
+        key=agreement.root,
         experiment=ExperimentInfo(
             algorithm=Component.model_validate(agreement.algorithm),
             dataset=Component(name=OWN),
@@ -124,6 +259,7 @@ def info_of(agreement: Agreement, clients: Sequence[str]) -> RunInfo:
             clients=len(clients),
             rounds=agreement.rounds,
             seed=agreement.seed,
+            **later,
         ),
         changed={},
         rules=list(task.algorithm.rules),

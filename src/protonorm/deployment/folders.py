@@ -4,6 +4,7 @@ A federation's folder:
 
 federation.json    name, addresses, quorum and deadline; may be edited between two starts
 agreement.json     the agreement of all parties; never changed
+amendments/N.json  amended terms, in their order
 roster.json        the clients: id, name, public key, certificate, and whether it is revoked
 keys/              key and certificate of the authority and of the server; the keys never leave this folder
 bundles/NAME.json  the bundle for each client
@@ -16,15 +17,18 @@ A client's folder:
 
 client.json   the owner's settings: data, network, learning rate, batch size, device, disclosed evaluation results
 client.key    the client's private key, which never leaves this folder; client.pub goes to the server's owner
+client.secret random secret of the client's first weights and batches
+amendments/   amended terms that the owner has confirmed; offer.json has those that the server proposes
 bundle.json   the bundle from the server's owner, as confirmed by the client's owner; its certificates are
               authority.crt and client.crt
-states/       the client's states
+states/       the client's states, the server's last message, and the client's own accuracy in each round
 logs/         client.jsonl for machines, client.log for people
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -32,18 +36,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from filelock import FileLock
 
 from protonorm.core.types import shown
-from protonorm.deployment.settings import ClientSettings, FederationSettings, listed
-from protonorm.files import PRIVATE_FILE, append, make_folder, pretty, read_json, replace
+from protonorm.deployment.settings import ClientSettings, FederationSettings, canonical, differing, listed
+from protonorm.files import PRIVATE_FILE, append, make_folder, pretty, read_json, replace, unsealed
+from protonorm.runs.layout import INFO, committed, read_lines
 
 if TYPE_CHECKING:
     from protonorm.deployment.agreement import Agreement, Bundle
+    from protonorm.deployment.federation import Seats
     from protonorm.deployment.node import Node
+    from protonorm.deployment.site import OwnSite
+    from protonorm.runs.states import FolderStore
 
 FEDERATION_VARIABLE, CLIENT_VARIABLE = "PROTONORM_FEDERATION", "PROTONORM_CLIENT"  # variables with the default folder
 FEDERATION, AGREEMENT, ROSTER, LOCK = "federation.json", "agreement.json", "roster.json", "lock"
-CLIENT, BUNDLE = "client.json", "bundle.json"
+CLIENT, BUNDLE, HISTORY = "client.json", "bundle.json", "history.jsonl"
 RENEWAL = dt.timedelta(days=365)  # `renew` replaces clients' certificates that end sooner
-KINDS = {"id": int, "name": str, "public_key": str, "certificate": str, "revoked": bool}  # of a member
+TEXTS = ("name", "public_key", "certificate", "gone", "confirmed")
+KINDS = {"id": int, "revoked": bool, "missed": int} | dict.fromkeys(TEXTS, str)  # of a member
 
 
 class Member(NamedTuple):
@@ -54,6 +63,14 @@ class Member(NamedTuple):
     public_key: str  # OpenSSH format, without a comment
     certificate: str = ""  # PEM, from the federation's authority
     revoked: bool = False
+    gone: str = ""  # why it is no longer a member: it was removed, or left
+    confirmed: str = ""  # SHA-256 of the last terms that its owner has confirmed; "" for the first agreement
+    missed: int = 0  # consecutive rounds in which it was late or refused
+
+    @property
+    def active(self) -> bool:
+        """Whether the client is a member whose key is accepted."""
+        return not (self.revoked or self.gone)
 
 
 class TlsFiles(NamedTuple):
@@ -72,7 +89,7 @@ class FederationFolder:
         self.keys = path / "keys"  # keys and certificates
         self.authority_key = self.keys / "authority.key"  # only needed to issue certificates
         self.tls = TlsFiles(*(self.keys / name for name in ("authority.crt", "server.crt", "server.key")))
-        self.bundles = path / "bundles"
+        self.bundles, self.amendments = path / "bundles", path / "amendments"
         self.run_folder = path / "run"
         self.log_folder = path / "logs"
         self.status_file = path / "status.json"
@@ -130,6 +147,11 @@ class FederationFolder:
                     members[member.id] = member._replace(certificate=new)
             self._write_roster(members)
 
+    def change_settings(self, settings: FederationSettings) -> None:
+        """Write the server's settings; quorum, deadline, grace and patience hold from the next round on."""
+        self.settings = settings
+        replace(self.path / FEDERATION, pretty(settings.plain()))
+
     @property
     def agreement(self) -> Agreement:
         """Agreement of all parties, read from its file."""
@@ -164,31 +186,102 @@ class FederationFolder:
         with self._locked():
             members = self.roster
             old = next((one for one in members if one.name.lower() == name.lower()), None)
-            if old is not None and not old.revoked:
+            if old is not None and old.active:
                 raise ValueError(f"There is a client {shown(old.name)} already, number {old.id}.")
             for one in members:
-                if one.public_key == key:
+                if one.public_key == key and (one is not old or one.revoked):
                     raise ValueError(f"This key is that of client {shown(one.name)}; every client has one of its own.")
-            if old is None and (self.run_folder / "experiment.json").exists():
-                raise ValueError(f"The run has begun with {len(members)} clients, and goes on with them alone.")
             certificate = make_client_certificate(self._authority, key, name)
             id = len(members) if old is None else old.id
-            member = Member(id, name if old is None else old.name, key, certificate)
+            confirmed = self.current.digest if self.current.amends else ""  # the bundle has these terms
+            member = Member(id, name if old is None else old.name, key, certificate, confirmed=confirmed)
             self.bundle(member)  # validates the name before anything is written
             self._write_roster([*members[:id], member, *members[id + 1 :]])
         return member
 
+    def rekey(self, name: str, public_key: str) -> Member:
+        """Give a client a new key; its number and its state stay, and its old key is no longer accepted."""
+        from protonorm.deployment.keys import check_public_line, make_client_certificate
+
+        key, old = check_public_line(public_key), self.find(name)
+        if any(one.public_key == key for one in self.roster):
+            raise ValueError("This key is known already: `protonorm deploy rekey` on the client's machine makes one.")
+        if old.gone:
+            raise ValueError(f"Client {shown(old.name)} is no longer a member; `deploy add-client` lets it in again.")
+        certificate = make_client_certificate(self._authority, key, old.name)
+        return self.change(old.id, public_key=key, certificate=certificate, revoked=False)
+
     def revoke(self, name: str) -> Member:
         """Revoke a client's key: its connections are cut, and it is let in again only with a new key."""
+        return self.change(self.find(name).id, revoked=True)
+
+    def remove(self, name: str) -> Member:
+        """Remove a client from the members; its number stays its own."""
+        return self.change(self.find(name).id, gone="it was removed")
+
+    def find(self, name: str) -> Member:
+        """Find a client by its name."""
+        members = self.roster
+        member = next((one for one in members if one.name.lower() == name.lower()), None)
+        if member is None:
+            raise ValueError(f"There is no client {shown(name)}; there are {listed([one.name for one in members])}.")
+        return member
+
+    def change(self, id: int, **fields: Any) -> Member:
+        """Change what the roster says of a client; a running server hears of it at once."""
         with self._locked():
             members = self.roster
-            member = next((one for one in members if one.name.lower() == name.lower()), None)
-            if member is None:
-                names = listed([one.name for one in members])
-                raise ValueError(f"There is no client {shown(name)}; there are {names}.")
-            members[member.id] = member._replace(revoked=True)
+            members[id] = members[id]._replace(**fields)
             self._write_roster(members)
-        return members[member.id]
+        return members[id]
+
+    @property
+    def terms(self) -> list[Agreement]:
+        """The agreement and its amendments, in their order."""
+        from protonorm.deployment.agreement import Agreement
+
+        terms = [self.agreement]
+        for number in range(1, len(list(self.amendments.glob("*.json"))) + 1):
+            place = self.amendments / f"{number}.json"
+            terms.append(Agreement.read(place.read_bytes(), str(place)))
+            terms[-1].refuse_unless_it_follows(terms[-2])
+        return terms
+
+    @property
+    def current(self) -> Agreement:
+        """Terms of the round after the last committed one."""
+        from protonorm.deployment.agreement import terms_of
+
+        return terms_of(self.terms, committed(self.run_folder) + 1)
+
+    def amend(self, settings: dict[str, Any], round: int | None = None) -> Agreement:
+        """Amend the terms from a round on: by default the next one that has not begun."""
+        done = committed(self.run_folder)
+        first = done + 1 + (done < self.terms[-1].rounds and (self.run_folder / INFO).exists())
+        if (round or first) < first:
+            raise ValueError(f"Amended terms must begin in round {first} or later, got {round}.")
+        with self._locked():
+            terms = self.terms
+            made = terms[-1].amended(settings, round or first)
+            if made.rounds < max(done, made.amends.round - 1 if made.amends else 0):
+                raise ValueError(f"rounds must not be less than the rounds that are done, got {made.rounds}.")
+            make_folder(self.amendments)
+            append(self.amendments / f"{len(terms)}.json", made.write())
+        return made
+
+    def look(self) -> Seats:
+        """Return who takes part in the next round, and by which terms."""
+        from protonorm.deployment.federation import Seats
+
+        members, own = self.roster, FederationFolder.open(self.path).settings
+        return Seats(
+            names=[one.name for one in members],
+            members=[one.id for one in members if one.active],
+            terms=self.terms,
+            confirmed={one.id: one.confirmed for one in members if one.confirmed},
+            missed={one.id: one.missed for one in members},
+            **{name: getattr(own, name) for name in ("quorum", "deadline", "grace", "patience")},
+        )
 
     def _locked(self) -> FileLock:
         return FileLock(self.path / LOCK, mode=PRIVATE_FILE)
@@ -203,7 +296,7 @@ class FederationFolder:
         own = {"client": member.id, "name": member.name, "public_key": member.public_key}
         own |= {"certificate": member.certificate, "authority": self.tls.authority.read_text()}
         settings = self.settings
-        return Bundle.of(self.agreement, federation=settings.name, host=settings.host, port=settings.port, **own)
+        return Bundle.of(self.current, federation=settings.name, host=settings.host, port=settings.port, **own)
 
     def write_bundle(self, member: Member) -> Path:
         """Write a client's bundle to its file."""
@@ -220,6 +313,8 @@ class ClientFolder:
         self.begin_anew = False  # whether to start from a new network if the client's state is lost
         self.tls = TlsFiles(*(path / name for name in ("authority.crt", "client.crt", "client.key")))
         self.public_key_file = path / "client.pub"
+        self.new_key, self.new_public_key = path / "new.key", path / "new.pub"  # until its bundle is confirmed
+        self.amendments, self.offer_file = path / "amendments", path / "offer.json"
         self.states = path / "states"
         self.log_folder = path / "logs"
         self.lock = path / "client.lock"  # locked by a running client
@@ -246,6 +341,15 @@ class ClientFolder:
             raise ValueError(f"{path} is no folder of a client; `protonorm deploy join NAME` makes one.")
         return cls(place, ClientSettings.of(read_json(place / CLIENT), str(place / CLIENT)))
 
+    def rekey(self) -> str:
+        """Make a new key, which is used once a bundle for it is confirmed; return its public line."""
+        from protonorm.deployment.keys import make_client_key
+
+        for leftover in (self.new_key, self.new_public_key):
+            leftover.unlink(missing_ok=True)
+        append(self.new_public_key, make_client_key(self.new_key).encode() + f" {self.settings.name}\n".encode())
+        return self.new_public_key.read_text().strip()
+
     @property
     def public_key(self) -> str:
         """Public key, without its comment."""
@@ -268,9 +372,23 @@ class ClientFolder:
             raise ValueError(f"{self.path} has no bundle yet: `protonorm deploy client BUNDLE` takes the one you got.")
         return Bundle.read(place.read_bytes(), str(place))
 
-    def confirm(self, bundle: Bundle) -> None:
-        """Store a bundle that the owner has confirmed; raise ValueError if it is for another key."""
+    def refuse_other_key(self, bundle: Bundle) -> bool:
+        """Raise ValueError if a bundle is for another key; return whether it is for the new key of `rekey`."""
+        from protonorm.deployment.keys import check_public_line
+
+        if self.new_public_key.is_file() and check_public_line(self.new_public_key.read_text()) == bundle.public_key:
+            return True
         bundle.refuse_other_key(self.public_key)
+        return False
+
+    def confirm(self, bundle: Bundle) -> None:
+        """Store a bundle that the owner has confirmed; raise ValueError if it is for another key.
+
+        If it is for the new key of `rekey`, that key takes the place of the old one.
+        """
+        if self.refuse_other_key(bundle):
+            self.new_key.replace(self.tls.key)
+            self.new_public_key.replace(self.public_key_file)
         replace(self.tls.authority, bundle.authority.encode())
         replace(self.tls.certificate, bundle.certificate.encode())
         replace(self.path / BUNDLE, bundle.write())
@@ -280,21 +398,98 @@ class ClientFolder:
         self.settings = ClientSettings.of({**self.settings.plain(), **given})
         replace(self.path / CLIENT, pretty(self.settings.plain()))
 
+    def known(self) -> list[Agreement]:
+        """Return the terms that the owner has confirmed, in their order."""
+        from protonorm.deployment.agreement import Agreement
+
+        terms = [Agreement.read(path.read_bytes(), str(path)) for path in self.amendments.glob("*.json")]
+        mine = self.bundle.terms
+        terms = [one for one in terms if one.root == mine.root and one.digest != mine.digest]
+        return sorted([mine, *terms], key=lambda one: one.amends.round if one.amends else 0)
+
+    @property
+    def terms(self) -> Agreement:
+        """Last terms that the owner has confirmed."""
+        return self.known()[-1]
+
+    @property
+    def offered(self) -> Agreement | None:
+        """Amended terms that wait for the owner's confirmation."""
+        from protonorm.deployment.agreement import Agreement
+
+        if not self.offer_file.is_file():
+            return None
+        terms = Agreement.read(self.offer_file.read_bytes(), str(self.offer_file))
+        return None if terms.digest in [one.digest for one in self.known()] else terms
+
+    def offer(self, terms: Agreement) -> bool:
+        """Return whether terms are confirmed; keep new ones for the owner to look at, and say so once."""
+        known = self.known()
+        if terms.digest in [one.digest for one in known]:
+            return True
+        terms.refuse_unless_it_follows(known[-1])
+        if not self.offer_file.is_file() or self.offer_file.read_bytes() != terms.write():
+            from protonorm.deployment.events import Log
+
+            replace(self.offer_file, terms.write())
+            other = ", ".join(differing(terms.plain(), known[-1].plain()))
+            sentence = f"The server proposes other terms: {other}. `protonorm deploy accept` shows and confirms them."
+            Log(self.log_folder, "client").write("offered", sentence, "warning")
+        return False
+
+    def accept(self) -> None:
+        """Confirm the amended terms that the server proposes."""
+        terms = self.offered
+        assert terms is not None
+        make_folder(self.amendments)
+        replace(self.amendments / f"{terms.digest[:16]}.json", terms.write())
+        self.offer_file.unlink(missing_ok=True)
+
+    @property
+    def history_folder(self) -> Path:
+        """Folder of the client's states and history; found without reading the agreement, which needs torch."""
+        agreement = read_json(self.path / BUNDLE)["agreement"]
+        root = (agreement.get("amends") or {}).get("first") or hashlib.sha256(canonical(agreement)).hexdigest()
+        return self.states / str(root)[:16]
+
+    def store(self, name: str = "") -> FolderStore:
+        """Open the store of the client's states, or that of its training `alone`."""
+        from protonorm.deployment.site import open_store
+
+        return open_store(self.states, self.terms, name)
+
     def node(self) -> Node:
         """Build the node from data, network and agreement; raise ValueError if they do not fit together."""
         from protonorm.deployment.events import Log
         from protonorm.deployment.node import Node
-        from protonorm.deployment.site import open_store, own_site
-
-        own, bundle = self.settings, self.bundle
-        if not own.data:
-            raise ValueError("The client has no data yet: give --data PATH.")
-        site, store = own_site(bundle.terms, bundle.client, own), open_store(self.states, bundle.terms)
 
         def tell(cause: str) -> None:  # causes of errors are not sent to the server
             Log(self.log_folder, "client").write("cause", cause, "warning")
 
-        return Node(bundle.terms, site, store, own.allowed, begin_anew=self.begin_anew, tell=tell)
+        allowed = self.settings.allowed
+        return Node(self.terms, self.site(), self.store(), allowed, begin_anew=self.begin_anew, tell=tell, owner=self)
+
+    def site(self) -> OwnSite:
+        """Build the client from data, network and agreement; raise ValueError if they do not fit together."""
+        from protonorm.deployment.site import own_secret, own_site
+
+        if not self.settings.data:
+            raise ValueError("The client has no data yet: give --data PATH.")
+        return own_site(self.terms, self.bundle.client, self.settings, own_secret(self.path))
+
+
+def is_client_folder(path: Path) -> bool:
+    """Return whether a folder is a client's of a real federation."""
+    return (path / CLIENT).is_file() and (path / "client.pub").is_file()
+
+
+def read_history(folder: Path) -> dict[int, dict[str, Any]]:
+    """Read a client's own evaluations and training losses by round; a later line of a round adds to an earlier one."""
+    path, found = folder / HISTORY, dict[int, dict[str, Any]]()
+    for line in read_lines(path):
+        plain = unsealed(line, path, owner=folder.name)
+        found.setdefault(plain.pop("round"), {}).update(plain)
+    return dict(sorted(found.items()))
 
 
 def refuse_existing(path: Path, what: str) -> None:

@@ -51,12 +51,18 @@ class Guard:
         self.refused: Counter[Why] = Counter()
         self._round = 0
         self._kind: Kind = "train"
+        self._digest = agreement.digest
         self._parts: tuple[str, ...] = ()
         self._open: set[int] = set()  # clients whose answers are pending
         self._closed: set[int] = set()  # clients that have answered
 
+    def adopt(self, agreement: Agreement) -> None:
+        """Check answers by amended terms from now on."""
+        self._agreement, self._task = agreement, agreement.task
+
     def expect(self, round: int, kind: Kind, clients: Iterable[int], parts: Iterable[str] = ()) -> None:
         """Begin a call: only answers to it are accepted from now on."""
+        self._digest = self._agreement.root if kind == "amend" else self._agreement.digest
         self._round, self._kind, self._parts = round, kind, tuple(parts)
         self._open, self._closed = set(clients), set()
 
@@ -65,9 +71,26 @@ class Guard:
         self._closed.discard(client)
         self._open.add(client)
 
-    def admit(self, sender: int, content: bytes) -> Answer | Refusal:
-        """Validate a client's answer: return it, or the refusal. Never raises, whatever the content is."""
+    def is_sound(self, content: bytes) -> bool:
+        """Return whether a late answer would have counted in its round."""
+        try:
+            header, body = read_answer_header(content, self.largest)
+            message, _ = read_answer_tensors(body)
+            self._task.schema.check_up(message, "it")
+            check_scale(Reply(header.client, message, header.metrics, header.seconds), self._scale)
+        except (BadFrame, ValueError):
+            return False
+        return not header.declined
+
+    def admit(self, sender: int, content: bytes, *, current: bool | None = None) -> Answer | Refusal:
+        """Validate a client's answer: return it, or the refusal. Never raises, whatever the content is.
+
+        `current` says whether it came as the answer to the pending request, if the transport knows: then any refusal is
+        final, because nothing else will come.
+        """
         outcome = self._look(sender, content)
+        if isinstance(outcome, Refusal) and current and sender in self._open:
+            outcome = outcome._replace(final=True)
         if isinstance(outcome, Refusal):
             self.refused[outcome.why] += 1
             if self._tell:
@@ -108,7 +131,7 @@ class Guard:
         """Check an answer's header; return the reason for rejection, or None."""
         if header.client != sender:
             return "identity", f"it says that it comes from client {header.client}"
-        if header.agreement != self._agreement.digest:
+        if header.agreement != self._digest:
             return "agreement", f"it is for another agreement, {header.agreement[:16]}"
         if header.round < self._round:
             return "late", f"it is for round {header.round}, and round {self._round} is on"
@@ -124,7 +147,7 @@ class Guard:
 
     def _check(self, sender: int, message: Tensors, counts: Tensors) -> None:
         """Check the reply by the algorithm's schema, and the counts by the metrics' declarations."""
-        if self._kind == "evaluate":
+        if "train" not in self._kind:
             if message:
                 raise ValueError("it holds a reply, and was asked to evaluate alone")
         else:

@@ -13,6 +13,7 @@ from protonorm.core.frames import LARGEST_BODY, BadFrame, decode_body, encode_bo
 from protonorm.core.schema import Schema, Size, Slot
 from protonorm.core.task import Task
 from protonorm.core.types import LARGEST, Format
+from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.settings import Document
 from protonorm.metrics import metrics
 from protonorm.tensors import Tensors, prefixed, under
@@ -21,10 +22,14 @@ FORMAT: Final = 1  # version of the message format; others are rejected
 SAID, COUNTED = "said", "counts"  # name prefixes of an answer's tensors: the reply, and the evaluation counts
 PER_TENSOR = 512  # bytes that the tensor index may take per tensor
 
-Kind = Literal["train", "evaluate", "evaluate+train"]
+Kind = Literal["train", "evaluate", "evaluate+train", "keep", "amend"]
 Number = Annotated[int, Ge(0), Le(LARGEST)]
 Digest = Annotated[str, MaxLen(64)]
 Metric = Annotated[float, Ge(-1e39), Le(1e39), AllowInfNan(False)]  # the range of float32, so that means stay finite
+
+
+TERMS = "agreement"  # tensor of an amendment: its JSON as bytes
+CONFIRMED = "confirmed"  # metric of the answer to an amendment: 1 if the owner has confirmed it
 
 
 class Header(Document):
@@ -33,7 +38,7 @@ class Header(Document):
     format: Format
     agreement: Digest  # SHA-256 of the agreement
     client: Number
-    round: Number  # round to train in; round to evaluate if the kind is evaluate
+    round: Number  # round to train in; if nothing is trained, the round of the message
     kind: Kind
 
     @classmethod
@@ -45,9 +50,14 @@ class Header(Document):
             raise BadFrame(str(error).rstrip(".")) from None
 
     @property
-    def evaluated_round(self) -> int:
-        """Round to evaluate: the one before the training round, since both use the same message."""
-        return self.round - 1 if self.kind == "evaluate+train" else self.round
+    def trains(self) -> bool:
+        """Whether training is requested."""
+        return "train" in self.kind
+
+    @property
+    def published(self) -> int:
+        """Round of the message, which is the round to evaluate: the one before a training round."""
+        return self.round - self.trains
 
 
 class RequestHeader(Header):
@@ -120,6 +130,12 @@ def largest_message(schema: Schema, slots: tuple[Slot, ...]) -> int:
         total += max(sizes)
         tensors += max(len(form) for form in slot)
     return min(LARGEST_BODY, total + PER_TENSOR * tensors)
+
+
+def largest_request(agreement: Agreement) -> int:
+    """Return the maximal size in bytes of a request's tensors: the server's message, or amended terms."""
+    schema = agreement.task.schema
+    return max(largest_message(schema, schema.down), 2 * len(agreement.write()) + PER_TENSOR)
 
 
 def largest_counts(task: Task, parts: int = 2) -> int:

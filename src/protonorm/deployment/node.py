@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from protonorm.core.frames import BadFrame
 from protonorm.core.randomness import one_thread
 from protonorm.core.task import Order
 from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.home import Home, own_measures
 from protonorm.deployment.messages import (
+    CONFIRMED,
     FORMAT,
+    TERMS,
     Answer,
     AnswerHeader,
     Request,
     RequestHeader,
-    largest_message,
+    largest_request,
     read_request,
     write_answer,
 )
@@ -67,6 +71,16 @@ class LastAnswer:
             replace(self.path, key + hashlib.sha256(answer).digest() + answer)
 
 
+class Owner(Protocol):
+    """Owner of a client, who confirms amended terms."""
+
+    def known(self) -> Sequence[Agreement]:
+        """Return the terms that are confirmed."""
+
+    def offer(self, terms: Agreement) -> bool:
+        """Return whether terms are confirmed; keep new ones for the owner to look at."""
+
+
 class Unable(Exception):
     """Error for a valid request that cannot be fulfilled; its text may be sent to the server, its cause may not."""
 
@@ -83,12 +97,14 @@ class Node:
         *,
         begin_anew: bool = False,  # whether to start from a new network if its state is lost
         tell: Callable[[str], None] | None = None,  # receives causes of errors, which are not sent to the server
+        owner: Owner | None = None,
     ) -> None:
+        self._owner = owner
         self._agreement, self._site, self._store, self._allowed = agreement, site, store, allowed
         self._begin_anew, self._tell = begin_anew, tell
-        self._last = LastAnswer(store.folder)
+        self._last, self._home = LastAnswer(store.folder), Home(store, site.id)
         self._task = site.task
-        self._largest = largest_message(self._task.schema, self._task.schema.down)
+        self._largest = largest_request(agreement)
 
     def answer(self, content: bytes) -> bytes:
         """Answer a request; an invalid request, or one that cannot be fulfilled, is declined with a reason.
@@ -100,9 +116,12 @@ class Node:
         try:
             request = read_request(content, self._largest)
             header = request.header
+            if header.kind == "amend":
+                return self._look_at(request)
+            self._adopt(header.agreement)
             self._check(request)
             key = request_key(f"{self._allowed} {self._site.recipe(self._site.id).name} {self._site.training}", content)
-            kept = header.kind == "evaluate" or self._store.has(self._site.id, header.round)
+            kept = not header.trains or self._store.has(self._site.id, header.round)
             if kept and (known := self._last.find(key)) is not None:  # with the state that belongs to it
                 return known
             answer = self._fulfil(request)
@@ -112,6 +131,25 @@ class Node:
             return self._decline(header, f"The request is refused: {error}.")
         except (ValueError, Unable) as error:
             return self._decline(header, str(error), error.__cause__)
+
+    def _adopt(self, digest: str) -> None:
+        """Go on under other terms that the owner has confirmed."""
+        if digest == self._agreement.digest or self._owner is None:
+            return
+        for terms in self._owner.known():
+            if terms.digest == digest:
+                self._agreement, self._site = terms, self._site.by_terms(terms)
+                self._task = self._site.task
+
+    def _look_at(self, request: Request) -> bytes:
+        """Answer whether the owner has confirmed amended terms."""
+        content = request.message.get(TERMS)
+        if request.header.agreement != self._agreement.root or content is None or self._owner is None:
+            raise ValueError("The server's terms do not amend the agreement that was confirmed here.")
+        terms = Agreement.read(content.numpy().tobytes())
+        confirmed = float(self._owner.offer(terms))
+        about = self._header(request.header).model_copy(update={"metrics": {CONFIRMED: confirmed}})
+        return write_answer(Answer(about.model_copy(update={"agreement": request.header.agreement}), {}, {}))
 
     def _check(self, request: Request) -> None:
         """Raise ValueError for another agreement, client or round, or a message that violates the schema."""
@@ -123,7 +161,7 @@ class Node:
             )
         if header.client != self._site.id:
             raise ValueError(f"The request is for client {header.client}; this is client {self._site.id}.")
-        last = header.round - (header.kind != "evaluate")  # the newest possible state
+        last = header.published  # the newest possible state
         if not 1 <= header.round <= self._task.rounds or header.trained > last:
             raise ValueError(f"There is no round {header.round} that follows on round {header.trained}.")
         if unknown := set(header.parts) - set(self._agreement.evaluated):
@@ -149,18 +187,31 @@ class Node:
         header, id = request.header, self._site.id
         state = self._state(header)
         counts: Tensors = {}
-        if "evaluate" in header.kind and self._allowed != "off" and header.parts and state is not None:
-            order = Order(id, header.evaluated_round, header.trained)
-            found = evaluate_step(self._task, self._site, order, state, request.message, header.parts).counts
-            counts = found if self._allowed == "classes" else totals(found)
-        if header.kind == "evaluate":
+        if state is not None and header.published:
+            found = self._evaluate(header, state, request.message)
+            told = header.parts if "evaluate" in header.kind and self._allowed != "off" else []
+            counts = {name: value for name, value in found.items() if name.partition(".")[0] in told}
+            counts = counts if self._allowed == "classes" else totals(counts)
+        if not header.trains:
             return Answer(self._header(header), {}, counts)
         order = Order(id, header.round, header.trained)
         state = first_state(self._task, self._site) if state is None else state
         state, reply = train_step(self._task, self._site, order, state, request.message)
         self._store.save(id, header.round, state)
+        self._home.add(header.round, metrics=dict(reply.metrics))
         about = self._header(header).model_copy(update={"metrics": dict(reply.metrics), "seconds": reply.seconds})
         return Answer(about, reply.message, counts)
+
+    def _evaluate(self, header: RequestHeader, state: Tensors, message: Tensors) -> Tensors:
+        """Evaluate the client for its owner, whatever the server asks; keep the measures and the message at home."""
+        parts, trained = self._agreement.evaluated or ["validation", "test"], header.trained
+        order = Order(self._site.id, header.published, trained)
+        counts = evaluate_step(self._task, self._site, order, state, message, parts).counts
+        if trained:
+            self._home.add(order.round, **own_measures(self._task, counts, parts))
+            self._home.describe(self._site)
+            self._home.keep_message(order.round, trained, message)
+        return counts
 
     def _state(self, header: RequestHeader) -> Tensors | None:
         """Load the state that the request names, and delete states that no resumed round can need.
@@ -175,7 +226,7 @@ class Node:
         try:
             state = self._store.load(self._site.id, trained)
         except ValueError as error:
-            if self._begin_anew and header.kind != "evaluate":
+            if self._begin_anew and header.trains:
                 return None
             raise Unable(f"Its state after round {trained} is lost or damaged; its owner may begin anew.") from error
         self._tidy(header)
@@ -183,7 +234,7 @@ class Node:
 
     def _tidy(self, header: RequestHeader) -> None:
         """Delete states of rejected answers, and old states unless later ones show that the server lost rounds."""
-        if header.kind == "evaluate":
+        if not header.trains:
             return  # the round may not be committed yet
         id, trained = self._site.id, header.trained
         rounds = [round for owner, round, _ in self._store.files() if owner == id]

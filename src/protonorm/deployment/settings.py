@@ -149,6 +149,9 @@ class FederationSettings(Settings):
     port: Port = PORT
     quorum: Fraction = 0.5  # share of the clients that must answer for a round to count
     deadline: Annotated[float, Gt(0), Le(LARGEST), AllowInfNan(False)] = 600.0  # seconds that clients have in a round
+    grace: Annotated[float, Gt(0), Le(LARGEST), AllowInfNan(False)] | None = None  # seconds for others once a quorum
+    # has answered; None: as long again as the quorum took, and 30 seconds at least
+    patience: Count = 3  # consecutive rounds after which a late or refused client is set aside
     metrics_port: Port | None = None  # Prometheus port, on the loopback address only; None: no metrics
     per_address: Count = 256  # connections of one address; behind a TCP proxy all clients have the proxy's
 

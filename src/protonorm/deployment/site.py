@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import secrets
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +20,14 @@ from protonorm.data.dataset import Dataset
 from protonorm.data.own.datasets import OwnFiles
 from protonorm.data.partitions import ClientIndex, Parts, own_part
 from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.keys import check_private
 from protonorm.deployment.settings import ClientSettings
 from protonorm.federation.population import SimulatedPopulation
-from protonorm.files import make_folder
+from protonorm.files import append, make_folder
 from protonorm.models.choose import Choice, Recipe, chosen, networks
 from protonorm.runs.states import FolderStore
 
+SECRET = "client.secret"
 TRAIN, SEED = 0.75, 1  # default training share and split seed, as in a simulation
 
 
@@ -35,6 +40,12 @@ class OwnSite(SimulatedPopulation):
         super().__init__(task, data, Parts.of([index]), [recipe], training, [name] if name else None, first=id)
         self.id = id
         self.check_networks()
+
+    def by_terms(self, terms: Agreement) -> OwnSite:
+        """Return the same site under amended terms; its random numbers go on."""
+        made = copy(self)
+        made.task = replace(terms.task, seed=self.task.seed)
+        return made
 
     def client(self, round: int) -> Client:
         """Return the client in a round; its models keep the weights that were loaded last."""
@@ -73,14 +84,26 @@ def own_samples(
 
 
 def make_site(
-    agreement: Agreement, id: int, data: Any, model: Any = None, training: Training | None = None, *, name: str = ""
+    agreement: Agreement,
+    id: int,
+    data: Any,
+    model: Any = None,
+    training: Training | None = None,
+    *,
+    name: str = "",
+    secret: str = "",
 ) -> OwnSite:
     """Build a client's site from its data and network; raise ValueError if they do not fit the agreement.
 
+    Random numbers are drawn from the agreement's seed and the client's secret, so that nobody else knows its first
+    weights and batches; without a secret, or if the agreement is reproducible, from the seed alone, as in a simulation.
     `model` is a network's name, or file.py:function on this machine. Every client chooses its own, unless the
     method needs a shared network.
     """
     training, task = training or Training(), agreement.task
+    if secret and not agreement.reproducible:
+        mixed = hashlib.sha256(f"{task.seed} {secret}".encode()).digest()
+        task = replace(task, seed=int.from_bytes(mixed))
     check_device(training.device)
     own, index = own_samples(data, agreement, id, training.train)
     check_augmentation(training.augment, own.inputs.shape[1:])
@@ -90,16 +113,26 @@ def make_site(
     return OwnSite(task, id, own, index, recipe, training, name)
 
 
-def own_site(agreement: Agreement, id: int, own: ClientSettings) -> OwnSite:
+def own_site(agreement: Agreement, id: int, own: ClientSettings, secret: str) -> OwnSite:
     """Build the site that a client's settings describe."""
-    return make_site(agreement, id, own.data, own.model, own.training, name=own.name)
+    return make_site(agreement, id, own.data, own.model, own.training, name=own.name, secret=secret)
 
 
-def open_store(folder: Path, agreement: Agreement) -> FolderStore:
-    """Open the store of a client's states for an agreement; states of other agreements are not touched."""
-    own = folder / agreement.digest[:16]
+def own_secret(folder: Path) -> str:
+    """Return the secret of a client's random numbers, which is drawn once and stays in its folder."""
+    path = folder / SECRET
+    if not path.is_file():
+        make_folder(folder)
+        append(path, secrets.token_hex(32).encode() + b"\n")
+    check_private(path)
+    return path.read_text().strip()
+
+
+def open_store(folder: Path, agreement: Agreement, name: str = "") -> FolderStore:
+    """Open the store of a client's states for an agreement and its amendments; others are not touched."""
+    own = folder / agreement.root[:16] / name
     make_folder(own)
-    return FolderStore(own, agreement.digest)
+    return FolderStore(own, agreement.root)
 
 
 def _network(agreement: Agreement, wanted: Any, data: Dataset) -> Any:

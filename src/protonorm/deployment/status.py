@@ -16,7 +16,7 @@ from pydantic import AllowInfNan, BaseModel, ConfigDict, ValidationError
 from protonorm.core.text import shortened
 from protonorm.core.types import Format
 from protonorm.deployment.events import Event, Level, Log, Why, read_events
-from protonorm.deployment.folders import AGREEMENT, ClientFolder, FederationFolder
+from protonorm.deployment.folders import AGREEMENT, ClientFolder, FederationFolder, read_history
 from protonorm.deployment.process_lock import is_alive, is_locked, lock_owner, process_began
 from protonorm.files import damaged, pretty, read_json, replace
 from protonorm.runs.layout import INFO
@@ -39,7 +39,7 @@ STATES: dict[State, str] = {
 PAUSE = 0.5  # seconds between two writes of the status for events of single clients
 AGAIN, MOST_DENIALS = 60.0, 20  # seconds after which a denial is logged again, and different ones in that time
 SAID = 300  # characters of a message in the status
-WARNINGS = ("away", "late", "refused", "waiting")
+WARNINGS = ("away", "late", "refused", "waiting", "aside")
 OF_CLIENTS = ("asked", "away", "answered", "late", "refused")
 EVENTS = 200  # events of the log that are searched
 SHOWN = 5  # maximal number of problems shown
@@ -240,6 +240,8 @@ class StatusWriter:
             case "late" | "away":
                 one.state, one.said = "late" if event.what == "late" else "absent", shortened(event.sentence, SAID)
                 one.late += event.what == "late"
+            case "aside":
+                one.said = shortened(event.sentence, SAID)
 
     def _meet(self) -> None:
         """Add the clients that have joined the roster since."""
@@ -305,8 +307,26 @@ def view_client(folder: ClientFolder) -> dict[str, Any]:
         "data": own.data,
         "model": own.model,
         "allowed": own.allowed,
+        "offered": folder.offer_file.is_file(),
+        "history": _own_history(folder) if folder.joined else [],
         "events": [{name: one[name] for name in ("time", "level", "event", "text")} for one in events[-SHOWN:]],
     }
+
+
+def _own_history(folder: ClientFolder) -> list[dict[str, Any]]:
+    """List a client's own test accuracy under each rule and its training loss by round, beside its training alone."""
+    together, alone = (read_history(folder.history_folder / name) for name in ("", "alone"))
+
+    def accuracies(line: dict[str, Any]) -> dict[str, float]:
+        part = line.get("test") or line.get("validation") or {"rules": {}}
+        return {rule: values["accuracy"] for rule, values in part["rules"].items()}
+
+    def row(round: int) -> dict[str, Any]:
+        line, other = together.get(round, {}), alone.get(round, {})
+        about = {"round": round, "rule": line.get("rule"), "loss": line.get("metrics", {}).get("loss")}
+        return about | {"accuracy": accuracies(line), "alone": accuracies(other).get("logits")}
+
+    return [row(round) for round in sorted({*together, *alone})]
 
 
 def _accuracy(folder: FederationFolder) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from protonorm.deployment.folders import ClientFolder
 from protonorm.deployment.guard import largest_answer
 from protonorm.deployment.https.client import Connection, Refused, Taken, Unreachable, Withdrawn
 from protonorm.deployment.https.protocol import HOLD
-from protonorm.deployment.messages import RequestHeader, largest_message, read_answer_header
+from protonorm.deployment.messages import RequestHeader, largest_request, read_answer_header
 from protonorm.deployment.node import Node
 from protonorm.deployment.process_lock import ended_by_signal
 
@@ -42,8 +42,7 @@ def run_client(folder: ClientFolder, tell: Tell = lambda event, sentence: None, 
     Data and network are read and checked against the agreement before the client connects.
     """
     node, bundle = folder.node(), folder.bundle
-    schema = bundle.terms.task.schema
-    largest = largest_message(schema, schema.down) + LARGEST_HEADER
+    largest = largest_request(bundle.terms) + LARGEST_HEADER
     connection = Connection(bundle.host, bundle.port, *folder.tls, largest, largest_answer(bundle.terms))
     with ended_by_signal():
         Worker(connection, node, bundle.terms, tell).run(linger)
@@ -75,7 +74,7 @@ class Worker:
                 if time.monotonic() >= self._leave:
                     break
                 request = self._ask()
-            self._tell("finished", f"All {self._agreement.rounds} rounds are done.")
+            self._tell("finished", "All rounds are done.")
         finally:
             self._connection.close()
 
@@ -105,12 +104,11 @@ class Worker:
             self._tell("declined", declined)
         if asked is None:
             return False
-        if declined and asked.agreement != self._agreement.digest:
+        if declined and asked.agreement not in (self._agreement.digest, self._agreement.root):
             raise Refused(declined)
-        if not declined:
+        if not declined and asked.kind != "amend":
             self._tell("answered", f"Round {asked.round}: {asked.kind}, {seconds:.1f} seconds.")
-        ending = "evaluate" if self._agreement.evaluated else "train"
-        return asked.round == self._agreement.rounds and asked.kind == ending
+        return asked.kind == "keep"  # the server's last request
 
     def _persist(self, step: Callable[[], T]) -> T:
         """Retry a step with exponential backoff while the server is unreachable, or lists a killed client as there."""

@@ -1,7 +1,7 @@
 """Cohort selection, evaluation schedule and quorum of rounds."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,10 +29,16 @@ class Policy:
     solo: bool = False  # whether each client has a server of its own
     client_names: tuple[str, ...] | None = None  # M, for messages; None: clients have numbers only
     checks: tuple[Check, ...] = ()  # conditions on a reply in addition to the schema
+    members: tuple[int, ...] | None = None  # clients that take part, in a federation that clients join and leave
 
     def needed(self, cohort: int) -> int:
         """Return the number of replies that a round needs, given its cohort size."""
         return max(1, math.ceil(self.quorum * cohort - 1e-9))
+
+    @property
+    def everybody(self) -> Sequence[int]:
+        """Ids of the clients that take part."""
+        return range(self.clients) if self.members is None else self.members
 
     def label(self, id: int) -> str:
         """Return a client's name for messages."""

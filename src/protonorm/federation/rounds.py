@@ -1,7 +1,7 @@
 """Round loop: train, aggregate, evaluate, commit; identical for every engine."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ SHOWN = 3  # clients named in an error message
 BLOCK = 1000  # clients per evaluation request to an engine
 
 Concluded = tuple[Replies, ServerStep]  # of a round
+Renew = Callable[[Checkpoint], tuple[Task, Policy, Checkpoint]]
 
 
 class Round(NamedTuple):
@@ -49,18 +50,25 @@ def begin(task: Task, policy: Policy) -> Checkpoint:
     return Checkpoint(0, state, message, [0] * policy.clients)
 
 
-def run_rounds(task: Task, engine: Engine, policy: Policy, point: Checkpoint, writer: RunWriter) -> Iterator[Round]:
+def run_rounds(
+    task: Task, engine: Engine, policy: Policy, point: Checkpoint, writer: RunWriter, renew: Renew | None = None
+) -> Iterator[Round]:
     """Run the rounds after a checkpoint; yield each round once its record is complete.
+
+    `renew` is called before each round: clients may join and leave, and settings of the task may change.
 
     With a deferred engine a round is committed before it is evaluated: its counts arrive with the next replies, or
     after the last round in reply to a separate request.
     """
     deferred = writer if isinstance(engine, DeferredEngine) and isinstance(writer, DeferredWriter) else None
-    for number in range(point.round + 1, task.rounds + 1):
-        if writer.stopped:
+    while not writer.stopped:
+        if renew:
+            task, policy, point = renew(point)
+        number = point.round + 1
+        if number > task.rounds:
             break
         start, complete = time.perf_counter(), None
-        cohort = draw_cohort(task.seed, number, policy.clients, policy.cohort_size)
+        cohort = list(policy.members or draw_cohort(task.seed, number, policy.clients, policy.cohort_size))
         orders = [Order(id, number, point.trained[id]) for id in cohort]
         if deferred and deferred.pending:
             answers, tallies = _evaluate_and_train(task, engine, policy, point, orders)
@@ -144,7 +152,7 @@ def _add_evaluation(
 def _evaluate(task: Task, engine: Engine, policy: Policy, point: Checkpoint) -> list[Tally]:
     """Evaluate the clients that are due, in blocks to bound memory; return a tally for each part of the samples."""
     tallies, asked = _tallies(task, policy), policy.asked(point.round, task.rounds)
-    due: Sequence[int] = range(policy.clients) if asked == "all" and policy.parts else ()
+    due: Sequence[int] = policy.everybody if asked == "all" and policy.parts else ()
     if asked == "cohort":
         due = [id for id, last in enumerate(point.trained) if last == point.round]
     lost: dict[int, str] = {}
@@ -220,7 +228,7 @@ def evaluated_part(
     counted = {tally.clients for tally in tallies}
     some = "cohort" if policy.asked(point.round, task.rounds) == "cohort" else "some"  # others had no reply
     record = {
-        "evaluated": "nobody" if counted <= {0} else "all" if counted == {policy.clients} else some,
+        "evaluated": "nobody" if counted <= {0} else "all" if counted == {len(policy.everybody)} else some,
         "rules": accuracies.get("test", {}),
         "validation": accuracies.get("validation", {}),
         "unseen": next((tally.unseen() for tally in tallies if tally.part == "test"), None),

@@ -49,10 +49,11 @@ class Recommendation(Part):
     """Recommended rule, and the rule that provides its probability."""
 
     rule: Rule
-    by: Literal["validation", "headline"]  # best on the validation parts, or the method's default
-    validation: Share | None = None  # its validation accuracy, the mean over clients
+    # Best on the validation parts of all clients, on the client's own in a real federation, or the method's default.
+    by: Literal["validation", "own validation", "headline"]
+    validation: Share | None = None  # its validation accuracy, the mean over these clients
     probability: Rule  # rule whose softmax is the answer's probability
-    calibration: Share | None = None  # calibration error of that rule on the validation samples of all clients
+    calibration: Share | None = None  # calibration error of that rule on the same validation samples
 
 
 class Preprocessing(Part):
@@ -92,6 +93,7 @@ class Facts(Part):
     commit: str | None  # commit of the repository in which the run was started
     dirty: bool | None  # whether the repository had uncommitted changes
     versions: dict[str, str]
+    at_home: bool = False  # whether it was trained in a real federation, on its owner's machine
 
 
 class ClientInfo(Part):
@@ -174,8 +176,7 @@ def client_info(run: Run, id: int, round: int, trained: int) -> ClientInfo:
     """Return the description of a run's client as plain data."""
     info, settings = run.info, run.info.experiment.plain()
     precision, sharpness = settings.get("precision", "float32"), sharpness_of(run, id, round)
-    if info.input is None:
-        raise ValueError(f"The clients of {run.folder} are with their owners; export them there.")
+    assert info.input is not None
     plain = {
         "format": FORMAT,
         "client": id,

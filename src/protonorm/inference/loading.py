@@ -209,6 +209,8 @@ def load_from_run(
     """Load a client from its run's folder, as of the chosen or the last round; its data are not needed."""
     if not 0 <= id < run.info.experiment.clients:
         raise ValueError(f"There is no client {id}; the run has clients 0 to {run.info.experiment.clients - 1}.")
+    if run.of_owners:
+        raise ValueError(run.of_owners)
     if not run.rounds:
         raise ValueError(f"No round of {run.folder} is done: its clients have not trained yet.")
     layout.refuse_without_networks(run.folder)

@@ -315,7 +315,7 @@ def find_run(root: Path, name: str) -> Path:
     """Find a run by its folder, its name, or a unique prefix of its name."""
     if not name.strip():
         raise ValueError(f"{name!r} is no run: expected a run's folder, its name, or the beginning of its name.")
-    for folder in (Path(name), root / name):
+    for folder in (Path(name), root / name, Path(name) / "run"):  # the last in a federation's folder
         if exists(folder / INFO):
             return folder
     matches = [folder for folder in find_runs(root) if folder.name.startswith(name)]

@@ -106,6 +106,12 @@ class Run:
         """Whether numbers of samples are recorded; in a deployed federation, only each client knows its own."""
         return any(part.any() for part in self.population)
 
+    @property
+    def of_owners(self) -> str:
+        """Sentence on where the networks of a deployed federation are; empty for a simulation."""
+        where = f"{self.folder} has no network of any client: each is on its owner's machine"
+        return "" if self.info.input else f"{where}, where `protonorm deploy export` writes it."
+
     @cached_property
     def majority(self) -> Accuracy | None:
         """Accuracy of predicting each client's most frequent training class; None without test samples."""
@@ -155,7 +161,7 @@ class Run:
         """Return an array of the evaluated clients as one of all clients (M,)."""
         arrays, values = self.arrays(record), np.full(self.info.experiment.clients, default)
         if name in arrays:
-            values[arrays.get("ids", slice(None))] = arrays[name]
+            values[arrays.get("ids", slice(self.info.clients_in(record.round)))] = arrays[name]
         return values
 
     def by_class(self, record: RoundRecord, rule: str, part: str = "test") -> Shares:
@@ -278,7 +284,7 @@ def _ratio(correct: NDArray[Any], support: NDArray[np.int64]) -> Shares:
 def read_block(block: bytes, path: Path, info: RunInfo, round: int) -> Arrays:
     """Decode the arrays of a round; raise a ValueError if any is invalid."""
     arrays = read_arrays(path, stamp(info.key, "evaluation", round), block)
-    if wrong := unfit(arrays, info.experiment.clients, len(info.classes)):
+    if wrong := unfit(arrays, info.clients_in(round), len(info.classes)):
         raise damaged(path, f"{', '.join(wrong)} of round {round} cannot be")
     return {
         before + dot + rule_name(rule): array

@@ -98,6 +98,11 @@ class RunInfo(Part):
             raise ValueError(f"it does not have {clients} different names of clients")
         return self
 
+    def clients_in(self, round: int) -> int:
+        """Return the number of clients in a round; in a deployed federation clients may join later."""
+        joined = (self.experiment.model_extra or {}).get("joined")
+        return self.experiment.clients if joined is None else sum(first <= round for first in joined)
+
     def client_name(self, id: int) -> str:
         """Return a client's name, that of its folder or file, or else its number."""
         return str(id) if self.client_names is None else self.client_names[id]

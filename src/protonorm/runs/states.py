@@ -210,8 +210,8 @@ def message_to(packed: Tensors, id: int) -> Tensors:
 def trained_rounds(packed: Tensors, clients: int, rounds: int, path: Path) -> list[int]:
     """Return the last round each client trained in, 0 for never; raise a ValueError if a value is out of range."""
     trained = packed.get("trained", torch.empty(0))
-    valid = trained.dtype == torch.int64 and trained.shape == (clients,)
+    valid = trained.dtype == torch.int64 and trained.ndim == 1 and len(trained) <= clients  # others joined since
     if not valid or bool(((trained < 0) | (trained > rounds)).any()):
         raise damaged(path, f"it does not say in which of {rounds} rounds each of {clients} clients trained last")
     last: list[int] = trained.tolist()
-    return last
+    return last + [0] * (clients - len(last))

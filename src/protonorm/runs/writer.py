@@ -162,7 +162,7 @@ class RunWriter:
             return
         best_is_last = self.chosen in (0, self._done)  # then the state of an earlier best is not needed
         best = self._trained if best_is_last else self._chosen_trained or self._trained
-        self.store.tidy([set(pair) for pair in zip(self._trained, best, strict=True)])
+        self.store.tidy([set(pair) for pair in zip(self._trained, best, strict=False)])
         kept = snapshot_rounds(self._done)
         for path in (self.folder / layout.PROTOTYPES).glob("*.safetensors"):
             if path.stem.isdigit() and int(path.stem) not in kept:
@@ -248,6 +248,20 @@ class DeferredWriter(RunWriter):
 
     pending: PendingRound | None = None
 
+    def redescribe(self, info: RunInfo, population: Population) -> None:
+        """Write a run's description anew: clients have joined, or settings were amended."""
+        path = self.folder / layout.INFO
+        recorded = read_info(path)
+        before, now = recorded.client_names or [], info.client_names or []
+        if (recorded.key, recorded.classes, before) != (info.key, info.classes, now[: len(before)]):
+            raise ValueError(f"{path} holds another experiment than the one asked for; it is left as it is.")
+        _warn_of_versions(recorded.versions, info.versions)
+        self._info, self._standing = info, self._standing or Standing(info)
+        if len(now) > len(before):
+            replace(self.folder / layout.POPULATION, encode_arrays(population._asdict(), self._stamp("population", 0)))
+        if recorded != info:
+            replace(path, sealed(info.model_dump(mode="json"), pretty=True))
+
     def resume(self) -> Checkpoint | None:
         """Restore the folder to its last committed round, and set `pending` if it is not evaluated yet."""
         point, path = super().resume(), self.folder / layout.PENDING
@@ -278,6 +292,12 @@ class DeferredWriter(RunWriter):
             self._standing.add(record)
         self.pending = None
         return record
+
+    def reported(self) -> Checkpoint:
+        """Return the checkpoint after the best round by validation, or after the last one without validation."""
+        name, round = (layout.SERVER, self._done) if self.chosen in (0, self._done) else (layout.CHOSEN, self.chosen)
+        packed, trained = self._load(name, round)
+        return unpack(packed, round, trained)
 
     def end(self) -> None:
         """Remove the file that only an unfinished run has."""

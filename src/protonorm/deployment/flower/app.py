@@ -30,7 +30,7 @@ from protonorm.deployment.federation import run_federation
 from protonorm.deployment.flower.transport import RECORD, GridTransport, unwrap, wrap
 from protonorm.deployment.node import Node
 from protonorm.deployment.settings import ClientSettings
-from protonorm.deployment.site import OwnSite, make_site, open_store, own_site
+from protonorm.deployment.site import OwnSite, make_site, open_store, own_secret, own_site
 
 LOG = getLogger("flwr")
 NUMBER, DATA = "client-id", "data-path"
@@ -97,7 +97,7 @@ def _real(terms: Agreement, given: dict[str, Any]) -> Node:
     plain = {RENAMED.get(name, name.replace("-", "_")): value for name, value in given.items()}
     own = ClientSettings.of({"name": f"client-{number}"} | plain, "The node")
     states = Path(place) if place else _home() / "protonorm" / "states" / str(number)
-    return Node(terms, own_site(terms, number, own), open_store(states, terms), own.allowed)
+    return Node(terms, own_site(terms, number, own, own_secret(states)), open_store(states, terms), own.allowed)
 
 
 def _simulated(terms: Agreement, own: Settings, given: Settings, run: int) -> Node:

@@ -93,6 +93,11 @@ class Connection:
         with self._explained():
             self._call("POST", wire.ANSWER, {wire.REQUEST_HEADER: wire.request_id(request)}, content)
 
+    def leave(self) -> None:
+        """Tell the server that the client leaves the federation."""
+        with self._explained():
+            self._call("GET", wire.WORK, {"Prefer": "wait=0", wire.LEAVE_HEADER: "1"})
+
     def close(self) -> None:
         """Close the connection, by which the server knows that the client has left."""
         if self._http is not None:

@@ -14,6 +14,7 @@ WIRE: Final = 1  # version of the two calls; others are refused
 WORK, ANSWER = "/v1/work", "/v1/answer"
 FORMAT_HEADER, VERSION_HEADER = "Protonorm-Format", "Protonorm-Version"  # in every request and response
 INSTANCE_HEADER = "Protonorm-Instance"  # random text of a client's process, in requests for work
+LEAVE_HEADER = "Protonorm-Leave"  # in a request for work: the client leaves the federation
 REQUEST_HEADER = "Protonorm-Request"  # SHA-256 of a request, with the request and with its answer
 HOLD = 20.0  # seconds that a request for work is held: below the idle limit of usual proxies
 PER_MEGABYTE = 1.2  # seconds to send or receive a megabyte: 60 for 50 MB

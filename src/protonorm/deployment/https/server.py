@@ -36,7 +36,7 @@ STARTING, DRAINING, CLOSING = 30.0, 10.0, 1.0  # seconds
 FRAMES = 3  # innermost calls of an unexpected error that are logged
 LINGER = 1.0  # seconds in which the rest of a refused request is discarded
 OWN_HEADERS = {wire.FORMAT_HEADER: str(wire.WIRE), wire.VERSION_HEADER: __version__, "Server": "protonorm"}
-UNKNOWN = "The server does not know this client's key: its owner must add it first, or has revoked it."
+UNKNOWN = "The server does not know this client's key: its owner must add it first, or has revoked or removed it."
 EXPIRED = "The client's certificate has expired: `protonorm deploy renew` on the server makes a new bundle."
 TAKEN = "A client with the same key is connected already; a key belongs to one client alone."
 NOTHING = "There is nothing here but a federation's own calls."
@@ -81,7 +81,9 @@ class Server:
         limits: Limits = Limits(),  # noqa: B008
         hold: float = wire.HOLD,
         grace: float = GRACE,
+        leave: Callable[[int], None] = lambda id: None,  # a client wants to leave the federation
     ) -> None:
+        self._leave = leave
         try:
             context = wire.tls_context(ssl.PROTOCOL_TLS_SERVER, *files)
         except (ssl.SSLError, OSError) as error:
@@ -235,7 +237,13 @@ class Server:
         except (ValueError, OSError) as error:
             self._tell(str(error))
             return
-        self._keys = {one.public_key: one.id for one in members if not one.revoked}
+        before, self._keys = self._keys, {one.public_key: one.id for one in members if one.active}
+        for key, id in before.items():
+            if key not in self._keys:
+                self._clients[id].request = b""
+                gone = id not in self._keys.values()
+                why = "it is no longer a member, or its key was revoked" if gone else "it has a new key"
+                self._arrived.put(Arrived(id, failure=why, gone=gone))
         for one in members:
             self._clients.setdefault(one.id, Client(one.id, one.name))
 
@@ -293,6 +301,9 @@ class Server:
         """Send a client its pending request, or hold its call until there is one."""
         client = self._admit(request)
         self._meet(client, request)
+        if request.headers.get(wire.LEAVE_HEADER):
+            self._leave(client.id)
+            return web.Response(status=204, headers=OWN_HEADERS)
         client.wake()  # a new call of the same process takes the place of an old one
         mine = client.poll = asyncio.get_running_loop().create_future()
         try:
@@ -365,9 +376,9 @@ class Server:
             client.upload = None if client.upload is own else client.upload
         if len(content) == length and not client.answered.get(key, True):
             client.answered[key] = True
-            if key == wire.request_id(client.request):
+            if current := key == wire.request_id(client.request):
                 client.request = b""
-            self._arrived.put(Arrived(client.id, bytes(content)))
+            self._arrived.put(Arrived(client.id, bytes(content), current=current))
         return web.Response(status=204, headers=OWN_HEADERS)
 
     def _admit_answer(self, request: web.Request) -> tuple[Client, int]:

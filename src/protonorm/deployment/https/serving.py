@@ -69,20 +69,18 @@ def open_server(folder: FederationFolder, denied: Callable[[str], None] = lambda
     limits = Limits(per_address=settings.per_address)
     largest = largest_answer(folder.agreement)
     roster = lambda: folder.roster  # noqa: E731
-    return Server(settings.bind, settings.port, folder.tls, roster, largest, tell=denied, limits=limits)
+    leave = lambda id: folder.change(id, gone="it left") and None  # noqa: E731
+    return Server(settings.bind, settings.port, folder.tls, roster, largest, tell=denied, limits=limits, leave=leave)
 
 
 def run(folder: FederationFolder, server: Server, tell: Observer = ignore) -> Run:
     """Run the rounds, from the first or from the last checkpoint."""
-    settings = folder.settings
     try:
         return run_federation(
             folder.agreement,
             server,
             folder.run_folder,
-            clients=[one.name for one in folder.roster],
-            quorum=settings.quorum,
-            deadline=settings.deadline,
+            clients=folder,
             tell=tell,
         )
     finally:

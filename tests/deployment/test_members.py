@@ -1,0 +1,262 @@
+"""Clients that join, leave, are set aside and confirm other terms while the rounds go on."""
+
+import numpy as np
+import pytest
+
+from protonorm.deployment.engine import Arrived
+from protonorm.deployment.federation import Seats
+from protonorm.deployment.site import make_site
+from protonorm.runs.layout import committed
+from protonorm.runs.run import read_whole
+from tests.deployment.federation import Killed
+from tests.deployment.sites import NAMES
+from tests.deployment.test_run_federation import Organisations
+
+
+class Register:
+    """A register whose members change before some rounds."""
+
+    def __init__(self, parties, members=(0, 1, 2), **seats):
+        self.parties, self.members, self.terms, self.seats = parties, list(members), [parties.agreement], seats
+        self.plans, self.confirmed, self.missed = {}, {}, {}  # plans: what happens when a round is looked up
+        self.names, self.looked = list(NAMES), []
+
+    def look(self):
+        done = parties_done(self.parties)
+        self.looked.append(done + 1)
+        if done + 1 in self.plans:
+            self.plans.pop(done + 1)()
+        usual = {"confirmed": self.confirmed, "missed": self.missed, "deadline": 100.0, "quorum": 1.0, "patience": 2}
+        return Seats(self.names, sorted(self.members), self.terms, **usual | self.seats)
+
+    def change(self, id, **fields):
+        for name, value in fields.items():
+            getattr(self, name)[id] = value
+
+
+class Owner:
+    """An owner who confirms other terms, or does not."""
+
+    def __init__(self, terms):
+        self.terms, self.willing, self.offered = [terms], True, []
+
+    def known(self):
+        return self.terms
+
+    def offer(self, terms):
+        self.offered.append(terms.digest)
+        if self.willing and terms.digest not in [one.digest for one in self.terms]:
+            terms.refuse_unless_it_follows(self.terms[-1])
+            self.terms.append(terms)
+        return self.willing
+
+
+def parties_done(parties):
+    return committed(parties.folder / "federation" / "run")
+
+
+def heard(parties, what):
+    return [event for event in parties.told if event.what == what]
+
+
+def asked(parties, kind="train"):
+    """Whom the server asked to train, by round."""
+    found = {}
+    for header in parties.line.sent:
+        if kind in header["kind"]:
+            found.setdefault(header["round"], set()).add(header["client"])
+    return found
+
+
+def test_a_client_joins_and_one_is_removed_between_rounds(tmp_path):
+    """Two begin; the third joins in round 3, and the first is removed before round 4. The record can be read whole."""
+    parties = Organisations(tmp_path, rounds=5)
+    register = Register(parties, members=(0, 1))
+    register.names = list(NAMES[:2])
+    register.plans = {
+        3: lambda: (register.names.append(NAMES[2]), register.members.append(2)),
+        4: lambda: register.members.remove(0),
+    }
+    run = parties.run(clients=register)
+    assert asked(parties) == {1: {0, 1}, 2: {0, 1}, 3: {0, 1, 2}, 4: {1, 2}, 5: {1, 2}}
+    assert [one.cohort for one in run.rounds] == ["all", "all", "all", [1, 2], [1, 2]]
+    assert [one.evaluated for one in run.rounds] == ["all"] * 5
+    counted = [(~np.isnan(run.by_client(one, "logits"))).tolist() for one in run.rounds]
+    assert counted == [[True, True, False], [True] * 3, [False, True, True], [False, True, True], [False, True, True]]
+    assert read_whole(run.folder).info.client_names == list(NAMES)
+    assert [event.round for event in heard(parties, "members")] == [3, 4]
+
+
+def test_terms_are_amended_and_who_does_not_confirm_is_not_asked(tmp_path):
+    """Rounds 2 become 4 from round 3 on. The second owner confirms before round 4 alone, and its state is kept."""
+    parties = Organisations(tmp_path, rounds=2)
+    register, owners = Register(parties), {}
+    for id, node in parties.line.nodes.items():
+        node._owner = owners[id] = Owner(parties.agreement)
+    new = parties.agreement.amended({"rounds": 4, "algorithm": {"lam": 0.5}}, 3)
+    owners[1].willing = False
+    register.plans = {2: lambda: register.terms.append(new), 4: lambda: setattr(owners[1], "willing", True)}
+    run = parties.run(clients=register)
+    assert asked(parties) == {1: {0, 1, 2}, 2: {0, 1, 2}, 3: {0, 2}, 4: {0, 1, 2}}
+    assert register.confirmed == dict.fromkeys(range(3), new.digest)
+    by_round = {header["round"]: header["agreement"] for header in parties.line.sent if "train" in header["kind"]}
+    assert [by_round[round] == new.digest for round in (1, 2, 3, 4)] == [False, False, True, True]
+    last = next(
+        one for one in parties.line.sent if (one["client"], one["kind"], one["round"]) == (1, "evaluate+train", 4)
+    )
+    assert last["trained"] == 2  # its state of round 2
+    assert (len(run.rounds), run.info.experiment.rounds, run.info.key) == (4, 4, parties.agreement.digest)
+    assert run.info.experiment.algorithm.settings["lam"] == 0.5
+    assert run.finished
+    assert read_whole(run.folder).rounds == run.rounds
+
+
+def test_a_finished_federation_goes_on_by_amended_terms(tmp_path):
+    """The rounds after it are those of a federation that had them from the beginning."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    whole, parts = Organisations(tmp_path / "one", rounds=3), Organisations(tmp_path / "two", rounds=2)
+    for node in parts.line.nodes.values():
+        node._owner = Owner(parts.agreement)
+    register = Register(parts)
+    parts.run(clients=register)
+    register.terms.append(parts.agreement.amended({"rounds": 3}, 3))
+    found, expected = parts.run(clients=register), whole.run()
+    assert [one.model_dump(exclude={"arrays"}) for one in found.rounds] == [
+        one.model_dump(exclude={"arrays"}) for one in expected.rounds
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"classes": ["a", "b", "c"]}, "classes cannot be amended"),
+        ({"algorithm": {"name": "fedproto"}}, "algorithm.name cannot be amended|lam|settings"),
+        ({"rounds": 3}, "nothing to amend"),
+        ({"seed": 3}, "seed cannot be amended"),
+    ],
+)
+def test_what_would_be_another_federation_is_no_amendment(tmp_path, change, problem):
+    terms = Organisations(tmp_path).agreement
+    with pytest.raises(ValueError, match=problem):
+        terms.amended(change, 2)
+
+
+def test_a_client_that_is_late_again_and_again_is_set_aside_and_taken_back(tmp_path):
+    """It does not answer in rounds 1 and 2; in round 3 the others do not wait; its late answer lets it count again."""
+    parties = Organisations(tmp_path, rounds=5)
+    register, held = Register(parties, quorum=0.5), []
+
+    def change(id, header, answer):
+        if id == 1 and header["round"] <= 3 and "train" in header["kind"]:
+            held.append(answer)
+            return []
+        if id == 0 and header["round"] == 4 and held:
+            return [Arrived(1, held.pop(), current=False), answer]
+        return [answer]
+
+    parties.line.change = change
+    parties.run(clients=register, clock=lambda: parties.line.now)
+    begun = {event.round: event for event in heard(parties, "round")}
+    assert [event.client for event in heard(parties, "aside")] == [1]
+    assert "after 2 rounds" in heard(parties, "aside")[0].sentence
+    assert [event.round for event in heard(parties, "back")] == [4]
+    assert [begun[round].numbers["needed"] for round in (1, 3, 5)] == [2, 1, 2]
+    assert parties.line.now == 60.0 + 30.0  # the first call is patient; then the grace period; then nobody waits
+    assert register.missed == {1: 0}
+
+
+def test_who_was_set_aside_is_so_after_a_restart(tmp_path):
+    parties = Organisations(tmp_path, rounds=3)
+    register = Register(parties, quorum=0.5)
+    register.missed = {1: 2}
+    parties.line.change = lambda id, _, answer: [] if id == 1 else [answer]
+    parties.run(clients=register)
+    assert [event.numbers["needed"] for event in heard(parties, "round")] == [1] * 3
+    assert parties.line.now <= 60.0 + 60.0  # the first call, and the last message
+
+
+def test_a_replayed_answer_is_lost_at_once(tmp_path):
+    """The second client sends its answer of round 1 as that of round 2: nobody waits for more."""
+    parties = Organisations(tmp_path, rounds=2)
+    held = []
+
+    def change(id, header, answer):
+        if id == 1 and header["kind"] == "train":
+            held.append(answer)
+        return [Arrived(id, held[0] if id == 1 and header["kind"] == "evaluate+train" else answer, current=True)]
+
+    parties.line.change = change
+    run = parties.run(quorum=0.5)
+    assert parties.line.now == 0.0
+    assert list(run.rounds[1].lost) == ["1"]
+
+
+def test_a_client_whose_key_is_revoked_in_a_round_does_not_hold_it(tmp_path):
+    """All three must answer; the second is cut off while it works, and the two others are enough."""
+    parties = Organisations(tmp_path, rounds=3)
+    register = Register(parties)
+
+    def change(id, header, answer):
+        if id == 1 and header["round"] == 2 and "train" in header["kind"]:
+            register.members.remove(1)
+            parties.line.away[1] = "it is not connected"
+            return [Arrived(1, failure="its key was revoked", gone=True)]
+        return [answer]
+
+    parties.line.change = change
+    run = parties.run(clients=register)
+    assert parties.line.now < 60.0
+    assert list(run.rounds[1].lost) == ["1"]
+    assert asked(parties)[3] == {0, 2}
+
+
+def test_a_server_killed_when_a_client_has_joined_goes_on(tmp_path):
+    """It is killed while round 3 begins, after the roster has grown; the record is that of a server that was not."""
+    records = []
+    for place in ("whole", "killed"):
+        (tmp_path / place).mkdir()
+        parties = Organisations(tmp_path / place, rounds=3)
+        register = Register(parties, members=(0, 1))
+        register.names = list(NAMES[:2])
+
+        def grow(register=register):
+            register.names, register.members = list(NAMES), [0, 1, 2]
+
+        register.plans = {3: grow}
+        if place == "killed":
+
+            def change(id, header, answer, parties=parties):
+                if header["round"] == 3 and id == 2:
+                    parties.line.change = None
+                    raise Killed
+                return [answer]
+
+            parties.line.change = change
+            with pytest.raises(Killed):
+                parties.run(clients=register)
+            parties.line.waiting.clear()
+        records.append(parties.run(clients=register))
+    one, two = records
+    assert one.rounds == two.rounds
+    assert one.info.experiment == two.info.experiment
+
+
+def test_private_beginnings_differ_and_reproducible_ones_do_not(tmp_path):
+    """With secrets the first prototypes of two equal clients differ; `reproducible` gives those of the simulation."""
+    parties = Organisations(tmp_path)
+    shared = parties.agreement.model_copy(update={"reproducible": True})
+    data, weights = f"npz:{parties.data}/{NAMES[0]}.npz", {}
+    for name, terms, secret in (
+        ("none", parties.agreement, ""),
+        ("one", parties.agreement, "1"),
+        ("again", parties.agreement, "1"),
+        ("two", parties.agreement, "2"),
+        ("shared", shared, "2"),
+    ):
+        client = make_site(terms, 0, data, "plain", secret=secret).fresh_client()
+        weights[name] = next(client.model.parameters()).detach().numpy().copy()
+    assert np.array_equal(weights["one"], weights["again"])
+    assert np.array_equal(weights["none"], weights["shared"])
+    for left, right in (("none", "one"), ("one", "two"), ("two", "shared")):
+        assert not np.isclose(weights[left], weights[right]).any()
