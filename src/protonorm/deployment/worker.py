@@ -57,6 +57,7 @@ class Worker:
     ) -> None:
         self._connection, self._node, self._agreement = connection, node, agreement
         self._tell, self._patience = tell, patience
+        self._declined = 0  # requests in a row that were declined
         self._leave = float("inf")  # time to exit, after the last round
 
     def run(self, linger: float | None = LINGER) -> None:
@@ -101,8 +102,10 @@ class Worker:
         asked: RequestHeader | None = None
         with suppress(BadFrame):
             asked = RequestHeader.read(split(request)[0])
+        self._declined = self._declined + 1 if declined else 0
         if declined:
             self._tell("declined", declined)
+            time.sleep(min(LONGEST, SHORTEST * 2.0 ** min(self._declined - 1, 8)))  # a server that asks for nonsense
         if asked is None:
             return False
         if declined and asked.agreement != self._agreement.digest:

@@ -114,6 +114,8 @@ class Connection:
             format = response.headers.get(wire.FORMAT_HEADER)
             if format is None:
                 raise Refused(f"What answers at {self._address} is no server of a federation.")
+            if response.headers.get("Content-Encoding"):  # 5 kB could become gigabytes
+                raise Refused("The server must send its requests without a Content-Encoding.")
             good = response.status in (200, 204)
             content = self._read(response, self._largest if good else SENTENCE)
         if format != str(wire.WIRE):

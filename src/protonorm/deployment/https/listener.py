@@ -53,13 +53,7 @@ class Listener:
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext, limits: Limits, tell: Callable[[str], None]) -> None:
         self._context, self._limits, self._tell = tls, limits, tell
-        descriptors = 512
-        with suppress(ImportError, OSError):
-            import resource
-
-            soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-            descriptors = 2**20 if soft == resource.RLIM_INFINITY else max(2 * SPARE, soft)
-        self._most = min(limits.open, descriptors - SPARE)
+        self._most = min(limits.open, max(SPARE, descriptors(limits.open + SPARE) - SPARE))
         self._socket = _listen(host, port)
         self._greeting: set[asyncio.Task[None]] = set()
         self._by_address: Counter[str] = Counter()
@@ -97,7 +91,8 @@ class Listener:
             return "too many handshakes are pending"
         if self._by_address[address] >= self._limits.per_address:
             return "too many connections come from this address"
-        return "too many connections are open" if len(self.connections) >= self._most else ""
+        there = len(self.connections) + len(self._greeting)
+        return "too many connections are open" if there >= self._most else ""
 
     async def _greet(self, plain: socket.socket, address: str, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
         """Do the handshake; asyncio itself logs nothing about one that fails."""
@@ -160,6 +155,21 @@ class Listener:
         await asyncio.gather(*self._greeting, return_exceptions=True)
         for transport in self.connections:
             transport.abort()
+
+
+def descriptors(wanted: int) -> int:
+    """Return how many files the process may have open, after raising that to `wanted` as far as it is allowed."""
+    try:
+        import resource
+    except ImportError:
+        return 512  # of Windows
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    known = [number for number in (wanted, hard) if number != resource.RLIM_INFINITY]
+    if soft != resource.RLIM_INFINITY and min(known) > soft:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(known), hard))
+            return min(known)
+    return wanted if soft == resource.RLIM_INFINITY else soft
 
 
 def _reason(error: Exception) -> str:
