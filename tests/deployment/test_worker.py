@@ -201,7 +201,7 @@ def test_a_server_that_asks_for_nonsense_gets_a_sentence_each_time_and_less_and_
     requests.append(good)
 
     class Line:
-        server_version, server_certificate = __version__, ""
+        server_version, server_certificate, address = __version__, "", "here"
 
         def ask(self, wait=0):
             return requests.pop(0)

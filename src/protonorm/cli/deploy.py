@@ -189,7 +189,7 @@ deploy = typer.Typer(no_args_is_help=True, help=GROUP)
 
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(init, deploy_client.join, add_client, server, deploy_client.client, run),
-    *(deploy_status.status, deploy_status.stop, deploy_status.doctor, renew, revoke, export_app),
+    *(deploy_status.status, deploy_status.stop, deploy_status.doctor, deploy_status.audit, renew, revoke, export_app),
 )
 for command in COMMANDS:
     deploy.command(command.__name__.replace("_", "-"))(command)

@@ -169,4 +169,4 @@ def _confirm(found: ClientFolder, got: Bundle, path: Path | None, checksum: str 
             raise ValueError("The agreement is not confirmed: give --checksum as it was read to you, or --yes.")
         if not typer.confirm("Do you agree, and is the checksum the one that was read to you?"):
             raise ValueError("The agreement was not confirmed; nothing was sent.")
-    found.confirm(got)
+    found.confirm(got, "by checksum" if checksum is not None else "by --yes" if yes else "at the terminal")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from protonorm.cli.console import Column, make_table, print_json, reporting, say, say_findings
+from protonorm.cli.console import FAILED, Column, complain, make_table, print_json, reporting, say, say_findings
 from protonorm.cli.options import Json, path_option, read_path
 from protonorm.core.text import visible
 
@@ -26,6 +26,8 @@ ClientPath = Annotated[Path | None, path_option(CLIENT, "--folder")]
 EITHER = "Folder of a federation or client; PROTONORM_FEDERATION, PROTONORM_CLIENT or the current folder if not given."
 EitherPath = Annotated[Path | None, path_option(EITHER, "--folder")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show it again every two seconds, until Ctrl-C.")]
+
+HEAD = "A hash that was noted before and must occur: without it, lines missing at the end are not noticed."
 
 LOOK = 0.25  # seconds between two reads of a log
 ROUNDS = 10  # number of rounds whose accuracy is shown
@@ -116,6 +118,40 @@ def doctor(folder: EitherPath = None, as_json: Json = False) -> None:
 
         findings = look_at_client(found) if isinstance(found, ClientFolder) else look_at_server(found)
         say_findings(findings, as_json=as_json, fine="Nothing is wrong.")
+
+
+def audit(
+    folder: EitherPath = None,
+    last: Annotated[int, typer.Option(help="How many lines are shown.", min=0)] = 20,
+    head: Annotated[str, typer.Option(help=HEAD)] = "",
+    as_json: Json = False,
+) -> None:
+    """Show the audit trail of a federation or client, and verify it: who connected, what was sent, refused, confirmed.
+
+    A line that was changed, removed or moved is named, and the status is then not 0.
+    """
+    with reporting(quiet=True):
+        found = open_either(folder)
+        from protonorm.deployment.audit import details, verify
+
+        seen = verify(found.trail.path, head)
+        shown = seen.lines[-last:] if last else []
+        if as_json:
+            problems = list(seen.problems)
+            print_json({"lines": shown, "count": len(seen.lines), "hash": seen.head, "problems": problems})
+        else:
+            for line in shown:
+                say(
+                    visible(
+                        f"{line.get('number', '?'):>6} {line.get('time', '')} {line.get('event', '')}: {details(line)}"
+                    )
+                )
+            for problem in seen.problems:
+                complain(problem)
+            whole = "the chain is whole" if not seen.problems else "the chain is broken"
+            say(f"{len(seen.lines)} lines; {whole}; hash of the last: {seen.head or 'none'}")
+        if seen.problems:
+            raise typer.Exit(FAILED)
 
 
 def follow(folder: FederationFolder, start: int) -> bool:

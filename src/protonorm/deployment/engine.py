@@ -7,6 +7,7 @@ the requests to clients that were late, lost or refused; accepted answers are ke
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -126,6 +127,11 @@ class Transport(Protocol):
         """Release the transport's resources."""
 
 
+def digest_of(content: bytes) -> str:
+    """Return the SHA-256 of a message."""
+    return hashlib.sha256(content).hexdigest()
+
+
 class FederationEngine:
     """Engine whose clients are reached over a transport and keep their own states.
 
@@ -151,6 +157,7 @@ class FederationEngine:
         self._first = True  # whether this is the first call: clients may still be connecting
         self._start, self._before, self._asked = 0.0, (0, 0), 0  # of the current round
         self._round = 0
+        self._digest = ""  # of the answer that is looked at
         self._waiting: tuple[int, ...] = ()  # last reported waiting state
 
     def train(self, orders: Orders, messages: Messages, deadline: float | None = None) -> Replies:
@@ -259,7 +266,7 @@ class FederationEngine:
                 self.guard.reopen(id)
             call.ask(turn, now)
             self.bytes_down += len(turn.request)
-            self._tell_of("asked", turn, bytes=len(turn.request))
+            self._tell_of("asked", turn, digest_of(turn.request), bytes=len(turn.request))
 
     def _take(self, call: Call, arrived: Arrived) -> None:
         """Validate what arrived; a final refusal marks the client as refused until it is asked again."""
@@ -270,12 +277,14 @@ class FederationEngine:
                 self._tell_of("away", turn)
             return
         self.bytes_up += len(arrived.content)
+        self._digest = digest_of(arrived.content)
         answer = self.guard.admit(arrived.client, arrived.content)
         if turn is None:
             return
         if not isinstance(answer, Refusal):
             call.answers[arrived.client] = answer
-            self._tell_of("answered", turn, bytes=len(arrived.content), seconds=answer.header.seconds)
+            numbers = {"bytes": len(arrived.content), "seconds": answer.header.seconds}
+            self._tell_of("answered", turn, self._digest, **numbers)
         elif answer.final:
             call.miss(turn, "refused", now, answer.sentence)
 
@@ -295,11 +304,11 @@ class FederationEngine:
             self._tell(Event("waiting", sentence, self._round, numbers=numbers))
         self._waiting = key
 
-    def _tell_of(self, what: What, turn: Turn, **numbers: float) -> None:
+    def _tell_of(self, what: What, turn: Turn, digest: str = "", **numbers: float) -> None:
         status = {"asked": "was asked", "answered": "has answered"}.get(what, f"is {what}: {turn.reason.rstrip('.')}")
         sentence = f"Round {self._round}: {self._policy.label(turn.order.id)} {status}."
-        self._tell(Event(what, sentence, self._round, turn.order.id, numbers=numbers))
+        self._tell(Event(what, sentence, self._round, turn.order.id, numbers=numbers, digest=digest))
 
     def _tell_refusal(self, refusal: Refusal) -> None:
         sentence = f"Round {self._round}: {refusal.sentence}"
-        self._tell(Event("refused", sentence, self._round, refusal.client, refusal.why))
+        self._tell(Event("refused", sentence, self._round, refusal.client, refusal.why, digest=self._digest))

@@ -10,6 +10,7 @@ bundles/NAME.json  the bundle for each client
 run/               the record, as of every other run
 logs/              server.jsonl for machines, server.log for people
 run.wanted         exists while the owner requests that the rounds run
+audit.jsonl        the audit trail, to which lines are only added
 status.json        current status, rewritten by the server at every change
 
 A client's folder:
@@ -19,20 +20,22 @@ client.key    the client's private key, which never leaves this folder; client.p
 bundle.json   the bundle from the server's owner, as confirmed by the client's owner; its certificates are
               authority.crt and client.crt
 states/       the client's states
+audit.jsonl   the audit trail, to which lines are only added
 logs/         client.jsonl for machines, client.log for people
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from filelock import FileLock
 
 from protonorm.core.types import shown
-from protonorm.deployment.settings import ClientSettings, FederationSettings, listed
+from protonorm.deployment.audit import Trail
+from protonorm.deployment.settings import ClientSettings, FederationSettings, address_of, listed
 from protonorm.files import PRIVATE_FILE, append, make_folder, pretty, read_json, replace
 
 if TYPE_CHECKING:
@@ -77,6 +80,7 @@ class FederationFolder:
         self.log_folder = path / "logs"
         self.status_file = path / "status.json"
         self.server_lock = path / "server.lock"  # locked by a running server
+        self.trail = Trail(path)
         self.wanted = path / "run.wanted"  # exists while the owner requests that the rounds run
         self._read: tuple[tuple[int, int], list[Member]] | None = None  # time and size of the roster's file, and it
 
@@ -93,6 +97,7 @@ class FederationFolder:
         make_server_certificate(made._authority, made.tls.key, made.tls.certificate, settings.hosts)
         append(made.path / AGREEMENT, agreement.write())
         append(made.path / ROSTER, pretty({"members": []}))
+        made.trail.write("created", federation=settings.name, agreement=agreement.digest)
         replace(made.path / FEDERATION, pretty(settings.plain()))  # last, because this file marks a complete federation
         return made
 
@@ -194,7 +199,13 @@ class FederationFolder:
         return FileLock(self.path / LOCK, mode=PRIVATE_FILE)
 
     def _write_roster(self, members: Sequence[Member]) -> None:
+        before = {one.id: one._asdict() for one in self.roster}
         replace(self.path / ROSTER, pretty({"members": [one._asdict() for one in members]}))
+        for one in members:
+            old = before.get(one.id, {})
+            changed = {name: value for name, value in one._asdict().items() if old.get(name) != value}
+            if changed:
+                self.trail.write("member", client=one.id, name=one.name, changed={**changed, **_fingerprints(changed)})
 
     def bundle(self, member: Member) -> Bundle:
         """Create a client's bundle, which contains no secret."""
@@ -222,6 +233,7 @@ class ClientFolder:
         self.public_key_file = path / "client.pub"
         self.states = path / "states"
         self.log_folder = path / "logs"
+        self.trail = Trail(path)
         self.lock = path / "client.lock"  # locked by a running client
 
     @classmethod
@@ -236,6 +248,7 @@ class ClientFolder:
             make_folder(folder)
         append(made.public_key_file, make_client_key(made.tls.key).encode() + f" {name}\n".encode())
         made.change()
+        made.trail.write("created", **_fingerprints({"public_key": made.public_key}))
         return made
 
     @classmethod
@@ -268,16 +281,26 @@ class ClientFolder:
             raise ValueError(f"{self.path} has no bundle yet: `protonorm deploy client BUNDLE` takes the one you got.")
         return Bundle.read(place.read_bytes(), str(place))
 
-    def confirm(self, bundle: Bundle) -> None:
+    def confirm(self, bundle: Bundle, how: str = "") -> None:
         """Store a bundle that the owner has confirmed; raise ValueError if it is for another key."""
         bundle.refuse_other_key(self.public_key)
         replace(self.tls.authority, bundle.authority.encode())
         replace(self.tls.certificate, bundle.certificate.encode())
         replace(self.path / BUNDLE, bundle.write())
+        terms = {
+            "federation": bundle.federation,
+            "client": bundle.client,
+            "server": address_of(bundle.host, bundle.port),
+        }
+        digests = {"bundle": bundle.digest, "agreement": bundle.terms.digest}
+        self.trail.write("confirmed", **terms, **digests, allowed=self.settings.allowed, how=how)
 
     def change(self, **given: Any) -> None:
         """Change the owner's settings and write them."""
-        self.settings = ClientSettings.of({**self.settings.plain(), **given})
+        before, self.settings = self.settings.plain(), ClientSettings.of({**self.settings.plain(), **given})
+        changed = {name: value for name, value in self.settings.plain().items() if before[name] != value}
+        if changed:
+            self.trail.write("settings", **changed)
         replace(self.path / CLIENT, pretty(self.settings.plain()))
 
     def node(self) -> Node:
@@ -295,6 +318,14 @@ class ClientFolder:
             Log(self.log_folder, "client").write("cause", cause, "warning")
 
         return Node(bundle.terms, site, store, own.allowed, begin_anew=self.begin_anew, tell=tell)
+
+
+def _fingerprints(changed: Mapping[str, Any]) -> dict[str, str]:
+    """Return short forms of a key and a certificate."""
+    from protonorm.deployment.keys import certificate_fingerprint, key_fingerprint
+
+    forms = {"public_key": key_fingerprint, "certificate": certificate_fingerprint}
+    return {name: make(changed[name]) for name, make in forms.items() if changed.get(name)}
 
 
 def refuse_existing(path: Path, what: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import socket
 import ssl
 import time
@@ -43,6 +44,7 @@ class Connection:
 
     address: str
     key: str = ""  # public key of the certificate, OpenSSH format
+    certificate: str = ""  # SHA-256 of the certificate
     expires: float = 0.0  # time when the certificate expires, seconds since the epoch
     instance: str = ""  # the client's process
     deadline: float = 0.0  # of the next request, on the loop's clock
@@ -126,7 +128,9 @@ class Listener:
             address = str((transport.get_extra_info("peername") or ("unknown",))[0])
             deadline = asyncio.get_running_loop().time() + self._limits.header
             expires = certificate.not_valid_after_utc.timestamp()
-            self.connections[transport] = Connection(address, public_line(key), expires, deadline=deadline)
+            fingerprint = hashlib.sha256(encoded).hexdigest()
+            made = Connection(address, public_line(key), fingerprint, expires, deadline=deadline)
+            self.connections[transport] = made
         return self.connections[transport]
 
     def sweep(self, keys: dict[str, int]) -> None:
