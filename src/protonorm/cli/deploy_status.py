@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +28,7 @@ EITHER = "Folder of a federation or client; PROTONORM_FEDERATION, PROTONORM_CLIE
 EitherPath = Annotated[Path | None, path_option(EITHER, "--folder")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show it again every two seconds, until Ctrl-C.")]
 
+PASSWORD = "File with the page's password in its first line; or PROTONORM_STATUS_PASSWORD. The name is protonorm."
 HEAD = "A hash that was noted before and must occur: without it, lines missing at the end are not noticed."
 
 LOOK = 0.25  # seconds between two reads of a log
@@ -71,10 +73,23 @@ def open_either(path: Path | None) -> FederationFolder | ClientFolder:
     )
 
 
-def status(folder: EitherPath = None, as_json: Json = False, watch: Watch = False) -> None:
+def status(
+    folder: EitherPath = None,
+    as_json: Json = False,
+    watch: Watch = False,
+    web: Annotated[bool, typer.Option("--web", help="Serve it as a page that refreshes, until Ctrl-C.")] = False,
+    host: Annotated[str, typer.Option(help="Where the page is served; others than this machine need a password.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(help="Port of the page.", min=0, max=65535)] = 9095,
+    password: Annotated[Path | None, path_option(PASSWORD, "--password-file")] = None,
+) -> None:
     """Show the status of a federation: rounds, connected and late clients, refused replies, accuracy so far."""
     with reporting(quiet=True):
         found = open_either(folder)
+        if web:
+            serve_web(found, host, port, password)
+            return
         from protonorm.deployment.folders import ClientFolder
         from protonorm.deployment.status import view_client, view_federation
 
@@ -94,6 +109,22 @@ def status(folder: EitherPath = None, as_json: Json = False, watch: Watch = Fals
                 return
             if not as_json:
                 typer.clear()
+
+
+def serve_web(folder: FederationFolder | ClientFolder, host: str, port: int, password: Path | None) -> None:
+    """Serve a federation's status page until Ctrl-C or a signal to end."""
+    from protonorm.deployment.folders import ClientFolder
+    from protonorm.deployment.process_lock import ended_by_signal
+    from protonorm.deployment.status import view_federation
+    from protonorm.deployment.web import read_password, render, serve_page
+
+    if isinstance(folder, ClientFolder):
+        raise ValueError(f"--web shows a federation, and {folder.path} is the folder of a client.")
+    page = lambda: render(lambda: view_federation(folder), _standing)  # noqa: E731
+    with suppress(KeyboardInterrupt), ended_by_signal(), serve_page(page, host, port, read_password(password)) as where:
+        say(f"The status is at {where}")
+        while True:
+            time.sleep(3600)
 
 
 def stop(folder: EitherPath = None) -> None:

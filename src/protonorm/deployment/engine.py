@@ -132,6 +132,15 @@ def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def accuracy_of(counts: Tensors, rule: str) -> dict[str, float]:
+    """Return a client's accuracy, of the test part or else of the validation part, as far as its owner tells it."""
+    for part in ("test", "validation"):
+        right, of = counts.get(f"{part}.correct.{rule}"), counts.get(f"{part}.support")
+        if right is not None and of is not None and (samples := int(of.sum())):
+            return {"accuracy": int(right.sum()) / samples}
+    return {}
+
+
 class FederationEngine:
     """Engine whose clients are reached over a transport and keep their own states.
 
@@ -284,6 +293,7 @@ class FederationEngine:
         if not isinstance(answer, Refusal):
             call.answers[arrived.client] = answer
             numbers = {"bytes": len(arrived.content), "seconds": answer.header.seconds}
+            numbers |= accuracy_of(answer.counts, self._agreement.task.algorithm.headline)
             self._tell_of("answered", turn, self._digest, **numbers)
         elif answer.final:
             call.miss(turn, "refused", now, answer.sentence)

@@ -76,10 +76,15 @@ def _figures(status: Status) -> Iterator[tuple[str, str, Value] | tuple[str, str
     for name, text in OF_CLIENTS.items():
         counts = {client.name: getattr(client, name) for client in status.clients}
         yield f"client_{name}", text, counts, "client"
+    here = {client.name: float(client.here) for client in status.clients}
+    yield "client_connected", "Whether a client is connected.", here, "client"
+    told = {client.name: client.accuracy for client in status.clients if client.accuracy is not None}
+    yield "client_accuracy", "Last accuracy of a client, as far as its owner tells it.", told, "client"
 
 
 def _metric(name: str, text: str, value: Value, label: str = "") -> Metric:
-    kind = CounterMetricFamily if name in COUNTERS or label == "client" else GaugeMetricFamily
+    counted = name in COUNTERS or name.removeprefix("client_") in OF_CLIENTS
+    kind = CounterMetricFamily if counted else GaugeMetricFamily
     if not isinstance(value, Mapping):
         return kind(f"protonorm_{name}", text, value=value)
     family = kind(f"protonorm_{name}", text, labels=[label])
