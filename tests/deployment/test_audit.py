@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -294,3 +295,32 @@ def test_the_command_shows_and_verifies(folder):
     assert "Line 2 was changed after it was written." in broken.output
     assert "the chain is broken" in broken.output
     assert "\x1b" not in broken.output
+
+
+def test_samples_that_come_and_go_are_recorded_and_the_others_keep_their_part(folder, tmp_path, monkeypatch):
+    """Two of 24 samples are removed and one is added; their hashes are those of `b2sum -l 64` of their pixels."""
+    monkeypatch.setenv("PROTONORM_DATA", str(tmp_path / "cache"))
+    client = ClientFolder.create(tmp_path / "own", "lima")
+    client.confirm(folder.bundle(folder.add("lima", client.public_key)))
+    images = np.random.default_rng(0).integers(0, 256, (25, 16, 16, 1), np.uint8)
+    labels, classes = np.arange(25) % 2, np.array(["a", "b"])
+
+    def start(which):
+        np.savez(tmp_path / "data.npz", images=images[which], labels=labels[which], classes=classes)
+        client.change(data=str(tmp_path / "data.npz"), model="plain")
+        site = client.node()._site
+        part = site.parts[0]
+        return {site.dataset.inputs[place].tobytes() for place in part.test}
+
+    before = start(np.arange(24))
+    assert start(np.arange(24)) == before
+    after = start(np.arange(2, 25))
+    kept = {image.tobytes() for image in images[2:24]}
+    assert after & kept == before & kept
+    first, second = [line for line in verify(client.trail.path).lines if line["event"] == "samples"]
+    assert (first["added"], first["removed"]) == (24, 0)
+    assert first["train"] + first["validation"] + first["test"] == 24
+    assert (second["added"], second["removed"]) == (1, 2)
+    gone = {hashlib.blake2b(image.tobytes(), digest_size=8).hexdigest() for image in images[:2]}
+    assert set(second["removed_hashes"]) == gone
+    assert stat.S_IMODE((client.path / "samples.bin").stat().st_mode) == 0o600

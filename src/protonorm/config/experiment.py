@@ -43,6 +43,7 @@ LATER = {  # settings that were added later, with their defaults
     "start": "own",
     "protect": {"name": "none"},
     "last_batch": "drop",
+    "split": "random",
 }
 FEW = 100  # largest length of a list that is shown in full
 TORCH_MESSAGE = 120  # characters of an error message of torch

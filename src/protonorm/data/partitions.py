@@ -21,20 +21,23 @@ class ClientIndex(NamedTuple):
 
     train: Index
     test: Index
+    held: int | None = None  # how many of the last training samples validate; None: as many as their share says
 
 
 class Parts:
-    """Parts of all clients: one array of positions, and the offsets of the parts."""
+    """Parts of all clients: one array of positions, offsets of the parts, and how many validate."""
 
-    def __init__(self, index: Index, cuts: Index) -> None:
+    def __init__(self, index: Index, cuts: Index, held: Index | None = None) -> None:
         """Store positions (N,) and cuts (2M + 1,): client i trains on cuts 2i to 2i + 1, and tests on the next."""
-        self.index, self.cuts = index, cuts
+        self.index, self.cuts, self.held = index, cuts, held
 
     @classmethod
     def of(cls, parts: Sequence[ClientIndex]) -> Self:
         """Concatenate single parts."""
-        halves = [half for part in parts for half in part]
-        return cls(np.concatenate(halves).astype(np.int64, copy=False), np.cumsum([0, *map(len, halves)]))
+        halves = [half for part in parts for half in (part.train, part.test)]
+        counts = [part.held for part in parts]
+        held = None if None in counts else np.array(counts, np.int64)
+        return cls(np.concatenate(halves).astype(np.int64, copy=False), np.cumsum([0, *map(len, halves)]), held)
 
     def __len__(self) -> int:
         return len(self.cuts) // 2  # M
@@ -43,7 +46,8 @@ class Parts:
         if not 0 <= id < len(self):
             raise IndexError(f"There is no client {id}; there are clients 0 to {len(self) - 1}.")
         first, middle, last = self.cuts[2 * id : 2 * id + 3]
-        return ClientIndex(self.index[first:middle], self.index[middle:last])
+        held = None if self.held is None else int(self.held[id])
+        return ClientIndex(self.index[first:middle], self.index[middle:last], held)
 
     def sizes(self) -> Index:
         """Count each client's samples, (M, 2): training and test."""
@@ -83,7 +87,13 @@ def partition(labels: NDArray[np.int64], clients: int, how: Partition, train: fl
     """Assign the samples, and split each client's n at random: ⌊train·n⌋ to train, and one to test if n > 1."""
     if not 0 < train < 1:
         raise ValueError(f"train must be a share between 0 and 1, such as 0.75, got {train}.")
-    shares = how.assign(labels, clients)  # by user code, perhaps
+    shares = assigned(labels, clients, how)
+    return Parts.of([split_share(share, train, [how.seed, client]) for client, share in enumerate(shares)])
+
+
+def assigned(labels: NDArray[np.int64], clients: int, how: Partition) -> list[Index]:
+    """Return each client's samples; raise a ValueError if the partition, perhaps a user's, is not one."""
+    shares = how.assign(labels, clients)
     if len(shares) != clients or min(map(len, shares), default=0) == 0:
         raise ValueError(f"The partition must give each of {clients} clients at least one sample.")
     positions = np.concatenate(shares)
@@ -91,7 +101,7 @@ def partition(labels: NDArray[np.int64], clients: int, how: Partition, train: fl
         raise ValueError(f"The partition must give whole numbers (n,), but gave {positions.dtype} {positions.shape}.")
     if positions.min() < 0 or positions.max() >= len(labels) or np.bincount(positions).max() > 1:
         raise ValueError(f"The partition must give positions from 0 to {len(labels) - 1}, none of them twice.")
-    return Parts.of([split_share(share, train, [how.seed, client]) for client, share in enumerate(shares)])
+    return list(shares)
 
 
 def count_classes(labels: NDArray[np.int64], cuts: Index, num_classes: int) -> Index:
@@ -265,18 +275,58 @@ class Given:
         return {"name": "given", "seed": self.seed}
 
 
-def parts_of(data: Dataset, clients: int, how: Partition, train: float) -> Parts:
+def parts_of(
+    data: Dataset, clients: int, how: Partition, train: float, split: str = "random", validation: float = 0.0
+) -> Parts:
     """Return each client's part: the samples it owns, or those that the partition assigns to it."""
-    if data.owner is None:
+    if data.owner is None and split == "random":
         return partition(data.labels, clients, how, train)
-    order = np.argsort(data.owner, kind="stable")
-    shares = np.split(order, np.bincount(data.owner).cumsum()[:-1])
-    return Parts.of([own_part(share, data.split, train, [how.seed, id]) for id, share in enumerate(shares)])
+    if data.owner is None:
+        shares = assigned(data.labels, clients, how)
+    else:
+        order = np.argsort(data.owner, kind="stable")
+        shares = np.split(order, np.bincount(data.owner).cumsum()[:-1])
+    keys = data.content_keys() if split == "content" else None
+    parts = enumerate(shares)
+    return Parts.of([own_part(share, data.split, train, [how.seed, id], keys, validation) for id, share in parts])
 
 
-def own_part(share: Index, split: NDArray[np.int8] | None, train: float, seed: list[int]) -> ClientIndex:
-    """Split a client's samples as the data specify, or at random if any of them is undecided."""
-    if split is None or (split[share] < 0).any():
+def own_part(
+    share: Index,
+    split: NDArray[np.int8] | None,
+    train: float,
+    seed: list[int],
+    keys: NDArray[np.uint64] | None = None,
+    validation: float = 0.0,
+) -> ClientIndex:
+    """Split a client's samples as the data specify; at random or by content if any of them is undecided."""
+    given = split is not None and not (split[share] < 0).any()
+    if keys is not None:
+        return split_by_content(share, keys, train, validation, split if given else None)
+    if split is None or not given:
         return split_share(share, train, seed)
     mixed = np.random.default_rng(seed).permutation(share)
     return ClientIndex(mixed[split[mixed] == 0], mixed[split[mixed] > 0])
+
+
+def split_by_content(
+    share: Index, keys: NDArray[np.uint64], train: float, validation: float, split: NDArray[np.int8] | None = None
+) -> ClientIndex:
+    """Split a client's samples by the hash of each, so that others that come or go do not move it.
+
+    With two numbers in [0, 1) from a sample's hash (the upper and the lower half of its bits), it is for testing if
+    the first is at least `train`, else for validation if the second is below `validation`. The smallest hash always
+    trains, and of several the largest tests.
+    """
+    share = share[np.argsort(keys[share], kind="stable")]
+    hashes = keys[share]
+    first, second = ((part / 2.0**32) for part in (hashes >> np.uint64(32), hashes & np.uint64(2**32 - 1)))
+    tested = first >= train if split is None else split[share] > 0
+    if split is None:  # samples are in the order of the first number
+        tested[:1] = False
+        tested[-1:] = len(share) > 1
+    held = ~tested & (second < validation)
+    if held.sum() == (~tested).sum():
+        held[np.flatnonzero(held)[:1]] = False
+    kept = ~tested & ~held
+    return ClientIndex(np.concatenate([share[kept], share[held]]), share[tested], int(held.sum()))

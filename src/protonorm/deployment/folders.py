@@ -19,6 +19,7 @@ client.json   the owner's settings: data, network, learning rate, batch size, de
 client.key    the client's private key, which never leaves this folder; client.pub goes to the server's owner
 bundle.json   the bundle from the server's owner, as confirmed by the client's owner; its certificates are
               authority.crt and client.crt
+samples.bin   a hash of each sample that was there at the last start, for the audit trail
 states/       the client's states
 audit.jsonl   the audit trail, to which lines are only added
 logs/         client.jsonl for machines, client.log for people
@@ -41,10 +42,12 @@ from protonorm.files import PRIVATE_FILE, append, make_folder, pretty, read_json
 if TYPE_CHECKING:
     from protonorm.deployment.agreement import Agreement, Bundle
     from protonorm.deployment.node import Node
+    from protonorm.deployment.site import OwnSite
 
 FEDERATION_VARIABLE, CLIENT_VARIABLE = "PROTONORM_FEDERATION", "PROTONORM_CLIENT"  # variables with the default folder
 FEDERATION, AGREEMENT, ROSTER, LOCK = "federation.json", "agreement.json", "roster.json", "lock"
-CLIENT, BUNDLE = "client.json", "bundle.json"
+CLIENT, BUNDLE, SAMPLES = "client.json", "bundle.json", "samples.bin"
+LISTED = 1000  # removed samples that the audit trail names
 RENEWAL = dt.timedelta(days=365)  # `renew` replaces clients' certificates that end sooner
 KINDS = {"id": int, "name": str, "public_key": str, "certificate": str, "revoked": bool}  # of a member
 
@@ -303,6 +306,21 @@ class ClientFolder:
             self.trail.write("settings", **changed)
         replace(self.path / CLIENT, pretty(self.settings.plain()))
 
+    def _note_samples(self, site: OwnSite) -> None:
+        """Record in the audit trail which samples came and which went since the last time."""
+        import numpy as np
+
+        place, keys = self.path / SAMPLES, np.unique(site.dataset.content_keys())
+        old = np.frombuffer(place.read_bytes()[: place.stat().st_size // 8 * 8], "<u8") if place.exists() else keys[:0]
+        if place.exists() and np.array_equal(old, keys):
+            return
+        added, removed = np.setdiff1d(keys, old), np.setdiff1d(old, keys)
+        facts = site.facts()
+        parts = {name: int(getattr(facts, name).sum()) for name in ("train", "validation", "test")}
+        gone = [f"{key:016x}" for key in removed[:LISTED].tolist()]
+        self.trail.write("samples", **parts, added=len(added), removed=len(removed), removed_hashes=gone)
+        replace(place, keys.astype("<u8").tobytes())
+
     def node(self) -> Node:
         """Build the node from data, network and agreement; raise ValueError if they do not fit together."""
         from protonorm.deployment.events import Log
@@ -313,6 +331,7 @@ class ClientFolder:
         if not own.data:
             raise ValueError("The client has no data yet: give --data PATH.")
         site, store = own_site(bundle.terms, bundle.client, own), open_store(self.states, bundle.terms)
+        self._note_samples(site)
 
         def tell(cause: str) -> None:  # causes of errors are not sent to the server
             Log(self.log_folder, "client").write("cause", cause, "warning")

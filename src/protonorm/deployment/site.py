@@ -46,12 +46,17 @@ class OwnSite(SimulatedPopulation):
 
 
 def own_samples(
-    data: Any, agreement: Agreement, id: int, train: float = TRAIN, seed: int = SEED
+    data: Any,
+    agreement: Agreement,
+    id: int,
+    train: float = TRAIN,
+    seed: int = SEED,
+    by_content: float | None = None,  # share of the training part that validates, if contents decide
 ) -> tuple[Dataset, ClientIndex]:
     """Load samples from folder:PATH, npz:PATH, table:PATH and so on, or from a Dataset, labelled as in the agreement.
 
-    An existing train/test split is kept; otherwise samples are split at random, with the random numbers that a
-    simulation uses for the client of this id.
+    An existing train/test split is kept; otherwise samples are split by their content, or at random with the random
+    numbers that a simulation uses for the client of this id.
     """
     source = build("dataset", data)
     own: Dataset = source.dataset() if isinstance(source, OwnFiles) else source.load()
@@ -69,7 +74,8 @@ def own_samples(
             f"The data {own.name} must have samples of shape {agreed.shape} and type {agreed.type} by the agreement, "
             f"got {given.shape} and {given.type}."
         )
-    return whole, own_part(np.arange(len(labels)), split, train, [seed, id])
+    keys = None if by_content is None else whole.content_keys()
+    return whole, own_part(np.arange(len(labels)), split, train, [seed, id], keys, by_content or 0.0)
 
 
 def make_site(
@@ -82,7 +88,8 @@ def make_site(
     """
     training, task = training or Training(), agreement.task
     check_device(training.device)
-    own, index = own_samples(data, agreement, id, training.train)
+    by_content = training.validation if training.split == "content" else None
+    own, index = own_samples(data, agreement, id, training.train, by_content=by_content)
     check_augmentation(training.augment, own.inputs.shape[1:])
     width, classes = agreement.feature_dim, task.num_classes
     item = _network(agreement, model, own)

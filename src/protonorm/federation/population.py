@@ -90,7 +90,8 @@ class SimulatedPopulation:
     def facts(self) -> PopulationFacts:
         """Count the samples of each client by part and class."""
         first, middle = self.parts.cuts[:-1:2], self.parts.cuts[1::2]  # (M,) starts of training and test parts
-        kept = middle - held_out(middle - first, self.training.validation)
+        held = self.parts.held
+        kept = middle - (held_out(middle - first, self.training.validation) if held is None else held)
         cuts = np.append(np.stack([first, kept, middle], axis=1).ravel(), self.parts.cuts[-1])  # (3M + 1,)
         counts = count_classes(self.dataset.labels[self.parts.index], cuts, self.dataset.num_classes)
         train, validation, test = counts.reshape(len(self), 3, -1).transpose(1, 0, 2)  # (M, K) each
@@ -160,15 +161,17 @@ class SimulatedSite:
         population, training = self.population, self.population.training
         place = self.id - population.first
         part = population.parts[place]
-        indices = (*hold_out(part.train, training.validation), part.test)
+        indices = (*hold_out(part.train, training.validation, part.held), part.test)
         samples = tuple(map(population.samples, indices))
         name = population.client_names[place] if population.client_names else ""
         return make_client(training, population.task, self.id, round, (model, auxiliary), samples, name)
 
 
-def hold_out(train: NDArray[np.int64], share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Split a client's training part (n,), which is in random order, into training and validation samples."""
-    kept = len(train) - int(held_out(np.array(len(train)), share))
+def hold_out(
+    train: NDArray[np.int64], share: float, held: int | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Split a client's training part (n,), in random order: the last samples validate, a share of them or so many."""
+    kept = len(train) - (int(held_out(np.array(len(train)), share)) if held is None else held)
     return train[:kept], train[kept:]
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from protonorm.core.progress import steps
 from protonorm.core.text import visible
 from protonorm.data.access import reason, require_room
+from protonorm.data.dataset import sample_keys
 from protonorm.data.mapped import file_version, short_hash
 from protonorm.data.own.encoding import Options
 from protonorm.data.pictures import SUFFIXES, ImageHeader, describe_bad, read_headers, read_usable
@@ -137,6 +138,7 @@ def read_picture_files(files: Sequence[PictureFile], folder: Path, options: Opti
         split=np.array([file.split for file in good], np.int8),
         classes=classes,
         owner=np.array([file.client for file in good], np.int64),
+        keys=sample_keys(file.path.read_bytes() for file in good),  # of files: sizes and forms change with others
     )
 
 
