@@ -10,7 +10,7 @@ from PIL import Image
 import protonorm as pn
 from protonorm.config.experiment import LATER
 from protonorm.data.own.datasets import Array
-from protonorm.data.partitions import Parts, own_part, split_by_content
+from protonorm.data.partitions import Parts, count_held, own_part, split_by_content
 from protonorm.session.build import build
 
 RANDOM = np.random.default_rng(0)
@@ -20,7 +20,7 @@ def split(keys, train=0.75, validation=0.2, given=None):
     """Split samples of these hashes; return the part of each hash."""
     keys = np.asarray(keys, np.uint64)
     part = split_by_content(np.arange(len(keys)), keys, train, validation, given)
-    kept = len(part.train) - part.held
+    kept = len(part.train) - count_held(part.train, keys, validation)
     named = {"train": part.train[:kept], "validation": part.train[kept:], "test": part.test}
     assert sorted(np.concatenate([part.train, part.test]).tolist()) == list(range(len(keys)))
     return {int(keys[position]): name for name, index in named.items() for position in index}
@@ -72,10 +72,10 @@ def test_equal_samples_share_a_part_and_a_given_split_is_kept():
     assert set(split([at(0.9, 0)] * 3 + [at(0.1, 0.9)] * 3).values()) == {"test", "train"}
     given = np.array([1, 0, 0, 0, 1], np.int8)
     keys = [at(0.1, 0.5), at(0.9, 0.1), at(0.99, 0.9), at(0.2, 0.3), at(0.3, 0.1)]
-    found = own_part(np.arange(5), given, 0.75, [1, 0], np.array(keys, np.uint64), 0.2)
+    found = split_by_content(np.arange(5), np.array(keys, np.uint64), 0.75, 0.2, given)
     assert sorted(found.test.tolist()) == [0, 4]
-    assert (found.train[-1], found.held) == (1, 1)
-    undecided = own_part(np.arange(5), given - 1, 0.75, [1, 0], np.array(keys, np.uint64), 0.2)
+    assert found.train.tolist() == [3, 2, 1]
+    undecided = split_by_content(np.arange(5), np.array(keys, np.uint64), 0.75, 0.2, given - 1)
     assert sorted(undecided.test.tolist()) == [1, 2]
 
 
@@ -91,11 +91,12 @@ def parts_by_key(dataset, **settings):
     given = {"dataset": dataset, "split": "content", "partition": {"name": "iid"}, "clients": 1, "validation": 0.2}
     _, population = build(pn.Experiment.of(given | {"feature_dim": 8, "rounds": 1} | settings))
     data, part = population.dataset, population.parts[0]
-    kept, keys = len(part.train) - part.held, data.content_keys()
+    keys, held = data.content_keys(), int(population.parts.held[0])
+    kept = len(part.train) - held
     facts = population.facts()
-    assert [int(one.sum()) for one in (facts.train, facts.validation, facts.test)] == [kept, part.held, len(part.test)]
+    assert [int(one.sum()) for one in (facts.train, facts.validation, facts.test)] == [kept, held, len(part.test)]
     client = population.site(0).client(1)
-    assert len(client.validation) == part.held
+    assert len(client.validation) == held
     named = {"train": part.train[:kept], "validation": part.train[kept:], "test": part.test}
     return {int(keys[place]): name for name, index in named.items() for place in index}
 

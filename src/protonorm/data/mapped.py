@@ -119,8 +119,8 @@ def _read(folder: Path) -> Mapped:
         with open_npz(folder / REST) as rest:
             classes, size = tuple(rest.read("classes").tolist()), rest.get("vocabulary")
             vocabulary = None if size is None else int(size)
-            found = [rest.read("labels"), rest.read("split"), classes, rest.get("owner"), vocabulary, rest.get("keys")]
-            arrays = Arrays(images, *found)
+            labels, split, owner, keys = rest.read("labels"), rest.read("split"), rest.get("owner"), rest.get("keys")
+            arrays = Arrays(images, labels, split, classes, owner, vocabulary, keys)
     except OSError as error:
         raise files.damaged(folder, reason(error)) from error
     return Mapped(arrays, about)

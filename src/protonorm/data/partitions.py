@@ -21,23 +21,24 @@ class ClientIndex(NamedTuple):
 
     train: Index
     test: Index
-    held: int | None = None  # how many of the last training samples validate; None: as many as their share says
 
 
 class Parts:
     """Parts of all clients: one array of positions, offsets of the parts, and how many validate."""
 
     def __init__(self, index: Index, cuts: Index, held: Index | None = None) -> None:
-        """Store positions (N,) and cuts (2M + 1,): client i trains on cuts 2i to 2i + 1, and tests on the next."""
+        """Store positions (N,) and cuts (2M + 1,): client i trains on cuts 2i to 2i + 1, and tests on the next.
+
+        The last held[i] of its training samples validate, or as many as their share says.
+        """
         self.index, self.cuts, self.held = index, cuts, held
 
     @classmethod
-    def of(cls, parts: Sequence[ClientIndex]) -> Self:
+    def of(cls, parts: Sequence[ClientIndex], held: Sequence[int] | None = None) -> Self:
         """Concatenate single parts."""
-        halves = [half for part in parts for half in (part.train, part.test)]
-        counts = [part.held for part in parts]
-        held = None if None in counts else np.array(counts, np.int64)
-        return cls(np.concatenate(halves).astype(np.int64, copy=False), np.cumsum([0, *map(len, halves)]), held)
+        halves = [half for part in parts for half in part]
+        counts = None if held is None else np.array(held, np.int64)
+        return cls(np.concatenate(halves).astype(np.int64, copy=False), np.cumsum([0, *map(len, halves)]), counts)
 
     def __len__(self) -> int:
         return len(self.cuts) // 2  # M
@@ -46,8 +47,7 @@ class Parts:
         if not 0 <= id < len(self):
             raise IndexError(f"There is no client {id}; there are clients 0 to {len(self) - 1}.")
         first, middle, last = self.cuts[2 * id : 2 * id + 3]
-        held = None if self.held is None else int(self.held[id])
-        return ClientIndex(self.index[first:middle], self.index[middle:last], held)
+        return ClientIndex(self.index[first:middle], self.index[middle:last])
 
     def sizes(self) -> Index:
         """Count each client's samples, (M, 2): training and test."""
@@ -286,24 +286,16 @@ def parts_of(
     else:
         order = np.argsort(data.owner, kind="stable")
         shares = np.split(order, np.bincount(data.owner).cumsum()[:-1])
-    keys = data.content_keys() if split == "content" else None
-    parts = enumerate(shares)
-    return Parts.of([own_part(share, data.split, train, [how.seed, id], keys, validation) for id, share in parts])
+    if split == "random":
+        return Parts.of([own_part(share, data.split, train, [how.seed, id]) for id, share in enumerate(shares)])
+    keys = data.content_keys()
+    parts = [split_by_content(share, keys, train, validation, data.split) for share in shares]
+    return Parts.of(parts, [count_held(part.train, keys, validation) for part in parts])
 
 
-def own_part(
-    share: Index,
-    split: NDArray[np.int8] | None,
-    train: float,
-    seed: list[int],
-    keys: NDArray[np.uint64] | None = None,
-    validation: float = 0.0,
-) -> ClientIndex:
-    """Split a client's samples as the data specify; at random or by content if any of them is undecided."""
-    given = split is not None and not (split[share] < 0).any()
-    if keys is not None:
-        return split_by_content(share, keys, train, validation, split if given else None)
-    if split is None or not given:
+def own_part(share: Index, split: NDArray[np.int8] | None, train: float, seed: list[int]) -> ClientIndex:
+    """Split a client's samples as the data specify, or at random if any of them is undecided."""
+    if split is None or (split[share] < 0).any():
         return split_share(share, train, seed)
     mixed = np.random.default_rng(seed).permutation(share)
     return ClientIndex(mixed[split[mixed] == 0], mixed[split[mixed] > 0])
@@ -315,18 +307,27 @@ def split_by_content(
     """Split a client's samples by the hash of each, so that others that come or go do not move it.
 
     With two numbers in [0, 1) from a sample's hash (the upper and the lower half of its bits), it is for testing if
-    the first is at least `train`, else for validation if the second is below `validation`. The smallest hash always
-    trains, and of several the largest tests.
+    the first is at least `train`, else for validation, at the end of the training part, if the second is below
+    `validation`. The smallest hash always trains, the largest of several tests. A split that the data specify stays.
     """
     share = share[np.argsort(keys[share], kind="stable")]
-    hashes = keys[share]
-    first, second = ((part / 2.0**32) for part in (hashes >> np.uint64(32), hashes & np.uint64(2**32 - 1)))
-    tested = first >= train if split is None else split[share] > 0
-    if split is None:  # samples are in the order of the first number
-        tested[:1] = False
-        tested[-1:] = len(share) > 1
-    held = ~tested & (second < validation)
-    if held.sum() == (~tested).sum():
-        held[np.flatnonzero(held)[:1]] = False
-    kept = ~tested & ~held
-    return ClientIndex(np.concatenate([share[kept], share[held]]), share[tested], int(held.sum()))
+    if split is not None and not (split[share] < 0).any():
+        tested = split[share] > 0
+    else:
+        tested = (keys[share] >> np.uint64(32)) / 2.0**32 >= train
+        tested[:1], tested[-1:] = False, len(share) > 1
+    trained = share[~tested]
+    held = _validates(trained, keys, validation)
+    return ClientIndex(np.concatenate([trained[~held], trained[held]]), share[tested])
+
+
+def count_held(trained: Index, keys: NDArray[np.uint64], validation: float) -> int:
+    """Count the validation samples of a training part that was split by content."""
+    return int(_validates(trained, keys, validation).sum())
+
+
+def _validates(trained: Index, keys: NDArray[np.uint64], validation: float) -> NDArray[np.bool_]:
+    """Return which training samples validate: not the one with the smallest hash."""
+    held: NDArray[np.bool_] = (keys[trained] & np.uint64(2**32 - 1)) / 2.0**32 < validation
+    held[keys[trained].argmin()] = False
+    return held

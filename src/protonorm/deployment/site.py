@@ -15,7 +15,7 @@ from protonorm.core.task import Task
 from protonorm.core.training import Training, check_augmentation
 from protonorm.data.dataset import Dataset
 from protonorm.data.own.datasets import OwnFiles
-from protonorm.data.partitions import ClientIndex, Parts, own_part
+from protonorm.data.partitions import ClientIndex, Parts, count_held, own_part, split_by_content
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.settings import ClientSettings
 from protonorm.federation.population import SimulatedPopulation
@@ -32,7 +32,9 @@ class OwnSite(SimulatedPopulation):
     def __init__(
         self, task: Task, id: int, data: Dataset, index: ClientIndex, recipe: Recipe, training: Training, name: str = ""
     ) -> None:
-        super().__init__(task, data, Parts.of([index]), [recipe], training, [name] if name else None, first=id)
+        by_content = training.split == "content"
+        held = [count_held(index.train, data.content_keys(), training.validation)] if by_content else None
+        super().__init__(task, data, Parts.of([index], held), [recipe], training, [name] if name else None, first=id)
         self.id = id
         self.check_networks()
 
@@ -74,8 +76,10 @@ def own_samples(
             f"The data {own.name} must have samples of shape {agreed.shape} and type {agreed.type} by the agreement, "
             f"got {given.shape} and {given.type}."
         )
-    keys = None if by_content is None else whole.content_keys()
-    return whole, own_part(np.arange(len(labels)), split, train, [seed, id], keys, by_content or 0.0)
+    every = np.arange(len(labels))
+    if by_content is None:
+        return whole, own_part(every, split, train, [seed, id])
+    return whole, split_by_content(every, whole.content_keys(), train, by_content, split)
 
 
 def make_site(

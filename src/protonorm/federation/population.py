@@ -161,7 +161,8 @@ class SimulatedSite:
         population, training = self.population, self.population.training
         place = self.id - population.first
         part = population.parts[place]
-        indices = (*hold_out(part.train, training.validation, part.held), part.test)
+        held = None if population.parts.held is None else int(population.parts.held[place])
+        indices = (*hold_out(part.train, training.validation, held), part.test)
         samples = tuple(map(population.samples, indices))
         name = population.client_names[place] if population.client_names else ""
         return make_client(training, population.task, self.id, round, (model, auxiliary), samples, name)
