@@ -127,6 +127,7 @@ class Organisations:
     def equals_serial(self, **settings) -> None:
         """Compare with the simulation that has all the data: every record, the server's file, every client's state."""
         usual = {"dataset": f"clients:{self.root / 'pictures'}", "models": NETWORKS, "rounds": ROUNDS, "batch_size": 4}
+        usual |= {"split": "content"}
         experiment = pn.Experiment.of(usual | {"lr": 0.02, "feature_dim": 8, "validation": 0.25} | settings)
         run(experiment, self.root / "serial")
         ours, theirs = read_run(self.root / "server" / "run"), read_run(run_folder(experiment, self.root / "serial"))

@@ -64,6 +64,7 @@ class RealFederation:
             one = pictures(labels, 3, seed=seed)
             np.savez(data / f"{name}.npz", images=one.inputs, labels=one.labels, classes=np.array(one.classes))
         usual = {"dataset": f"clients:{data}", "clients": clients, "rounds": 2, "batch_size": 4, "feature_dim": 8}
+        usual |= {"split": "content"}
         self.experiment = pn.Experiment.of(usual | {"lr": 0.01} | settings)
         task, population = build(self.experiment)
         self.agreement = Agreement.of_task(task, ("validation", "test"), reproducible=True)

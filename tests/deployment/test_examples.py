@@ -8,6 +8,7 @@ import sys
 import pytest
 import yaml
 
+from protonorm.deployment.https.listener import SPARE, Limits
 from tests.docs import commands
 from tests.docs.pages import ROOT
 
@@ -31,6 +32,7 @@ def test_a_unit_runs_a_command_that_there_is_and_little_else(path):
     assert service["UMask"] == "0077"
     assert {service[name] for name in ("NoNewPrivileges", "ProtectHome", "PrivateTmp")} == {"yes"}
     assert service["Restart"] == "on-failure"
+    assert int(service.get("LimitNOFILE", 0)) >= ("server" in path.name) * (Limits().open + 2 * SPARE)
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not on this machine")
@@ -54,4 +56,5 @@ def test_the_compose_file_has_a_server_and_clients_whose_commands_there_are():
         commands.check_words(["protonorm", *service["command"]])
         assert service["read_only"]
         assert service["cap_drop"] == ["ALL"]
+    assert services["server"]["ulimits"]["nofile"] >= Limits().open + 2 * SPARE
     assert all("ports" not in services[name] for name in ("north", "south"))

@@ -57,6 +57,13 @@ FAULTS = {
     "absurd loss": ("malformed", of_header(metrics={"loss": 1.7e308}), "less than or equal to 1"),
     "absurd seconds": ("malformed", of_header(seconds=1e300), "less than or equal to 1000000000"),
     "text that is none": ("malformed", of_header(metrics={"\ud800": 1.0}), "a valid string"),
+    "parts of others": (
+        "content",
+        lambda answer: rewritten(answer, lambda said: said | {"clients.0.prototypes": said["prototypes"]}),
+        "clients.0.prototypes",
+    ),
+    "other clients in its header": ("malformed", of_header(parts=["0", "2"]), "parts"),
+    "counts of another part": ("content", of_counts(lambda one: {"train.support": one["test.support"]}), "train"),
     "impossible counts": (
         "content",
         of_counts(lambda one: {"test.correct.logits": one["test.support"] + 1}),

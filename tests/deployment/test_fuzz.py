@@ -243,6 +243,32 @@ def test_no_answer_breaks_the_server(examples):
     fuzz(examples, ANSWERS, check)
 
 
+TENSOR = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+GREEDY = {  # frames of 4 kB that ask for much more than they hold
+    "nesting": frame(b"[" * 4000, b""),
+    "a number of 4,000 digits": frame(b'{"format":' + b"9" * 4000 + b"}", b""),
+    "names that differ in case": frame(b"{" + b",".join(b'"%d":{}' % n for n in range(500)) + b"}", b""),
+    "two hundred tensors": dressed({**ABOUT}, {f"said.{n}": TENSOR for n in range(50)}, b""),
+    "terabytes in a shape": dressed(ABOUT, {"said.classes": TENSOR | {"shape": [2**39] * 8}}, bytes(3000)),
+    "terabytes times nothing": dressed(ABOUT, {"said.classes": TENSOR | {"shape": [2**39, 0, 2**39]}}, b""),
+    "numbers of many axes": dressed(ABOUT, {"said.classes": TENSOR | {"shape": [1] * 1900}}, b""),
+    "more than there is": SIZES.pack(b"PNFL", 2**16, 2**40) + bytes(4000),
+}
+
+
+@pytest.mark.parametrize("case", GREEDY)
+def test_a_small_message_does_not_become_a_large_one(node, case):
+    """Eight of them once stopped all rounds: each is refused at once, on both sides, in bounded memory."""
+    guard = Guard(AGREEMENT)
+    guard.expect(2, "evaluate+train", [3], ["test"])
+    assert len(GREEDY[case]) < 7000
+    found = limited(lambda one: guard.admit(3, one), GREEDY[case])
+    assert found.why in ("malformed", "content")
+    header, _ = read_answer_header(limited(node.answer, GREEDY[case]))
+    assert header.declined
+    assert not node.taken
+
+
 def test_what_is_drawn_reaches_beyond_the_first_check(node):
     """Good messages are taken, so that the changed ones are near what is right."""
     for content in REQUESTS:

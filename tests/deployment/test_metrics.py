@@ -15,7 +15,7 @@ from protonorm.errors import Failed
 @pytest.fixture
 def status(tmp_path):
     clients = [
-        ClientStatus(id=0, name="berlin", here=True, state="answered", answers=7, late=1),
+        ClientStatus(id=0, name="berlin", here=True, state="answered", answers=7, late=1, accuracy=0.625),
         ClientStatus(id=1, name="kyoto", state="late", answers=5, late=3, refused=2),
     ]
     made = Status(
@@ -73,6 +73,10 @@ def test_all_that_is_asked_for_is_there(status):
         ("protonorm_client_answers_total", "berlin"): 7,
         ("protonorm_client_late_total", "kyoto"): 3,
         ("protonorm_client_refused_total", "kyoto"): 2,
+        ("protonorm_client_connected", "berlin"): 1,
+        ("protonorm_client_connected", "kyoto"): 0,
+        ("protonorm_client_accuracy", "berlin"): 0.625,
+        ("protonorm_client_accuracy", "kyoto"): None,  # its owner does not tell it
         ("protonorm_refused_messages_total", "content"): 2,
         ("protonorm_refused_messages_total", "late"): 0,
         ("protonorm_denied_requests_total",): 4,

@@ -2,17 +2,29 @@
 
 import select
 import socket
+import struct
 import threading
 import time
 
 import pytest
 
+from protonorm import __version__
+from protonorm.core.frames import join, split
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.engine import REPAIR, Arrived
 from protonorm.deployment.https.client import Refused, Taken, Unreachable
-from protonorm.deployment.messages import FORMAT, Answer, AnswerHeader, RequestHeader, read_request, write_answer
+from protonorm.deployment.messages import (
+    FORMAT,
+    Answer,
+    AnswerHeader,
+    RequestHeader,
+    read_answer_header,
+    read_request,
+    write_answer,
+)
 from protonorm.deployment.messages import write_request as write
 from protonorm.deployment.worker import LINGER, Patience, Worker
+from tests.deployment.federation import Federation, small
 from tests.deployment.keyring import Keys, until
 from tests.deployment.processes import free_port
 
@@ -163,6 +175,40 @@ def test_a_client_that_declines_the_last_request_ends_too(keys):
             assert len(ask(server, request(round, kind))) == 1
         running.join()
         assert running.told == ["connected", "declined", "answered", "declined", "finished"]
+
+
+def test_a_server_that_asks_for_nonsense_gets_a_sentence_each_time_and_less_and_less_often(tmp_path, monkeypatch):
+    """Malformed requests end in one line each, with longer and longer pauses; a good one is answered at once."""
+    pauses, said, sent = [], [], []
+    monkeypatch.setattr("protonorm.deployment.worker.time.sleep", pauses.append)
+    federation = Federation(small(rounds=1), tmp_path)
+    node, terms = federation.line.nodes[0], federation.agreement
+    good = write(RequestHeader(format=1, agreement=terms.digest, client=0, round=1, kind="train", trained=0), b"")
+    deep = b'{"a":' + b"[" * 20_000
+    requests = [b"{}", b"PNFL" + bytes(12), b"PNFL" + b"\xff" * 12, good[:-1], bytes(4096), good + b"x"]
+    requests += [join({"format": 10**30}, b""), join({"format": [[]] * 500}, b""), good.replace(b"train", b"tr\x00in")]
+    requests += [struct.pack("<4sIQ", b"PNFL", len(deep), 0) + deep, join(split(good)[0], b"\xff" * 64)]
+    bad = len(requests)
+    requests.append(good)
+
+    class Line:
+        server_version, server_certificate, address = __version__, "", "here"
+
+        def ask(self, wait=0):
+            return requests.pop(0)
+
+        def answer(self, asked, content):
+            sent.append(read_answer_header(content)[0].declined)
+
+        def close(self):
+            pass
+
+    with pytest.raises(IndexError):  # when there are no more
+        Worker(Line(), node, terms, lambda event, sentence: said.append((event, sentence))).run()
+    assert list(map(bool, sent)) == [True] * bad + [False]
+    assert [event for event, _ in said] == ["connected", *["declined"] * bad, "answered"]
+    assert all("Traceback" not in text and len(text) < 600 and "\n" not in text for _, text in said)
+    assert pauses == [0.25, 0.5, 1.0, 2.0, 4.0, *[5.0] * (bad - 5)]
 
 
 def test_a_client_stays_until_the_server_would_ask_again():

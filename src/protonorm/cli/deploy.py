@@ -269,7 +269,8 @@ deploy = typer.Typer(no_args_is_help=True, help=GROUP)
 
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(init, deploy_client.join, add_client, server, deploy_client.client, run, deploy_client.export),
-    *(deploy_status.status, deploy_status.stop, deploy_status.doctor, renew, revoke, rekey, remove_client),
+    *(deploy_status.status, deploy_status.stop, deploy_status.doctor, deploy_status.audit),
+    *(renew, revoke, rekey, remove_client),
     *(amend, deploy_client.accept, deploy_client.alone, deploy_client.leave, export_app),
 )
 for command in COMMANDS:

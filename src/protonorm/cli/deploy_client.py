@@ -256,7 +256,7 @@ def _confirm(found: "ClientFolder", got: "Bundle", path: Path | None, checksum: 
         before = found.bundle.model_dump(mode="json")
         say(f"It is not what you confirmed before: {', '.join(differing(got.model_dump(mode='json'), before))}.")
     _agree(got.fingerprint, checksum, "Do you agree, and is the checksum the one that was read to you?", yes=yes)
-    found.confirm(got)
+    found.confirm(got, "by checksum" if checksum is not None else "by --yes" if yes else "at the terminal")
 
 
 def _check_sum(fingerprint: str, checksum: str | None) -> None:

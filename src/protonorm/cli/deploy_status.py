@@ -3,12 +3,13 @@
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from protonorm.cli.console import Column, make_table, print_json, reporting, say, say_findings
+from protonorm.cli.console import FAILED, Column, complain, make_table, print_json, reporting, say, say_findings
 from protonorm.cli.options import Json, path_option, read_path
 from protonorm.core.text import visible
 
@@ -24,6 +25,9 @@ ClientPath = Annotated[Path | None, path_option(CLIENT, "--folder")]
 EITHER = "Folder of a federation or client; PROTONORM_FEDERATION, PROTONORM_CLIENT or the current folder if not given."
 EitherPath = Annotated[Path | None, path_option(EITHER, "--folder")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show it again every two seconds, until Ctrl-C.")]
+
+PASSWORD = "File with the page's password in its first line; or PROTONORM_STATUS_PASSWORD. The name is protonorm."
+HEAD = "A hash that was noted before and must occur: without it, lines missing at the end are not noticed."
 
 LOOK = 0.25  # seconds between two reads of a log
 ROUNDS = 10  # number of rounds whose accuracy is shown
@@ -67,10 +71,23 @@ def open_either(path: Path | None) -> "FederationFolder | ClientFolder":
     )
 
 
-def status(folder: EitherPath = None, as_json: Json = False, watch: Watch = False) -> None:
+def status(
+    folder: EitherPath = None,
+    as_json: Json = False,
+    watch: Watch = False,
+    web: Annotated[bool, typer.Option("--web", help="Serve it as a page that refreshes, until Ctrl-C.")] = False,
+    host: Annotated[str, typer.Option(help="Where the page is served; others than this machine need a password.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(help="Port of the page.", min=0, max=65535)] = 9095,
+    password: Annotated[Path | None, path_option(PASSWORD, "--password-file")] = None,
+) -> None:
     """Show the status of a federation: rounds, connected and late clients, refused replies, accuracy so far."""
     with reporting(quiet=True):
         found = open_either(folder)
+        if web:
+            serve_web(found, host, port, password)
+            return
         from protonorm.deployment.folders import ClientFolder
         from protonorm.deployment.status import view_client, view_federation
 
@@ -90,6 +107,22 @@ def status(folder: EitherPath = None, as_json: Json = False, watch: Watch = Fals
                 return
             if not as_json:
                 typer.clear()
+
+
+def serve_web(folder: "FederationFolder | ClientFolder", host: str, port: int, password: Path | None) -> None:
+    """Serve a federation's status page until Ctrl-C or a signal to end."""
+    from protonorm.deployment.folders import ClientFolder
+    from protonorm.deployment.process_lock import ended_by_signal
+    from protonorm.deployment.status import view_federation
+    from protonorm.deployment.web import read_password, render, serve_page
+
+    if isinstance(folder, ClientFolder):
+        raise ValueError(f"--web shows a federation, and {folder.path} is the folder of a client.")
+    page = lambda: render(lambda: view_federation(folder), standing)  # noqa: E731
+    with suppress(KeyboardInterrupt), ended_by_signal(), serve_page(page, host, port, read_password(password)) as where:
+        say(f"The status is at {where}")
+        while True:
+            time.sleep(3600)
 
 
 def stop(folder: EitherPath = None) -> None:
@@ -113,6 +146,40 @@ def doctor(folder: EitherPath = None, as_json: Json = False) -> None:
 
         findings = look_at_client(found) if isinstance(found, ClientFolder) else look_at_server(found)
         say_findings(findings, as_json=as_json, fine="Nothing is wrong.")
+
+
+def audit(
+    folder: EitherPath = None,
+    last: Annotated[int, typer.Option(help="How many lines are shown.", min=0)] = 20,
+    head: Annotated[str, typer.Option(help=HEAD)] = "",
+    as_json: Json = False,
+) -> None:
+    """Show the audit trail of a federation or client, and verify it: who connected, what was sent, refused, confirmed.
+
+    A line that was changed, removed or moved is named, and the status is then not 0.
+    """
+    with reporting(quiet=True):
+        found = open_either(folder)
+        from protonorm.deployment.audit import details, verify
+
+        seen = verify(found.trail.path, head)
+        shown = seen.lines[-last:] if last else []
+        if as_json:
+            problems = list(seen.problems)
+            print_json({"lines": shown, "count": len(seen.lines), "hash": seen.head, "problems": problems})
+        else:
+            for line in shown:
+                say(
+                    visible(
+                        f"{line.get('number', '?'):>6} {line.get('time', '')} {line.get('event', '')}: {details(line)}"
+                    )
+                )
+            for problem in seen.problems:
+                complain(problem)
+            whole = "the chain is whole" if not seen.problems else "the chain is broken"
+            say(f"{len(seen.lines)} lines; {whole}; hash of the last: {seen.head or 'none'}")
+        if seen.problems:
+            raise typer.Exit(FAILED)
 
 
 def follow(folder: "FederationFolder", start: int) -> bool:
@@ -149,6 +216,16 @@ def _show_log(path: Path, start: int) -> int:
     return start + len(whole)
 
 
+def standing(seen: dict[str, Any]) -> str:
+    """Describe in a line whether the server runs, and where the federation is."""
+    said = f"the server is {'' if seen['server']['running'] else 'not '}running; {seen['means']}"
+    if seen["state"] in ("running", "waiting"):
+        said += f": round {seen['round']} of {seen['rounds']}, {seen['needed']} of {len(seen['clients'])} must answer"
+    elif seen["state"] == "failed":
+        said += f": {seen['text']}"
+    return said
+
+
 def federation_tables(seen: dict[str, Any]) -> Iterator[Any]:
     """Yield the status of a federation: its clients, its rounds, and the last problems."""
     rows = []
@@ -158,12 +235,7 @@ def federation_tables(seen: dict[str, Any]) -> Iterator[Any]:
         here, state = "yes" if one["here"] else "no", WORDS.get(one["state"], one["state"])
         rows.append([str(one["id"]), one["name"], here, state, *counts, one["said"]])
     columns = [Column(name, "right" if name in RIGHT else "left", no_wrap=name == "client") for name in CLIENTS]
-    said = f"the server is {'' if seen['server']['running'] else 'not '}running; {seen['means']}"
-    if seen["state"] in ("running", "waiting"):
-        said += f": round {seen['round']} of {seen['rounds']}, {seen['needed']} of {len(seen['clients'])} must answer"
-    elif seen["state"] == "failed":
-        said += f": {seen['text']}"
-    yield make_table(f"{seen['federation']}: {said}", columns, rows)
+    yield make_table(f"{seen['federation']}: {standing(seen)}", columns, rows)
     speed = f"clients have {seen['deadline']:g} seconds in a round"
     if seen["done"] and seen["seconds"]:
         carried = (seen["bytes_up"] + seen["bytes_down"]) / 2**20

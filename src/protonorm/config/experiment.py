@@ -36,8 +36,13 @@ FORMAT = 3  # version of a run's files; part of the key
 UNDECISIVE = ("retries",)  # settings that do not affect results, and so are not in the key
 LONGEST = 60  # bytes of a component of a key
 GIVEN = "_given"  # attribute outside the fields with the settings as given; ignored when experiments are compared
-# settings that were added later, with their defaults
-LATER = {"evaluate_all_every": None, "start": "own", "protect": {"name": "none"}, "last_batch": "drop"}
+LATER = {  # settings that were added later, with their defaults
+    "evaluate_all_every": None,
+    "start": "own",
+    "protect": {"name": "none"},
+    "last_batch": "drop",
+    "split": "random",
+}
 FEW = 100  # largest length of a list that is shown in full
 TORCH_MESSAGE = 120  # characters of an error message of torch
 MANY = 200  # clients above which only a round's cohort is evaluated by default, and all clients periodically

@@ -179,6 +179,9 @@ class Training(BaseModel):
     protect: Annotated[Any, AfterValidator(make_outgoing), PlainSerializer(describe_outgoing)] = Field(
         default="none", description="what the owner does to replies before they leave the client"
     )
+    split: Literal["random", "content"] = Field(
+        default="random", description="of each client's samples: at random, or by their content, so that it stays"
+    )
     train: Share = Field(default=0.75, description="share of a client's samples to train on; the others test")
     validation: Below1 = Field(default=0.1, description="share of the training part that chooses rounds and settings")
     device: str = Field(default="cpu", description="where to compute: cpu, cuda, cuda:1")

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
@@ -51,6 +51,7 @@ class Dataset:
     split: NDArray[np.int8] | None = field(default=None, repr=False)  # (N,): 0 training, 1 test, −1 undecided
     vocabulary: int | None = None  # V: tokens are 0 to V − 1; None: the largest token + 1
     client_names: tuple[str, ...] | None = None  # M names of the owners; None if they are only numbered
+    keys: NDArray[np.uint64] | None = field(default=None, repr=False)  # (N,): hash of each sample's source, if known
 
     def __post_init__(self) -> None:
         """Validate the arrays, and set default class names and vocabulary."""
@@ -90,6 +91,10 @@ class Dataset:
         """Names of the classes, and of the clients if they have names."""
         return self.classes, self.client_names
 
+    def content_keys(self) -> NDArray[np.uint64]:
+        """Return a hash of each sample (N,): of its source, or of its input."""
+        return sample_keys(self.inputs) if self.keys is None else self.keys
+
     def load(self) -> Self:
         """Return the dataset itself, so that it can replace a dataset with settings in an experiment."""
         return self
@@ -99,6 +104,16 @@ class Dataset:
         known = {} if self.vocabulary is None else {"vocabulary": self.vocabulary}
         sha256 = content_hash(self.inputs, self.labels, self.owner, self.split)
         return {"name": self.name, "samples": len(self.labels), **known, "sha256": sha256}
+
+
+def sample_keys(samples: Iterable[Any]) -> NDArray[np.uint64]:
+    """Hash each sample (N,): what `b2sum -l 64` computes of its bytes; padding of tokens is left out."""
+    digests = []
+    for sample in samples:
+        if isinstance(sample, np.ndarray):
+            sample = np.ascontiguousarray(np.trim_zeros(sample, "b") if sample.dtype == np.int64 else sample)
+        digests.append(hashlib.blake2b(sample, digest_size=8).digest())
+    return np.frombuffer(b"".join(digests), ">u8").astype(np.uint64)
 
 
 def content_hash(*arrays: NDArray[Any] | None) -> str:
@@ -186,6 +201,8 @@ def _label_problems(data: Dataset) -> Iterator[str]:
     if labels.min() < 0 or labels.max() >= len(names):
         last = len(names) - 1
         yield f"the labels go from {labels.min()} to {labels.max()}, but {last + 1} classes are named: 0 to {last}."
+    if data.keys is not None and (data.keys.shape != labels.shape or data.keys.dtype != np.uint64):
+        yield f"the keys have shape {data.keys.shape} and type {data.keys.dtype}; expected uint64 numbers (N,)."
 
 
 def _owner_problems(data: Dataset) -> Iterator[str]:

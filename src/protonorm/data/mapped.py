@@ -1,7 +1,7 @@
 """Memory-mapped copies of datasets, shared by all processes of a machine: written once, then opened quickly.
 
 <root>/mapped/<name>-<version>/   images.npy    images, vectors or tokens, uncompressed, to be mapped
-                                  rest.npz      labels, split, classes, and optionally owner and vocabulary
+                                  rest.npz      labels, split, classes, and optionally owner, vocabulary and keys
                                   about.json    number and size of the samples, sha256 of the content, and the sizes
                                                 and checksums of the two files; it has a checksum itself
 
@@ -25,7 +25,7 @@ from protonorm.data.access import hash_file, reason, require_file
 from protonorm.data.dataset import content_hash
 from protonorm.data.prepared import Arrays, open_npz
 
-FORMAT = 2  # of a copy; copies of other formats count as outdated
+FORMAT = 3  # of a copy; copies of other formats count as outdated
 IMAGES, REST, ABOUT = "images.npy", "rest.npz", "about.json"
 # names of files in an unfinished copy
 OURS = re.compile(rf"{files.LOCK}|\.?(images\.npy|rest\.npz|about\.json)({files.TEMPORARY})?")
@@ -95,7 +95,7 @@ def open_mapped(root: Path, name: str, version: str, read: Callable[..., Arrays]
 def _write(folder: Path, name: str, arrays: Arrays, about: dict[str, Any]) -> None:
     """Write all files to a temporary folder, and rename it; keep the copy of a process that was faster."""
     rest: dict[str, Any] = {"labels": arrays.labels, "split": arrays.split, "classes": np.array(arrays.classes)}
-    optional = {"owner": arrays.owner, "vocabulary": arrays.vocabulary}
+    optional = {"owner": arrays.owner, "vocabulary": arrays.vocabulary, "keys": arrays.keys}
     rest |= {name: value for name, value in optional.items() if value is not None}
     files.make_folder(folder.parent)
     with files.Scratch(folder.parent, prefix=f".{name}-") as scratch:
@@ -122,7 +122,8 @@ def _read(folder: Path) -> Mapped:
         with open_npz(folder / REST) as rest:
             classes, size = tuple(rest.read("classes").tolist()), rest.get("vocabulary")
             vocabulary = None if size is None else int(size)
-            arrays = Arrays(images, rest.read("labels"), rest.read("split"), classes, rest.get("owner"), vocabulary)
+            labels, split, owner, keys = rest.read("labels"), rest.read("split"), rest.get("owner"), rest.get("keys")
+            arrays = Arrays(images, labels, split, classes, owner, vocabulary, keys)
     except OSError as error:
         raise files.damaged(folder, reason(error)) from error
     return Mapped(arrays, about)

@@ -24,17 +24,21 @@ class ClientIndex(NamedTuple):
 
 
 class Parts:
-    """Parts of all clients: one array of positions, and the offsets of the parts."""
+    """Parts of all clients: one array of positions, offsets of the parts, and how many validate."""
 
-    def __init__(self, index: Index, cuts: Index) -> None:
-        """Store positions (N,) and cuts (2M + 1,): client i trains on cuts 2i to 2i + 1, and tests on the next."""
-        self.index, self.cuts = index, cuts
+    def __init__(self, index: Index, cuts: Index, held: Index | None = None) -> None:
+        """Store positions (N,) and cuts (2M + 1,): client i trains on cuts 2i to 2i + 1, and tests on the next.
+
+        The last held[i] of its training samples validate, or as many as their share says.
+        """
+        self.index, self.cuts, self.held = index, cuts, held
 
     @classmethod
-    def of(cls, parts: Sequence[ClientIndex]) -> Self:
+    def of(cls, parts: Sequence[ClientIndex], held: Sequence[int] | None = None) -> Self:
         """Concatenate single parts."""
         halves = [half for part in parts for half in part]
-        return cls(np.concatenate(halves).astype(np.int64, copy=False), np.cumsum([0, *map(len, halves)]))
+        counts = None if held is None else np.array(held, np.int64)
+        return cls(np.concatenate(halves).astype(np.int64, copy=False), np.cumsum([0, *map(len, halves)]), counts)
 
     def __len__(self) -> int:
         return len(self.cuts) // 2  # M
@@ -83,7 +87,13 @@ def partition(labels: NDArray[np.int64], clients: int, how: Partition, train: fl
     """Assign the samples, and split each client's n at random: ⌊train·n⌋ to train, and one to test if n > 1."""
     if not 0 < train < 1:
         raise ValueError(f"train must be a share between 0 and 1, such as 0.75, got {train}.")
-    shares = how.assign(labels, clients)  # by user code, perhaps
+    shares = assigned(labels, clients, how)
+    return Parts.of([split_share(share, train, [how.seed, client]) for client, share in enumerate(shares)])
+
+
+def assigned(labels: NDArray[np.int64], clients: int, how: Partition) -> list[Index]:
+    """Return each client's samples; raise a ValueError if the partition, perhaps a user's, is not one."""
+    shares = how.assign(labels, clients)
     if len(shares) != clients or min(map(len, shares), default=0) == 0:
         raise ValueError(f"The partition must give each of {clients} clients at least one sample.")
     positions = np.concatenate(shares)
@@ -91,7 +101,7 @@ def partition(labels: NDArray[np.int64], clients: int, how: Partition, train: fl
         raise ValueError(f"The partition must give whole numbers (n,), but gave {positions.dtype} {positions.shape}.")
     if positions.min() < 0 or positions.max() >= len(labels) or np.bincount(positions).max() > 1:
         raise ValueError(f"The partition must give positions from 0 to {len(labels) - 1}, none of them twice.")
-    return Parts.of([split_share(share, train, [how.seed, client]) for client, share in enumerate(shares)])
+    return list(shares)
 
 
 def count_classes(labels: NDArray[np.int64], cuts: Index, num_classes: int) -> Index:
@@ -265,13 +275,22 @@ class Given:
         return {"name": "given", "seed": self.seed}
 
 
-def parts_of(data: Dataset, clients: int, how: Partition, train: float) -> Parts:
+def parts_of(
+    data: Dataset, clients: int, how: Partition, train: float, split: str = "random", validation: float = 0.0
+) -> Parts:
     """Return each client's part: the samples it owns, or those that the partition assigns to it."""
-    if data.owner is None:
+    if data.owner is None and split == "random":
         return partition(data.labels, clients, how, train)
-    order = np.argsort(data.owner, kind="stable")
-    shares = np.split(order, np.bincount(data.owner).cumsum()[:-1])
-    return Parts.of([own_part(share, data.split, train, [how.seed, id]) for id, share in enumerate(shares)])
+    if data.owner is None:
+        shares = assigned(data.labels, clients, how)
+    else:
+        order = np.argsort(data.owner, kind="stable")
+        shares = np.split(order, np.bincount(data.owner).cumsum()[:-1])
+    if split == "random":
+        return Parts.of([own_part(share, data.split, train, [how.seed, id]) for id, share in enumerate(shares)])
+    keys = data.content_keys()
+    parts = [split_by_content(share, keys, train, validation, data.split) for share in shares]
+    return Parts.of(parts, [count_held(part.train, keys, validation) for part in parts])
 
 
 def own_part(share: Index, split: NDArray[np.int8] | None, train: float, seed: list[int]) -> ClientIndex:
@@ -280,3 +299,35 @@ def own_part(share: Index, split: NDArray[np.int8] | None, train: float, seed: l
         return split_share(share, train, seed)
     mixed = np.random.default_rng(seed).permutation(share)
     return ClientIndex(mixed[split[mixed] == 0], mixed[split[mixed] > 0])
+
+
+def split_by_content(
+    share: Index, keys: NDArray[np.uint64], train: float, validation: float, split: NDArray[np.int8] | None = None
+) -> ClientIndex:
+    """Split a client's samples by the hash of each, so that others that come or go do not move it.
+
+    With two numbers in [0, 1) from a sample's hash (the upper and the lower half of its bits), it is for testing if
+    the first is at least `train`, else for validation, at the end of the training part, if the second is below
+    `validation`. The smallest hash always trains, the largest of several tests. A split that the data specify stays.
+    """
+    share = share[np.argsort(keys[share], kind="stable")]
+    if split is not None and not (split[share] < 0).any():
+        tested = split[share] > 0
+    else:
+        tested = (keys[share] >> np.uint64(32)) / 2.0**32 >= train
+        tested[:1], tested[-1:] = False, len(share) > 1
+    trained = share[~tested]
+    held = _validates(trained, keys, validation)
+    return ClientIndex(np.concatenate([trained[~held], trained[held]]), share[tested])
+
+
+def count_held(trained: Index, keys: NDArray[np.uint64], validation: float) -> int:
+    """Count the validation samples of a training part that was split by content."""
+    return int(_validates(trained, keys, validation).sum())
+
+
+def _validates(trained: Index, keys: NDArray[np.uint64], validation: float) -> NDArray[np.bool_]:
+    """Return which training samples validate: not the one with the smallest hash."""
+    held: NDArray[np.bool_] = (keys[trained] & np.uint64(2**32 - 1)) / 2.0**32 < validation
+    held[keys[trained].argmin()] = False
+    return held

@@ -139,6 +139,7 @@ class Arrays(NamedTuple):
     classes: tuple[str, ...]  # K names
     owner: NDArray[np.int64] | None = None  # (N,): client of each image, if given
     vocabulary: int | None = None  # V, for tokens
+    keys: NDArray[np.uint64] | None = None  # (N,): hash of each sample as it was before it was resized or scaled
 
 
 def data_root(given: Path | None = None) -> Path:

@@ -11,6 +11,7 @@ for, until one answers well.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -170,6 +171,20 @@ class Transport(Protocol):
         """Release the transport's resources."""
 
 
+def digest_of(content: bytes) -> str:
+    """Return the SHA-256 of a message."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def accuracy_of(counts: Tensors, rule: str) -> dict[str, float]:
+    """Return a client's accuracy, of the test part or else of the validation part, as far as its owner tells it."""
+    for part in ("test", "validation"):
+        right, of = counts.get(f"{part}.correct.{rule}"), counts.get(f"{part}.support")
+        if right is not None and of is not None and (samples := int(of.sum())):
+            return {"accuracy": int(right.sum()) / samples}
+    return {}
+
+
 class FederationEngine:
     """Engine whose clients are reached over a transport and keep their own states.
 
@@ -200,6 +215,7 @@ class FederationEngine:
         self._first = True  # whether this is the first call: clients may still be connecting
         self._start, self._before, self._asked = 0.0, (0, 0), 0  # of the current round
         self._round = 0
+        self._digest = ""  # of the answer that is looked at
         self._waiting: tuple[int, ...] = ()  # last reported waiting state
         self._quiet = False  # whether the current call is no part of a round
 
@@ -384,7 +400,7 @@ class FederationEngine:
                 self.guard.reopen(id)
             call.ask(turn, now)
             self.bytes_down += len(turn.request)
-            self._tell_of("asked", turn, bytes=len(turn.request))
+            self._tell_of("asked", turn, digest_of(turn.request), bytes=len(turn.request))
 
     def _take(self, call: Call, arrived: Arrived) -> None:
         """Validate what arrived; a final refusal marks the client as refused until it is asked again."""
@@ -396,6 +412,7 @@ class FederationEngine:
                 self._tell_of("away", turn)
             return
         self.bytes_up += len(arrived.content)
+        self._digest = digest_of(arrived.content)
         answer = self.guard.admit(arrived.client, arrived.content, current=arrived.current)
         late = isinstance(answer, Refusal) and answer.why == "late" and arrived.client in self.aside
         if late and self.guard.is_sound(arrived.content):
@@ -404,7 +421,9 @@ class FederationEngine:
             return
         if not isinstance(answer, Refusal):
             call.answer(arrived.client, answer, now)
-            self._tell_of("answered", turn, bytes=len(arrived.content), seconds=answer.header.seconds)
+            numbers = {"bytes": len(arrived.content), "seconds": answer.header.seconds}
+            numbers |= accuracy_of(answer.counts, self._agreement.task.algorithm.headline)
+            self._tell_of("answered", turn, self._digest, **numbers)
         elif answer.final:
             call.miss(turn, "refused", now, answer.sentence)
 
@@ -424,13 +443,13 @@ class FederationEngine:
             self._tell(Event("waiting", sentence, self._round, numbers=numbers))
         self._waiting = key
 
-    def _tell_of(self, what: What, turn: Turn, **numbers: float) -> None:
+    def _tell_of(self, what: What, turn: Turn, digest: str = "", **numbers: float) -> None:
         if self._quiet:
             return
         status = {"asked": "was asked", "answered": "has answered"}.get(what, f"is {what}: {turn.reason.rstrip('.')}")
         sentence = f"Round {self._round}: {self._policy.label(turn.order.id)} {status}."
-        self._tell(Event(what, sentence, self._round, turn.order.id, numbers=numbers))
+        self._tell(Event(what, sentence, self._round, turn.order.id, numbers=numbers, digest=digest))
 
     def _tell_refusal(self, refusal: Refusal) -> None:
         sentence = f"Round {self._round}: {refusal.sentence}"
-        self._tell(Event("refused", sentence, self._round, refusal.client, refusal.why))
+        self._tell(Event("refused", sentence, self._round, refusal.client, refusal.why, digest=self._digest))

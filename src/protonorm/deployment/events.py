@@ -48,6 +48,7 @@ class Event(NamedTuple):
     client: int | None = None  # client id
     why: str = ""  # reason of a refusal
     numbers: Mapping[str, float] = {}
+    digest: str = ""  # SHA-256 of the message that was sent or received
 
 
 Observer = Callable[[Event], None]

@@ -11,6 +11,7 @@ bundles/NAME.json  the bundle for each client
 run/               the record, as of every other run
 logs/              server.jsonl for machines, server.log for people
 run.wanted         exists while the owner requests that the rounds run
+audit.jsonl        the audit trail, to which lines are only added
 status.json        current status, rewritten by the server at every change
 
 A client's folder:
@@ -21,7 +22,9 @@ client.secret random secret of the client's first weights and batches
 amendments/   amended terms that the owner has confirmed; offer.json has those that the server proposes
 bundle.json   the bundle from the server's owner, as confirmed by the client's owner; its certificates are
               authority.crt and client.crt
+samples.bin   a hash of each sample that was there at the last start, for the audit trail
 states/       the client's states, the server's last message, and the client's own accuracy in each round
+audit.jsonl   the audit trail, to which lines are only added
 logs/         client.jsonl for machines, client.log for people
 """
 
@@ -29,14 +32,22 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from filelock import FileLock
 
 from protonorm.core.types import shown
-from protonorm.deployment.settings import ClientSettings, FederationSettings, canonical, differing, listed
+from protonorm.deployment.audit import Trail
+from protonorm.deployment.settings import (
+    ClientSettings,
+    FederationSettings,
+    address_of,
+    canonical,
+    differing,
+    listed,
+)
 from protonorm.files import PRIVATE_FILE, append, make_folder, pretty, read_json, replace, unsealed
 from protonorm.runs.layout import INFO, committed, read_lines
 
@@ -49,7 +60,8 @@ if TYPE_CHECKING:
 
 FEDERATION_VARIABLE, CLIENT_VARIABLE = "PROTONORM_FEDERATION", "PROTONORM_CLIENT"  # variables with the default folder
 FEDERATION, AGREEMENT, ROSTER, LOCK = "federation.json", "agreement.json", "roster.json", "lock"
-CLIENT, BUNDLE, HISTORY = "client.json", "bundle.json", "history.jsonl"
+CLIENT, BUNDLE, HISTORY, SAMPLES = "client.json", "bundle.json", "history.jsonl", "samples.bin"
+LISTED = 1000  # removed samples that the audit trail names
 RENEWAL = dt.timedelta(days=365)  # `renew` replaces clients' certificates that end sooner
 TEXTS = ("name", "public_key", "certificate", "gone", "confirmed")
 KINDS = {"id": int, "revoked": bool, "missed": int} | dict.fromkeys(TEXTS, str)  # of a member
@@ -94,6 +106,7 @@ class FederationFolder:
         self.log_folder = path / "logs"
         self.status_file = path / "status.json"
         self.server_lock = path / "server.lock"  # locked by a running server
+        self.trail = Trail(path)
         self.wanted = path / "run.wanted"  # exists while the owner requests that the rounds run
         self._read: tuple[tuple[int, int], list[Member]] | None = None  # time and size of the roster's file, and it
 
@@ -110,6 +123,7 @@ class FederationFolder:
         make_server_certificate(made._authority, made.tls.key, made.tls.certificate, settings.hosts)
         append(made.path / AGREEMENT, agreement.write())
         append(made.path / ROSTER, pretty({"members": []}))
+        made.trail.write("created", federation=settings.name, agreement=agreement.digest)
         replace(made.path / FEDERATION, pretty(settings.plain()))  # last, because this file marks a complete federation
         return made
 
@@ -287,7 +301,13 @@ class FederationFolder:
         return FileLock(self.path / LOCK, mode=PRIVATE_FILE)
 
     def _write_roster(self, members: Sequence[Member]) -> None:
+        before = {one.id: one._asdict() for one in self.roster}
         replace(self.path / ROSTER, pretty({"members": [one._asdict() for one in members]}))
+        for one in members:
+            old = before.get(one.id, {})
+            changed = {name: value for name, value in one._asdict().items() if old.get(name) != value}
+            if changed:
+                self.trail.write("member", client=one.id, name=one.name, changed={**changed, **_fingerprints(changed)})
 
     def bundle(self, member: Member) -> Bundle:
         """Create a client's bundle, which contains no secret."""
@@ -317,6 +337,7 @@ class ClientFolder:
         self.amendments, self.offer_file = path / "amendments", path / "offer.json"
         self.states = path / "states"
         self.log_folder = path / "logs"
+        self.trail = Trail(path)
         self.lock = path / "client.lock"  # locked by a running client
 
     @classmethod
@@ -331,6 +352,7 @@ class ClientFolder:
             make_folder(folder)
         append(made.public_key_file, make_client_key(made.tls.key).encode() + f" {name}\n".encode())
         made.change()
+        made.trail.write("created", **_fingerprints({"public_key": made.public_key}))
         return made
 
     @classmethod
@@ -381,7 +403,7 @@ class ClientFolder:
         bundle.refuse_other_key(self.public_key)
         return False
 
-    def confirm(self, bundle: Bundle) -> None:
+    def confirm(self, bundle: Bundle, how: str = "") -> None:
         """Store a bundle that the owner has confirmed; raise ValueError if it is for another key.
 
         If it is for the new key of `rekey`, that key takes the place of the old one.
@@ -392,10 +414,20 @@ class ClientFolder:
         replace(self.tls.authority, bundle.authority.encode())
         replace(self.tls.certificate, bundle.certificate.encode())
         replace(self.path / BUNDLE, bundle.write())
+        terms = {
+            "federation": bundle.federation,
+            "client": bundle.client,
+            "server": address_of(bundle.host, bundle.port),
+        }
+        digests = {"bundle": bundle.digest, "agreement": bundle.terms.digest}
+        self.trail.write("confirmed", **terms, **digests, allowed=self.settings.allowed, how=how)
 
     def change(self, **given: Any) -> None:
         """Change the owner's settings and write them."""
-        self.settings = ClientSettings.of({**self.settings.plain(), **given})
+        before, self.settings = self.settings.plain(), ClientSettings.of({**self.settings.plain(), **given})
+        changed = {name: value for name, value in self.settings.plain().items() if before[name] != value}
+        if changed:
+            self.trail.write("settings", **changed)
         replace(self.path / CLIENT, pretty(self.settings.plain()))
 
     def known(self) -> list[Agreement]:
@@ -458,6 +490,21 @@ class ClientFolder:
 
         return open_store(self.states, self.terms, name)
 
+    def _note_samples(self, site: OwnSite) -> None:
+        """Record in the audit trail which samples came and which went since the last time."""
+        import numpy as np
+
+        place, keys = self.path / SAMPLES, np.unique(site.dataset.content_keys())
+        old = np.frombuffer(place.read_bytes()[: place.stat().st_size // 8 * 8], "<u8") if place.exists() else keys[:0]
+        if place.exists() and np.array_equal(old, keys):
+            return
+        added, removed = np.setdiff1d(keys, old), np.setdiff1d(old, keys)
+        facts = site.facts()
+        parts = {name: int(getattr(facts, name).sum()) for name in ("train", "validation", "test")}
+        gone = [f"{key:016x}" for key in removed[:LISTED].tolist()]
+        self.trail.write("samples", **parts, added=len(added), removed=len(removed), removed_hashes=gone)
+        replace(place, keys.astype("<u8").tobytes())
+
     def node(self) -> Node:
         """Build the node from data, network and agreement; raise ValueError if they do not fit together."""
         from protonorm.deployment.events import Log
@@ -467,7 +514,9 @@ class ClientFolder:
             Log(self.log_folder, "client").write("cause", cause, "warning")
 
         allowed = self.settings.allowed
-        return Node(self.terms, self.site(), self.store(), allowed, begin_anew=self.begin_anew, tell=tell, owner=self)
+        site = self.site()
+        self._note_samples(site)
+        return Node(self.terms, site, self.store(), allowed, begin_anew=self.begin_anew, tell=tell, owner=self)
 
     def site(self) -> OwnSite:
         """Build the client from data, network and agreement; raise ValueError if they do not fit together."""
@@ -490,6 +539,14 @@ def read_history(folder: Path) -> dict[int, dict[str, Any]]:
         plain = unsealed(line, path, owner=folder.name)
         found.setdefault(plain.pop("round"), {}).update(plain)
     return dict(sorted(found.items()))
+
+
+def _fingerprints(changed: Mapping[str, Any]) -> dict[str, str]:
+    """Return short forms of a key and a certificate."""
+    from protonorm.deployment.keys import certificate_fingerprint, key_fingerprint
+
+    forms = {"public_key": key_fingerprint, "certificate": certificate_fingerprint}
+    return {name: make(changed[name]) for name, make in forms.items() if changed.get(name)}
 
 
 def refuse_existing(path: Path, what: str) -> None:

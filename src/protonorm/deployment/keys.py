@@ -11,6 +11,7 @@ import datetime as dt
 import hashlib
 import ipaddress
 import os
+import ssl
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -119,6 +120,11 @@ def key_fingerprint(line: str) -> str:
     """Return the fingerprint of a public key, as `ssh-keygen -l` shows it."""
     digest = hashlib.sha256(base64.b64decode(line.split()[1])).digest()
     return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+
+
+def certificate_fingerprint(text: str) -> str:
+    """Return the SHA-256 of a certificate, PEM, in hexadecimal digits."""
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(text)).hexdigest()
 
 
 def read_certificate(path: Path) -> Certificate:

@@ -47,7 +47,7 @@ class Header(Document):
         try:
             return cls.checked(plain, "Its header")
         except ValueError as error:
-            raise BadFrame(str(error).rstrip(".")) from None
+            raise BadFrame(str(error).replace("\n", " ").rstrip(".")) from None
 
     @property
     def trains(self) -> bool:

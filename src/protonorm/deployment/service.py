@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from protonorm.deployment.audit import ServerTrail
 from protonorm.deployment.events import Event, Log
 from protonorm.deployment.folders import ClientFolder, FederationFolder
 from protonorm.deployment.process_lock import ended_by_signal, process_lock
@@ -75,10 +76,15 @@ def _figures(status: Status) -> Iterator[tuple[str, str, Value] | tuple[str, str
     for name, text in OF_CLIENTS.items():
         counts = {client.name: getattr(client, name) for client in status.clients}
         yield f"client_{name}", text, counts, "client"
+    here = {client.name: float(client.here) for client in status.clients}
+    yield "client_connected", "Whether a client is connected.", here, "client"
+    told = {client.name: client.accuracy for client in status.clients if client.accuracy is not None}
+    yield "client_accuracy", "Last accuracy of a client, as far as its owner tells it.", told, "client"
 
 
 def _metric(name: str, text: str, value: Value, label: str = "") -> Metric:
-    kind = CounterMetricFamily if name in COUNTERS or label == "client" else GaugeMetricFamily
+    counted = name in COUNTERS or name.removeprefix("client_") in OF_CLIENTS
+    kind = CounterMetricFamily if counted else GaugeMetricFamily
     if not isinstance(value, Mapping):
         return kind(f"protonorm_{name}", text, value=value)
     family = kind(f"protonorm_{name}", text, labels=[label])
@@ -136,23 +142,31 @@ def serve_folder(folder: FederationFolder, show: Callable[[str], None] | None = 
         make_folder(folder.run_folder)
         log = Log(folder.log_folder, "server", show)
         writer = StatusWriter(folder, log)
+        trail = ServerTrail(folder.trail, lambda id: folder.roster[id].name)
         if folder.settings.metrics_port is not None:
             stack.enter_context(serve_metrics(folder.status_file, folder.settings.metrics_port, __version__))
         writer.open()
         stack.callback(writer.close)
 
         def ready(server: Server) -> None:
-            log.write("ready", f"The server listens at {address_of(folder.settings.bind, server.port)}.")
+            where = address_of(folder.settings.bind, server.port)
+            log.write("ready", f"The server listens at {where}.")
+            folder.trail.write("listening", address=where, version=__version__, agreement=folder.agreement.digest)
             stack.enter_context(serving.report_presence(server, writer.update_presence))
 
         def tell(event: Event) -> None:
             writer(event)
+            trail(event)
             if event.what == "finished":
                 _write_report(folder, log)
 
+        def deny(sentence: str) -> None:
+            writer.deny(sentence)
+            trail.deny(sentence)
+
         try:
             with ended_by_signal():
-                serving.serve(folder, tell, denied=writer.deny, ready=ready, once=once)
+                serving.serve(folder, tell, denied=deny, meet=trail.meet, ready=ready, once=once)
         except KeyboardInterrupt:
             log.write("ended", "The server was asked to end.")
             raise

@@ -177,6 +177,7 @@ class ClientSettings(Training, Settings):
     data: str | dict[str, Any] = ""  # folder:PATH, npz:PATH, table:PATH and so on, or a component with settings
     model: Annotated[str, MaxLen(4096)] | None = None  # network name, or file.py:function on this machine
     allowed: Allowed = "off"  # evaluation results that the server may receive
+    split: Literal["random", "content"] = "content"  # a folder that grows keeps its test samples
 
     @field_validator("epochs", "batch_size", "lr")
     @classmethod

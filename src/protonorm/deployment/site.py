@@ -18,7 +18,7 @@ from protonorm.core.task import Task
 from protonorm.core.training import Training, check_augmentation
 from protonorm.data.dataset import Dataset
 from protonorm.data.own.datasets import OwnFiles
-from protonorm.data.partitions import ClientIndex, Parts, own_part
+from protonorm.data.partitions import ClientIndex, Parts, count_held, own_part, split_by_content
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.keys import check_private
 from protonorm.deployment.settings import ClientSettings
@@ -37,7 +37,9 @@ class OwnSite(SimulatedPopulation):
     def __init__(
         self, task: Task, id: int, data: Dataset, index: ClientIndex, recipe: Recipe, training: Training, name: str = ""
     ) -> None:
-        super().__init__(task, data, Parts.of([index]), [recipe], training, [name] if name else None, first=id)
+        by_content = training.split == "content"
+        held = [count_held(index.train, data.content_keys(), training.validation)] if by_content else None
+        super().__init__(task, data, Parts.of([index], held), [recipe], training, [name] if name else None, first=id)
         self.id = id
         self.check_networks()
 
@@ -57,12 +59,17 @@ class OwnSite(SimulatedPopulation):
 
 
 def own_samples(
-    data: Any, agreement: Agreement, id: int, train: float = TRAIN, seed: int = SEED
+    data: Any,
+    agreement: Agreement,
+    id: int,
+    train: float = TRAIN,
+    seed: int = SEED,
+    by_content: float | None = None,  # share of the training part that validates, if contents decide
 ) -> tuple[Dataset, ClientIndex]:
     """Load samples from folder:PATH, npz:PATH, table:PATH and so on, or from a Dataset, labelled as in the agreement.
 
-    An existing train/test split is kept; otherwise samples are split at random, with the random numbers that a
-    simulation uses for the client of this id.
+    An existing train/test split is kept; otherwise samples are split by their content, or at random with the random
+    numbers that a simulation uses for the client of this id.
     """
     source = build("dataset", data)
     own: Dataset = source.dataset() if isinstance(source, OwnFiles) else source.load()
@@ -80,7 +87,10 @@ def own_samples(
             f"The data {own.name} must have samples of shape {agreed.shape} and type {agreed.type} by the agreement, "
             f"got {given.shape} and {given.type}."
         )
-    return whole, own_part(np.arange(len(labels)), split, train, [seed, id])
+    every = np.arange(len(labels))
+    if by_content is None:
+        return whole, own_part(every, split, train, [seed, id])
+    return whole, split_by_content(every, whole.content_keys(), train, by_content, split)
 
 
 def make_site(
@@ -105,7 +115,8 @@ def make_site(
         mixed = hashlib.sha256(f"{task.seed} {secret}".encode()).digest()
         task = replace(task, seed=int.from_bytes(mixed))
     check_device(training.device)
-    own, index = own_samples(data, agreement, id, training.train)
+    by_content = training.validation if training.split == "content" else None
+    own, index = own_samples(data, agreement, id, training.train, by_content=by_content)
     check_augmentation(training.augment, own.inputs.shape[1:])
     width, classes = agreement.feature_dim, task.num_classes
     item = _network(agreement, model, own)

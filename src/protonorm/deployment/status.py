@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from annotated_types import Ge
+from annotated_types import Ge, Le
 from pydantic import AllowInfNan, BaseModel, ConfigDict, ValidationError
 
 from protonorm.core.text import shortened
@@ -58,6 +58,7 @@ class ClientStatus(BaseModel):
     answers: Whole = 0  # accepted answers
     late: Whole = 0  # rounds in which the client missed the deadline
     refused: Whole = 0
+    accuracy: Annotated[float, Ge(0), Le(1)] | None = None  # last one that its owner told, under the headline rule
     seen: str = ""  # time of its last message, connection or disconnection
     said: str = ""  # why it was lost or refused, until its next accepted answer
 
@@ -233,6 +234,7 @@ class StatusWriter:
             case "answered":
                 one.state, one.answered, one.seen = "answered", max(one.answered, event.round), now()
                 one.answers, one.said = one.answers + 1, ""
+                one.accuracy = event.numbers.get("accuracy", one.accuracy)
             case "refused":
                 one.state, one.seen, one.said = "refused", now(), shortened(event.sentence, SAID)
                 one.refused += 1

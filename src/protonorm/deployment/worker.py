@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from protonorm import __version__
 from protonorm.core.frames import LARGEST_HEADER, BadFrame, split
 from protonorm.core.text import shortened
 from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.engine import digest_of
 from protonorm.deployment.folders import ClientFolder
 from protonorm.deployment.guard import largest_answer
 from protonorm.deployment.https.client import Connection, Refused, Taken, Unreachable, Withdrawn
@@ -18,6 +19,7 @@ from protonorm.deployment.https.protocol import HOLD
 from protonorm.deployment.messages import RequestHeader, largest_request, read_answer_header
 from protonorm.deployment.node import Node
 from protonorm.deployment.process_lock import ended_by_signal
+from protonorm.errors import Failed
 
 SHORTEST, LONGEST = 0.25, 5.0  # seconds between two attempts to reach the server
 LINGER = 45.0  # seconds that a client stays after the last round: the server repeats requests after 30 at most
@@ -45,17 +47,28 @@ def run_client(folder: ClientFolder, tell: Tell = lambda event, sentence: None, 
     largest = largest_request(bundle.terms) + LARGEST_HEADER
     connection = Connection(bundle.host, bundle.port, *folder.tls, largest, largest_answer(bundle.terms))
     with ended_by_signal():
-        Worker(connection, node, bundle.terms, tell).run(linger)
+        try:
+            Worker(connection, node, bundle.terms, tell, record=folder.trail.write_limited).run(linger)
+        except Failed as error:
+            folder.trail.write_limited("ended", text=str(error))
+            raise
 
 
 class Worker:
     """Worker that answers the server's requests until the last round is done or it is stopped."""
 
     def __init__(
-        self, connection: Connection, node: Node, agreement: Agreement, tell: Tell, patience: Patience = PATIENT
+        self,
+        connection: Connection,
+        node: Node,
+        agreement: Agreement,
+        tell: Tell,
+        patience: Patience = PATIENT,
+        record: Callable[..., None] = lambda event, **details: None,  # keeps the audit trail
     ) -> None:
         self._connection, self._node, self._agreement = connection, node, agreement
-        self._tell, self._patience = tell, patience
+        self._tell, self._patience, self._record = tell, patience, record
+        self._declined = 0  # requests in a row that were declined
         self._leave = float("inf")  # time to exit, after the last round
 
     def run(self, linger: float | None = LINGER) -> None:
@@ -63,7 +76,9 @@ class Worker:
         try:
             request = self._persist(lambda: self._connection.ask(wait=0))
             self._tell("connected", "The client is connected, and waits for requests.")
-            if (other := self._connection.server_version) != __version__:
+            line, version = self._connection, self._connection.server_version
+            self._record("connected", address=line.address, version=version, certificate=line.server_certificate)
+            if (other := version) != __version__:
                 version = shortened(other, 40) or "of an unknown version"
                 parties = f"The server has protonorm {version}, this client {__version__}"
                 self._tell("version", f"{parties}: all parties should have the same.")
@@ -89,19 +104,26 @@ class Worker:
 
     def _answer(self, request: bytes) -> bool:
         """Answer a request and send the answer; return whether it was the last one."""
-        start = time.monotonic()
-        content = self._node.answer(request)
-        seconds = time.monotonic() - start
-        try:
-            self._persist(lambda: self._connection.answer(request, content))
-        except Withdrawn as error:
-            self._tell("dropped", f"{error} If it asks again, the answer is at hand.")
-        declined = read_answer_header(content)[0].declined
         asked: RequestHeader | None = None
         with suppress(BadFrame):
             asked = RequestHeader.read(split(request)[0])
+        about: dict[str, Any] = {"round": asked.round, "kind": asked.kind} if asked else {}
+        self._record("received", **about, bytes=len(request), digest=digest_of(request))
+        start = time.monotonic()
+        content = self._node.answer(request)
+        seconds = time.monotonic() - start
+        declined = read_answer_header(content)[0].declined
+        about |= {"bytes": len(content), "digest": digest_of(content)}
+        try:
+            self._persist(lambda: self._connection.answer(request, content))
+            self._record("declined" if declined else "sent", **about, text=declined)
+        except Withdrawn as error:
+            self._record("dropped", **about, text=str(error))
+            self._tell("dropped", f"{error} If it asks again, the answer is at hand.")
+        self._declined = self._declined + 1 if declined else 0
         if declined:
             self._tell("declined", declined)
+            time.sleep(min(LONGEST, SHORTEST * 2.0 ** min(self._declined - 1, 8)))  # a server that asks for nonsense
         if asked is None:
             return False
         if declined and asked.agreement not in (self._agreement.digest, self._agreement.root):

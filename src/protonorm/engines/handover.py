@@ -71,7 +71,8 @@ def take_over(told: dict[str, Any]) -> tuple[Task, SimulatedPopulation]:
 def arrays_of(population: SimulatedPopulation) -> dict[str, NDArray[Any]]:
     """Return the arrays of a simulation by name."""
     dataset, parts = population.dataset, population.parts
-    return {"inputs": dataset.inputs, "labels": dataset.labels, "index": parts.index, "cuts": parts.cuts}
+    arrays = {"inputs": dataset.inputs, "labels": dataset.labels, "index": parts.index, "cuts": parts.cuts}
+    return arrays if parts.held is None else arrays | {"held": parts.held}
 
 
 def tell(task: Task, population: SimulatedPopulation, refer: Refer = own_code.reference) -> dict[str, Any]:
@@ -107,7 +108,7 @@ def rebuild(
         **told["task"] | {"classes": tuple(told["task"]["classes"])},
     )
     networks = [_make_recipe(recipe, resolve) for recipe in told["networks"]]
-    parts, names = Parts(arrays["index"], arrays["cuts"]), told["client_names"]
+    parts, names = Parts(arrays["index"], arrays["cuts"], arrays.get("held")), told["client_names"]
     return task, SimulatedPopulation(task, dataset, parts, networks, Training(**told["training"]), names)
 
 

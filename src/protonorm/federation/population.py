@@ -58,7 +58,8 @@ class SimulatedPopulation:
     def facts(self) -> PopulationFacts:
         """Count the samples of each client by part and class."""
         first, middle = self.parts.cuts[:-1:2], self.parts.cuts[1::2]  # (M,) starts of training and test parts
-        kept = middle - held_out(middle - first, self.training.validation)
+        held = self.parts.held
+        kept = middle - (held_out(middle - first, self.training.validation) if held is None else held)
         cuts = np.append(np.stack([first, kept, middle], axis=1).ravel(), self.parts.cuts[-1])  # (3M + 1,)
         counts = count_classes(self.dataset.labels[self.parts.index], cuts, self.dataset.num_classes)
         train, validation, test = counts.reshape(len(self), 3, -1).transpose(1, 0, 2)  # (M, K) each
@@ -128,7 +129,8 @@ class SimulatedSite:
         population, training, task = self.population, self.population.training, self.population.task
         place = self.id - population.first
         part = population.parts[place]
-        train, validation = map(population.samples, hold_out(part.train, training.validation))
+        held = None if population.parts.held is None else int(population.parts.held[place])
+        train, validation = map(population.samples, hold_out(part.train, training.validation, held))
         return Client(
             self.id,
             round,
@@ -148,9 +150,11 @@ class SimulatedSite:
         )
 
 
-def hold_out(train: NDArray[np.int64], share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Split a client's training part (n,), which is in random order, into training and validation samples."""
-    kept = len(train) - int(held_out(np.array(len(train)), share))
+def hold_out(
+    train: NDArray[np.int64], share: float, held: int | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Split a client's training part (n,), in random order: the last samples validate, a share of them or so many."""
+    kept = len(train) - (int(held_out(np.array(len(train)), share)) if held is None else held)
     return train[:kept], train[kept:]
 
 

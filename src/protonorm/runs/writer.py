@@ -68,12 +68,7 @@ class RunWriter:
             if _decisive(recorded, rounds) != _decisive(info, rounds):
                 raise ValueError(f"{path} holds another experiment than the one asked for; it is left as it is.")
             schema.refuse_other_names(self.folder, recorded, info.classes, info.client_names)
-            before, now = recorded.versions, info.versions
-            if other := [
-                f"{name} {now[name]} (was {before.get(name)})" for name in now if now[name] != before.get(name)
-            ]:
-                told = f"The run goes on with other versions than it began with: {', '.join(other)}."
-                warnings.warn(f"{told} Its last bits may differ.", stacklevel=3)
+            _warn_of_versions(recorded.versions, info.versions)
             if rounds == recorded.experiment.rounds:
                 return
             info = info.model_copy(update={"versions": recorded.versions})
@@ -241,6 +236,13 @@ class TrainedRound(NamedTuple):
     record: Mapping[str, Any]  # fields of a PendingRound except `seconds`
     figures: Tensors  # arrays for the figures
     seconds: Mapping[str, float]
+
+
+def _warn_of_versions(before: dict[str, str], now: dict[str, str]) -> None:
+    """Warn if a run is resumed with other versions than it was started with."""
+    if other := [f"{name} {now[name]} (was {before.get(name)})" for name in now if now[name] != before.get(name)]:
+        told = f"The run goes on with other versions than it began with: {', '.join(other)}. Its last bits may differ."
+        warnings.warn(told, stacklevel=4)
 
 
 class DeferredWriter(RunWriter):

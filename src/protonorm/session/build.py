@@ -57,7 +57,8 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
         server_lr=own(experiment.lr, 0),
         server_batch_size=own(experiment.batch_size, 0),
     )
-    parts = parts_of(data, experiment.clients, experiment.partition, experiment.train)
+    shares = experiment.train, experiment.split, experiment.validation
+    parts = parts_of(data, experiment.clients, experiment.partition, *shares)
     population = SimulatedPopulation(task, data, parts, recipes, experiment.training, data.client_names)
     population.check_networks()
     return task, population

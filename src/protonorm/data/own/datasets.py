@@ -68,9 +68,9 @@ class OwnFiles(ABC):
 
     def dataset(self) -> Dataset:
         """Read or map the data with any number of classes: one of several sites may have a single class."""
-        (images, labels, split, _, owner, vocabulary), (classes, clients) = self.opened().arrays, self.names
+        (images, labels, split, _, owner, vocabulary, keys), (classes, clients) = self.opened().arrays, self.names
         given = None if owner is None else split
-        return Dataset(self.name, images, labels, classes, owner, given, vocabulary, clients)
+        return Dataset(self.name, images, labels, classes, owner, given, vocabulary, clients, keys)
 
     def description(self) -> dict[str, Any]:
         """Return a description of the content, independent of its path."""

@@ -14,6 +14,7 @@ import numpy as np
 from protonorm.core.progress import steps
 from protonorm.core.text import visible
 from protonorm.data.access import reason, require_room
+from protonorm.data.dataset import sample_keys
 from protonorm.data.mapped import file_version, short_hash
 from protonorm.data.own.encoding import Options
 from protonorm.data.pictures import SUFFIXES, ImageHeader, describe_bad, read_headers, read_usable
@@ -140,7 +141,8 @@ def read_picture_files(files: Sequence[PictureFile], folder: Path, options: Opti
     classes = _class_names(good, folder)
     number = {name: k for k, name in enumerate(classes)}
     labels, owner = np.array([(number[file.label], file.client) for file in good], np.int64).T.copy()  # (N,) each
-    return Arrays(images, labels, np.array([file.split for file in good], np.int8), classes, owner)
+    keys = sample_keys(file.path.read_bytes() for file in good)  # of files: sizes and forms change with others
+    return Arrays(images, labels, np.array([file.split for file in good], np.int8), classes, owner, keys=keys)
 
 
 def read_folder(path: Path, options: Options) -> Arrays:

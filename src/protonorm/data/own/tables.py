@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protonorm.core.progress import report
 from protonorm.core.types import shown
 from protonorm.data.access import CHUNK, reason, require_file, require_room
-from protonorm.data.dataset import Inputs, channels_first
+from protonorm.data.dataset import Inputs, channels_first, sample_keys
 from protonorm.data.own import encoding
 from protonorm.data.own.encoding import ADVICE, Frame, Options
 from protonorm.data.prepared import Arrays, NpzReader, check_labels, open_npz
@@ -45,7 +46,8 @@ def read_features(path: Path, options: Options) -> Arrays:
                 f"{name} has shape {values.shape} and type {values.dtype}; expected numbers (N, D)"
                 f"{pictures}{channels_first(values)}"
             )
-        return _labelled(file, values)._replace(images=encoding.scale_columns(values, options))
+        keys = sample_keys(values.astype(np.float64))
+        return _labelled(file, values)._replace(images=encoding.scale_columns(values, options), keys=keys)
 
 
 def read_tokens(path: Path, options: Options) -> Arrays:
@@ -97,7 +99,19 @@ def frame_arrays(frame: Frame, options: Options, where: str) -> Arrays:
         tokens = encoding.tokenise([str(text) for text in frame[options.text]], options)
         return Arrays(tokens, labels, split, classes, vocabulary=options.vocabulary)
     rest = frame.drop(columns=[options.label, *options.drop])
-    return Arrays(encoding.encode_columns(rest, options, where), labels, split, classes)
+    return Arrays(encoding.encode_columns(rest, options, where), labels, split, classes, keys=row_keys(rest))
+
+
+def row_keys(frame: Frame) -> NDArray[np.uint64]:
+    """Hash each row of a table (N,), before columns are scaled: numbers by their value, all else as text."""
+    pandas = import_pandas()
+    keys = np.zeros(len(frame), np.uint64)
+    for name in frame.columns:
+        column = frame[name]
+        numeric = pandas.api.types.is_numeric_dtype(column.dtype)
+        values = column.to_numpy(np.float64, na_value=np.nan) if numeric else column.astype(str).to_numpy(object)
+        keys = keys * np.uint64(0x9E3779B97F4A7C15) + pandas.util.hash_array(values, categorize=False)
+    return sample_keys(keys.astype("<u8")[:, None])
 
 
 def read_frame(path: Path, separator: str, words: Sequence[str] = ()) -> Frame:

@@ -6,6 +6,7 @@ It needs the standard library alone. Errors of HTTP and TLS are converted to the
 from __future__ import annotations
 
 import base64
+import hashlib
 import http.client
 import secrets
 import ssl
@@ -65,7 +66,7 @@ class Connection:
         problems = problems_of_client(authority, certificate, key)
         if problems:
             raise Refused(" ".join(problems))
-        self._host, self._port, self._address = host, port, address_of(host, port)
+        self._host, self._port, self.address = host, port, address_of(host, port)
         self._largest, self._largest_answer = largest, largest_answer
         self._context = wire.tls_context(ssl.PROTOCOL_TLS_CLIENT, authority, certificate, key)
         self._http: http.client.HTTPSConnection | None = None
@@ -74,7 +75,7 @@ class Connection:
             wire.VERSION_HEADER: __version__,
             wire.INSTANCE_HEADER: secrets.token_hex(16),
         }
-        self.server_version = ""
+        self.server_version = self.server_certificate = ""  # version, and SHA-256 of the certificate
 
     def ask(self, wait: float = wire.HOLD) -> bytes | None:
         """Request work; return None if there is none after the server has held the call for a while."""
@@ -83,7 +84,7 @@ class Connection:
             if status == 204:
                 return None
             if headers.get(wire.REQUEST_HEADER) != wire.request_id(content):
-                raise Unreachable(f"What the server at {self._address} sent arrived damaged.")
+                raise Unreachable(f"What the server at {self.address} sent arrived damaged.")
             return content
 
     def answer(self, request: bytes, content: bytes) -> None:
@@ -112,13 +113,16 @@ class Connection:
             self._http = https_connection(self._host, self._port, self._context, CONNECTING)
             self._http.connect()
             wire.set_keepalive(self._http.sock)
+            self.server_certificate = hashlib.sha256(self._http.sock.getpeercert(True) or b"").hexdigest()
             self._http.sock.settimeout(SILENCE)
         with suppress(BrokenPipeError, ConnectionResetError):  # the server may refuse an answer before it is sent
             self._http.request(method, path, body, {**self._own, **headers})
         with self._http.getresponse() as response:
             format = response.headers.get(wire.FORMAT_HEADER)
             if format is None:
-                raise Refused(f"What answers at {self._address} is no server of a federation.")
+                raise Refused(f"What answers at {self.address} is no server of a federation.")
+            if response.headers.get("Content-Encoding"):  # 5 kB could become gigabytes
+                raise Refused("The server must send its requests without a Content-Encoding.")
             good = response.status in (200, 204)
             content = self._read(response, self._largest if good else SENTENCE)
         if format != str(wire.WIRE):
@@ -152,7 +156,7 @@ class Connection:
         except BaseException as error:
             self.close()
             if isinstance(error, OSError | http.client.HTTPException):
-                raise of_transport(error, self._address) from None
+                raise of_transport(error, self.address) from None
             raise
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import socket
 import ssl
 import time
@@ -43,6 +44,7 @@ class Connection:
 
     address: str
     key: str = ""  # public key of the certificate, OpenSSH format
+    certificate: str = ""  # SHA-256 of the certificate
     expires: float = 0.0  # time when the certificate expires, seconds since the epoch
     instance: str = ""  # the client's process
     deadline: float = 0.0  # of the next request, on the loop's clock
@@ -53,13 +55,7 @@ class Listener:
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext, limits: Limits, tell: Callable[[str], None]) -> None:
         self._context, self._limits, self._tell = tls, limits, tell
-        descriptors = 512
-        with suppress(ImportError, OSError):
-            import resource
-
-            soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-            descriptors = 2**20 if soft == resource.RLIM_INFINITY else max(2 * SPARE, soft)
-        self._most = min(limits.open, descriptors - SPARE)
+        self._most = min(limits.open, max(SPARE, descriptors(limits.open + SPARE) - SPARE))
         self._socket = _listen(host, port)
         self._greeting: set[asyncio.Task[None]] = set()
         self._by_address: Counter[str] = Counter()
@@ -97,7 +93,8 @@ class Listener:
             return "too many handshakes are pending"
         if self._by_address[address] >= self._limits.per_address:
             return "too many connections come from this address"
-        return "too many connections are open" if len(self.connections) >= self._most else ""
+        there = len(self.connections) + len(self._greeting)
+        return "too many connections are open" if there >= self._most else ""
 
     async def _greet(self, plain: socket.socket, address: str, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
         """Do the handshake; asyncio itself logs nothing about one that fails."""
@@ -131,7 +128,9 @@ class Listener:
             address = str((transport.get_extra_info("peername") or ("unknown",))[0])
             deadline = asyncio.get_running_loop().time() + self._limits.header
             expires = certificate.not_valid_after_utc.timestamp()
-            self.connections[transport] = Connection(address, public_line(key), expires, deadline=deadline)
+            fingerprint = hashlib.sha256(encoded).hexdigest()
+            made = Connection(address, public_line(key), fingerprint, expires, deadline=deadline)
+            self.connections[transport] = made
         return self.connections[transport]
 
     def sweep(self, keys: dict[str, int]) -> None:
@@ -160,6 +159,21 @@ class Listener:
         await asyncio.gather(*self._greeting, return_exceptions=True)
         for transport in self.connections:
             transport.abort()
+
+
+def descriptors(wanted: int) -> int:
+    """Return how many files the process may have open, after raising that to `wanted` as far as it is allowed."""
+    try:
+        import resource
+    except ImportError:
+        return 512  # of Windows
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    known = [number for number in (wanted, hard) if number != resource.RLIM_INFINITY]
+    if soft != resource.RLIM_INFINITY and min(known) > soft:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(known), hard))
+            return min(known)
+    return wanted if soft == resource.RLIM_INFINITY else soft
 
 
 def _reason(error: Exception) -> str:

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from aiohttp import web
 
@@ -43,6 +43,7 @@ NOTHING = "There is nothing here but a federation's own calls."
 
 T = TypeVar("T")
 Tell = Callable[[str], None]
+Meet = Callable[[int, str, str, str], None]  # client, address, version, fingerprint of its certificate
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -66,6 +67,16 @@ class Client:
             self.poll.set_result(None)
 
 
+def undisturbed(tell: Callable[..., None]) -> Callable[..., None]:
+    """Return a function that reports, and does nothing if that cannot be written, as on a full disk."""
+
+    def report(*words: Any) -> None:
+        with suppress(OSError):
+            tell(*words)
+
+    return report
+
+
 class Server:
     """HTTPS server and transport of the round loop, used as a context manager."""
 
@@ -78,6 +89,7 @@ class Server:
         largest: int,
         *,
         tell: Tell = lambda sentence: None,
+        meet: Meet = lambda client, address, version, certificate: None,
         limits: Limits = Limits(),  # noqa: B008
         hold: float = wire.HOLD,
         grace: float = GRACE,
@@ -88,13 +100,13 @@ class Server:
             context = wire.tls_context(ssl.PROTOCOL_TLS_SERVER, *files)
         except (ssl.SSLError, OSError) as error:
             raise Failed(f"The server's certificate and key cannot be used: {error.strerror or error}.") from None
-        self._roster, self._largest, self._tell = roster, largest, tell
+        self._roster, self._largest, self._tell, self._report = roster, largest, undisturbed(tell), undisturbed(meet)
         self._limits, self._hold, self._grace = limits, hold, grace
         self._keys: dict[str, int] = {}  # client id by public key
         self._clients: dict[int, Client] = {}
         self._arrived: queue.SimpleQueue[Arrived] = queue.SimpleQueue()
         self._busy = 0  # requests that are handled
-        self._listener = Listener(host, port, context, limits, tell)
+        self._listener = Listener(host, port, context, limits, self._tell)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started, self._ending = threading.Event(), asyncio.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="https", daemon=True)
@@ -349,6 +361,8 @@ class Server:
         for transport, one in self._listener.connections.items():
             if one.key == own.key and one.instance not in ("", instance) and not transport.is_closing():
                 raise web.HTTPConflict(text=TAKEN)
+        if not own.instance:
+            self._report(client.id, own.address, shortened(version, 40), own.certificate)
         own.instance = instance
 
     def _cut(self, client: Client, request: web.Request, reason: str) -> ConnectionError:

@@ -12,7 +12,7 @@ from protonorm.deployment.federation import run_federation
 from protonorm.deployment.folders import FederationFolder
 from protonorm.deployment.guard import largest_answer
 from protonorm.deployment.https.listener import Limits
-from protonorm.deployment.https.server import Server
+from protonorm.deployment.https.server import Meet, Server
 from protonorm.runs.run import Run
 
 PRESENCE_EVERY = 2.0  # seconds between two reports of connected clients
@@ -45,14 +45,16 @@ def serve(
     tell: Observer = ignore,
     *,
     denied: Callable[[str], None] = lambda sentence: None,
+    meet: Meet = lambda client, address, version, certificate: None,
     ready: Callable[[Server], None] = lambda server: None,
     once: bool = False,
 ) -> None:
     """Serve until a signal arrives; with `once` until the rounds are done.
 
-    `denied` is called with the reason of each denied request, `ready` with the server once it listens.
+    `denied` is called with the reason of each denied request, `meet` with each connection of a client, `ready` with the
+    server once it listens.
     """
-    with open_server(folder, denied) as server:
+    with open_server(folder, denied, meet) as server:
         ready(server)
         while True:
             if folder.wanted.exists():
@@ -63,14 +65,19 @@ def serve(
             time.sleep(LOOK)
 
 
-def open_server(folder: FederationFolder, denied: Callable[[str], None] = lambda sentence: None) -> Server:
+def open_server(
+    folder: FederationFolder,
+    denied: Callable[[str], None] = lambda sentence: None,
+    meet: Meet = lambda client, address, version, certificate: None,
+) -> Server:
     """Create the server of a federation's folder; it listens once its context is entered."""
     settings = folder.settings
     limits = Limits(per_address=settings.per_address)
     largest = largest_answer(folder.agreement)
     roster = lambda: folder.roster  # noqa: E731
     leave = lambda id: folder.change(id, gone="it left") and None  # noqa: E731
-    return Server(settings.bind, settings.port, folder.tls, roster, largest, tell=denied, limits=limits, leave=leave)
+    options = {"tell": denied, "meet": meet, "limits": limits, "leave": leave}
+    return Server(settings.bind, settings.port, folder.tls, roster, largest, **options)
 
 
 def run(folder: FederationFolder, server: Server, tell: Observer = ignore) -> Run:
