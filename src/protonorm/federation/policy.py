@@ -1,16 +1,18 @@
 """Cohort selection, evaluation schedule and quorum of rounds."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from protonorm.core.randomness import SERVER, seeded
+from protonorm.core.robust import Standing
 from protonorm.core.task import Reply
 
 Check = Callable[[Reply], None]  # raises a ValueError for a reply that must not count
+Watch = Callable[[int, Mapping[int, Standing]], None]  # receives a round and the standings of its contributions
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Policy:
     solo: bool = False  # whether each client has a server of its own
     client_names: tuple[str, ...] | None = None  # M, for messages; None: clients have numbers only
     checks: tuple[Check, ...] = ()  # conditions on a reply in addition to the schema
+    watch: Watch | None = None  # observer of the contributions, where the rule of combination compares them
 
     def needed(self, cohort: int) -> int:
         """Return the number of replies that a round needs, given its cohort size."""

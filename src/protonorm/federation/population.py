@@ -111,6 +111,7 @@ class SimulatedPopulation:
     def check_networks(self) -> None:
         """Pass two training samples through each network, so that mismatches are raised before the run starts."""
         self.training.protect.check(self.task)
+        self.task.check_combine()
         batch, _ = self.samples(self.parts[0].train[[0, -1]]).batch(torch.arange(2))
         for recipe in dict.fromkeys(self.networks):
             with seeded(self.task.seed, 0, 0, "template"):

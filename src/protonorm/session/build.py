@@ -49,6 +49,7 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
         head_bias=any(name.rpartition(".")[2] == "bias" for name, _ in head.named_parameters()),
         server_lr=own(experiment.lr, 0),
         server_batch_size=own(experiment.batch_size, 0),
+        combine=experiment.combine,
     )
     parts = parts_of(data, experiment.clients, experiment.partition, experiment.train)
     population = SimulatedPopulation(task, data, parts, recipes, experiment.training, data.client_names)
