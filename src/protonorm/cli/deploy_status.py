@@ -30,8 +30,8 @@ Watch = Annotated[bool, typer.Option("--watch", help="Show it again every two se
 LOOK = 0.25  # seconds between two reads of a log
 ROUNDS = 10  # number of rounds whose accuracy is shown
 WORDS = {"unknown": "-", "absent": "away"}  # displayed states of a client in a round
-RIGHT = ("", "last answer", "answers", "late", "refused")  # numeric columns
-CLIENTS = ("", "client", "connected", "this round", "last answer", "answers", "late", "refused", "problem")
+RIGHT = ("", "last answer", "answers", "late", "refused", "suspect")  # numeric columns
+CLIENTS = ("", "client", "connected", "this round", "last answer", "answers", "late", "refused", "suspect", "problem")
 ACCURACY = ("round", "mean of clients", "all samples", "validation")
 
 
@@ -207,7 +207,7 @@ def _standing(seen: dict[str, Any]) -> str:
 def _client_row(one: dict[str, Any]) -> list[str]:
     last = f"round {one['answered']}" if one["answered"] else "-"
     here, state = "yes" if one["here"] else "no", WORDS.get(one["state"], one["state"])
-    counts = [str(one[name]) for name in ("answers", "late", "refused")]
+    counts = [str(one[name]) for name in ("answers", "late", "refused", "suspect")]
     return [str(one["id"]), one["name"], here, state, last, *counts, one["said"]]
 
 

@@ -30,7 +30,7 @@ COMBINE: dict[str, Entry] = {
     "trimmed": Entry("protonorm.core.robust:Trimmed", "mean of each number without a share at both ends: trimmed:0.2"),
     "geometric_median": Entry("protonorm.core.robust:GeometricMedian", "point of least total distance to the vectors"),
     "bounded": Entry("protonorm.core.robust:Bounded", "mean of vectors at most as long as the median of the others"),
-    "cosine": Entry("protonorm.core.robust:Cosine", "bounded, weighted by the cosine to the others if it is positive"),
+    "cosine": Entry("protonorm.core.robust:Cosine", "bounded, weighted by the cosine to the median direction"),
 }
 USUAL_SHARE = 0.2  # of `trimmed` without a number
 STEPS, CLOSE = 50, 1e-7  # of Weiszfeld's iteration: largest number, and relative change at which it ends
@@ -41,7 +41,7 @@ class Standing(NamedTuple):
     """Comparison of a client's contribution with those of the others."""
 
     length: float  # relative to the median length of the others' vectors
-    cosine: float  # mean cosine of its vectors to the mean directions of the others
+    cosine: float  # mean cosine of its vectors to the median directions of all
 
     @property
     def alarm(self) -> str:
@@ -83,7 +83,7 @@ class Robust(ABC):
         """Compare each contribution with the others, in the order in which they were added."""
         if not self._kept:
             return []
-        own, others, cosines, count = (torch.zeros(len(self._kept), dtype=torch.float64) for _ in range(4))
+        own, others, cosine, count = (torch.zeros(len(self._kept), dtype=torch.float64) for _ in range(4))
         for name in self._kept[0].values:
             x, weight = self._stacked(name)
             there = (weight > 0).any(2)  # (N, L)
@@ -91,10 +91,10 @@ class Robust(ABC):
             length = lengths(x, weight)
             own += (length.square() * compared).sum(1)
             others += (median_of_others(length, there).square().nan_to_num(posinf=0.0) * compared).sum(1)
-            cosines += (cosines_to_others(x) * compared).sum(1)
+            cosine += (cosines(x, weight) * compared).sum(1)
             count += compared.sum(1)
         ratio = torch.where(own == others, 1.0, (own / others).sqrt())  # inf if all others are zero
-        cosine = torch.where(count > 0, cosines / count.clamp(min=1), 1.0)
+        cosine = torch.where(count > 0, cosine / count.clamp(min=1), 1.0)
         return [Standing(*pair) for pair in zip(ratio.tolist(), cosine.tolist(), strict=True)]
 
     def _stacked(self, name: str) -> tuple[Tensor, Tensor]:
@@ -165,11 +165,11 @@ class Bounded(Robust):
 
 
 class Cosine(Robust):
-    """Mean of bounded vectors weighted by the cosine to the mean direction of the others; opposed ones do not count."""
+    """Mean of bounded vectors weighted by the cosine to their median direction; opposed ones do not count."""
 
     def center(self, x: Tensor, weight: Tensor) -> Tensor:
-        """Weight by max(cosine, 0); if all are opposed to each other, as `bounded`."""
-        share = weight * cosines_to_others(x).clamp(min=0).unsqueeze(2)
+        """Weight by max(cosine, 0); if none is positive, as `bounded`."""
+        share = weight * cosines(x, weight).clamp(min=0).unsqueeze(2)
         return weighted_mean(bounded(x, weight), torch.where((share > 0).any(0), share, weight))
 
 
@@ -197,12 +197,12 @@ def bounded(x: Tensor, weight: Tensor) -> Tensor:
     return x * torch.where(length > limit, limit / length, 1.0).unsqueeze(2)
 
 
-def cosines_to_others(x: Tensor) -> Tensor:
-    """Return the cosine (N, L) of each vector to the sum of the others' directions; 1 without others."""
+def cosines(x: Tensor, weight: Tensor) -> Tensor:
+    """Return the cosine (N, L) of each vector to the median of all directions; 1 if that is zero."""
     unit = x / torch.linalg.vector_norm(x, dim=2, keepdim=True).clamp(min=1e-300)
-    others = unit.sum(0) - unit
-    size = torch.linalg.vector_norm(others, dim=2)
-    return torch.where(size > 1e-9, (unit * others).sum(2) / size.clamp(min=1e-9), 1.0)
+    usual = Median().center(unit, weight)
+    size = torch.linalg.vector_norm(usual, dim=1)  # (L,)
+    return torch.where(size > 1e-9, (unit * usual).sum(2) / size.clamp(min=1e-9), 1.0)
 
 
 def median_of_others(values: Tensor, there: Tensor) -> Tensor:

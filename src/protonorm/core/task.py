@@ -54,10 +54,15 @@ class Task:
             combine=fold_of(self.combine),
         )
 
+    @property
+    def combines(self) -> bool:
+        """Whether the server combines the clients' messages."""
+        return isinstance(self.algorithm, Additive) and self.algorithm.combines and bool(self.schema.up)
+
     def check_combine(self) -> None:
         """Raise ValueError if the method does not combine its clients' messages, and the rule is another than mean."""
-        method, name = self.algorithm, type(self.algorithm).__name__
-        if self.combine != MEAN and not (isinstance(method, Additive) and method.combines and self.schema.up):
+        if self.combine != MEAN and not self.combines:
+            name = type(self.algorithm).__name__
             reason = "trains on the messages one by one" if self.schema.up else "receives no messages to combine"
             raise ValueError(f"combine must be {MEAN} for {name}, whose server {reason}, got {self.combine}.")
 

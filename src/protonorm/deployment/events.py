@@ -20,6 +20,8 @@ What = Literal[
     "answered",  # a client's answer is accepted; numbers: bytes, seconds of training
     "late",  # a client missed the deadline
     "refused",  # an answer is rejected; `why` is the guard's reason
+    "compared",  # a client's contribution was compared with the others'; numbers: length, cosine
+    "suspect",  # likewise, and it is far from the others
     "waiting",  # a round is below its quorum and waits; numbers: answered, needed
     "committed",  # a round is committed; numbers: replied, lost, seconds, bytes_up, bytes_down on the wire
     "evaluated",  # a round's evaluation is recorded; numbers: clients, and accuracies by name, 0 to 1

@@ -7,18 +7,21 @@ evaluated by a separate request. The record equals that of a simulation, byte fo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from protonorm.core.randomness import one_thread
+from protonorm.core.robust import Standing
 from protonorm.core.task import Task
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.engine import FederationEngine, Transport
 from protonorm.deployment.events import Event, Observer, ignore
-from protonorm.deployment.guard import check_scale
+from protonorm.deployment.guard import LARGEST_SCALE, check_scale
 from protonorm.errors import Diverged
 from protonorm.federation.policy import Policy
 from protonorm.federation.rounds import Round, begin, run_rounds
@@ -52,6 +55,7 @@ def run_federation(
     if not clients:
         raise ValueError("The federation has no clients yet; `protonorm deploy add-client` adds one.")
     task, policy = agreement.task, policy_of(agreement, clients, quorum, deadline)
+    policy = replace(policy, watch=partial(tell_of_standings, tell, clients))
     zeros = np.zeros((len(clients), task.num_classes), np.int64)  # (M, K): clients do not disclose their sample counts
     with one_thread(), DeferredWriter(folder, agreement.digest) as writer:
         writer.describe(info_of(agreement, clients), Population(*[zeros] * 3))
@@ -91,6 +95,16 @@ def evaluation_event(task: Task, round: Round) -> Event:
     who = "1 client" if round.evaluated == 1 else f"{round.evaluated} clients"
     sentence = f"Round {round.number}, evaluated by {who}: {', '.join(shown) or 'no accuracy yet'}."
     return Event("evaluated", sentence, round.number, numbers={"clients": round.evaluated, **numbers})
+
+
+def tell_of_standings(tell: Observer, clients: Sequence[str], round: int, standings: Mapping[int, Standing]) -> None:
+    """Report how each client's contribution to a round compares with the others', and who is far from them."""
+    for id, standing in standings.items():
+        alarm = standing.alarm if len(standings) > 2 else ""  # of two that differ, nobody knows which one is right
+        said = alarm or f"length {standing.length:.3g}, cosine {standing.cosine:.2f} to the others"
+        sentence = f"Round {round}: the message of client {clients[id]} was compared: {said}."
+        numbers = {name: min(value, LARGEST_SCALE) for name, value in standing._asdict().items()}
+        tell(Event("suspect" if alarm else "compared", sentence, round, id, numbers=numbers))
 
 
 def policy_of(agreement: Agreement, clients: Sequence[str], quorum: float, deadline: float) -> Policy:
