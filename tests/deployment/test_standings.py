@@ -1,8 +1,5 @@
 """A client whose message is far from the others' does little harm and is named, in a real federation."""
 
-import pytest
-import torch
-
 from protonorm.core.robust import Standing
 from protonorm.deployment.events import Event
 from protonorm.deployment.federation import tell_of_standings

@@ -181,7 +181,8 @@ def by_name(contribution: Contribution) -> Mapping[str, Tensor]:
 def weighted_mean(x: Tensor, weight: Tensor) -> Tensor:
     """Average x (N, L, P) with weights (N, L, Q); zero where these are."""
     total = weight.sum(0)
-    return (x * weight).sum(0) / torch.where(total > 0, total, 1.0)
+    mean: Tensor = (x * weight).sum(0) / torch.where(total > 0, total, 1.0)
+    return mean
 
 
 def lengths(x: Tensor, weight: Tensor | None = None) -> Tensor:

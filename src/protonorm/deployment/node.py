@@ -7,10 +7,16 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Annotated, Self
+
+from annotated_types import Ge
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from protonorm.core.frames import BadFrame
 from protonorm.core.randomness import one_thread
 from protonorm.core.task import Order
+from protonorm.core.training import Outgoing
+from protonorm.core.types import Format, Positive
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.messages import (
     FORMAT,
@@ -26,11 +32,12 @@ from protonorm.deployment.settings import Allowed
 from protonorm.deployment.site import OwnSite
 from protonorm.errors import Diverged
 from protonorm.federation.client import evaluate_step, first_state, train_step
-from protonorm.files import replace
+from protonorm.files import damaged, pretty, read_json, replace
 from protonorm.runs.states import FolderStore
 from protonorm.tensors import Tensors
 
 FILE = "answer.bin"
+LEDGER = "privacy.json"
 DIGEST = 32  # bytes of a SHA-256
 TOTALS = re.compile(r"(validation|test)\.(support|correct\..*)")  # counts that are sent if only accuracy is allowed
 
@@ -67,6 +74,43 @@ class LastAnswer:
             replace(self.path, key + hashlib.sha256(answer).digest() + answer)
 
 
+class Release(BaseModel):
+    """Record of a protected message, kept before it leaves."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    agreement: str
+    round: Annotated[int, Ge(1)]
+    loss: Positive  # ρ of zCDP
+
+
+class Ledger(BaseModel):
+    """All protected messages of a client, under every agreement: its samples are the same."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    format: Format = 1
+    releases: list[Release] = []
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read the ledger; raise ValueError if it is damaged, because what was spent must be known."""
+        try:
+            return cls.model_validate(read_json(path)) if path.exists() else cls()
+        except ValidationError as error:
+            raise damaged(path, error.errors()[0]["msg"]) from None
+
+    def charge(self, path: Path, release: Release, protect: Outgoing) -> None:
+        """Record a release on disk; raise ValueError for a second one of a round, or one beyond the owner's ceiling."""
+        before = [one for one in self.releases if one.agreement == release.agreement]
+        if any(one.round >= release.round for one in before):
+            raise ValueError(f"It has sent its message of round {release.round} or a later one, and draws no other.")
+        if reason := protect.refusal(sum(one.loss for one in self.releases) + release.loss):
+            raise ValueError(reason)
+        self.releases.append(release)
+        replace(path, pretty(self.model_dump(mode="json")))
+
+
 class Unable(Exception):
     """Error for a valid request that cannot be fulfilled; its text may be sent to the server, its cause may not."""
 
@@ -87,6 +131,7 @@ class Node:
         self._agreement, self._site, self._store, self._allowed = agreement, site, store, allowed
         self._begin_anew, self._tell = begin_anew, tell
         self._last = LastAnswer(store.folder)
+        self._ledger = store.folder.parent / LEDGER
         self._task = site.task
         self._largest = largest_message(self._task.schema, self._task.schema.down)
 
@@ -155,12 +200,29 @@ class Node:
             counts = found if self._allowed == "classes" else totals(found)
         if header.kind == "evaluate":
             return Answer(self._header(header), {}, counts)
+        self._charge(header)
         order = Order(id, header.round, header.trained)
         state = first_state(self._task, self._site) if state is None else state
         state, reply = train_step(self._task, self._site, order, state, request.message)
         self._store.save(id, header.round, state)
-        about = self._header(header).model_copy(update={"metrics": dict(reply.metrics), "seconds": reply.seconds})
+        seconds = 0.0 if self._site.training.protect.private else reply.seconds  # they grow with the samples
+        about = self._header(header).model_copy(update={"metrics": dict(reply.metrics), "seconds": seconds})
         return Answer(about, reply.message, counts)
+
+    def _charge(self, header: RequestHeader) -> None:
+        """Record the message that is about to be made, if it claims privacy; raise if it must not be sent."""
+        protect = self._site.training.protect
+        if not protect.private:
+            return
+        release = Release(agreement=header.agreement, round=header.round, loss=protect.spends(self._task))
+        try:
+            ledger = Ledger.read(self._ledger)
+        except ValueError as error:
+            raise Unable("Its record of what was sent is damaged, and nothing more is sent.") from error
+        try:
+            ledger.charge(self._ledger, release, protect)
+        except ValueError as error:
+            raise Unable(str(error)) from None
 
     def _state(self, header: RequestHeader) -> Tensors | None:
         """Load the state that the request names, and delete states that no resumed round can need.

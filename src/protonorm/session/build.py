@@ -54,6 +54,7 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
     parts = parts_of(data, experiment.clients, experiment.partition, experiment.train)
     population = SimulatedPopulation(task, data, parts, recipes, experiment.training, data.client_names)
     population.check_networks()
+    experiment.protect.check_rounds(task)
     return task, population
 
 
