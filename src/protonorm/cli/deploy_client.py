@@ -18,6 +18,7 @@ from protonorm.core.text import visible
 if TYPE_CHECKING:
     from protonorm.deployment.agreement import Bundle
     from protonorm.deployment.folders import ClientFolder
+    from protonorm.deployment.node import Node
 
 
 Told = StrEnum("Told", ["off", "accuracy", "classes"])  # evaluation results that a client reports to the server
@@ -104,13 +105,24 @@ def client(
             if got is not None:
                 _confirm(found, got, bundle, checksum, yes=yes)
             if check:
-                found.node()
+                _show_policy(found, found.node())
                 say("The data and the network fit the agreement.")
                 return
             try:
                 serve_client(found, typer.echo)
             except Ended:
                 raise typer.Exit from None
+
+
+def _show_policy(found: ClientFolder, node: Node) -> None:
+    """Show the owner's policy, the samples of each class, and what would be sent."""
+    from protonorm.deployment.owner import POLICY, preview
+
+    if policy := found.policy:
+        say(make_table(f"The owner's policy ({POLICY})", [Column("term", no_wrap=True), "what"], list(policy.lines())))
+    rows, lines = preview(node.site)
+    columns = [Column("class"), Column("training samples", "right"), Column("sent")]
+    say(make_table("What would be sent", columns, [[visible(cell) for cell in row] for row in rows], " ".join(lines)))
 
 
 def _open(bundle: Path | None, folder: Path | None) -> tuple[ClientFolder, Bundle | None]:

@@ -188,7 +188,8 @@ def weighted_mean(x: Tensor, weight: Tensor) -> Tensor:
 def lengths(x: Tensor, weight: Tensor | None = None) -> Tensor:
     """Return the root mean square (N, L) of the numbers of x (N, L, P) that have a weight (N, L, Q)."""
     count = x.shape[2] if weight is None or weight.shape[2] == 1 else (weight > 0).sum(2).clamp(min=1)
-    return torch.linalg.vector_norm(x, dim=2) / (count**0.5)
+    length: Tensor = torch.linalg.vector_norm(x, dim=2) / (count**0.5)
+    return length
 
 
 def bounded(x: Tensor, weight: Tensor) -> Tensor:

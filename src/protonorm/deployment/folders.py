@@ -38,6 +38,7 @@ from protonorm.files import PRIVATE_FILE, append, make_folder, pretty, read_json
 if TYPE_CHECKING:
     from protonorm.deployment.agreement import Agreement, Bundle
     from protonorm.deployment.node import Node
+    from protonorm.deployment.owner import OwnerPolicy
 
 FEDERATION_VARIABLE, CLIENT_VARIABLE = "PROTONORM_FEDERATION", "PROTONORM_CLIENT"  # variables with the default folder
 FEDERATION, AGREEMENT, ROSTER, LOCK = "federation.json", "agreement.json", "roster.json", "lock"
@@ -268,6 +269,13 @@ class ClientFolder:
             raise ValueError(f"{self.path} has no bundle yet: `protonorm deploy client BUNDLE` takes the one you got.")
         return Bundle.read(place.read_bytes(), str(place))
 
+    @property
+    def policy(self) -> OwnerPolicy | None:
+        """Policy of the owner; None if there is no file."""
+        from protonorm.deployment.owner import POLICY, OwnerPolicy  # imports torch
+
+        return OwnerPolicy.read(self.path / POLICY)
+
     def confirm(self, bundle: Bundle) -> None:
         """Store a bundle that the owner has confirmed; raise ValueError if it is for another key."""
         bundle.refuse_other_key(self.public_key)
@@ -289,12 +297,16 @@ class ClientFolder:
         own, bundle = self.settings, self.bundle
         if not own.data:
             raise ValueError("The client has no data yet: give --data PATH.")
+        if policy := self.policy:
+            policy.check(bundle.terms)
+            own = policy.within(own)
         site, store = own_site(bundle.terms, bundle.client, own), open_store(self.states, bundle.terms)
 
         def tell(cause: str) -> None:  # causes of errors are not sent to the server
             Log(self.log_folder, "client").write("cause", cause, "warning")
 
-        return Node(bundle.terms, site, store, own.allowed, begin_anew=self.begin_anew, tell=tell)
+        received = policy.received if policy else None
+        return Node(bundle.terms, site, store, own.allowed, begin_anew=self.begin_anew, tell=tell, received=received)
 
 
 def refuse_existing(path: Path, what: str) -> None:

@@ -34,7 +34,7 @@ from protonorm.errors import Diverged
 from protonorm.federation.client import evaluate_step, first_state, train_step
 from protonorm.files import damaged, pretty, read_json, replace
 from protonorm.runs.states import FolderStore
-from protonorm.tensors import Tensors
+from protonorm.tensors import Tensors, floats, root_mean_square
 
 FILE = "answer.bin"
 LEDGER = "privacy.json"
@@ -127,13 +127,19 @@ class Node:
         *,
         begin_anew: bool = False,  # whether to start from a new network if its state is lost
         tell: Callable[[str], None] | None = None,  # receives causes of errors, which are not sent to the server
+        received: float | None = None,  # largest root mean square of a tensor that the server publishes
     ) -> None:
         self._agreement, self._site, self._store, self._allowed = agreement, site, store, allowed
-        self._begin_anew, self._tell = begin_anew, tell
+        self._begin_anew, self._tell, self._received = begin_anew, tell, received
         self._last = LastAnswer(store.folder)
         self._ledger = store.folder.parent / LEDGER
         self._task = site.task
         self._largest = largest_message(self._task.schema, self._task.schema.down)
+
+    @property
+    def site(self) -> OwnSite:
+        """Data, network and training of the client."""
+        return self._site
 
     def answer(self, content: bytes) -> bytes:
         """Answer a request; an invalid request, or one that cannot be fulfilled, is declined with a reason.
@@ -174,6 +180,9 @@ class Node:
         if unknown := set(header.parts) - set(self._agreement.evaluated):
             raise ValueError(f"The {sorted(unknown)[0]} part is not evaluated by the agreement.")
         self._task.schema.check_down(request.message)
+        for name, value in floats(request.message).items():
+            if self._received is not None and root_mean_square(value) > self._received:
+                raise ValueError(f"The numbers of {name} are larger than the client's owner allows.")
 
     def _fulfil(self, request: Request) -> bytes:
         """Compute the answer; raise Unable with a text that discloses nothing about this machine."""
