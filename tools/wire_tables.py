@@ -43,6 +43,7 @@ TERMS = {
     "head_bias": "whether heads have a bias, where heads are shared",
     "server_lr": "of what the server trains",
     "server_batch_size": "likewise",
+    "combine": "how the server combines messages, such as `median` or `mean`",
     "evaluated": "parts on which clients may be asked to count right answers",
     "evaluate_every": "rounds",
 }

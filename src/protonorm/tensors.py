@@ -1,5 +1,6 @@
 """Flat dicts of named tensors, used for states, messages and checkpoints, and their serialisation."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
@@ -74,6 +75,11 @@ def nbytes(tensors: Mapping[str, Tensor]) -> int:
 def floats(tensors: Mapping[str, Tensor]) -> Tensors:
     """Return the tensors of floating-point type."""
     return {name: value for name, value in tensors.items() if value.is_floating_point()}
+
+
+def root_mean_square(value: Tensor) -> float:
+    """Return the root mean square of a tensor's numbers; 0 if it has none."""
+    return float(torch.linalg.vector_norm(value.double())) / math.sqrt(max(value.numel(), 1))
 
 
 def integers(tensors: Mapping[str, Tensor]) -> Tensors:

@@ -50,7 +50,7 @@ def test_engines_agree_and_the_key_names_the_step(tmp_path):
     ("value", "sentence"),
     [
         ("minimum", "Unknown protection 'minimum'; did you mean 'minimum_count'"),
-        (7, "protect must be one of none, minimum_count, got 7"),
+        (7, "protect must be one of none, minimum_count, gaussian, got 7"),
         ({"name": "minimum_count", "least": 0}, "protect.least must .*, got 0"),
         ({"name": "minimum_count", "most": 3}, "protect.most"),
     ],

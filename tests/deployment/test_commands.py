@@ -341,7 +341,9 @@ def test_data_or_a_network_that_do_not_fit_end_in_a_sentence(call, joined, tmp_p
     assert "There are no data nowhere" in call(*words, "--data", "nowhere", code=2)
     assert "Unknown network" in call(*words, "--data", "data.npz", "--model", "nonsense", code=2)
     assert "batch_size must " in call(*words, "--data", "data.npz", "--batch-size", "1", code=2)
-    assert "fit the agreement" in call(*words, "--data", "data.npz", "--model", "cnn")
+    shown = call(*words, "--data", "data.npz", "--model", "cnn")
+    assert "fit the agreement" in shown
+    assert "what would be sent" in shown
 
 
 def test_no_own_code_is_run_if_it_is_not_wanted(call, joined, tmp_path):

@@ -329,6 +329,20 @@ def test_the_owner_of_a_client_decides_how_it_trains(made, tmp_path):
         client.change(lr=[0.1, 0.2])
 
 
+def test_the_policy_in_a_clients_folder_stands_above_its_settings(made, tmp_path):
+    client = ClientFolder.create(tmp_path / "berlin", "berlin")
+    client.confirm(made.bundle(made.add("berlin", client.public_key_file.read_text())))
+    client.change(data=str(write_data(tmp_path / "data.npz")), model="cnn", allowed="classes")
+    policy = client.path / "policy.yaml"
+    policy.write_text("protect: {name: minimum_count, least: 3}\nevaluation: off\nreceived: 50\n")
+    node = client.node()
+    assert node.site.training.protect.least == 3
+    assert (node._allowed, node._received) == ("off", 50)
+    policy.write_text("rounds: 1\n")
+    with pytest.raises(ValueError, match="allows 1 rounds at most"):
+        client.node()
+
+
 def test_what_a_client_tells_of_its_evaluation_is_off_until_its_owner_says_otherwise(tmp_path):
     assert ClientFolder.create(tmp_path / "x", "x").settings.allowed == "off"
 

@@ -159,13 +159,17 @@ def alone(folder: ClientPath = None, no_own_code: NoOwnCode = False) -> None:
 def checked_data(found: "ClientFolder") -> Iterator[Any]:
     """Yield what a client has of each class, and what is not sent; raise ValueError for data that do not fit."""
     from protonorm.core.training import MinimumCount
+    from protonorm.deployment.owner import POLICY, preview
 
+    if policy := found.policy:
+        yield make_table(f"The owner's policy ({POLICY})", [Column("term", no_wrap=True), "what"], list(policy.lines()))
     site = found.site()
-    facts = site.facts()
+    facts, (sent, lines) = site.facts(), preview(site)
     parts = facts.train[0], facts.validation[0], facts.test[0]  # (K,) each
-    rows = [[name, *(str(part[k]) for part in parts)] for k, name in enumerate(site.task.classes)]
-    columns = [Column("class", no_wrap=True), *(Column(name, "right") for name in ("train", "validation", "test"))]
-    yield make_table("Samples by class", columns, rows)
+    rows = [[name, *(str(part[k]) for part in parts), sent[k][2]] for k, name in enumerate(site.task.classes)]
+    counts = [Column(name, "right") for name in ("train", "validation", "test")]
+    yield make_table("Samples by class, and what would be sent", [Column("class", no_wrap=True), *counts, "sent"], rows)
+    yield " ".join(lines)
     protect, train = site.training.protect, parts[0]
     least = protect.least if isinstance(protect, MinimumCount) else MinimumCount().least
     if small := [f"{name} ({train[k]})" for k, name in enumerate(site.task.classes) if 0 < train[k] < least]:

@@ -32,8 +32,8 @@ HEAD = "A hash that was noted before and must occur: without it, lines missing a
 LOOK = 0.25  # seconds between two reads of a log
 ROUNDS = 10  # number of rounds whose accuracy is shown
 WORDS = {"unknown": "-", "absent": "away"}  # displayed states of a client in a round
-RIGHT = ("", "last answer", "answers", "late", "refused")  # numeric columns
-CLIENTS = ("", "client", "connected", "this round", "last answer", "answers", "late", "refused", "problem")
+RIGHT = ("", "last answer", "answers", "late", "refused", "suspect")  # numeric columns
+CLIENTS = ("", "client", "connected", "this round", "last answer", "answers", "late", "refused", "suspect", "problem")
 ACCURACY = ("round", "mean of clients", "all samples", "validation")
 
 
@@ -231,7 +231,7 @@ def federation_tables(seen: dict[str, Any]) -> Iterator[Any]:
     rows = []
     for one in seen["clients"]:
         counts = [f"round {one['answered']}" if one["answered"] else "-"]
-        counts += [str(one[name]) for name in ("answers", "late", "refused")]
+        counts += [str(one[name]) for name in ("answers", "late", "refused", "suspect")]
         here, state = "yes" if one["here"] else "no", WORDS.get(one["state"], one["state"])
         rows.append([str(one["id"]), one["name"], here, state, *counts, one["said"]])
     columns = [Column(name, "right" if name in RIGHT else "left", no_wrap=name == "client") for name in CLIENTS]

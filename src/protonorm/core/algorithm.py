@@ -159,6 +159,11 @@ class Additive(Algorithm):
     def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
         """Return the server's new state and next message, given the sums of the round."""
 
+    @property
+    def combines(self) -> bool:
+        """Whether the server uses these functions, because the method has no `aggregate` of its own."""
+        return type(self).aggregate is Additive.aggregate
+
     def aggregate(self, server: Server, state: Tensors, replies: Iterable[Tensors]) -> Step:
         """Fold the contributions of the replies and call `conclude` on their sums."""
         contributions = (self.contribution(server, state, reply) for reply in replies)

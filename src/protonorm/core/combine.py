@@ -64,15 +64,12 @@ class Mean:
         """Add w·v, w and the totals; raise a ValueError for other names, or a scalar weight that is not positive."""
         values, weight, totals = contribution
         by_name = weight if isinstance(weight, Mapping) else {ALL: weight}
+        check_parts(Contribution(self._sums, weight, self._totals) if self._weights else contribution, contribution)
         if not self._weights:
             self._shared = not isinstance(weight, Mapping)
             self._types = {name: value.dtype for name, value in values.items()}
             self._sums, self._weights, self._totals = _zeros(values), _zeros(by_name), _zeros(totals, whole=torch.int64)
-        if different := (self._sums.keys() ^ values.keys()) | (self._totals.keys() ^ totals.keys()):
-            raise ValueError(f"The parts of an average differ in {', '.join(sorted(different))}.")
         for name, value in by_name.items():
-            if not value.ndim and not 0 < float(value) < float("inf"):
-                raise ValueError(f"The weights of an average must be finite and above zero, but one is {float(value)}.")
             self._weights[name] += value
         for name, value in values.items():
             own = by_name[ALL if self._shared else name]
@@ -98,6 +95,15 @@ def combine(contributions: Iterable[Contribution], fold: Fold) -> Sums:
     for contribution in contributions:
         fold.add(contribution)
     return fold.sums()
+
+
+def check_parts(first: Contribution, other: Contribution) -> None:
+    """Raise ValueError for other names than the first contribution's, or a scalar weight that is not positive."""
+    if different := (first.values.keys() ^ other.values.keys()) | (first.totals.keys() ^ other.totals.keys()):
+        raise ValueError(f"The parts of an average differ in {', '.join(sorted(different))}.")
+    for value in [other.weight] if isinstance(other.weight, Tensor) else other.weight.values():
+        if not value.ndim and not 0 < float(value) < float("inf"):
+            raise ValueError(f"The weights of an average must be finite and above zero, but one is {float(value)}.")
 
 
 def over(weight: Tensor, value: Tensor) -> Tensor:

@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from protonorm.core.algorithm import Algorithm, checked_schema
+from protonorm.core.algorithm import Additive, Algorithm, checked_schema
 from protonorm.core.model import NetworkRecipe, SplitModel
 from protonorm.core.node import Server
 from protonorm.core.randomness import SERVER, seeded
+from protonorm.core.robust import MEAN, fold_of
 from protonorm.core.schema import Schema
 from protonorm.core.types import InputSpec
 from protonorm.tensors import Tensors
@@ -30,6 +31,7 @@ class Task:
     head_bias: bool = True  # whether the clients' heads have a bias; only used if a head is shared
     server_lr: float = 0.01  # learning rate of server-side training
     server_batch_size: int = 32  # batch size of server-side training
+    combine: str = MEAN  # rule of `core.robust` by which the server combines the clients' contributions
 
     @property
     def num_classes(self) -> int:
@@ -49,7 +51,20 @@ class Task:
             head_bias=self.head_bias,
             lr=self.server_lr,
             batch_size=self.server_batch_size,
+            combine=fold_of(self.combine),
         )
+
+    @property
+    def combines(self) -> bool:
+        """Whether the server combines the clients' messages."""
+        return isinstance(self.algorithm, Additive) and self.algorithm.combines and bool(self.schema.up)
+
+    def check_combine(self) -> None:
+        """Raise ValueError if the method does not combine its clients' messages, and the rule is another than mean."""
+        if self.combine != MEAN and not self.combines:
+            name = type(self.algorithm).__name__
+            reason = "trains on the messages one by one" if self.schema.up else "receives no messages to combine"
+            raise ValueError(f"combine must be {MEAN} for {name}, whose server {reason}, got {self.combine}.")
 
     @cached_property
     def template(self) -> SplitModel:
@@ -68,12 +83,13 @@ class Task:
         """Return a JSON-compatible description of the task."""
         algorithm = self.algorithm
         settings: dict[str, Any] = asdict(algorithm) if is_dataclass(algorithm) else {}
-        return {field.name: getattr(self, field.name) for field in fields(self)} | {
+        terms = {field.name: getattr(self, field.name) for field in fields(self)} | {
             "algorithm": {"name": type(algorithm).__name__, **settings},
             "classes": list(self.classes),
             "input": self.input and self.input.describe(),
             "shared_network": self.shared_network and self.shared_network.describe(),
         }
+        return {name: value for name, value in terms.items() if (name, value) != ("combine", MEAN)}  # added later
 
     @cached_property
     def digest(self) -> str:

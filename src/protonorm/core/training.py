@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from annotated_types import Ge, Lt, MinLen
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, model_validator
@@ -21,6 +21,7 @@ from protonorm.core.settings import dataclass, validated
 from protonorm.core.types import STRICT, BatchSize, Below1, Count, Fraction, NonNegative, Positive, Share, Whole, shown
 
 if TYPE_CHECKING:
+    from protonorm.core.model import SplitModel
     from protonorm.core.node import Client
     from protonorm.core.task import Task
     from protonorm.tensors import Tensors
@@ -34,6 +35,7 @@ Precision = Literal["float32", "bfloat16"]
 OUTGOING: dict[str, Entry] = {
     "none": Entry("protonorm.core.training:Unchanged", "replies leave as they are"),
     "minimum_count": Entry("protonorm.core.training:MinimumCount", "classes with few samples are not sent"),
+    "gaussian": Entry("protonorm.core.privacy:Gaussian", "differential privacy: noisy class sums are sent"),
 }
 USED_BY = {"floor": ("cosine",), "decay": ("step", "exponential"), "every": ("step", "exponential")}
 
@@ -83,9 +85,27 @@ class LrSchedule:
 class Outgoing(ABC):
     """Step between training and transport, applied last to a reply on the client's machine."""
 
+    private: ClassVar[bool] = False  # whether it claims privacy: metrics are not told then, and releases are counted
+
     def check(self, task: Task) -> None:
         """Raise ValueError if the step does not cover the replies of the task's method."""
         del task
+
+    def check_rounds(self, task: Task) -> None:
+        """Raise ValueError if a simulation has more rounds than the step allows."""
+        del task
+
+    def check_network(self, model: SplitModel) -> None:
+        """Raise ValueError if the step does not cover messages that are computed with the network."""
+        del model
+
+    def spends(self, task: Task) -> float:
+        """Return the privacy loss of one release, as ρ of zCDP."""
+        return 0.0
+
+    def refusal(self, spent: float) -> str:
+        """Return why a total privacy loss ρ is not allowed; empty if it is."""
+        return ""
 
     @abstractmethod
     def apply(self, task: Task, client: Client, message: Tensors) -> Tensors:

@@ -20,6 +20,7 @@ from protonorm.config.components import build, describe
 from protonorm.config.parsing import check_plain
 from protonorm.core.algorithm import Algorithm
 from protonorm.core.registry import find, nearest
+from protonorm.core.robust import MEAN, Rule
 from protonorm.core.task import Task
 from protonorm.core.text import shortened
 from protonorm.core.types import LARGEST, Count, Format, InputSpec, Positive, Seed, Width, shown
@@ -32,7 +33,8 @@ from protonorm.models.libraries import LibraryNetwork
 LARGEST_FILE = 2**22  # bytes of an agreement
 MOST_CLASSES = 100_000
 
-OF_TASK = ("feature_dim", "rounds", "seed", "head_bias", "server_lr", "server_batch_size")  # as in a Task
+OF_TASK = ("feature_dim", "rounds", "seed", "head_bias", "server_lr", "server_batch_size", "combine")  # as in a Task
+ROBUST_RULE = "median"  # by which messages are combined unless the settings say otherwise, if the method combines them
 ClassName = Annotated[str, MinLen(1), MaxLen(200)]
 Part = Literal["validation", "test"]
 LARGEST_BUNDLE = LARGEST_FILE + 2**17  # bytes
@@ -63,6 +65,7 @@ class Agreement(Document):
     head_bias: bool = True  # whether heads have a bias; only if heads are shared
     server_lr: Positive = 0.01  # learning rate of server-side training
     server_batch_size: Annotated[int, Ge(2), Le(LARGEST)] = 32
+    combine: Rule = MEAN  # how the server combines the clients' messages
     evaluated: list[Part] = ["test"]  # sample parts on which clients may be asked to evaluate
     evaluate_every: Count = 1  # rounds
     reproducible: bool = False  # whether clients' random numbers follow from the seed, as in a simulation
@@ -112,7 +115,9 @@ class Agreement(Document):
         network = plain.get("shared_network")
         if isinstance(network, str) or not method.needs_shared_network:  # a missing network is reported below
             method = method.adapted(dataset, [network] if isinstance(network, str) else [])
-        return cls.checked({**plain, "algorithm": _plain(describe("algorithm", method))}, "The agreement")
+        terms = cls.checked({**plain, "algorithm": _plain(describe("algorithm", method))}, "The agreement")
+        robust = "combine" not in plain and terms.task.combines
+        return cls.checked({**terms.plain(), "combine": ROBUST_RULE}, "The agreement") if robust else terms
 
     @classmethod
     def of_task(
@@ -175,6 +180,7 @@ class Agreement(Document):
         if needed and (self.shared_network is None or self.input is None):
             name = self.algorithm["name"]
             raise ValueError(f"{name} needs a network that all clients share: give shared_network and input.")
+        self.task.check_combine()
         return self
 
     @cached_property

@@ -20,6 +20,8 @@ What = Literal[
     "answered",  # a client's answer is accepted; numbers: bytes, seconds of training
     "late",  # a client missed the deadline
     "refused",  # an answer is rejected; `why` is the guard's reason
+    "compared",  # a client's contribution was compared with the others'; numbers: length, cosine
+    "suspect",  # likewise, and it is far from the others
     "waiting",  # a round is below its quorum and waits; numbers: answered, needed
     "aside",  # a client was late or refused too often, and is not waited for
     "back",  # a client that was set aside has answered well

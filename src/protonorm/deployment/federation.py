@@ -17,11 +17,12 @@ import numpy as np
 import torch
 
 from protonorm.core.randomness import one_thread
+from protonorm.core.robust import Standing
 from protonorm.core.task import Order, Task
 from protonorm.deployment.agreement import Agreement, terms_of
 from protonorm.deployment.engine import AGAIN, FederationEngine, Transport
 from protonorm.deployment.events import Event, Observer, ignore
-from protonorm.deployment.guard import check_scale
+from protonorm.deployment.guard import LARGEST_SCALE, check_scale
 from protonorm.errors import Diverged
 from protonorm.federation.policy import Policy
 from protonorm.federation.rounds import Renew, Round, begin, run_rounds
@@ -154,7 +155,8 @@ class Members:
         policy = policy_of(self.agreement, seats.names, seats.quorum, seats.deadline)
         members = tuple(id for id in seats.members if among is None or id in among)
         everybody = len(members) == len(seats.names)
-        self.policy = replace(policy, members=None if everybody else members)
+        watch = partial(tell_of_standings, self._tell, seats.names)
+        self.policy = replace(policy, members=None if everybody else members, watch=watch)
         new = len(seats.names) - len(self._joined)
         self._joined += [done + (self._writer.pending is None) if done else 0] * new
 
@@ -225,6 +227,16 @@ def evaluation_event(task: Task, round: Round) -> Event:
     who = "1 client" if round.evaluated == 1 else f"{round.evaluated} clients"
     sentence = f"Round {round.number}, evaluated by {who}: {', '.join(shown) or 'no accuracy yet'}."
     return Event("evaluated", sentence, round.number, numbers={"clients": round.evaluated, **numbers})
+
+
+def tell_of_standings(tell: Observer, clients: Sequence[str], round: int, standings: Mapping[int, Standing]) -> None:
+    """Report how each client's contribution to a round compares with the others', and who is far from them."""
+    for id, standing in standings.items():
+        alarm = standing.alarm if len(standings) > 2 else ""  # of two that differ, nobody knows which one is right
+        said = alarm or f"length {standing.length:.3g}, cosine {standing.cosine:.2f} to the others"
+        sentence = f"Round {round}: the message of client {clients[id]} was compared: {said}."
+        numbers = {name: min(value, LARGEST_SCALE) for name, value in standing._asdict().items()}
+        tell(Event("suspect" if alarm else "compared", sentence, round, id, numbers=numbers))
 
 
 def policy_of(agreement: Agreement, clients: Sequence[str], quorum: float, deadline: float) -> Policy:

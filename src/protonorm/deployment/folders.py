@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from protonorm.deployment.agreement import Agreement, Bundle
     from protonorm.deployment.federation import Seats
     from protonorm.deployment.node import Node
+    from protonorm.deployment.owner import OwnerPolicy
     from protonorm.deployment.site import OwnSite
     from protonorm.runs.states import FolderStore
 
@@ -394,6 +395,21 @@ class ClientFolder:
             raise ValueError(f"{self.path} has no bundle yet: `protonorm deploy client BUNDLE` takes the one you got.")
         return Bundle.read(place.read_bytes(), str(place))
 
+    @property
+    def policy(self) -> OwnerPolicy | None:
+        """Policy of the owner; None if there is no file."""
+        from protonorm.deployment.owner import POLICY, OwnerPolicy  # imports torch
+
+        return OwnerPolicy.read(self.path / POLICY)
+
+    @property
+    def allowed(self) -> ClientSettings:
+        """Settings of the client within the owner's policy; raise ValueError if it does not allow the agreement."""
+        if (policy := self.policy) is None:
+            return self.settings
+        policy.check(self.terms)
+        return policy.within(self.settings)
+
     def refuse_other_key(self, bundle: Bundle) -> bool:
         """Raise ValueError if a bundle is for another key; return whether it is for the new key of `rekey`."""
         from protonorm.deployment.keys import check_public_line
@@ -473,6 +489,8 @@ class ClientFolder:
         """Confirm the amended terms that the server proposes."""
         terms = self.offered
         assert terms is not None
+        if policy := self.policy:
+            policy.check(terms)
         make_folder(self.amendments)
         replace(self.amendments / f"{terms.digest[:16]}.json", terms.write())
         self.offer_file.unlink(missing_ok=True)
@@ -513,10 +531,10 @@ class ClientFolder:
         def tell(cause: str) -> None:  # causes of errors are not sent to the server
             Log(self.log_folder, "client").write("cause", cause, "warning")
 
-        allowed = self.settings.allowed
-        site = self.site()
+        site, policy = self.site(), self.policy
         self._note_samples(site)
-        return Node(self.terms, site, self.store(), allowed, begin_anew=self.begin_anew, tell=tell, owner=self)
+        more = {"begin_anew": self.begin_anew, "received": policy.received if policy else None}
+        return Node(self.terms, site, self.store(), self.allowed.allowed, tell=tell, owner=self, **more)
 
     def site(self) -> OwnSite:
         """Build the client from data, network and agreement; raise ValueError if they do not fit together."""
@@ -524,7 +542,7 @@ class ClientFolder:
 
         if not self.settings.data:
             raise ValueError("The client has no data yet: give --data PATH.")
-        return own_site(self.terms, self.bundle.client, self.settings, own_secret(self.path))
+        return own_site(self.terms, self.bundle.client, self.allowed, own_secret(self.path))
 
 
 def is_client_folder(path: Path) -> bool:

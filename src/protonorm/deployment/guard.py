@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-import torch
-
 from protonorm.core.frames import LARGEST_HEADER, BadFrame
 from protonorm.core.task import Counts, Reply
 from protonorm.core.text import shortened
@@ -23,7 +21,7 @@ from protonorm.deployment.messages import (
     read_answer_tensors,
 )
 from protonorm.federation.evaluation import Tally, countable
-from protonorm.tensors import Tensors, all_finite, floats
+from protonorm.tensors import Tensors, all_finite, floats, root_mean_square
 
 LARGEST_SCALE = 1e6  # root mean square of a tensor in a reply; training does not produce larger values
 LONGEST = 500  # characters of a rejection reason
@@ -167,7 +165,7 @@ class Guard:
 def check_scale(reply: Reply, largest: float = LARGEST_SCALE) -> None:
     """Raise ValueError if the root mean square of a tensor exceeds the limit."""
     for name, value in floats(reply.message).items():
-        if value.numel() and float(torch.linalg.vector_norm(value.double())) > largest * value.numel() ** 0.5:
+        if root_mean_square(value) > largest:
             raise ValueError(f"the numbers of {name} are larger than training can make them")
 
 

@@ -186,6 +186,14 @@ class ClientSettings(Training, Settings):
             raise ValueError(f"epochs, batch_size and lr must be one number each, got {shown(list(value))}.")
         return value
 
+    @model_validator(mode="after")
+    def _tell_nothing_that_is_not_covered(self) -> Self:
+        if self.protect.private and self.allowed != "off":
+            raise ValueError(
+                f"allowed must be off with a claim of privacy, which covers no counts, got {self.allowed}."
+            )
+        return self
+
     @field_validator("data")
     @classmethod
     def _by_its_place(cls, value: str | dict[str, Any]) -> str | dict[str, Any]:

@@ -24,6 +24,7 @@ from protonorm.runs.run import read_run
 
 Whole = Annotated[int, Ge(0)]
 Seconds = Annotated[float, Ge(0), AllowInfNan(False)]
+Finite = Annotated[float, AllowInfNan(False)]
 
 State = Literal["ready", "running", "waiting", "done", "stopped", "failed"]
 Presence = Literal["unknown", "asked", "answered", "late", "refused", "absent"]
@@ -39,8 +40,8 @@ STATES: dict[State, str] = {
 PAUSE = 0.5  # seconds between two writes of the status for events of single clients
 AGAIN, MOST_DENIALS = 60.0, 20  # seconds after which a denial is logged again, and different ones in that time
 SAID = 300  # characters of a message in the status
-WARNINGS = ("away", "late", "refused", "waiting", "aside")
-OF_CLIENTS = ("asked", "away", "answered", "late", "refused")
+WARNINGS = ("away", "late", "refused", "waiting", "aside", "suspect")
+OF_CLIENTS = ("asked", "away", "answered", "late", "refused", "compared", "suspect")
 EVENTS = 200  # events of the log that are searched
 SHOWN = 5  # maximal number of problems shown
 
@@ -60,6 +61,9 @@ class ClientStatus(BaseModel):
     refused: Whole = 0
     accuracy: Annotated[float, Ge(0), Le(1)] | None = None  # last one that its owner told, under the headline rule
     seen: str = ""  # time of its last message, connection or disconnection
+    length: Finite | None = None  # of its last contribution, relative to the others', where the rule compares them
+    cosine: Finite | None = None  # of its last contribution to the others
+    suspect: Whole = 0  # rounds in which its contribution was far from the others
     said: str = ""  # why it was lost or refused, until its next accepted answer
 
 
@@ -239,6 +243,10 @@ class StatusWriter:
                 one.state, one.seen, one.said = "refused", now(), shortened(event.sentence, SAID)
                 one.refused += 1
                 self.status.refused[event.why] = self.status.refused.get(event.why, 0) + 1
+            case "compared" | "suspect":
+                one.length, one.cosine = event.numbers["length"], event.numbers["cosine"]
+                if event.what == "suspect":
+                    one.suspect, one.said = one.suspect + 1, shortened(event.sentence, SAID)
             case "late" | "away":
                 one.state, one.said = "late" if event.what == "late" else "absent", shortened(event.sentence, SAID)
                 one.late += event.what == "late"

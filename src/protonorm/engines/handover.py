@@ -80,7 +80,7 @@ def tell(task: Task, population: SimulatedPopulation, refer: Refer = own_code.re
     dataset, shared, method = population.dataset, task.shared_network, task.algorithm
     named = registered_name("algorithm", method) is not None
     assert named or is_dataclass(method)  # checked by `obstacle`
-    settings = ("classes", "feature_dim", "rounds", "seed", "head_bias", "server_lr", "server_batch_size")
+    settings = ("classes", "feature_dim", "rounds", "seed", "head_bias", "server_lr", "server_batch_size", "combine")
     return {
         "dataset": {"name": dataset.name, "classes": dataset.classes, "vocabulary": dataset.vocabulary},
         "algorithm": describe("algorithm", method) if named else {"own": refer(type(method)), "fields": asdict(method)},

@@ -39,8 +39,9 @@ def train_step(task: Task, site: Site, order: Order, state: Tensors, message: Te
     with seeded(task.seed, order.round, order.id):
         result = task.algorithm.local_update(client, state, message)
     step = checked_step(task.algorithm, "local_update", result)
-    message = client.training.protect.apply(task, client, step.message)  # the owner's outgoing steps
-    return step.state, Reply(order.id, message, dict(step.metrics), time.perf_counter() - start)
+    protect = client.training.protect  # the owner's outgoing step
+    message, metrics = protect.apply(task, client, step.message), {} if protect.private else dict(step.metrics)
+    return step.state, Reply(order.id, message, metrics, time.perf_counter() - start)
 
 
 def evaluate_step(

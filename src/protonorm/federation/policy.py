@@ -1,16 +1,18 @@
 """Cohort selection, evaluation schedule and quorum of rounds."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from protonorm.core.randomness import SERVER, seeded
+from protonorm.core.robust import Standing
 from protonorm.core.task import Reply
 
 Check = Callable[[Reply], None]  # raises a ValueError for a reply that must not count
+Watch = Callable[[int, Mapping[int, Standing]], None]  # receives a round and the standings of its contributions
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Policy:
     client_names: tuple[str, ...] | None = None  # M, for messages; None: clients have numbers only
     checks: tuple[Check, ...] = ()  # conditions on a reply in addition to the schema
     members: tuple[int, ...] | None = None  # clients that take part, in a federation that clients join and leave
+    watch: Watch | None = None  # observer of the contributions, where the rule of combination compares them
 
     def needed(self, cohort: int) -> int:
         """Return the number of replies that a round needs, given its cohort size."""

@@ -80,11 +80,13 @@ class SimulatedPopulation:
     def check_networks(self) -> None:
         """Pass two training samples through each network, so that mismatches are raised before the run starts."""
         self.training.protect.check(self.task)
+        self.task.check_combine()
         batch, _ = self.samples(self.parts[0].train[[0, -1]]).batch(torch.arange(2))
         for recipe in dict.fromkeys(self.networks):
             with seeded(self.task.seed, 0, 0, "template"):
                 model = recipe().eval()
             recipe.check(model, batch.to(self.training.device))
+            self.training.protect.check_network(model)
             self.task.algorithm.check_network(model, self.task)
 
     @cached_property

@@ -119,6 +119,8 @@ def _conclude(task: Task, policy: Policy, point: Checkpoint, answers: Iterable[R
         whole, reasons = count + len(replies.lost), _reasons(replies.lost, policy)
         raise TooFewReplies(f"{count} of {whole} clients replied, {needed} must ({reasons}).")
     step = servers.conclude()
+    if policy.watch and step.standings:
+        policy.watch(point.round + 1, step.standings)
     messages = step.message
     for message in [messages[id] for id in replies.ids] if isinstance(messages, ByClient) else [messages]:
         check_message(task, message, point.round + 1)

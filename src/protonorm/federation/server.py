@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from protonorm.core.algorithm import Additive, Step, checked_step
 from protonorm.core.randomness import SERVER, seeded
+from protonorm.core.robust import Robust, Standing
 from protonorm.core.task import ByClient, Lost, Messages, Reply, Task
 from protonorm.errors import Diverged
 from protonorm.federation.policy import Policy
@@ -23,6 +24,7 @@ class ServerStep(NamedTuple):
     message: Messages
     metrics: Mapping[str, float] = {}
     figures: Tensors = {}
+    standings: Mapping[int, Standing] = {}  # of the clients' contributions, by client, if the fold keeps these
 
 
 @dataclass
@@ -69,8 +71,7 @@ class Gathering:
     def __init__(self, task: Task, number: int, state: Tensors) -> None:
         self._task, self._number, self._state = task, number, state
         self._server, method = task.server(number), task.algorithm
-        own = type(method).aggregate is not Additive.aggregate  # of the method
-        self._additive = method if isinstance(method, Additive) and not own else None
+        self._additive = method if isinstance(method, Additive) and method.combines else None
         self._fold = self._server.combine()
         self._messages: list[Tensors] = []
 
@@ -80,6 +81,10 @@ class Gathering:
             self._fold.add(self._additive.contribution(self._server, self._state, message))
         else:
             self._messages.append(message)
+
+    def standings(self) -> list[Standing]:
+        """Compare the contributions with each other, in the order of the messages; empty if they are not kept."""
+        return self._fold.standings() if isinstance(self._fold, Robust) else []
 
     def conclude(self) -> Step:
         """Return the server's new state and message."""
@@ -100,6 +105,7 @@ class Servers:
         state = point.state
         self._together = None if isinstance(state, ByClient) else Gathering(task, self._number, state)
         self._states, self._messages = ByClient(), ByClient()
+        self._ids: list[int] = []
         if isinstance(state, ByClient) and isinstance(point.message, ByClient):
             self._states, self._messages = ByClient(state), ByClient(point.message)
 
@@ -107,6 +113,7 @@ class Servers:
         """Add a client's reply."""
         if self._together is not None:
             self._together.add(reply.message)
+            self._ids.append(reply.id)
             return
         alone = Gathering(self._task, self._number, self._states[reply.id])
         alone.add(reply.message)
@@ -116,7 +123,8 @@ class Servers:
     def conclude(self) -> ServerStep:
         """Return the state and message after the round, of the server or of each client's server."""
         if self._together is not None:
-            return ServerStep(*self._together.conclude())
+            standings = dict(zip(self._ids, self._together.standings(), strict=False))
+            return ServerStep(*self._together.conclude(), standings)
         return ServerStep(self._states, self._messages)
 
 

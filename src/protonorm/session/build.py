@@ -56,11 +56,13 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
         head_bias=any(name.rpartition(".")[2] == "bias" for name, _ in head.named_parameters()),
         server_lr=own(experiment.lr, 0),
         server_batch_size=own(experiment.batch_size, 0),
+        combine=experiment.combine,
     )
     shares = experiment.train, experiment.split, experiment.validation
     parts = parts_of(data, experiment.clients, experiment.partition, *shares)
     population = SimulatedPopulation(task, data, parts, recipes, experiment.training, data.client_names)
     population.check_networks()
+    experiment.protect.check_rounds(task)
     return task, population
 
 

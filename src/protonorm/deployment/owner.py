@@ -1,0 +1,97 @@
+"""Policy of a client's owner: a YAML file in the client's folder, which neither server nor settings can override."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from annotated_types import MinLen
+from pydantic import AfterValidator, PlainSerializer, ValidationInfo, field_validator
+
+from protonorm.algorithms import ALGORITHMS
+from protonorm.config.parsing import read_yaml
+from protonorm.core.registry import find
+from protonorm.core.robust import Rule
+from protonorm.core.text import listed
+from protonorm.core.training import MinimumCount, describe_outgoing, make_outgoing
+from protonorm.core.types import Count, Positive
+from protonorm.deployment.settings import Allowed, ClientSettings, Document
+
+if TYPE_CHECKING:
+    from protonorm.deployment.agreement import Agreement
+    from protonorm.deployment.site import OwnSite
+
+POLICY = "policy.yaml"
+TOLD: tuple[Allowed, ...] = ("off", "accuracy", "classes")  # from least to most
+
+
+def _check_method(name: str) -> str:
+    find(ALGORITHMS, name, "algorithm")
+    return name
+
+
+class OwnerPolicy(Document):
+    """What an owner allows; a field that is left out allows everything."""
+
+    methods: Annotated[list[Annotated[str, AfterValidator(_check_method)]], MinLen(1)] | None = None
+    rounds: Count | None = None  # largest number of rounds of an agreement
+    combine: Annotated[list[Rule], MinLen(1)] | None = None  # rules by which the server may combine messages
+    protect: Annotated[Any, AfterValidator(make_outgoing), PlainSerializer(describe_outgoing)] = None
+    # outgoing step, as in the settings of training; None leaves it to these
+    evaluation: Allowed = "classes"  # most that may be told of counts of right answers
+    received: Positive | None = None  # largest root mean square of a tensor that the server publishes
+
+    @field_validator("evaluation", mode="before")
+    @classmethod
+    def _off_is_no_truth_value(cls, value: Any, info: ValidationInfo) -> Any:
+        return "off" if value is False else value  # YAML 1.1 reads off as false
+
+    @classmethod
+    def read(cls, path: Path) -> Self | None:
+        """Read a policy; None if there is no file. Raise ValueError for anything that is not understood."""
+        return cls.checked(read_yaml(path), str(path)) if path.exists() else None
+
+    def check(self, terms: Agreement) -> None:
+        """Raise ValueError for an agreement that the owner does not allow."""
+        method = terms.algorithm["name"]
+        if self.methods is not None and method not in self.methods:
+            raise ValueError(f"The owner's policy allows the methods {listed(self.methods)}, got {method}.")
+        if self.rounds is not None and terms.rounds > self.rounds:
+            raise ValueError(f"The owner's policy allows {self.rounds} rounds at most, got {terms.rounds}.")
+        if self.combine is not None and terms.combine not in self.combine:
+            raise ValueError(
+                f"The owner's policy allows that messages are combined by {listed(self.combine)}, got {terms.combine}."
+            )
+
+    def within(self, own: ClientSettings) -> ClientSettings:
+        """Return a client's settings within the policy: its outgoing step, and no more told than it allows."""
+        least = min(own.allowed, self.evaluation, key=TOLD.index)
+        step = own.protect if self.protect is None else self.protect
+        return ClientSettings.of(own.plain() | {"protect": describe_outgoing(step), "allowed": least})
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """List the terms for display as (label, value)."""
+        for name, value in self.plain().items():
+            if value is not None:
+                yield name, listed(list(map(str, value))) if isinstance(value, list) else str(value)
+
+
+def preview(site: OwnSite) -> tuple[list[tuple[str, str, str]], list[str]]:
+    """Return what a client would send: (class, training samples, whether it is sent), and sentences about the rest."""
+    task, protect = site.task, site.training.protect
+    fields = {name: field for slot in task.schema.up for name, field in slot[0].items()}
+    by_class = any(field.shape[:1] == ("K_i",) for field in fields.values())
+    rows = []
+    for name, count in zip(task.classes, site.facts().train[0].tolist(), strict=True):
+        enough = count >= protect.least if isinstance(protect, MinimumCount) else count > 0
+        sent = "with noise" if protect.private else "yes" if by_class and enough else "no" if by_class else "-"
+        rows.append((name, str(count), sent))
+    lines = [f"A message has {listed(sorted(fields))}." if fields else "The method sends nothing."]
+    if protect.private:
+        loss = protect.spends(task)
+        rounds = sum(not protect.refusal(count * loss) for count in range(1, task.rounds + 1))
+        lines.append(f"The privacy loss allows {rounds} of {task.rounds} rounds; no loss and no seconds are told.")
+    elif fields:
+        lines.append("Messages are sent without noise, and tell of the samples that they were computed from.")
+    return rows, lines

@@ -1,0 +1,72 @@
+"""A deployed client that claims privacy: one draw of noise a round, a record of what was spent, and a ceiling."""
+
+import json
+
+import numpy as np
+import pytest
+
+from protonorm.core.privacy import Gaussian
+from protonorm.core.training import Training
+from protonorm.deployment.node import LEDGER
+from protonorm.deployment.settings import ClientSettings
+from protonorm.deployment.site import make_site
+from tests.deployment.test_node import AGREEMENT, answered, node_of, request
+from tests.support import pictures
+
+
+@pytest.fixture
+def data(tmp_path):
+    data = pictures([0, 1, 2] * 8, 3, side=16)
+    np.savez(tmp_path / "own.npz", images=data.inputs, labels=data.labels, classes=np.array(data.classes))
+    return f"npz:{tmp_path}/own.npz"
+
+
+def node(data, tmp_path, **protect):
+    step = Gaussian(**{"bounds": "message", "noise": 10.0} | protect)
+    site = make_site(AGREEMENT, 2, data, "plain", Training(batch_size=4, protect=step))
+    return node_of(site, tmp_path, "off")
+
+
+def test_a_repeated_request_has_the_same_bytes_and_another_of_the_round_has_no_answer(data, tmp_path):
+    """Also after a restart: a server that asks with other words would otherwise average the noise away."""
+    first = node(data, tmp_path).answer(request())
+    assert node(data, tmp_path).answer(request()) == first
+    header, message, _ = answered(node(data, tmp_path), chosen=0, kind="evaluate+train", parts=["test"])
+    assert "has sent its message of round 1 or a later one" in header.declined
+    assert not message
+    (tmp_path / "states" / AGREEMENT.digest[:16] / "answer.bin").unlink()
+    assert "draws no other" in answered(node(data, tmp_path))[0].declined
+
+
+def test_what_is_told_are_all_rows_and_no_loss(data, tmp_path):
+    header, message, counts = answered(node(data, tmp_path))
+    assert message["classes"].tolist() == [0, 1, 2]
+    assert (header.metrics, header.seconds, counts) == ({}, 0.0, {})
+
+
+def test_the_client_stops_at_the_ceiling_and_says_so(data, tmp_path):
+    """Two rounds of σ = 10 are ρ = 0.01, ε = 0.546; one round is ε = 0.375."""
+    own = node(data, tmp_path, epsilon=0.5)
+    assert not answered(own)[0].declined
+    assert "its owner allows 0.5" in answered(own, round=2, trained=1)[0].declined
+    kept = json.loads((tmp_path / "states" / LEDGER).read_text())
+    assert kept["releases"] == [{"agreement": AGREEMENT.digest, "round": 1, "loss": 0.005}]
+
+
+def test_messages_under_other_agreements_count_too(data, tmp_path):
+    (tmp_path / "states").mkdir()
+    other = {"agreement": "f" * 64, "round": 3, "loss": 100.0}
+    (tmp_path / "states" / LEDGER).write_text(json.dumps({"format": 1, "releases": [other]}))
+    assert "its owner allows 8" in answered(node(data, tmp_path))[0].declined
+
+
+def test_nothing_is_sent_with_a_damaged_record(data, tmp_path):
+    (tmp_path / "states").mkdir()
+    (tmp_path / "states" / LEDGER).write_text("{")
+    declined = answered(node(data, tmp_path))[0].declined
+    assert declined == "Its record of what was sent is damaged, and nothing more is sent."
+
+
+def test_counts_of_right_answers_are_not_told_with_a_claim_of_privacy():
+    with pytest.raises(ValueError, match="allowed must be off with a claim of privacy"):
+        ClientSettings.of({"name": "clinic", "protect": "gaussian", "allowed": "accuracy"})
