@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from protonorm.core.algorithm import Algorithm, checked_schema
-from protonorm.core.model import NetworkRecipe, SplitModel
+from protonorm.core.model import NetworkRecipe, SplitModel, Trunk
 from protonorm.core.node import Server
 from protonorm.core.randomness import SERVER, seeded
 from protonorm.core.schema import Schema
@@ -30,6 +30,7 @@ class Task:
     head_bias: bool = True  # whether the clients' heads have a bias; only used if a head is shared
     server_lr: float = 0.01  # learning rate of server-side training
     server_batch_size: int = 32  # batch size of server-side training
+    trunks: tuple[Trunk, ...] = ()  # different frozen trunks of the clients' own networks; empty if there are none
 
     @property
     def num_classes(self) -> int:
@@ -68,12 +69,14 @@ class Task:
         """Return a JSON-compatible description of the task."""
         algorithm = self.algorithm
         settings: dict[str, Any] = asdict(algorithm) if is_dataclass(algorithm) else {}
-        return {field.name: getattr(self, field.name) for field in fields(self)} | {
+        described = {field.name: getattr(self, field.name) for field in fields(self)} | {
             "algorithm": {"name": type(algorithm).__name__, **settings},
             "classes": list(self.classes),
             "input": self.input and self.input.describe(),
             "shared_network": self.shared_network and self.shared_network.describe(),
+            "trunks": [trunk._asdict() for trunk in self.trunks],
         }
+        return described if self.trunks else {name: value for name, value in described.items() if name != "trunks"}
 
     @cached_property
     def digest(self) -> str:
