@@ -50,6 +50,7 @@ class Task:
             head_bias=self.head_bias,
             lr=self.server_lr,
             batch_size=self.server_batch_size,
+            trunks=self.known_trunks,
         )
 
     @cached_property
@@ -59,6 +60,13 @@ class Task:
             raise ValueError(f"{type(self.algorithm).__name__} needs a network that all clients share; there is none.")
         with seeded(self.seed, 0, SERVER, "template"):
             return self.shared_network()
+
+    @property
+    def known_trunks(self) -> tuple[Trunk, ...]:
+        """Different frozen trunks of the clients' own networks, and of the network that all share."""
+        shared = self.template.trunk if self.shared_network else None
+        digests = {trunk.digest for trunk in self.trunks}
+        return self.trunks if shared is None or shared.digest in digests else (*self.trunks, shared)
 
     @cached_property
     def schema(self) -> Schema:

@@ -42,6 +42,11 @@ MEANING = {
     "received": "the largest output of the network as the server sent it",
     "shared": "the largest output of the second network, which all clients share",
     "coarse": "the largest output of the second network's head, on the first of the joint features",
+    "ridge": "the largest output of the linear head that fits the frozen features of all clients by ridge regression",
+    "gaussian": "the likeliest class, if the frozen features of all clients' classes are Gaussian with one covariance",
+    "own": "the largest output of this client's own linear head on its own frozen trunk",
+    "public": "the largest output of this client's own linear head on the frozen trunk that all clients have",
+    "both": "the largest sum of the outputs of own and public, weighed by how each does on training samples left out",
     "joint": "the largest sum of the log-probabilities of all its rules, each at a temperature that was fitted on this "
     "client's validation samples, or 1 if it had none",
 }

@@ -123,7 +123,8 @@ def make_module(trained: TrainedClient) -> ClientModule:
     shared = None
     if callable(second) and plain.auxiliary is not None:
         shared = second(replace(plain, auxiliary=deepcopy(plain.auxiliary)), trained.state, trained.message)
-    module = ClientModule(network.features, scores | {"logits": network.head} | heads, other, shared)
+    scores |= {"logits": network.head} if "logits" in method.rules else {}
+    module = ClientModule(network.features, scores | heads, other, shared)
     if (sharpness := trained.known_sharpness(module.rules)) is not None:
         module.joint = Joint(trained.experts(module.rules), sharpness)
     x = probe(trained.info, PROBES)
@@ -178,7 +179,7 @@ def _network(trained: TrainedClient, plain: Client, state: Tensors) -> tuple[Spl
     made = network(copy, state) if callable(network) else model
     if not isinstance(made, SplitModel):
         raise ValueError(f"The network of {trained.info.algorithm.name} is not cut into features and head.")
-    return made, dict(heads(copy, state)) if callable(heads) else {}
+    return made, dict(heads(copy, trained.message | state)) if callable(heads) else {}
 
 
 class Outputs(nn.Module):

@@ -87,6 +87,7 @@ class RunInfo(Part):
     input: InputSpec | None  # None in a deployed federation, where the server does not know it
     versions: dict[str, str]
     early_stopping: int | None = None  # evaluations without improvement before a run ends
+    last_round: int | None = None  # consecutive rounds with replies of all clients after which the method is finished
     client_names: Annotated[list[Name], MinLen(1)] | None = None  # M unique names; None: clients have only numbers
 
     @model_validator(mode="after")

@@ -84,6 +84,7 @@ def policy_of(experiment: Experiment, client_names: tuple[str, ...] | None = Non
         retries=experiment.retries,
         deadline=experiment.deadline,
         client_names=client_names,
+        last_round=experiment.algorithm.last_round,
     )
 
 

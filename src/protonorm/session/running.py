@@ -175,6 +175,7 @@ def info_of(experiment: Experiment, task: Task, client_names: Sequence[str] | No
         input=task.input,
         versions=versions(),
         early_stopping=experiment.early_stopping,
+        last_round=experiment.algorithm.last_round,
         client_names=None if client_names is None else list(client_names),
     )
 
