@@ -31,7 +31,7 @@ from protonorm.data import DATASETS
 from protonorm.data.dataset import Dataset
 from protonorm.data.partitions import Given
 from protonorm.errors import Failed
-from protonorm.models import SCALABLE, base_and_width
+from protonorm.models import SCALABLE, base_and_width, is_frozen
 from protonorm.models.choose import Choice, chosen, describe_choice, described, family_of, named, networks, usual_width
 
 FORMAT = 3  # version of a run's files; part of the key
@@ -191,6 +191,19 @@ class Experiment(Training):
         """Raise ValueError for settings that contradict each other."""
         if self.algorithm.needs_shared_network:
             self._refuse_different_networks()
+        frozen = [named(item) for item in networks(self.models) if is_frozen(item)]
+        if frozen and self.augment != "none":
+            raise ValueError(
+                f"augment must be none with {frozen[0]}, whose features of each picture are computed once, "
+                f"got {self.augment}."
+            )
+        if self.auxiliary is not None and len(frozen) != (
+            len(networks(self.models)) if is_frozen(self.auxiliary) else 0
+        ):
+            raise ValueError(
+                f"auxiliary and all models must have frozen trunks, or none of them: auxiliary={named(self.auxiliary)} "
+                f"is beside models={shown(describe_choice(self.models))}."
+            )
         if self.early_stopping and not self.validation:
             raise ValueError("early_stopping needs a validation part; validation=0 turns it off.")
         if not self.tested and not self.validation:

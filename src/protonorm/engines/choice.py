@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -19,6 +18,7 @@ from protonorm.engines import ENGINES
 
 if TYPE_CHECKING:
     from protonorm.federation.population import SimulatedPopulation
+    from protonorm.models.choose import Recipe
 
 Amount = Annotated[float, Ge(0), Le(1024), AllowInfNan(False)]
 
@@ -53,11 +53,14 @@ def worth_processes(population: SimulatedPopulation, rounds: int, cohort: int, w
     """
     samples: list[int] = population.parts.sizes().sum(1).tolist()
     seconds = sum(
-        count * own(population.training.epochs, id) * COSTS.get(population.recipe(id).name, COST)
-        for id, count in enumerate(samples)
+        count * own(population.training.epochs, id) * _cost(population.recipe(id)) for id, count in enumerate(samples)
     )
     work = seconds * rounds * cohort / len(samples)
     return work * (1 - 1 / min(workers, cohort)) > START
+
+
+def _cost(recipe: Recipe) -> float:
+    return COSTS["mlp"] if recipe.trunk else COSTS.get(recipe.name, COST)
 
 
 def read_engine(word: str) -> EngineChoice:
@@ -104,8 +107,3 @@ class ActorSettings:
         rooms = [cpus / self.num_cpus] if self.num_cpus else []
         rooms += [gpus / self.num_gpus] if self.num_gpus else []
         return int(min(rooms) + 1e-9)
-
-
-def cores() -> int:
-    """Return the number of cores available to this process."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -12,6 +12,7 @@ from protonorm.core.randomness import seeded
 from protonorm.core.task import Task
 from protonorm.core.training import check_augmentation, own
 from protonorm.data.dataset import Dataset
+from protonorm.data.features import with_trunks
 from protonorm.data.partitions import parts_of
 from protonorm.federation.policy import Policy
 from protonorm.federation.population import SimulatedPopulation
@@ -35,7 +36,10 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
     """Build an experiment: load its data unless `dataset` is given, partition them, and check the networks."""
     data = _load(experiment.dataset) if dataset is None else dataset
     check_augmentation(experiment.augment, data.inputs.shape[1:])
-    recipes = [_recipe(experiment, data, item) for item in networks(experiment.models)]
+    wanted = [_recipe(experiment, data, item) for item in networks(experiment.models)]
+    shared = _shared(experiment, data)
+    made, features = with_trunks([*wanted, *([shared] if shared else [])], data.inputs)
+    recipes, shared = made[: len(wanted)], made[-1] if shared else None
     with seeded(0, 0, 0, "template"):
         head = recipes[0]().head
     task = Task(
@@ -45,13 +49,15 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
         rounds=experiment.rounds,
         seed=experiment.seed,
         input=data.spec,
-        shared_network=_shared(experiment, data),
+        shared_network=shared,
         head_bias=any(name.rpartition(".")[2] == "bias" for name, _ in head.named_parameters()),
         server_lr=own(experiment.lr, 0),
         server_batch_size=own(experiment.batch_size, 0),
+        trunks=tuple(dict.fromkeys(recipe.trunk for recipe in recipes if recipe.trunk)),
     )
     parts = parts_of(data, experiment.clients, experiment.partition, experiment.train)
-    population = SimulatedPopulation(task, data, parts, recipes, experiment.training, data.client_names)
+    names = data.client_names
+    population = SimulatedPopulation(task, data, parts, recipes, experiment.training, names, features=features)
     population.check_networks()
     return task, population
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import torch
 
 from protonorm.config.experiment import Experiment
-from protonorm.core.randomness import one_thread
+from protonorm.core.randomness import cores, one_thread
 from protonorm.core.task import Task
 from protonorm.core.types import shown
 from protonorm.engines import ENGINES
-from protonorm.engines.choice import EngineChoice, check_engine, cores, worth_processes
+from protonorm.engines.choice import EngineChoice, check_engine, worth_processes
 from protonorm.engines.handover import obstacle
 from protonorm.errors import Diverged
 from protonorm.federation.population import SimulatedPopulation
