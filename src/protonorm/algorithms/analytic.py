@@ -166,7 +166,7 @@ class Analytic(Additive):
 class AFL(Analytic):
     """Ridge regression on the frozen features of all clients, from their summed statistics."""
 
-    lam: Positive = 0.1  # λ of the ridge
+    lam: Positive = 0.03  # λ of the ridge
 
     rules: ClassVar[tuple[str, ...]] = ("ridge",)
     last_round: ClassVar[int | None] = 1
@@ -195,7 +195,7 @@ class FedCGS(Analytic):
 class Choir(Analytic):
     """Personal ridge regression towards the others' solution, on the client's own trunk and on a public one."""
 
-    lam: Positive = 0.1  # λ, of the others' ridge
+    lam: Positive = 0.03  # λ, of the others' ridge
     public: bool = True  # whether clients also read a trunk that all share
     projection: Width | None = None  # D', number of random directions that features are projected to
 
