@@ -51,7 +51,9 @@ def with_trunks(recipes: Sequence[Recipe], inputs: Inputs) -> tuple[list[Recipe]
             digest = frozen.digest
             if digest not in features:
                 features[digest] = open_features(frozen, inputs, recipe.device)
-            recipe = replace(recipe, trunk=Trunk(frozen.trunk_name, digest, features[digest].shape[1]))
+            recipe = replace(
+                recipe, network=frozen.name, trunk=Trunk(frozen.trunk_name, digest, features[digest].shape[1])
+            )
         made.append(recipe)
     return made, features
 

@@ -81,11 +81,12 @@ class ClientModule(nn.Module):
         scores: Mapping[str, nn.Module],  # map features to scores by rule: logits the network's head, or prototypes
         received: nn.Module | None,  # network as the server sent it, for methods that share parts of models
         second: nn.Module | None = None,  # second network, for methods that have one
+        trunks: nn.Module | None = None,  # frozen trunks, which map inputs to what all these networks read
     ) -> None:
         super().__init__()
         self.features = features
         self.scores = nn.ModuleDict({f"by_{rule}": head for rule, head in scores.items()})
-        self.received, self.second = received, second
+        self.received, self.second, self.trunks = received, second, trunks
         self.joint: nn.Module | None = None  # sums the log-probabilities of all rules, if temperatures are known
         self.eval()
 
@@ -98,7 +99,7 @@ class ClientModule(nn.Module):
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """Score images (n, H, W, C) as uint8, vectors (n, D) as float32 or tokens (n, L) as int64, by rule."""
-        inputs = as_input(x)
+        inputs = as_input(x) if self.trunks is None else self.trunks(as_input(x))
         z = self.features(inputs)
         scores: dict[str, Tensor] = {name.removeprefix("by_"): head(z) for name, head in self.scores.items()}
         for rule, network in (("shared", self.second), ("received", self.received)):
@@ -124,7 +125,7 @@ def make_module(trained: TrainedClient) -> ClientModule:
     if callable(second) and plain.auxiliary is not None:
         shared = second(replace(plain, auxiliary=deepcopy(plain.auxiliary)), trained.state, trained.message)
     scores |= {"logits": network.head} if "logits" in method.rules else {}
-    module = ClientModule(network.features, scores | heads, other, shared)
+    module = ClientModule(network.features, scores | heads, other, shared, trained.trunks)
     if (sharpness := trained.known_sharpness(module.rules)) is not None:
         module.joint = Joint(trained.experts(module.rules), sharpness)
     x = probe(trained.info, PROBES)

@@ -46,8 +46,8 @@ class Convolution(nn.Module):
         if stride > 1:  # the end has the larger part of the padding
             height, width = (max(0, (math.ceil(n / stride) - 1) * stride + kernel - n) for n in x.shape[2:])
             x = pad(x, (width // 2, width - width // 2, height // 2, height - height // 2))
-        x = self.norm(self.convolution(x))
-        return relu6(x) if self.relu else x
+        maps: Tensor = self.norm(self.convolution(x))
+        return relu6(maps) if self.relu else maps
 
 
 class Block(nn.Sequential):

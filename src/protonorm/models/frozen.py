@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from protonorm.core.model import SplitModel, Trunk
-from protonorm.core.own_code import fingerprint, load_own, own_name
+from protonorm.core.own_code import fingerprint, load_own
 from protonorm.core.own_failures import call_failure, told
 from protonorm.core.randomness import SERVER, seeded
 from protonorm.core.registry import nearest
@@ -82,6 +82,18 @@ class TrunkNetwork(nn.Module):
         return features
 
 
+class SideBySide(nn.Module):
+    """Trunks of a client's networks: maps network inputs (B, …) to the columns of features that its networks read."""
+
+    def __init__(self, trunks: Sequence[TrunkNetwork]) -> None:
+        super().__init__()
+        self.trunks = nn.ModuleList(trunks)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute the features of a batch."""
+        return torch.cat([trunk(x) for trunk in self.trunks], 1)
+
+
 class Columns(nn.Module):
     """Layer that selects the columns of a trunk: (B, …) to (B, D)."""
 
@@ -139,7 +151,8 @@ class FrozenNetwork(NamedTuple):
     @property
     def trunk_name(self) -> str:
         """Name of the trunk, without the file of its weights and without the head."""
-        source = own_name(load_own(self.source, "frozen network")) if self.is_own else self.source
+        source = Path(self.source.rpartition(".py:")[0]).name + ".py:" + self.source.rpartition(":")[2]
+        source = source if self.is_own else self.source
         return f"{FROZEN}{source}" + (f"@{self.size}" if self.size else "")
 
     @property
@@ -228,6 +241,20 @@ class FrozenNetwork(NamedTuple):
         else:
             network = nn.Identity()
         return TrunkNetwork(network, self.preparation)
+
+
+def load_trunk(name: str, digest: str) -> TrunkNetwork:
+    """Load the trunk of a frozen network; raise ValueError if its weights here are others."""
+    frozen = FrozenNetwork.of(name)
+    if frozen is None:
+        raise ValueError(f"{shown(name)} is no network with a frozen trunk; expected {FROZEN}NAME.")
+    frozen.check()
+    if frozen.digest != digest:
+        raise ValueError(
+            f"The weights or the preprocessing of {frozen.trunk_name} here are others (SHA-256 {frozen.digest[:16]}…) "
+            f"than those of the training ({digest[:16]}…)."
+        )
+    return frozen.load()
 
 
 def read_weights(path: Path) -> Mapping[str, Tensor]:
@@ -345,7 +372,8 @@ def _torchvision_weights(name: str) -> Any:
 
 
 def _torchvision_cache(name: str) -> Path:
-    return Path(torch.hub.get_dir()) / "checkpoints" / _torchvision_weights(name).url.rsplit("/", 1)[-1]
+    url: str = _torchvision_weights(name).url
+    return Path(torch.hub.get_dir()) / "checkpoints" / url.rsplit("/", 1)[-1]
 
 
 _CACHES: dict[str, Callable[[str], tuple[Path | None, str]]] = {
