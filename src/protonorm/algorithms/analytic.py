@@ -166,7 +166,7 @@ class Analytic(Additive):
 class AFL(Analytic):
     """Ridge regression on the frozen features of all clients, from their summed statistics."""
 
-    lam: Positive = 0.03  # λ of the ridge
+    lam: Positive = 0.1  # λ of the ridge
 
     rules: ClassVar[tuple[str, ...]] = ("ridge",)
     last_round: ClassVar[int | None] = 1
