@@ -25,7 +25,7 @@ from protonorm.core.own_code import own_name
 from protonorm.core.own_failures import told
 from protonorm.core.settings import sentences
 from protonorm.core.text import html_table, shortened
-from protonorm.core.training import Training, describe_outgoing
+from protonorm.core.training import Training, describe_outgoing, refuse_augmentation
 from protonorm.core.types import Count, Fraction, Positive, Seed, Whole, Width, shown
 from protonorm.data import DATASETS
 from protonorm.data.dataset import Dataset
@@ -192,11 +192,8 @@ class Experiment(Training):
         if self.algorithm.needs_shared_network:
             self._refuse_different_networks()
         frozen = [named(item) for item in networks(self.models) if is_frozen(item)]
-        if frozen and self.augment != "none":
-            raise ValueError(
-                f"augment must be none with {frozen[0]}, whose features of each picture are computed once, "
-                f"got {self.augment}."
-            )
+        if frozen:
+            refuse_augmentation(frozen[0], self.augment)
         if self.auxiliary is not None and len(frozen) != (
             len(networks(self.models)) if is_frozen(self.auxiliary) else 0
         ):

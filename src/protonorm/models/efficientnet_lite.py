@@ -64,7 +64,9 @@ class Block(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, C, H, W) to (B, C', ⌈H/stride⌉, ⌈W/stride⌉)."""
-        maps: Tensor = super().forward(x)
+        maps = x
+        for layer in self:
+            maps = layer(maps)
         return x + maps if self.shortcut else maps
 
 

