@@ -52,8 +52,7 @@ CELLS = [
     cell(row, column, settings | {"control": "solo" if row.endswith("alone") else "none"}, **given)
     for column, clients, alpha in GRID
     for settings in [
-        COMMON
-        | {"dataset": DATA[column.group], "clients": clients, "partition": {"name": "dirichlet", "alpha": alpha}}
+        COMMON | {"dataset": DATA[column.group], "clients": clients, "partition": {"name": "dirichlet", "alpha": alpha}}
     ]
     for row, given in (STATISTICS | (TRAINED if clients == 20 else {})).items()
 ]

@@ -180,7 +180,7 @@ class AFL(Analytic):
 class FedCGS(Analytic):
     """Gaussian classes with one covariance, fitted to the frozen features of all clients."""
 
-    gamma: Positive = 1e-4  # γ, added to the diagonal of the covariance
+    gamma: Positive = 1e-3  # γ, added to the diagonal of the covariance
     covariance: Covariance = "total"  # as published, or that within classes
 
     rules: ClassVar[tuple[str, ...]] = ("gaussian",)
