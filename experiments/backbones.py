@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .reproduction.cells import Cell, Column, Table, TableEntry
+from .reproduction.cells import Column, Table, TableEntry
 from .setting import cell
 
 if TYPE_CHECKING:

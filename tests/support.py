@@ -23,9 +23,7 @@ ALIKE = {
     **dict.fromkeys(("afl", "fedcgs"), "choir"),
     "targets": "local",
 }
-FROZEN = {
-    name: 1 + (name == "choir") for name in ("afl", "fedcgs", "choir")
-}  # methods on frozen trunks: rounds of each
+FROZEN = {name: 1 + (name == "choir") for name in ("afl", "fedcgs", "choir")}  # on frozen trunks: rounds of each
 
 
 def long_unless(short: Collection[Any], values: Iterable[Any]) -> list[Any]:

@@ -202,7 +202,7 @@ def test_smoothed_labels():
 
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in FROZEN])
 def test_every_algorithm_smooths_its_labels(name):
-    """Of those that train. At the start, with one batch of everything and almost no step, smoothing changes nothing but the loss."""
+    """Of those that train: at the start, with one batch and almost no step, smoothing changes nothing but the loss."""
 
     def loss(smoothing):
         task, population = build(spiral(algorithm=name, label_smoothing=smoothing, lr=1e-12, batch_size=4096, rounds=1))
