@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +80,8 @@ def _open(root: Path, frozen: FrozenNetwork, digest: str, source: _Source, kind:
 def compute(frozen: FrozenNetwork, inputs: Inputs, device: str = "cpu") -> Features:
     """Compute the features (N, D) of inputs with all cores.
 
-    Every batch is computed by one thread, so that the number of cores does not change any bit.
+    Every batch is computed by one thread, and the last is filled up, so that neither the number of cores nor the other
+    samples of a data set change the bits of a sample's features.
     """
     trunk, rows, what = (
         frozen.load().to(device),
@@ -88,14 +89,14 @@ def compute(frozen: FrozenNetwork, inputs: Inputs, device: str = "cpu") -> Featu
         f"Computing features of {frozen.trunk_name}",
     )
     with one_thread(), explained(f"{frozen.trunk_name}", inputs.shape[1:]):
-        first = features_of(trunk, rows[0])
+        first = _full(trunk, rows[0])
         require_room(4 * len(inputs) * first.shape[1], "The features", "fewer samples are needed")
         features: Features = np.empty((len(inputs), first.shape[1]), np.float32)
         pool = ThreadPoolExecutor(cores() if device == "cpu" else 1)
         try:
             report(what, 0, len(inputs))
             done = 0
-            for batch in pool.map(lambda part: features_of(trunk, part), rows):
+            for batch in pool.map(partial(_full, trunk), rows):
                 features[done : done + len(batch)] = batch
                 done += len(batch)
                 report(what, done, len(inputs))
@@ -104,6 +105,12 @@ def compute(frozen: FrozenNetwork, inputs: Inputs, device: str = "cpu") -> Featu
     if not np.isfinite(features).all():
         raise ValueError(f"{frozen.trunk_name} gives features that are NaN or infinite.")
     return features
+
+
+def _full(trunk: TrunkNetwork, stored: Tensor) -> Tensor:
+    """Compute the features (B, D) of at most BATCH inputs, in a batch that repeated inputs fill up."""
+    repeated = stored[-1:].expand(BATCH - len(stored), *stored.shape[1:])
+    return features_of(trunk, torch.cat([stored, repeated]))[: len(stored)]
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ from annotated_types import Ge, Le, MaxLen, MinLen
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from numpy.typing import NDArray
-from pydantic import StringConstraints, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator, model_validator
 
 from protonorm.algorithms import ALGORITHMS
 from protonorm.config.components import build, describe
@@ -41,11 +41,13 @@ Part = Literal["validation", "test"]
 LARGEST_BUNDLE = LARGEST_FILE + 2**17  # bytes
 
 
-class TrunkTerm(Document):
-    """Frozen trunk that parties have alike: its digest is that of architecture, weights and preprocessing."""
+class TrunkTerm(BaseModel):
+    """Frozen trunk that parties have alike."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     name: ClassName  # as in the setting `models`, without the head
-    digest: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+    digest: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]  # of architecture, weights and preprocessing
     width: Width  # D, number of features
 
     @property

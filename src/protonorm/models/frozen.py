@@ -44,6 +44,7 @@ from protonorm.models.weights import (
 )
 
 IDENTITY = "identity"
+VERSION = 1  # of what this module computes with given weights; part of a trunk's digest
 PATTERN = re.compile(r"frozen:(?P<source>[^=@+]+)(=(?P<file>.+?))?(@(?P<size>\d{1,4}))?(\+(?P<head>\w+))?")
 HEADS = ("linear", "mlp")
 HIDDEN = 512  # units of the hidden layer of an mlp head
@@ -63,8 +64,8 @@ class TrunkNetwork(nn.Module):
         """Resize images to the trunk's size, repeat grey ones to three channels, normalise, and compute features."""
         side = self.preparation.size
         if side is not None and tuple(x.shape[2:]) != (side, side):
-            mode, shrunk = self.preparation.interpolation, max(x.shape[2:]) > side
-            x = interpolate(x, (side, side), mode=mode, antialias=shrunk).clamp(-1, 1)  # bicubic overshoots
+            x = interpolate(x, (side, side), mode=self.preparation.interpolation, antialias=True)  # as Pillow does
+            x = x.clamp(-1, 1)  # bicubic overshoots
         features: Tensor = self.network(self.normalise(x).contiguous())
         return features
 
@@ -212,7 +213,7 @@ class FrozenNetwork(NamedTuple):
     def digest(self) -> str:
         """SHA-256 of architecture, weights and preprocessing."""
         source = self.source if self.library or not self.is_own else "own"
-        plain = [source, self.weights().sha256, *self.preparation]
+        plain = [VERSION, source, self.weights().sha256, *self.preparation]
         return hashlib.sha256(json.dumps(plain).encode()).hexdigest()
 
     def load(self) -> TrunkNetwork:
@@ -285,7 +286,7 @@ def load_trunk(name: str, digest: str) -> TrunkNetwork:
 
 @lru_cache(maxsize=4)
 def _own(place: str, text: str) -> tuple[nn.Module, str]:
-    """Build a trunk by a user's function; return it with a digest of its file's text and its tensors."""
+    """Build a trunk by a user's function; return it with a digest of the function, its file's text and the tensors."""
     function = load_own(place, "frozen network")
     with seeded(0, 0, SERVER, "template"):
         try:
@@ -295,7 +296,7 @@ def _own(place: str, text: str) -> tuple[nn.Module, str]:
     network = made[0] if isinstance(made, tuple) else made
     if not isinstance(network, nn.Module):
         raise ValueError(f"{place} gives a {type(network).__name__}; expected a torch module, or (module, width).")
-    digest = hashlib.sha256(text.encode())
+    digest = hashlib.sha256(f"{place.rpartition(':')[2]} {text}".encode())
     for name, value in network.state_dict().items():
         digest.update(f"{name}{tuple(value.shape)}{value.dtype}".encode() + value.cpu().contiguous().numpy().tobytes())
     return network, digest.hexdigest()
