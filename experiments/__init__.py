@@ -1,6 +1,6 @@
 """The paper's tables and figures, one file each, in the paper's order: `protonorm reproduce NAME` makes them again.
 
-The last two are not in the paper: they say what explains its numbers.
+The last three are not in the paper: two say what explains its numbers, and one is about frozen backbones.
 
 Lee, Shin and Choi, "Heterogeneous Federated Learning with Prototype Alignment and Upscaling", ICCV 2025.
 """
@@ -21,4 +21,5 @@ NAMES = (
     "communication",
     "controls",
     "ablation",
+    "backbones",
 )

@@ -21,8 +21,10 @@ ALIKE = {
     **dict.fromkeys(("fedrolex", "fjord"), "heterofl"),
     **dict.fromkeys(("fml", "fedmrl", "duet"), "fedkd"),
     "fedre": "fedgh",
+    **dict.fromkeys(("afl", "fedcgs"), "choir"),
     "targets": "local",
 }
+FROZEN = {name: 1 + (name == "choir") for name in ("afl", "fedcgs", "choir")}  # on frozen trunks: rounds of each
 
 
 def long_unless(short: Collection[Any], values: Iterable[Any]) -> list[Any]:
@@ -57,7 +59,20 @@ def spiral(**settings: Any) -> pn.Experiment:
         "batch_size": 8,
         "lr": 0.05,
     }
-    return pn.Experiment.of(usual | settings)
+    return pn.Experiment.of(usual | frozen(settings) | settings)
+
+
+def frozen(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the networks of an experiment with vectors whose method needs frozen trunks."""
+    method = settings.get("algorithm")
+    name = method["name"] if isinstance(method, dict) else method
+    return {"models": "frozen:identity"} if isinstance(name, str) and name in FROZEN else {}
+
+
+def vectors(of: pn.Dataset) -> pn.Dataset:
+    """Return a data set of pictures with five numbers in place of each: means of stripes, from 0 to 1."""
+    stripes = of.inputs.reshape(len(of.inputs), -1)[:, :255].reshape(len(of.inputs), 5, 51)
+    return pn.Dataset(of.name, (stripes.mean(2) / 255).astype(np.float32), of.labels, of.classes)
 
 
 def pictures(labels: list[int] | np.ndarray, classes: int, side: int = 16, seed: int = 0) -> pn.Dataset:

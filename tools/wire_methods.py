@@ -8,13 +8,16 @@ from dataclasses import fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from protonorm.algorithms import ALGORITHMS
+from protonorm.algorithms.analytic import Analytic
 from protonorm.config.components import build
 from protonorm.core.schema import Field, Form, Size, Slot
 from protonorm.deployment.agreement import Agreement
 from protonorm.models.choose import Recipe
+from protonorm.models.frozen import FrozenNetwork
 from protonorm.tensors import floats, snapshot
 
 CLASSES, WIDTH, NETWORK, SHAPE = 7, 24, "plain", (28, 28, 1)  # of the tables' example
+TRUNK = "frozen:identity"  # of methods that need one: the samples themselves, D = 24 numbers, so that P = 25
 NETWORKS = ("model", "student", "meme")  # before the names of a shared network's tensors
 
 
@@ -35,6 +38,9 @@ def agreement(name: str, **settings: Any) -> Agreement:
     needs_network = method.auxiliary or method.needs_shared_network
     shared = {"shared_network": NETWORK, "input": {"shape": list(SHAPE), "type": "uint8"}} if needs_network else {}
     terms = {"classes": [f"class {k}" for k in range(CLASSES)], "feature_dim": WIDTH, "rounds": 5, "seed": 0}
+    if isinstance(method, Analytic):
+        terms |= {"trunks": [TRUNK], "input": {"shape": [WIDTH], "type": "float32"}}
+        shared = {"shared_network": TRUNK} if needs_network else {}
     return Agreement.of({"algorithm": {"name": name, **settings}, **terms, **shared})
 
 
@@ -111,6 +117,7 @@ def described(slot: Slot, bounds: Mapping[str, int]) -> list[list[str]]:
     for name, one in slot[0].items():
         shape = str(one.shape[0]) if name.endswith("*") else _shape(one.shape)
         holds = "; ".join(filter(None, [_bounds(one), _symbols(one.shape, bounds), other]))
+        name = name.replace(FrozenNetwork(TRUNK.partition(":")[2]).digest[:12], "T")
         lines.append([f"`{name}`", str(one.dtype).removeprefix("torch."), shape, holds])
     return lines
 

@@ -46,6 +46,8 @@ TERMS = {
     "combine": "how the server combines messages, such as `median` or `mean`",
     "evaluated": "parts on which clients may be asked to count right answers",
     "evaluate_every": "rounds",
+    "trunks": "frozen trunks that clients may have: `name`, `digest`, `width`; left out if any network may be",
+    "shared_trunk": "likewise, of the shared network; left out if it has none",
 }
 
 BUNDLE = {

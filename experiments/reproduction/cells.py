@@ -137,6 +137,7 @@ class Study:
     tolerance: Mapping[str, float] = field(default_factory=dict)  # largest distance from the printed number
     leads: str | None = None  # the row that should be best in every column …
     slack: Mapping[str, float] = field(default_factory=dict)  # … and how far it may be behind the best
+    partitions: bool = False  # whether seeds also draw the partition
     tables: Callable[[Findings], Sequence[Table]] | None = None  # other tables than accuracies
     draw: Callable[[Findings], Mapping[str, Figure]] | None = None  # figures by file name
     part: str = ""  # note, if these are not all cells …
@@ -144,7 +145,9 @@ class Study:
 
     def settings(self, cell: Cell, profile: Profile, protocol: Protocol, seed: int) -> dict[str, Any]:
         """Return the settings that are run for a cell."""
-        return profile.cut(cell.settings) | {"validation": protocol.validation, "seed": seed}
+        cut = profile.cut(cell.settings)
+        drawn = {"partition": {**cut["partition"], "seed": seed}} if self.partitions else {}
+        return cut | drawn | {"validation": protocol.validation, "seed": seed}
 
 
 def study_names() -> list[str]:
@@ -212,6 +215,9 @@ def _contradictions(given: Mapping[str, Any]) -> Iterator[str]:
             yield f"The cell {cell.row!r}, {cell.column!r} has the setting {name}; leave it out: {option} gives it."
     if (leads := given.get("LEADS")) is not None and leads not in rows:
         yield f"LEADS is {leads!r}, which is neither in ROWS nor in BESIDE."
+    for cell in cells if given.get("PARTITIONS") else ():
+        if not isinstance(cell.settings.get("partition"), Mapping):
+            yield f"The cell {cell.row!r}, {cell.column!r} needs a partition with a name, whose seed PARTITIONS gives."
     if "COLUMNS" not in given:
         return
     places = [column.place for column in given["COLUMNS"]]
@@ -262,6 +268,7 @@ FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "TOLERANCE": (_are_points, NUMBERS),
     "LEADS": (lambda value: value is None or _is_text(value), "a row"),
     "SLACK": (_are_points, NUMBERS),
+    "PARTITIONS": (lambda value: isinstance(value, bool), "true or false"),
     "tables": (callable, "a function"),
     "draw": (callable, "a function"),
 }

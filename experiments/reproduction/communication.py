@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from protonorm.config.components import build
 from protonorm.core import Task, seeded
+from protonorm.core.model import Trunk
 from protonorm.core.schema import Size, Slot
 from protonorm.models import widest
 from protonorm.models.choose import Recipe
@@ -80,16 +81,20 @@ def task_of(run: Run) -> Task:
         input=info.input,
         shared_network=second or (None if algorithm.heterogeneous else first),
         head_bias=any(name.rpartition(".")[2] == "bias" for name, _ in head.named_parameters()),
+        trunks=tuple(dict.fromkeys(Trunk(*trunk.identity) for one in info.networks if (trunk := info.trunk(one)))),
     )
 
 
 def _recipe(run: Run, network: Any, width: int) -> Recipe:
-    if not isinstance(network, str):
+    trunk = run.info.trunk(network)
+    if trunk is None and not isinstance(network, str):
         raise ValueError(f"A network of {run.info.key} is the user's own, {network['name']}: no record holds it.")
     info = run.info
     if info.input is None:
         raise ValueError(f"The record of {info.key} does not hold the shape of a sample.")
-    return Recipe(network, info.input.network_shape, width, len(info.classes))
+    name = network if isinstance(network, str) else network["name"]
+    own = Trunk(*trunk.identity) if trunk else None
+    return Recipe(name, info.input.network_shape, width, len(info.classes), trunk=own)
 
 
 def _written(slots: Iterable[Slot]) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from protonorm.analysis.statistics import mean_interval
 from protonorm.core.text import counted, listed
+from protonorm.models import is_frozen
 
 if TYPE_CHECKING:
     from .findings import Findings
@@ -59,7 +60,8 @@ def for_two_cores(settings: Settings) -> dict[str, Any]:
     if rounds == 0:
         return smaller  # samples are assigned, and nothing is trained
     if dataset["name"] in CPU_SAMPLES:
-        smaller["dataset"] = dataset | {"samples": CPU_SAMPLES[dataset["name"]]}
+        most = CPU_SAMPLES[dataset["name"]]
+        smaller["dataset"] = dataset | {"samples": min(most, dataset.get("samples") or most)}
     if dataset["name"] in TITLES:
         smaller["rounds"] = min(rounds, CPU_ROUNDS)
     if isinstance(models := settings.get("models"), str) and models in CPU_MODELS:
@@ -70,7 +72,10 @@ def for_two_cores(settings: Settings) -> dict[str, Any]:
 def for_seconds(settings: Settings) -> dict[str, Any]:
     """Use the pictures inside the package and two rounds, which only shows that everything works."""
     smaller, dataset, partition = dict(settings), named(settings.get("dataset")), settings.get("partition")
-    if dataset["name"] in TITLES:
+    if any(map(is_frozen, settings.get("models") or ())):  # pre-trained weights are not in the package
+        smaller |= {"dataset": {"name": "spiral", "points": 60}, "models": "frozen:identity", "feature_dim": 4}
+        smaller |= {"clients": 6, "rounds": SMOKE_ROUNDS, "batch_size": 8}
+    elif dataset["name"] in TITLES:
         smaller |= {
             "dataset": {"name": "fashion", "samples": SMOKE_SAMPLES},
             "clients": SMOKE_CLIENTS.get(settings.get("clients", 20), 10),

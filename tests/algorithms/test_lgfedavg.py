@@ -113,7 +113,7 @@ def test_a_nonlinearity_does_no_harm_where_the_server_only_averages():
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_server_draws_a_first_head_of_the_clients_form_and_no_network(bias):
-    assert not LGFedAvg.auxiliary
+    assert not LGFedAvg().auxiliary
     begun = LGFedAvg().init_server(server(0, head_bias=bias))
     assert {name: tuple(value.shape) for name, value in begun.message.items()} == {
         "head.weight": (3, 2),

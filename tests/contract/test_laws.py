@@ -18,14 +18,17 @@ from protonorm.federation.rounds import begin
 from protonorm.session.build import build
 from protonorm.tensors import under
 from tests.contract.playing import outcome, played, same
-from tests.support import ALIKE, Given, cases, pictures, run, spiral
+from tests.support import ALIKE, Given, cases, frozen, pictures, run, spiral, vectors
 
 SMALL = {"models": "plain", "feature_dim": 2, "clients": 3, "rounds": 2, "batch_size": 4, "partition": "iid"}
 
 
 def tiny(**settings: Any) -> pn.Experiment:
     """Three clients with convolutional networks on noise pictures of four classes."""
-    return pn.Experiment.of({"dataset": pictures(list(range(4)) * 9, 4), **SMALL, **settings})
+    made = {"dataset": pictures(list(range(4)) * 9, 4), **SMALL, **settings}
+    if found := frozen(settings):
+        made |= found | {"dataset": vectors(made["dataset"])}
+    return pn.Experiment.of(made)
 
 
 @cache
@@ -70,7 +73,7 @@ def test_exchanging_the_test_part_changes_no_state_and_no_message(method):
     for id in range(len(parts)):  # everybody's test labels become those of the class after
         part = parts[id].test
         population.dataset.labels[part] = (population.dataset.labels[part] + 1) % 4
-        population.dataset.inputs[part] = 255 - population.dataset.inputs[part]
+        population.dataset.inputs[part] = population.dataset.inputs.max() - population.dataset.inputs[part]
     assert same(outcome(*build(tiny(algorithm=method), population.dataset)), before)
 
 

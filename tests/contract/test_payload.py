@@ -8,41 +8,48 @@ from experiments.reproduction.communication import round_floats, run_floats
 import protonorm as pn
 from protonorm.algorithms import ALGORITHMS
 from protonorm.session.build import build
-from tests.support import Given, pictures, run
+from tests.support import FROZEN, Given, pictures, run, vectors
 
 SHARES = [[0, 1, 2] * 8, [0, 1] * 9, [2] * 12]  # labels of three clients: K_i = 3, 2, 1; nobody has class 3
 
 
 def experiment(algorithm, **more):
     ends = [0, 24, 42, 54]
-    return pn.Experiment.of(
-        {
-            "algorithm": algorithm,
-            "dataset": pictures([label for share in SHARES for label in share], 4),
-            "partition": Given([list(range(a, b)) for a, b in pairwise(ends)]),
-            "clients": 3,
-            "models": "plain",
-            "feature_dim": 5,
-            "batch_size": 4,
-            "rounds": 3,
-        }
-        | more
-    )
+    made = {
+        "algorithm": algorithm,
+        "dataset": pictures([label for share in SHARES for label in share], 4),
+        "partition": Given([list(range(a, b)) for a, b in pairwise(ends)]),
+        "clients": 3,
+        "models": "plain",
+        "feature_dim": 5,
+        "batch_size": 4,
+        "rounds": 3,
+    }
+    if algorithm in FROZEN:
+        made |= {"models": "frozen:identity", "dataset": vectors(made["dataset"])}
+    return pn.Experiment.of(made | more)
 
 
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_the_floating_numbers_of_a_round_are_those_of_the_schema(tmp_path, algorithm):
-    """From the second round on, when the server knows all classes; FedKD's compressed student is never larger."""
+    """From the second round on, when the server knows all classes; FedKD's compressed student is never larger.
+
+    Methods on frozen trunks send theirs in the first round, and what they receive in the last one.
+    """
     chosen = experiment(algorithm, rounds=2)
     task, population = build(chosen)
     wanted = round_floats(task, population.facts().train)
     found = run(chosen, out=tmp_path).run
     for record in found.rounds[1:]:
-        if algorithm == "fedkd":
+        if algorithm in FROZEN:
+            assert record.floats.up == 0
+            assert record.floats.down == wanted.down
+        elif algorithm == "fedkd":
             assert 0 < record.floats.up <= wanted.up
             assert 0 < record.floats.down <= wanted.down
         else:
             assert record.floats == wanted
+    assert found.rounds[0].floats.up == wanted.up or algorithm not in FROZEN
     assert run_floats(found) == wanted  # from the record alone
 
 

@@ -11,7 +11,7 @@ from protonorm.core.task import Counts
 from protonorm.federation.client import evaluate_step, first_state
 from protonorm.federation.evaluation import Tally
 from protonorm.federation.experts import fit_experts, joint_scores
-from protonorm.federation.experts import fit_sharpness as fit_several
+from protonorm.geometry.sharpness import fit_sharpness as fit_several
 from protonorm.inference.info import recommend
 from protonorm.inference.loading import load_from_run
 from protonorm.runs.arrays import unfit

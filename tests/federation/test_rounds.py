@@ -315,3 +315,38 @@ def test_a_cohort_is_the_beginning_of_a_permutation_of_all_clients():
         expected = np.random.permutation(9)
     assert draw_cohort(5, 2, 9, 4) == sorted(expected[:4])
     assert draw_cohort(5, 2, 9, 9) == list(range(9))
+
+
+# ---- methods that are finished before the last round ----------------------------------------------------------------
+
+
+def test_a_method_that_is_finished_ends_the_run(tmp_path):
+    """Choir exchanges in round 1 and solves in round 2; AFL needs one round. More rounds are not begun, nor later."""
+    for method, last in (("choir", 2), ("afl", 1)):
+        result = run(spiral(algorithm=method, rounds=9, evaluate_every=5), tmp_path)
+        assert len(result.history) == last
+        assert result.history[-1].evaluated == "all"
+        assert result.run.finished
+        before = contents(result.run.folder)
+        assert len(run(spiral(algorithm=method, rounds=9, evaluate_every=5), tmp_path).history) == last
+        assert contents(result.run.folder) == before
+
+
+def test_a_method_is_not_finished_while_clients_are_missing(tmp_path):
+    """Client 4 is lost in round 2: rounds 3 and 4 are the first two in a row in which everybody replies."""
+    experiment = spiral(algorithm="choir", rounds=9, quorum=0.5)
+    found, _ = play(experiment, run_folder(experiment, tmp_path), plan={(2, 4): 1})
+    assert [len(record.lost) for record in found.rounds] == [0, 1, 0, 0]
+    assert found.finished
+    experiment = spiral(algorithm="choir", rounds=4, participation=0.5)  # never everybody
+    assert len(run(experiment, tmp_path).history) == 4
+
+
+def test_a_client_that_comes_late_adds_its_statistics(tmp_path):
+    """Client 4 is lost in round 1, and everybody ends where a federation without that loss does, two rounds later."""
+    experiment = spiral(algorithm="choir", rounds=9, quorum=0.5)
+    found, _ = play(experiment, run_folder(experiment, tmp_path / "late"), plan={(1, 4): 1})
+    whole = run(experiment, tmp_path / "whole").run
+    assert (len(found.rounds), len(whole.rounds)) == (3, 2)
+    assert found.rounds[-1].rules == whole.rounds[-1].rules
+    assert [record.floats.up for record in found.rounds] == [5 * 24, 24, 0]  # 6 of G and 18 of R each

@@ -27,6 +27,9 @@ _METHODS = {
     "fedkd": ("FedKD", "any", "second network", "Wu et al., Nature Communications 2022"),
     "fedmrl": ("FedMRL", "any", "second network", "Yi et al., NeurIPS 2024"),
     "duet": ("Duet", "any", "second network", "this project"),
+    "afl": ("AFL", "any, frozen", "statistics of features", "He et al., CVPR 2025"),
+    "fedcgs": ("FedCGS", "any, frozen", "statistics of features", "Guan et al., AAAI 2025"),
+    "choir": ("Choir", "any, frozen", "statistics of features", "this project"),
     "targets": ("FixedTargets", "any", "nothing", "Li et al., ICCV 2023, and others"),
     "local": ("Local", "any", "nothing", "-"),
 }
@@ -55,6 +58,9 @@ _SUMMARIES = {
     "fedkd": "a second network that travels in factors; it and the client's own teach each other",
     "fedmrl": "a small second network that travels; a projector joins its features with those of the client's own",
     "duet": "a small second network that travels; it and the client's own learn one feature space, and both answer",
+    "afl": "second moments of frozen features, once, from which the server solves one ridge head for each trunk",
+    "fedcgs": "second moments of frozen features, once, from which the server fits a Gaussian for each class",
+    "choir": "second moments of frozen features, once; each client solves its ridge head towards the others'",
     "targets": "nothing: features go towards directions that all know; what an exchange of prototypes has to beat",
     "local": "every client trains alone: what federation has to beat",
 }
@@ -68,6 +74,7 @@ _MODULES = {
     "fedre": "fedgh",
     "fedgen": "lgfedavg",
     "fedkd": "fml",
+    **dict.fromkeys(("afl", "fedcgs", "choir"), "analytic"),
 }
 
 ALGORITHMS: dict[str, Entry] = {

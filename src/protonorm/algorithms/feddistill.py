@@ -110,6 +110,8 @@ class FedMD(Averaged):
 
     def check_network(self, model: SplitModel, task: Task) -> None:
         """Raise if the public inputs do not fit the clients' networks."""
+        if model.trunk is not None:
+            raise ValueError(f"FedMD compares networks on common inputs, of which {model.trunk.name} has no features.")
         if task.input is None:
             return
         if self.public is not None:

@@ -42,7 +42,8 @@ def standing(run: Run) -> str:
         return f"Stopped in round {run.failure.round}: {run.failure.reason}"
     progress = f"{len(run.rounds)} of {run.info.experiment.rounds} rounds are done"
     if run.stopped_early and len(run.rounds) < run.info.experiment.rounds:
-        return f"{progress}; it ended early, as the validation accuracy rose no more."
+        why = "the method is finished" if run.info.last_round else "the validation accuracy rose no more"
+        return f"{progress}; it ended early, as {why}."
     return f"{progress}." if run.finished else f"{progress}; the same command goes on."
 
 

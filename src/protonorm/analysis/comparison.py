@@ -40,6 +40,11 @@ RULES = {  # meaning of each prediction rule
     "received": "logits of the model as received",
     "shared": "logits of the second network, as received",
     "coarse": "logits of the second network's head on the first joint features",
+    "ridge": "ridge regression on frozen features, of all clients",
+    "gaussian": "Gaussian classes of frozen features, of all clients",
+    "own": "personal ridge regression on the client's own frozen trunk",
+    "public": "personal ridge regression on the frozen trunk that all have",
+    "both": "weighed sum of own and public",
     "joint": "sum of all rules' log-probabilities, at temperatures fitted on the validation part (1 without one)",
 }
 

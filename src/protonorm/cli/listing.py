@@ -1,4 +1,6 @@
-"""Commands `list` (components, and settings of an experiment or a method) and `data …`. They do not import torch.
+"""Commands `list` (components, and settings of an experiment or a method), `data …` and `backbones …`.
+
+All but the last do without torch.
 
 Settings are read from the sources of their classes, whose comments explain them.
 """
@@ -232,3 +234,46 @@ def state(name: str, root: Path) -> dict[str, Any]:
     except ValueError as error:
         return {"name": name, "there": False, "what": str(error)}
     return {"name": name, "there": True, "what": f"{samples} pictures, {'×'.join(map(str, size))}"}
+
+
+backbones = typer.Typer(no_args_is_help=True, help="See which frozen networks are there, and get weights of others.")
+GET_BACKBONES = (
+    "protonorm backbones download timm:NAME gets weights into the library's own cache; nothing else downloads. "
+    "models=frozen:timm:NAME=FILE takes a file."
+)
+
+
+@backbones.command("list")
+def list_backbones(as_json: Json = False) -> None:
+    """List the frozen networks whose weights are here, and those of packages that can be installed."""
+    with reporting(quiet=as_json):
+        from protonorm.models import FROZEN
+        from protonorm.models.frozen import backbones
+        from protonorm.models.weights import PACKAGES, cached
+
+        found = list(backbones([*(f"{FROZEN}{name}" for name in PACKAGES), *cached()]))
+        if as_json:
+            print_json({"backbones": [item._asdict() for item in found]})
+            return
+        rows = [
+            [
+                item.name,
+                str(item.width or ""),
+                f"{(item.bytes or 0) / 1e6:.0f} MB" if item.here else "",
+                item.licence,
+                what,
+            ]
+            for item in found
+            for what in [f"{item.sha256}  {item.what}".strip()]
+        ]
+        columns = [Column("network", no_wrap=True), Column("features"), Column("size"), Column("licence")]
+        say(make_table("Frozen networks", [*columns, Column("SHA-256 and place of the weights")], rows, GET_BACKBONES))
+
+
+@backbones.command("download")
+def download_backbone(name: Annotated[str, typer.Argument(help="timm:NAME or torchvision:NAME.")]) -> None:
+    """Download the weights of a library's network into the library's own cache."""
+    with reporting():
+        from protonorm.models.weights import download as fetch_weights
+
+        say(visible(str(fetch_weights(name))))

@@ -30,7 +30,7 @@ def read_client(text: str) -> str:
 CLIENT: Any = typer.Option(
     parser=read_client, metavar="NAME_OR_NUMBER", help="Name or number; not needed for a single client's folder."
 )
-Own = Annotated[str | None, typer.Option(help="file.py:function, if the client's network is your own.")]
+Own = Annotated[str | None, typer.Option(help="file.py:function, or frozen:NAME=FILE, if the network is your own.")]
 Method = Annotated[str | None, typer.Option(help="file.py:Class, if the method is your own.")]
 Folder = Annotated[Path, typer.Argument(parser=read_path, metavar="PATH", help="Folder to write the client into.")]
 Onnx = Annotated[bool, typer.Option("--onnx", help="Also write model.onnx, which runs without protonorm (extra onnx).")]
@@ -112,10 +112,11 @@ def find_client(
     from protonorm.deployment.folders import is_client_folder
     from protonorm.inference.info import INFO
     from protonorm.inference.loading import load_client, load_from_run
+    from protonorm.models import is_frozen
     from protonorm.runs.layout import find_run, runs_root
     from protonorm.runs.run import read_run
 
-    own_network = load_own(network, "network") if network else None
+    own_network = network if is_frozen(network) else load_own(network, "network") if network else None
     own_method = load_own(method, "algorithm") if method else None
     if (Path(source) / INFO).exists():
         if is_client_folder(Path(source)):

@@ -134,8 +134,8 @@ def plan(
     task: "Sweep", left: "Sequence[Job]", count: int, engine: str | None, workers: int | None, *, as_json: bool
 ) -> None:
     """Print how many runs are done and left, and the estimated time."""
+    from protonorm.core.randomness import cores
     from protonorm.core.text import counted, duration
-    from protonorm.engines.choice import cores
     from protonorm.search.scores import estimate
 
     states = [standing.state for standing in task.standings().values()]

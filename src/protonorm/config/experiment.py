@@ -24,13 +24,13 @@ from protonorm.core.own_failures import told
 from protonorm.core.robust import MEAN, Rule
 from protonorm.core.settings import sentences
 from protonorm.core.text import html_table, shortened
-from protonorm.core.training import Training, describe_outgoing
+from protonorm.core.training import Training, describe_outgoing, refuse_augmentation
 from protonorm.core.types import Count, Fraction, Positive, Seed, Whole, Width, shown
 from protonorm.data import DATASETS
 from protonorm.data.dataset import Dataset
 from protonorm.data.partitions import Given
 from protonorm.errors import Failed
-from protonorm.models import SCALABLE, base_and_width
+from protonorm.models import SCALABLE, base_and_width, is_frozen
 from protonorm.models.choose import Choice, chosen, describe_choice, described, family_of, named, networks, usual_width
 
 FORMAT = 3  # version of a run's files; part of the key
@@ -184,6 +184,16 @@ class Experiment(Training):
         vars(self).update(auxiliary=_second_network(self.auxiliary, self.algorithm, models))
         if self.algorithm.needs_shared_network:
             self._refuse_different_networks()
+        frozen = [named(item) for item in networks(self.models) if is_frozen(item)]
+        if frozen:
+            refuse_augmentation(frozen[0], self.augment)
+        if self.auxiliary is not None and len(frozen) != (
+            len(networks(self.models)) if is_frozen(self.auxiliary) else 0
+        ):
+            raise ValueError(
+                f"auxiliary and all models must have frozen trunks, or none of them: auxiliary={named(self.auxiliary)} "
+                f"is beside models={shown(describe_choice(self.models))}."
+            )
         if self.early_stopping and not self.validation:
             raise ValueError("early_stopping needs a validation part; validation=0 turns it off.")
         if not self.tested and not self.validation:

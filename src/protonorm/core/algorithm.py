@@ -47,7 +47,8 @@ class Algorithm(ABC):
 
     heterogeneous: ClassVar[bool] = True  # whether clients may have different networks
     widths: ClassVar[bool] = False  # whether clients may have the same network at different widths
-    auxiliary: ClassVar[bool] = False  # whether clients share a second network besides their own
+
+    last_round: ClassVar[int | None] = None  # round with all clients after which nothing changes; None if there is none
 
     # Properties, because a few methods compute them from their settings; most override them with a class variable.
 
@@ -60,6 +61,11 @@ class Algorithm(ABC):
     def headline(self) -> str:
         """Prediction rule of the reported headline accuracy."""
         return "logits"
+
+    @property
+    def auxiliary(self) -> bool:
+        """Whether clients share a second network besides their own."""
+        return False
 
     @property
     def depends_on_rounds(self) -> bool:

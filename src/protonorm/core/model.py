@@ -1,9 +1,17 @@
 """Networks split at the decision layer, and the interface of network factories."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor, nn
+
+
+class Trunk(NamedTuple):
+    """Frozen pre-trained part of a network: its features of a sample are computed once, and stored."""
+
+    name: str  # as in the setting `models`, such as frozen:efficientnet_lite0
+    digest: str  # SHA-256 of its weights and preprocessing; equal for all parties that have this trunk
+    width: int  # D, number of features
 
 
 class SplitModel(nn.Module):
@@ -22,6 +30,12 @@ class SplitModel(nn.Module):
         self.head = head  # g_i: (B, d) -> (B, K)
         self.width = 1.0  # r, fraction of the full number of channels
         self.at_width: Callable[[float], SplitModel] | None = None  # None if not scalable
+        self.trunk: Trunk | None = None  # None if the network reads the samples themselves
+        self.columns = slice(None)  # columns of the input (B, …) that belong to the trunk
+
+    def trunk_features(self, x: Tensor) -> Tensor:
+        """Return the features (B, D) of the trunk, which the input of a network with a frozen trunk holds."""
+        return x[:, self.columns]
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute the logits (B, K) of a batch."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from protonorm.core.combine import Fold, Mean
-from protonorm.core.model import SplitModel
+from protonorm.core.model import SplitModel, Trunk
 from protonorm.core.samples import Samples, augmentation
 from protonorm.core.training import Training
 from protonorm.errors import Diverged
@@ -158,6 +158,7 @@ class Server:
     lr: float = 0.01  # learning rate of server-side training: the first client's
     batch_size: int = 32  # batch size of server-side training: the first client's
     combine: Callable[[], Fold] = Mean  # factory of the fold that aggregates the clients' contributions
+    trunks: tuple[Trunk, ...] = ()  # different frozen trunks of the clients' networks and of the shared network
 
 
 def make_optimiser(

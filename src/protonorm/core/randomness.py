@@ -5,6 +5,7 @@ streams initialise and aggregate. Every other random operation has its own purpo
 """
 
 import hashlib
+import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,3 +49,8 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def cores() -> int:
+    """Return the number of cores available to this process."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

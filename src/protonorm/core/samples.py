@@ -26,6 +26,7 @@ class Samples:
     inputs: Tensor  # images (N, H, W, C) uint8, vectors (N, D) float32, tokens (N, L) int64: the whole data set
     targets: Tensor  # (N,) int64: the whole data set
     index: Tensor  # (n,) int64: positions of the part
+    further: Tensor | None = None  # (N, D') further columns of vectors: features of the second network's trunk
 
     @classmethod
     def of(cls, inputs: NDArray[Any], labels: NDArray[np.int64], index: NDArray[np.int64]) -> Self:
@@ -56,7 +57,13 @@ class Samples:
     ) -> tuple[Tensor, Tensor]:
         """Return inputs and labels at positions (B,) of the part; `change` is applied to the inputs as stored."""
         rows = self.index[positions.to(self.index.device)]
-        x = self.inputs.index_select(0, rows).to(device)
+        parts = [self.inputs] if self.further is None else [self.inputs, self.further]
+        x = (
+            torch.cat([part.index_select(0, rows) for part in parts], 1)
+            if len(parts) > 1
+            else parts[0].index_select(0, rows)
+        )
+        x = x.to(device)
         return as_input(x if change is None else change(x)), self.targets[rows].to(device)
 
     def sweep(self, size: int | None = None, device: str | torch.device = "cpu") -> Iterator[tuple[Tensor, Tensor]]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from protonorm.core.algorithm import Additive, Algorithm, checked_schema
-from protonorm.core.model import NetworkRecipe, SplitModel
+from protonorm.core.model import NetworkRecipe, SplitModel, Trunk
 from protonorm.core.node import Server
 from protonorm.core.randomness import SERVER, seeded
 from protonorm.core.robust import MEAN, fold_of
@@ -32,6 +32,7 @@ class Task:
     server_lr: float = 0.01  # learning rate of server-side training
     server_batch_size: int = 32  # batch size of server-side training
     combine: str = MEAN  # rule of `core.robust` by which the server combines the clients' contributions
+    trunks: tuple[Trunk, ...] = ()  # different frozen trunks of the clients' own networks; empty if there are none
 
     @property
     def num_classes(self) -> int:
@@ -52,6 +53,7 @@ class Task:
             lr=self.server_lr,
             batch_size=self.server_batch_size,
             combine=fold_of(self.combine),
+            trunks=self.known_trunks,
         )
 
     @property
@@ -74,6 +76,13 @@ class Task:
         with seeded(self.seed, 0, SERVER, "template"):
             return self.shared_network()
 
+    @property
+    def known_trunks(self) -> tuple[Trunk, ...]:
+        """Different frozen trunks of the clients' own networks, and of the network that all share."""
+        shared = self.template.trunk if self.shared_network else None
+        digests = {trunk.digest for trunk in self.trunks}
+        return self.trunks if shared is None or shared.digest in digests else (*self.trunks, shared)
+
     @cached_property
     def schema(self) -> Schema:
         """Schema of the messages of both sides."""
@@ -83,13 +92,15 @@ class Task:
         """Return a JSON-compatible description of the task."""
         algorithm = self.algorithm
         settings: dict[str, Any] = asdict(algorithm) if is_dataclass(algorithm) else {}
-        terms = {field.name: getattr(self, field.name) for field in fields(self)} | {
+        described = {field.name: getattr(self, field.name) for field in fields(self)} | {
             "algorithm": {"name": type(algorithm).__name__, **settings},
             "classes": list(self.classes),
             "input": self.input and self.input.describe(),
             "shared_network": self.shared_network and self.shared_network.describe(),
+            "trunks": [trunk._asdict() for trunk in self.trunks],
         }
-        return {name: value for name, value in terms.items() if (name, value) != ("combine", MEAN)}  # added later
+        later = {"combine": MEAN, "trunks": []}  # terms that were added later, with the values that they had before
+        return {name: value for name, value in described.items() if name not in later or value != later[name]}
 
     @cached_property
     def digest(self) -> str:

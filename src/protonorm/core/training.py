@@ -239,6 +239,14 @@ def own(value: Value | Sequence[Value], client: int) -> Value:
     return value[client % len(value)] if isinstance(value, Sequence) else value
 
 
+def refuse_augmentation(network: str, augment: str) -> None:
+    """Raise ValueError if augmentation is set for a network with a frozen trunk."""
+    if augment != "none":
+        raise ValueError(
+            f"augment must be none with {network}, whose features of each picture are computed once, got {augment}."
+        )
+
+
 def check_augmentation(augment: str, shape: Sequence[int]) -> None:
     """Raise ValueError if augmentation is set for samples that are not images (H, W, C)."""
     if augment != "none" and len(shape) != 3:

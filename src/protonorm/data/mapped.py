@@ -53,6 +53,11 @@ def file_version(path: Path, *values: object) -> str:
 
 @lru_cache(maxsize=2)  # keeps samples that stay in memory, and limits checks to one per copy
 def open_mapped(root: Path, name: str, version: str, read: Callable[..., Arrays], *source: Hashable) -> Mapped:
+    """Open the copy of a data set, as `open_copy` does."""
+    return open_copy(root, name, version, lambda: read(*source))
+
+
+def open_copy(root: Path, name: str, version: str, read: Callable[[], Arrays]) -> Mapped:
     """Open the copy of this version; if it is missing or damaged, `read` the source and write it."""
     place = root / "mapped"
     folder = place / f"{name}-{short_hash(FORMAT, version)}"
@@ -64,7 +69,7 @@ def open_mapped(root: Path, name: str, version: str, read: Callable[..., Arrays]
         except ValueError as error:
             damage = str(error)
     try:
-        arrays = read(*source)
+        arrays = read()
     except ValueError as error:
         if not damage:
             raise

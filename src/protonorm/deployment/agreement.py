@@ -13,12 +13,13 @@ from annotated_types import Ge, Le, MaxLen, MinLen
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from numpy.typing import NDArray
-from pydantic import StringConstraints, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator, model_validator
 
 from protonorm.algorithms import ALGORITHMS
 from protonorm.config.components import build, describe
 from protonorm.config.parsing import check_plain
 from protonorm.core.algorithm import Algorithm
+from protonorm.core.model import Trunk
 from protonorm.core.registry import find, nearest
 from protonorm.core.robust import MEAN, Rule
 from protonorm.core.task import Task
@@ -26,10 +27,12 @@ from protonorm.core.text import shortened
 from protonorm.core.types import LARGEST, Count, Format, InputSpec, Positive, Seed, Width, shown
 from protonorm.deployment.keys import check_public_line, key_fingerprint
 from protonorm.deployment.settings import Document, Host, Word, canonical, differing, listed, read_object, word
-from protonorm.models import MODELS
+from protonorm.models import MODELS, is_frozen
 from protonorm.models.choose import Recipe
+from protonorm.models.frozen import FrozenNetwork, trunk_at
 from protonorm.models.libraries import LibraryNetwork
 
+TRUNK_TERMS = ("trunks", "shared_trunk")
 LARGEST_FILE = 2**22  # bytes of an agreement
 MOST_CLASSES = 100_000
 
@@ -51,6 +54,21 @@ class Amends(Document):
     round: Count  # first round of these terms
 
 
+class TrunkTerm(BaseModel):
+    """Frozen trunk that parties have alike."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: ClassName  # as in the setting `models`, without the head
+    digest: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]  # of architecture, weights and preprocessing
+    width: Width  # D, number of features
+
+    @property
+    def trunk(self) -> Trunk:
+        """The term as a trunk."""
+        return Trunk(self.name, self.digest, self.width)
+
+
 class Agreement(Document):
     """Terms of a federation, as plain data: methods and networks by name, never code."""
 
@@ -70,6 +88,8 @@ class Agreement(Document):
     evaluate_every: Count = 1  # rounds
     reproducible: bool = False  # whether clients' random numbers follow from the seed, as in a simulation
     amends: Amends | None = None  # of amended terms
+    trunks: Annotated[list[TrunkTerm], MaxLen(100)] = []  # of the clients' own networks; any if there are none
+    shared_trunk: TrunkTerm | None = None  # of the shared network
 
     @property
     def root(self) -> str:
@@ -97,7 +117,7 @@ class Agreement(Document):
         if before.amends and place.round < before.amends.round:
             raise ValueError(f"These terms would begin before those that they amend, in round {before.amends.round}.")
         old, new = before.plain(), self.plain()
-        fixed = {name for name in old if name not in AMENDABLE and old[name] != new[name]}
+        fixed = {name for name in old | new if name not in AMENDABLE and old.get(name) != new.get(name)}
         fixed |= {"algorithm.name"} if old["algorithm"]["name"] != new["algorithm"]["name"] else set()
         if fixed:
             raise ValueError(f"{', '.join(sorted(fixed))} cannot be amended: that would be another federation.")
@@ -108,7 +128,7 @@ class Agreement(Document):
     @classmethod
     def of(cls, settings: Mapping[str, Any], dataset: str = "") -> Self:
         """Create an agreement from plain settings; missing settings of the method take their defaults."""
-        plain = {"format": 1, **settings}
+        plain = with_trunk_terms({"format": 1, **settings})
         if isinstance(plain.get("algorithm"), str):
             plain["algorithm"] = {"name": plain["algorithm"]}
         method = _method(plain.get("algorithm"))
@@ -125,7 +145,8 @@ class Agreement(Document):
     ) -> Self:
         """Create the agreement of a task; raise ValueError if its method or network is not available by name."""
         shared = task.shared_network
-        if shared is not None and not isinstance(shared.describe(), str):
+        named = is_frozen(shared.name) if shared and ".py:" not in shared.name else False
+        if shared is not None and not named and not isinstance(shared.describe(), str):
             raise ValueError(f"The network {shared.name} is code of one party's own; a federation shares named ones.")
         terms = {name: getattr(task, name) for name in OF_TASK} | {
             "format": 1,
@@ -136,6 +157,8 @@ class Agreement(Document):
             "evaluated": list(evaluated),
             "evaluate_every": evaluate_every,
             "reproducible": reproducible,
+            "trunks": [trunk._asdict() for trunk in task.trunks],
+            "shared_trunk": shared.trunk._asdict() if isinstance(shared, Recipe) and shared.trunk else None,
         }
         return cls.checked(terms, "The agreement")
 
@@ -169,7 +192,9 @@ class Agreement(Document):
     @field_validator("shared_network")
     @classmethod
     def _known_network(cls, value: str | None) -> str | None:
-        if value is not None and value not in MODELS and (".py:" in value or LibraryNetwork.of(value) is None):
+        if is_frozen(value) and ".py:" not in str(value):
+            FrozenNetwork.of(value)
+        elif value is not None and value not in MODELS and (".py:" in value or LibraryNetwork.of(value) is None):
             raise ValueError(f"Nobody else has the network {shown(value)}; {nearest(shortened(value), MODELS)}")
         return value
 
@@ -180,8 +205,14 @@ class Agreement(Document):
         if needed and (self.shared_network is None or self.input is None):
             name = self.algorithm["name"]
             raise ValueError(f"{name} needs a network that all clients share: give shared_network and input.")
+        if is_frozen(self.shared_network) != (self.shared_trunk is not None):
+            raise ValueError("A shared network has shared_trunk if it is frozen, and only then.")
         self.task.check_combine()
         return self
+
+    def plain(self) -> dict[str, Any]:
+        """Return the terms as plain data; without those of frozen trunks, where there are none."""
+        return {name: value for name, value in super().plain().items() if value or name not in TRUNK_TERMS}
 
     @cached_property
     def task(self) -> Task:
@@ -189,8 +220,10 @@ class Agreement(Document):
         spec = self.input
         shared = None
         if self.shared_network is not None and spec is not None:
-            shared = Recipe(self.shared_network, spec.network_shape, self.feature_dim, len(self.classes))
+            trunk = self.shared_trunk.trunk if self.shared_trunk else None
+            shared = Recipe(self.shared_network, spec.network_shape, self.feature_dim, len(self.classes), trunk=trunk)
         terms: dict[str, Any] = {name: getattr(self, name) for name in OF_TASK}
+        terms |= {"trunks": tuple(term.trunk for term in self.trunks)}
         classes = tuple(self.classes)
         return Task(_method(self.algorithm), classes, input=spec, shared_network=shared, **terms)
 
@@ -220,6 +253,18 @@ class Agreement(Document):
                 f"It has {len(self.classes)}: {listed(self.classes)}."
             )
         return np.array([numbers[name] for name in own], np.int64)
+
+
+def with_trunk_terms(plain: dict[str, Any]) -> dict[str, Any]:
+    """Fill in digest and width of trunks that are given by name, from the weights that are here."""
+    shape = InputSpec(**plain["input"]).network_shape if isinstance(plain.get("input"), Mapping) else None
+    given = plain.get("trunks") or []
+    names = given.split(",") if isinstance(given, str) else list(given)
+    if is_frozen(plain.get("shared_network")) and "shared_trunk" not in plain:
+        plain["shared_trunk"] = trunk_at(str(plain["shared_network"]), shape)._asdict()
+    return plain | (
+        {"trunks": [trunk_at(one, shape)._asdict() if isinstance(one, str) else one for one in names]} if names else {}
+    )
 
 
 def _method(value: Any) -> Algorithm:

@@ -119,7 +119,9 @@ def run_federation(
             writer.fail(failed, str(error))
             tell(Event("failed", str(error), failed))
             raise
-        tell(Event("finished", f"All {task.rounds} rounds are done.", task.rounds, numbers={"rounds": task.rounds}))
+        done = max(engine.committed, point.round)
+        text = f"All {done} rounds are done." if done == task.rounds else f"The method is finished after round {done}."
+        tell(Event("finished", text, done, numbers={"rounds": done}))
     return read_run(folder)
 
 
@@ -251,6 +253,7 @@ def policy_of(agreement: Agreement, clients: Sequence[str], quorum: float, deadl
         parts=tuple(part for part in PARTS if part in agreement.evaluated),
         client_names=tuple(clients),
         checks=(check_scale,),
+        last_round=agreement.task.algorithm.last_round,
     )
 
 
@@ -280,5 +283,6 @@ def info_of(agreement: Agreement, clients: Sequence[str], joined: Sequence[int] 
         classes=list(agreement.classes),
         input=agreement.input,
         versions=versions(),
+        last_round=task.algorithm.last_round,
         client_names=list(clients),
     )

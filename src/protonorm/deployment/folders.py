@@ -533,8 +533,16 @@ class ClientFolder:
 
         site, policy = self.site(), self.policy
         self._note_samples(site)
-        more = {"begin_anew": self.begin_anew, "received": policy.received if policy else None}
-        return Node(self.terms, site, self.store(), self.allowed.allowed, tell=tell, owner=self, **more)
+        return Node(
+            self.terms,
+            site,
+            self.store(),
+            self.allowed.allowed,
+            begin_anew=self.begin_anew,
+            tell=tell,
+            owner=self,
+            received=policy.received if policy else None,
+        )
 
     def site(self) -> OwnSite:
         """Build the client from data, network and agreement; raise ValueError if they do not fit together."""

@@ -25,6 +25,7 @@ from protonorm.core.settings import sentences
 from protonorm.core.text import shortened
 from protonorm.core.training import Training
 from protonorm.core.types import LARGEST, Count, Format, Fraction, shown
+from protonorm.models import FROZEN, is_frozen
 
 SHOWN = 8  # maximal number of names listed in a message
 
@@ -216,8 +217,13 @@ class ClientSettings(Training, Settings):
     @field_validator("model")
     @classmethod
     def _in_its_place(cls, value: str | None) -> str | None:
-        file, colon, name = (value or "").rpartition(".py:")
-        return f"{_whole(f'{file}.py')}:{name}" if colon else value
+        start = FROZEN if is_frozen(value) else ""
+        rest = (value or "").removeprefix(start)
+        source, equals, weights = rest.partition("=") if start else (rest, "", "")
+        file, colon, name = source.rpartition(".py:")
+        if equals:
+            return f"{start}{source}={_whole(weights)}"
+        return f"{start}{_whole(f'{file}.py')}:{name}" if colon else value
 
 
 def _whole(path: str) -> str:

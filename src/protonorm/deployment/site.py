@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protonorm.config.components import build
 from protonorm.config.experiment import check_device
 from protonorm.core.node import Client
 from protonorm.core.task import Task
-from protonorm.core.training import Training, check_augmentation
+from protonorm.core.training import Training, check_augmentation, refuse_augmentation
 from protonorm.data.dataset import Dataset
+from protonorm.data.features import with_trunks
 from protonorm.data.own.datasets import OwnFiles
 from protonorm.data.partitions import ClientIndex, Parts, count_held, own_part, split_by_content
 from protonorm.deployment.agreement import Agreement
@@ -24,7 +26,8 @@ from protonorm.deployment.keys import check_private
 from protonorm.deployment.settings import ClientSettings
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.files import append, make_folder
-from protonorm.models.choose import Choice, Recipe, chosen, networks
+from protonorm.models import is_frozen
+from protonorm.models.choose import Choice, Recipe, chosen, named, networks
 from protonorm.runs.states import FolderStore
 
 SECRET = "client.secret"
@@ -37,9 +40,13 @@ class OwnSite(SimulatedPopulation):
     def __init__(
         self, task: Task, id: int, data: Dataset, index: ClientIndex, recipe: Recipe, training: Training, name: str = ""
     ) -> None:
+        """Create the site; the features of frozen trunks are computed unless they are stored."""
         by_content = training.split == "content"
         held = [count_held(index.train, data.content_keys(), training.validation)] if by_content else None
-        super().__init__(task, data, Parts.of([index], held), [recipe], training, [name] if name else None, first=id)
+        names = [name] if name else None
+        (recipe, *_), features = _with_trunks(task, recipe, data)
+        parts = Parts.of([index], held)
+        super().__init__(task, data, parts, [recipe], training, names, first=id, features=features)
         self.id = id
         self.check_networks()
 
@@ -56,6 +63,24 @@ class OwnSite(SimulatedPopulation):
     def fresh_client(self) -> Client:
         """Return the client with newly initialised networks."""
         return self.site(self.id).fresh_client()
+
+
+def _with_trunks(task: Task, recipe: Recipe, data: Dataset) -> tuple[list[Recipe], dict[str, NDArray[np.float32]]]:
+    """Compute the features of a client's samples; raise ValueError for trunks that are not those agreed on."""
+    shared = task.shared_network if isinstance(task.shared_network, Recipe) else None
+    second = shared if shared and shared.trunk and task.algorithm.auxiliary else None
+    made, features = with_trunks([recipe, *([second] if second else [])], data.inputs)
+    if task.algorithm.auxiliary and shared and (shared.trunk is None) != (made[0].trunk is None):
+        raise ValueError(f"The network must have a frozen trunk if the shared {shared.name} has, got {made[0].name}.")
+    agreed = [trunk.digest for trunk in task.trunks]
+    if agreed and (made[0].trunk is None or made[0].trunk.digest not in agreed):
+        raise ValueError(
+            f"The network must have one of the frozen trunks of the agreement, with equal weights and preprocessing: "
+            f"{', '.join(trunk.name for trunk in task.trunks)}; got {made[0].name}."
+        )
+    if second and made[1].trunk != second.trunk:
+        raise ValueError(f"The weights or the preprocessing of {second.name} here are others than those agreed on.")
+    return made, features
 
 
 def own_samples(
@@ -120,6 +145,8 @@ def make_site(
     check_augmentation(training.augment, own.inputs.shape[1:])
     width, classes = agreement.feature_dim, task.num_classes
     item = _network(agreement, model, own)
+    if is_frozen(item):
+        refuse_augmentation(named(item), training.augment)
     recipe = Recipe(item, own.shape, width, classes, training.lowered, device=training.device)
     return OwnSite(task, id, own, index, recipe, training, name)
 

@@ -1,6 +1,5 @@
 """Parsing and validation of engine settings such as `ray:num_gpus=0.5`, and the default engine of small runs."""
 
-import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -51,8 +50,9 @@ def worth_processes(population: "SimulatedPopulation", rounds: int, cohort: int,
     """
     samples: list[int] = population.parts.sizes().sum(1).tolist()
     seconds = sum(
-        count * own(population.training.epochs, id) * COSTS.get(population.recipe(id).name, COST)
+        count * own(population.training.epochs, id) * COSTS.get("mlp" if recipe.trunk else recipe.name, COST)
         for id, count in enumerate(samples)
+        for recipe in [population.recipe(id)]
     )
     work = seconds * rounds * cohort / len(samples)
     return work * (1 - 1 / min(workers, cohort)) > START
@@ -102,8 +102,3 @@ class ActorSettings:
         rooms = [cpus / self.num_cpus] if self.num_cpus else []
         rooms += [gpus / self.num_gpus] if self.num_gpus else []
         return int(min(rooms) + 1e-9)
-
-
-def cores() -> int:
-    """Return the number of cores available to this process."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

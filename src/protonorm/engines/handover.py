@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from protonorm.config.components import build, describe, registered_name
 from protonorm.core import own_code
+from protonorm.core.model import Trunk
 from protonorm.core.own_code import importable_torchvision, is_installed
 from protonorm.core.own_failures import runtime_failure
 from protonorm.core.task import Counts, Reply, Task
@@ -39,6 +40,7 @@ BY_SIGNAL = "was ended by signal"
 Refer = Callable[[Any], dict[str, str]]  # from a class or function to its location as plain data
 Resolve = Callable[[dict[str, str]], Any]  # the inverse of Refer
 
+FEATURES = "features-"  # before the digest of a trunk, in the name of an array
 BYTES = "latin-1"  # maps every byte to a character, so that any encoding is preserved
 
 # Errors that a worker sends by name, so that the parent can raise the same type.
@@ -72,7 +74,8 @@ def arrays_of(population: SimulatedPopulation) -> dict[str, NDArray[Any]]:
     """Return the arrays of a simulation by name."""
     dataset, parts = population.dataset, population.parts
     arrays = {"inputs": dataset.inputs, "labels": dataset.labels, "index": parts.index, "cuts": parts.cuts}
-    return arrays if parts.held is None else arrays | {"held": parts.held}
+    arrays |= {} if parts.held is None else {"held": parts.held}
+    return arrays | {f"{FEATURES}{digest}": features for digest, features in population.features.items()}
 
 
 def tell(task: Task, population: SimulatedPopulation, refer: Refer = own_code.reference) -> dict[str, Any]:
@@ -86,6 +89,7 @@ def tell(task: Task, population: SimulatedPopulation, refer: Refer = own_code.re
         "algorithm": describe("algorithm", method) if named else {"own": refer(type(method)), "fields": asdict(method)},
         "task": {name: getattr(task, name) for name in settings},
         "input": task.input and task.input.describe(),
+        "trunks": [trunk._asdict() for trunk in task.trunks],
         "shared_network": _tell_recipe(shared, refer) if isinstance(shared, Recipe) else None,
         "networks": [_tell_recipe(recipe, refer) for recipe in population.networks],
         "training": population.training.model_dump(mode="json"),
@@ -105,11 +109,14 @@ def rebuild(
         algorithm=resolve(own)(**told["algorithm"]["fields"]) if own else build("algorithm", told["algorithm"]),
         input=InputSpec(**told["input"]) if told["input"] else None,
         shared_network=_make_recipe(shared, resolve) if shared else None,
+        trunks=tuple(Trunk(**trunk) for trunk in told["trunks"]),
         **told["task"] | {"classes": tuple(told["task"]["classes"])},
     )
     networks = [_make_recipe(recipe, resolve) for recipe in told["networks"]]
     parts, names = Parts(arrays["index"], arrays["cuts"], arrays.get("held")), told["client_names"]
-    return task, SimulatedPopulation(task, dataset, parts, networks, Training(**told["training"]), names)
+    features: Any = {name[len(FEATURES) :]: array for name, array in arrays.items() if name.startswith(FEATURES)}
+    training = Training(**told["training"])
+    return task, SimulatedPopulation(task, dataset, parts, networks, training, names, features=features)
 
 
 def place(array: NDArray[Any], path: Path) -> dict[str, Any]:
@@ -140,12 +147,13 @@ def take(told: dict[str, Any]) -> NDArray[Any]:
 
 def _tell_recipe(recipe: Recipe, refer: Refer) -> dict[str, Any]:
     network = recipe.network if isinstance(recipe.network, str) else refer(recipe.network)
-    return {**asdict(recipe), "network": network}
+    return {**asdict(recipe), "network": network, "trunk": recipe.trunk and recipe.trunk._asdict()}
 
 
 def _make_recipe(told: dict[str, Any], resolve: Resolve) -> Recipe:
     network = told["network"] if isinstance(told["network"], str) else resolve(told["network"])
-    return Recipe(**told | {"network": network, "shape": tuple(told["shape"])})
+    trunk = Trunk(**told["trunk"]) if told["trunk"] else None
+    return Recipe(**told | {"network": network, "shape": tuple(told["shape"]), "trunk": trunk})
 
 
 def _is_plain(fields: dict[str, Any]) -> bool:

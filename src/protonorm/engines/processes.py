@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from protonorm.core.frames import BadFrame, read_frame, write_frame
+from protonorm.core.randomness import cores
 from protonorm.core.task import ByClient, Counts, Lost, Messages, Order, Reply, Task
 from protonorm.engines.balance import Placement
-from protonorm.engines.choice import cores
 from protonorm.engines.handover import BY_SIGNAL, hand_over, how_it_ended, raise_error, read_answer
 from protonorm.engines.serial import Deadline, Replies
 from protonorm.errors import Failed

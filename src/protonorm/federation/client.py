@@ -18,7 +18,8 @@ from protonorm.metrics import metrics
 from protonorm.metrics.base import LEAST_LOG, Answers, Count
 from protonorm.tensors import Tensors, prefixed
 
-PROBABLE = ("logits", "received", "shared", "coarse", JOINT)  # rules whose scores are logits of probabilities
+# Rules whose scores are logits of probabilities.
+PROBABLE = ("logits", "received", "shared", "coarse", "gaussian", "own", "public", "both", JOINT)
 VALIDATION = "validation"
 BY_CLASS = Count(("K",), "int64")
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from protonorm.core.task import Counts
 from protonorm.core.text import digits
 from protonorm.core.types import LARGEST
-from protonorm.federation.experts import SHARPEST, SMALLEST
 from protonorm.geometry.prototypes import margins, spread
+from protonorm.geometry.sharpness import SHARPEST, SMALLEST
 from protonorm.metrics import metrics
 from protonorm.metrics.base import ROUNDED, Count, Integers, Metric
 from protonorm.metrics.base import Counts as NamedCounts

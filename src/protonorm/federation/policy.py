@@ -33,6 +33,7 @@ class Policy:
     checks: tuple[Check, ...] = ()  # conditions on a reply in addition to the schema
     members: tuple[int, ...] | None = None  # clients that take part, in a federation that clients join and leave
     watch: Watch | None = None  # observer of the contributions, where the rule of combination compares them
+    last_round: int | None = None  # round of all clients after which the method is finished: it is evaluated
 
     def needed(self, cohort: int) -> int:
         """Return the number of replies that a round needs, given its cohort size."""
@@ -49,10 +50,11 @@ class Policy:
 
     def asked(self, round: int, rounds: int) -> Literal["all", "cohort", "nobody"]:
         """Return which clients are evaluated after a round."""
-        every = self.evaluate_all_every
-        if every is not None and (round % every == 0 or round == rounds):
+        every, last = self.evaluate_all_every, round == rounds
+        last |= round == self.last_round and self.cohort_size == self.clients
+        if every is not None and (round % every == 0 or last):
             return "all"
-        return self.evaluate if round % self.evaluate_every == 0 or round == rounds else "nobody"
+        return self.evaluate if round % self.evaluate_every == 0 or last else "nobody"
 
 
 def draw_cohort(seed: int, round: int, clients: int, size: int) -> list[int]:

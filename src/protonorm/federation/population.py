@@ -1,15 +1,15 @@
 """Clients of a simulation: a data set partitioned over clients, and a workspace for each kind of network."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from protonorm.core.model import SplitModel
+from protonorm.core.model import SplitModel, Trunk
 from protonorm.core.node import Client
 from protonorm.core.protocols import PopulationFacts
 from protonorm.core.randomness import seeded
@@ -35,11 +35,14 @@ class SimulatedPopulation:
         training: Training,
         client_names: Sequence[str] | None = None,  # M; None: clients have numbers only
         first: int = 0,  # id of the first client: in a deployment that of the only one
+        features: Mapping[str, NDArray[np.float32]] | None = None,  # (N, D) by the digest of a frozen trunk
     ) -> None:
         self.task, self.dataset, self.parts, self.training, self.first = task, dataset, parts, training, first
         self.client_names = None if client_names is None else tuple(client_names)
         self.networks = tuple(networks)
+        self.features = dict(features or {})
         self._workspaces: dict[tuple[Recipe, str], SplitModel] = {}
+        self._tensors: dict[str, Tensor] = {}  # by digest of a trunk, or inputs and labels
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -65,10 +68,22 @@ class SimulatedPopulation:
         train, validation, test = counts.reshape(len(self), 3, -1).transpose(1, 0, 2)  # (M, K) each
         return PopulationFacts(train, validation, test, tuple(recipe.name for recipe in self.networks))
 
-    def samples(self, index: NDArray[np.int64]) -> Samples:
-        """Return a view of samples of the data set on the device of the networks."""
-        inputs, labels = self._arrays
-        return Samples(inputs, labels, view(index).to(inputs.device))
+    def second(self, id: int) -> Recipe:
+        """Return the recipe of a client's second network, which runs where its own does."""
+        recipe, own = self.task.shared_network, self.recipe(id)
+        assert isinstance(recipe, Recipe)
+        start = own.trunk.width if own.trunk and own.trunk != recipe.trunk else 0
+        return replace(recipe, lowered=own.lowered, device=own.device, start=start)
+
+    def samples(self, index: NDArray[np.int64], id: int) -> Samples:
+        """Return a view of samples, or of their features, on the device of the networks, for a client.
+
+        If the trunks of the two networks differ, the columns of the second follow those of the first.
+        """
+        own, second = self.recipe(id).trunk, self.second(id).trunk if self.task.algorithm.auxiliary else None
+        inputs, labels = self._tensor(own), self._placed("labels", self.dataset.labels)
+        further = self._tensor(second) if second and second != own else None
+        return Samples(inputs, labels, view(index).to(inputs.device), further)
 
     def workspace(self, recipe: Recipe, role: str) -> SplitModel:
         """Return the shared network of a kind and role, into which clients load their weights in turn."""
@@ -81,21 +96,32 @@ class SimulatedPopulation:
         """Pass two training samples through each network, so that mismatches are raised before the run starts."""
         self.training.protect.check(self.task)
         self.task.check_combine()
-        batch, _ = self.samples(self.parts[0].train[[0, -1]]).batch(torch.arange(2))
-        for recipe in dict.fromkeys(self.networks):
+        for place, recipe in enumerate(self.networks):
+            if recipe in self.networks[:place]:
+                continue
+            id = next((id for id in range(self.first, self.first + len(self)) if self.recipe(id) == recipe), self.first)
+            batch, _ = self.samples(self.parts[0].train[[0, -1]], id).batch(torch.arange(2))
             with seeded(self.task.seed, 0, 0, "template"):
                 model = recipe().eval()
             recipe.check(model, batch.to(self.training.device))
             self.training.protect.check_network(model)
             self.task.algorithm.check_network(model, self.task)
 
-    @cached_property
-    def _arrays(self) -> tuple[Tensor, Tensor]:
-        """Copy the samples to the device of the networks, once for all clients, if they fit."""
-        inputs, labels, device = view(self.dataset.inputs), view(self.dataset.labels), self.training.device
-        if torch.device(device).type == "cuda" and inputs.nbytes > ROOM * torch.cuda.mem_get_info(device)[0]:
-            return inputs, labels  # batches are copied as they are used
-        return inputs.to(device), labels.to(device)
+    def _tensor(self, trunk: Trunk | None) -> Tensor:
+        """Return the features of a trunk, or the inputs of the data set."""
+        return (
+            self._placed("inputs", self.dataset.inputs)
+            if trunk is None
+            else self._placed(trunk.digest, self.features[trunk.digest])
+        )
+
+    def _placed(self, name: str, array: NDArray[Any]) -> Tensor:
+        """Copy an array to the device of the networks, once for all clients, if it fits."""
+        if name not in self._tensors:
+            tensor, device = view(array), self.training.device
+            is_large = torch.device(device).type == "cuda" and tensor.nbytes > ROOM * torch.cuda.mem_get_info(device)[0]
+            self._tensors[name] = tensor if is_large else tensor.to(device)  # batches of a large one are copied
+        return self._tensors[name]
 
 
 @dataclass(frozen=True)
@@ -110,29 +136,26 @@ class SimulatedSite:
         population, task = self.population, self.population.task
         with seeded(task.seed, round, self.id, "workspace"):  # the workspace may be initialised here
             model = population.workspace(population.recipe(self.id), "model")
-            auxiliary = population.workspace(self._second(), "auxiliary") if task.algorithm.auxiliary else None
+            auxiliary = (
+                population.workspace(population.second(self.id), "auxiliary") if task.algorithm.auxiliary else None
+            )
         return self._client(round, model, auxiliary)
 
     def fresh_client(self) -> Client:
         """Return the client with new networks, drawn from its own random stream unless all clients start alike."""
-        task = self.population.task
-        with seeded(task.seed, 0, self.population.training.stream(self.id)):
-            model = self.population.recipe(self.id)()
-            auxiliary = self._second()() if task.algorithm.auxiliary else None
+        population, task = self.population, self.population.task
+        with seeded(task.seed, 0, population.training.stream(self.id)):
+            model = population.recipe(self.id)()
+            auxiliary = population.second(self.id)() if task.algorithm.auxiliary else None
         return self._client(0, model, auxiliary)
-
-    def _second(self) -> Recipe:
-        """Return the recipe of the second network, which runs where the client's own does."""
-        recipe, own = self.population.task.shared_network, self.population.recipe(self.id)
-        assert isinstance(recipe, Recipe)
-        return replace(recipe, lowered=own.lowered, device=own.device)
 
     def _client(self, round: int, model: SplitModel, auxiliary: SplitModel | None) -> Client:
         population, training, task = self.population, self.population.training, self.population.task
         place = self.id - population.first
         part = population.parts[place]
         held = None if population.parts.held is None else int(population.parts.held[place])
-        train, validation = map(population.samples, hold_out(part.train, training.validation, held))
+        indices = (*hold_out(part.train, training.validation, held), part.test)
+        train, validation, test = (population.samples(index, self.id) for index in indices)
         return Client(
             self.id,
             round,
@@ -141,7 +164,7 @@ class SimulatedSite:
             auxiliary,
             train,
             validation,
-            population.samples(part.test),
+            test,
             num_classes=task.num_classes,
             feature_dim=task.feature_dim,
             lr=training.lr_in(round, task.rounds, self.id),

@@ -18,7 +18,7 @@ from protonorm.metrics import METRICS
 from protonorm.runs import layout
 from protonorm.runs.arrays import SHARPNESS
 from protonorm.runs.run import Run
-from protonorm.runs.schema import Component, Name, Network, Number, Part, RoundRecord, Share, Whole, typed
+from protonorm.runs.schema import Component, Name, Network, Number, Part, RoundRecord, Share, TrunkInfo, Whole, typed
 
 FORMAT = 4
 INFO, WEIGHTS, CARD, ONNX = "client.json", "client.safetensors", "README.md", "model.onnx"
@@ -40,6 +40,11 @@ MEANING = {
     "received": "the largest output of the network as the server sent it",
     "shared": "the largest output of the second network, which all clients share",
     "coarse": "the largest output of the second network's head, on the first of the joint features",
+    "ridge": "the largest output of the linear head that fits the frozen features of all clients by ridge regression",
+    "gaussian": "the likeliest class, if the frozen features of all clients' classes are Gaussian with one covariance",
+    "own": "the largest output of this client's own linear head on its own frozen trunk",
+    "public": "the largest output of this client's own linear head on the frozen trunk that all clients have",
+    "both": "the largest sum of the outputs of own and public, weighed by how each does on training samples left out",
     "joint": "the largest sum of the log-probabilities of all its rules, each at a temperature that was fitted on this "
     "client's validation samples, or 1 if it had none",
 }
@@ -117,11 +122,23 @@ class ClientInfo(Part):
     lowered: bool  # whether layers use their CPU forms: the last bits differ
     precision: Literal["float32", "bfloat16"]
     sharpness: dict[Rule, Number] | None = None  # 1/T by rule in `joint`, 1 where absent; None: unknown
+    trunk: TrunkInfo | None = None  # frozen trunk of the network; its weights are not in the client's files
+    second_trunk: TrunkInfo | None = None  # likewise, of the second network
 
     @property
     def network_name(self) -> str:
         """Name of the client's network."""
-        return self.network if isinstance(self.network, str) else str(self.network["name"])
+        return name_of(self.network)
+
+    @property
+    def trunks(self) -> list[TrunkInfo]:
+        """Different frozen trunks of the client's networks, in the order of the columns that these read."""
+        return [trunk for trunk in dict.fromkeys((self.trunk, self.second_trunk)) if trunk]
+
+
+def name_of(network: Network) -> str:
+    """Return the name of a recorded network."""
+    return network if isinstance(network, str) else str(network["name"])
 
 
 def preprocessing(inputs: InputSpec) -> Preprocessing:
@@ -196,6 +213,8 @@ def client_info(run: Run, id: int, round: int, trained: int) -> ClientInfo:
         "lowered": bool(settings.get("lowering", True)) and settings.get("device") == "cpu" and precision == "float32",
         "precision": precision,
         "sharpness": sharpness,
+        "trunk": info.trunk(info.network(id)),
+        "second_trunk": info.trunk(settings.get("auxiliary")),
     }
     return typed(ClientInfo, plain, run.folder / layout.INFO)
 

@@ -12,6 +12,7 @@ from protonorm import tensors
 from protonorm.algorithms import ALGORITHMS
 from protonorm.config.components import build, make_own
 from protonorm.core import Algorithm, Client, Samples, seeded
+from protonorm.core.model import Trunk
 from protonorm.core.own_code import fingerprint
 from protonorm.core.training import Training
 from protonorm.core.types import shown
@@ -22,7 +23,7 @@ from protonorm.inference.trained import STAMP, TrainedClient
 from protonorm.models.choose import Network, Recipe
 from protonorm.runs import layout
 from protonorm.runs.run import Run, read_run
-from protonorm.runs.schema import typed
+from protonorm.runs.schema import TrunkInfo, typed
 from protonorm.runs.states import FolderStore, load_tensors, message_to, trained_rounds
 from protonorm.tensors import Tensors, under
 
@@ -34,9 +35,9 @@ Method = Algorithm | type[Algorithm]
 class OwnCode(NamedTuple):
     """Code of the user, of which files store only the name and a fingerprint."""
 
-    network: Network | None = None
+    network: Network | str | None = None  # a name: that of a frozen network, with the file of its weights
     algorithm: Method | None = None
-    auxiliary: Network | None = None
+    auxiliary: Network | str | None = None
 
 
 def assemble(
@@ -58,7 +59,8 @@ def assemble(
             raise ValueError(f"{error} The client was trained with {info.network_name}.") from error
         raise damaged(source, str(error).rstrip(".")) from error
     _tell_of_other_code(info, own)
-    return _with_its_rules(TrainedClient(info, method, client, state, message, origin))
+    first, second = (item if isinstance(item, str) else None for item in (own.network, own.auxiliary))
+    return _with_its_rules(TrainedClient(info, method, client, state, message, origin, (first, second)))
 
 
 def _algorithm(info: ClientInfo, source: Path, given: Method | None) -> Algorithm:
@@ -87,7 +89,7 @@ def _tell_of_other_code(info: ClientInfo, own: OwnCode) -> None:
     pairs = {"network": (info.network, own.network), "second network": (info.auxiliary, own.auxiliary)}
     for kind, (recorded, given) in (pairs | {"algorithm": (of_method, method)}).items():
         before = recorded.get("source") if isinstance(recorded, dict) else None
-        if given is None or before in (None, UNKNOWN):
+        if given is None or isinstance(given, str) or before in (None, UNKNOWN):
             continue
         now = before
         with suppress(ValueError):  # its file was edited after the import: the executed source is unknown
@@ -119,14 +121,13 @@ def _with_its_rules(found: TrainedClient) -> TrainedClient:
 def _client(info: ClientInfo, source: Path, own: OwnCode, test: Samples | None, method: Algorithm) -> Client:
     """Build the client with its network, the second one if available, and no data but test samples."""
     given = own.network
-    if given is None and not isinstance(info.network, str):
+    if given is None and info.trunk is None and not isinstance(info.network, str):
         name = info.network_name
         raise ValueError(
             f"The network {name} is not one of the package: give it by --network {name}, "
             "or in Python as network=FUNCTION."
         )
-    shape, classes = info.input.network_shape, len(info.classes)
-    recipe = Recipe(given or info.network, shape, info.feature_dim, classes, info.lowered)
+    recipe = _recipe(info, info.network if info.trunk else given or info.network, info.trunk)
     second = None  # builder of the second network: the given one, a built-in one, or the client's if both are equal
     if method.auxiliary:
         second = own.auxiliary or (info.auxiliary if isinstance(info.auxiliary, str) else None)
@@ -135,7 +136,10 @@ def _client(info: ClientInfo, source: Path, own: OwnCode, test: Samples | None, 
         with seeded(0, 0, info.client, "template"):  # initial weights are replaced immediately
             model = recipe()
             width = method.auxiliary_dim(info.feature_dim)
-            auxiliary = None if second is None else Recipe(second, shape, width, classes, info.lowered)()
+            start = info.trunk.width if info.trunk and info.trunk != info.second_trunk else 0
+            item = info.auxiliary if info.second_trunk else second
+            further = None if item is None else _recipe(info, item, info.second_trunk, width, start)
+            auxiliary = None if further is None else further()
     except (ValueError, TypeError, OverflowError) as error:
         if given is not None:
             raise
@@ -156,12 +160,21 @@ def _client(info: ClientInfo, source: Path, own: OwnCode, test: Samples | None, 
     )
 
 
+def _recipe(info: ClientInfo, item: Any, trunk: TrunkInfo | None, width: int = 0, start: int = 0) -> Recipe:
+    """Return the recipe of a client's network, on the features of a trunk if it has one."""
+    shape, classes = info.input.network_shape, len(info.classes)
+    if trunk is None:
+        return Recipe(item, shape, width or info.feature_dim, classes, info.lowered)
+    named, own = str(item["name"] if isinstance(item, dict) else item), Trunk(*trunk.identity)
+    return Recipe(named, shape, width or info.feature_dim, classes, trunk=own, start=start)
+
+
 def load_client(
     path: str | Path,
     *,
-    network: Network | None = None,
+    network: Network | str | None = None,
     algorithm: Method | None = None,
-    auxiliary: Network | None = None,
+    auxiliary: Network | str | None = None,
 ) -> TrainedClient:
     """Load a client from a folder that `save` or `protonorm export` wrote.
 
@@ -169,7 +182,8 @@ def load_client(
 
     Args:
         path: Folder of the saved client.
-        network: Function (shape, d, K) that builds the network, if it is not part of the package.
+        network: Function (shape, d, K) that builds the network, if it is not part of the package; for a frozen network
+            of a file, frozen:NAME=FILE or frozen:file.py:function.
         algorithm: Class or object of the method, if it is not part of the package.
         auxiliary: Function that builds the second network of a method that has one, if it is not part of the package
             and differs from `network`.
@@ -200,9 +214,9 @@ def load_from_run(
     run: Run,
     id: int,
     *,
-    network: Network | None = None,
+    network: Network | str | None = None,
     algorithm: Method | None = None,
-    auxiliary: Network | None = None,
+    auxiliary: Network | str | None = None,
     test: Samples | None = None,
     checkpoint: Literal["chosen", "last"] = "chosen",
 ) -> TrainedClient:

@@ -77,11 +77,12 @@ class ClientModule(nn.Module):
         scores: Mapping[str, nn.Module],  # map features to scores by rule: logits the network's head, or prototypes
         received: nn.Module | None,  # network as the server sent it, for methods that share parts of models
         second: nn.Module | None = None,  # second network, for methods that have one
+        trunks: nn.Module | None = None,  # frozen trunks, which map inputs to what all these networks read
     ) -> None:
         super().__init__()
         self.features = features
         self.scores = nn.ModuleDict({f"by_{rule}": head for rule, head in scores.items()})
-        self.received, self.second = received, second
+        self.received, self.second, self.trunks = received, second, trunks
         self.joint: nn.Module | None = None  # sums the log-probabilities of all rules, if temperatures are known
         self.eval()
 
@@ -94,7 +95,7 @@ class ClientModule(nn.Module):
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """Score images (n, H, W, C) as uint8, vectors (n, D) as float32 or tokens (n, L) as int64, by rule."""
-        inputs = as_input(x)
+        inputs = as_input(x) if self.trunks is None else self.trunks(as_input(x))
         z = self.features(inputs)
         scores: dict[str, Tensor] = {name.removeprefix("by_"): head(z) for name, head in self.scores.items()}
         for rule, network in (("shared", self.second), ("received", self.received)):
@@ -119,7 +120,8 @@ def make_module(trained: "TrainedClient") -> ClientModule:
     shared = None
     if callable(second) and plain.auxiliary is not None:
         shared = second(replace(plain, auxiliary=deepcopy(plain.auxiliary)), trained.state, trained.message)
-    module = ClientModule(network.features, scores | {"logits": network.head} | heads, other, shared)
+    scores |= {"logits": network.head} if "logits" in method.rules else {}
+    module = ClientModule(network.features, scores | heads, other, shared, trained.trunks)
     if (sharpness := trained.known_sharpness(module.rules)) is not None:
         module.joint = Joint(trained.experts(module.rules), sharpness)
     x = probe(trained.info, PROBES)
@@ -174,7 +176,7 @@ def _network(trained: "TrainedClient", plain: Client, state: Tensors) -> tuple[S
     made = network(copy, state) if callable(network) else model
     if not isinstance(made, SplitModel):
         raise ValueError(f"The network of {trained.info.algorithm.name} is not cut into features and head.")
-    return made, dict(heads(copy, state)) if callable(heads) else {}
+    return made, dict(heads(copy, trained.message | state)) if callable(heads) else {}
 
 
 class Outputs(nn.Module):

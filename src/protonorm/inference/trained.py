@@ -28,8 +28,9 @@ from protonorm.core.types import rule_name, shown
 from protonorm.errors import lacks_memory
 from protonorm.federation.experts import JOINT, joint_scores
 from protonorm.files import BLANK, checksum, make_folder, parse_json, replace, seal, sealed
-from protonorm.inference.info import CARD, INFO, ONNX, WEIGHTS, ClientInfo, Facts, facts_of, model_card
+from protonorm.inference.info import CARD, INFO, ONNX, WEIGHTS, ClientInfo, Facts, facts_of, model_card, name_of
 from protonorm.inference.module import ClientModule, make_module, onnx_graph
+from protonorm.models.frozen import SideBySide, load_trunk
 from protonorm.runs.run import Run
 from protonorm.tensors import Tensors, encode, prefixed
 
@@ -105,6 +106,7 @@ class TrainedClient:
     state: Tensors  # state of the client: weights, local prototypes
     message: Tensors  # last message of the server
     source: Run | Facts  # run of the client, or the facts in its file
+    given: tuple[str | None, str | None] = (None, None)  # names of frozen networks that say where their weights are
 
     def __repr__(self) -> str:
         """Return one line with the client, its network and its rule."""
@@ -143,6 +145,15 @@ class TrainedClient:
         """The client as an `nn.Module` of plain torch layers: maps inputs as stored to scores (n, K) by rule."""
         with one_thread():
             return make_module(self)
+
+    @cached_property
+    def trunks(self) -> SideBySide | None:
+        """Frozen trunks of the client's networks, with the weights that are here; None if it has none."""
+        info = self.info
+        pairs = [(info.trunk, self.given[0] or info.network_name)]
+        if info.second_trunk not in (None, info.trunk):
+            pairs.append((info.second_trunk, self.given[1] or name_of(info.auxiliary)))
+        return SideBySide([load_trunk(name, trunk.digest) for trunk, name in pairs if trunk]) if info.trunk else None
 
     def predict(self, x: NDArray[Any], rule: str | None = None) -> NDArray[np.int64]:
         """Predict class numbers (n,) of inputs (n, …) under a rule, the recommended one by default.
@@ -256,7 +267,8 @@ class TrainedClient:
 
     def _batches(self, inputs: torch.Tensor) -> Iterator[torch.Tensor]:
         for rows in inputs.split(evaluation_batch(inputs)):
-            yield as_input(rows.to(self.client.device))
+            x = as_input(rows.to(self.client.device))
+            yield x if self.trunks is None else self.trunks(x)
 
     def _checked(self, x: NDArray[Any]) -> torch.Tensor:
         """Return inputs as a tensor; raise a ValueError if they are not of the kind the client was trained on."""

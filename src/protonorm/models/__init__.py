@@ -67,6 +67,14 @@ FAMILIES: dict[str, Family] = {
 }
 
 
+FROZEN = "frozen:"  # before the name of a network with a frozen trunk
+
+
+def is_frozen(item: Any) -> bool:
+    """Return whether an item of the setting `models` names a network with a frozen trunk."""
+    return isinstance(item, str) and item.startswith(FROZEN)
+
+
 def scaled(channels: int, width: float) -> int:
     """Return the channels of a layer at width r: ⌈rC⌉, at least 1."""
     return max(1, math.ceil(channels * width - 1e-9))

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor, nn
 
-from protonorm.core.model import SplitModel
+from protonorm.core.model import SplitModel, Trunk
 from protonorm.core.own_code import fingerprint, importable_torchvision, load_own, name_missing, own_name
 from protonorm.core.own_failures import call_failure, told, wrong_arguments
 from protonorm.core.registry import find, nearest
 from protonorm.core.text import shortened
 from protonorm.core.types import shown
 from protonorm.errors import lacks_memory
-from protonorm.models import FAMILIES, MODELS, SCALABLE, base_and_width, spelled_out
+from protonorm.models import FAMILIES, MODELS, SCALABLE, base_and_width, is_frozen, spelled_out
 from protonorm.models.lowering import laid_out
 
 if TYPE_CHECKING:
+    from protonorm.models.frozen import FrozenNetwork
     from protonorm.models.libraries import LibraryNetwork
 
 Network = Callable[[tuple[int, ...], int, int], nn.Module]  # (shape, d, K) -> model, a SplitModel or a module to split
@@ -49,7 +50,19 @@ def _library(name: str) -> "LibraryNetwork | None":
     return LibraryNetwork.of(name)
 
 
+def _frozen(item: Any) -> FrozenNetwork | None:
+    """Parse a network with a frozen trunk; None for other networks."""
+    if not is_frozen(item):
+        return None
+    from protonorm.models.frozen import FrozenNetwork
+
+    return FrozenNetwork.of(item)
+
+
 def _known(item: Any) -> str | Network:
+    if frozen := _frozen(item):
+        frozen.check()
+        return str(item)
     if isinstance(item, str) and ".py:" in item:
         item = load_own(item, "network")
     if isinstance(item, str):
@@ -84,6 +97,8 @@ def networks(choice: Choice) -> tuple[str | Network, ...]:
 
 def network(item: str | Network, shape: Shape, feature_dim: int, num_classes: int, layer: Layer = None) -> SplitModel:
     """Build a network for inputs of a shape, and split it unless it is a SplitModel."""
+    if _frozen(item):
+        raise ValueError(f"The network {named(item)} has a frozen trunk, which is not a part of what is trained.")
     if isinstance(item, str) and (library := _library(item)):
         return library._replace(layer=layer or library.layer).build(shape, feature_dim, num_classes)
     if isinstance(item, str):
@@ -141,6 +156,8 @@ class Recipe:
     num_classes: int  # K
     lowered: bool = False  # whether to use layers optimised for the CPU
     device: str = "cpu"
+    trunk: Trunk | None = None  # of a network with a frozen trunk, whose input are features
+    start: int = 0  # first column of the trunk's features in the input
 
     @property
     def name(self) -> str:
@@ -149,12 +166,16 @@ class Recipe:
 
     def __call__(self) -> SplitModel:
         """Build the network on its device."""
+        if self.trunk is not None and (frozen := _frozen(self.network)):
+            from protonorm.models.frozen import make_head
+
+            return make_head(self.trunk, frozen.head, self.start, self.feature_dim, self.num_classes).to(self.device)
         model = network(self.network, self.shape, self.feature_dim, self.num_classes)
         return laid_out(model, lowered=self.lowered).to(self.device)
 
     def describe(self) -> Any:
         """Return a JSON-compatible description of the network."""
-        return described(self.network)
+        return described(self.network) if self.trunk is None else {"name": self.name, "source": self.trunk.digest}
 
     def check(self, model: SplitModel, batch: Tensor) -> None:
         """Raise ValueError if the network does not map two samples to features (2, d) and logits (2, K)."""
@@ -174,7 +195,9 @@ class Recipe:
 
 
 def described(item: str | Network) -> Any:
-    """Return a network as plain data: its name, and for a user's function the fingerprint of its file."""
+    """Return a network as plain data: its name, and a fingerprint of a user's function or file of weights."""
+    if frozen := _frozen(item):
+        return frozen.describe()
     return item if isinstance(item, str) else {"name": named(item), "source": fingerprint(item)}
 
 
@@ -185,4 +208,6 @@ def describe_choice(choice: Choice) -> Any:
 
 def named(item: str | Network) -> str:
     """Return the name of a network."""
+    if frozen := _frozen(item):
+        return frozen.name
     return item if isinstance(item, str) else own_name(item)

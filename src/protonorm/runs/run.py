@@ -74,13 +74,13 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds are done, or the run stopped early."""
+        """Whether all rounds are done, or the run ended before."""
         return len(self.rounds) >= self.info.experiment.rounds or self.stopped_early
 
     @property
     def stopped_early(self) -> bool:
-        """Whether validation accuracy has not improved for `early_stopping` evaluations."""
-        return Standing.after(self.info, self.rounds).stopped
+        """Whether the method is finished, or validation accuracy has not improved for `early_stopping` evaluations."""
+        return (standing := Standing.after(self.info, self.rounds)).stopped or standing.finished()
 
     @cached_property
     def chosen(self) -> Choice | None:

@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from annotated_types import Ge, Le, MinLen
-from pydantic import AfterValidator, AllowInfNan, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    AllowInfNan,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from protonorm.core.registry import nearest
 from protonorm.core.text import shortened
@@ -73,6 +82,21 @@ class ExperimentInfo(BaseModel):
         return self.model_dump(mode="json")
 
 
+class TrunkInfo(Part):
+    """Frozen trunk of a network: what identifies it, and where its weights are from."""
+
+    name: Name  # as in the setting `models`
+    digest: Annotated[str, StringConstraints(pattern="[0-9a-f]{64}")]  # SHA-256 of architecture, weights, preprocessing
+    width: Annotated[int, Ge(1)]  # D, number of features
+    weights: Annotated[str, StringConstraints(pattern="[0-9a-f]{64}")]  # SHA-256 of their file, or of the tensors
+    licence: str  # of the weights
+
+    @property
+    def identity(self) -> tuple[str, str, int]:
+        """Fields of a `Trunk`, which this module does not import: it needs torch."""
+        return self.name, self.digest, self.width
+
+
 class RunInfo(Part):
     """Description of a run, written before its first round (experiment.json)."""
 
@@ -87,7 +111,9 @@ class RunInfo(Part):
     input: InputSpec | None  # None in a deployed federation, where the server does not know it
     versions: dict[str, str]
     early_stopping: int | None = None  # evaluations without improvement before a run ends
+    last_round: int | None = None  # consecutive rounds with replies of all clients after which the method is finished
     client_names: Annotated[list[Name], MinLen(1)] | None = None  # M unique names; None: clients have only numbers
+    trunks: list[TrunkInfo] | None = None  # different frozen trunks of all networks, the shared one included
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
@@ -120,6 +146,11 @@ class RunInfo(Part):
     def network(self, id: int) -> Any:
         """Return a client's network: a str, or a dict for a user-defined network."""
         return self.networks[id % len(self.networks)]
+
+    def trunk(self, network: Any) -> TrunkInfo | None:
+        """Return the frozen trunk of a network of this run; None if it has none."""
+        name = str(network["name"] if isinstance(network, dict) else network).partition("+")[0]  # without its head
+        return next((trunk for trunk in self.trunks or () if trunk.name == name), None)
 
     def network_name(self, id: int) -> str:
         """Return the name of a client's network; different user-defined networks of the same name are numbered."""

@@ -35,6 +35,8 @@ class RoundOutcome(NamedTuple):
 class RunWriter:
     """Writer of a run's folder, locked by one process at a time."""
 
+    pending: PendingRound | None = None  # round that is committed and not evaluated yet
+
     def __init__(self, folder: Path, key: str) -> None:
         self.folder, self.key = folder, key
         self.store = FolderStore(folder / layout.CLIENTS, key)
@@ -141,8 +143,8 @@ class RunWriter:
 
     @property
     def stopped(self) -> bool:
-        """Whether the run has stopped early."""
-        return self._standing is not None and self._standing.stopped
+        """Whether the run has ended early: its method is finished, or validation accuracy improves no more."""
+        return self._standing is not None and (self._standing.stopped or self._standing.finished(self.pending))
 
     def fail(self, round: int, reason: str) -> None:
         """Record why a run stopped."""
@@ -247,8 +249,6 @@ def _warn_of_versions(before: dict[str, str], now: dict[str, str]) -> None:
 
 class DeferredWriter(RunWriter):
     """Run writer that commits a round before its evaluation; at most the last round is pending."""
-
-    pending: PendingRound | None = None
 
     def redescribe(self, info: RunInfo, population: Population) -> None:
         """Write a run's description anew: clients have joined, or settings were amended."""

@@ -19,7 +19,7 @@ from protonorm.core.frames import write_frame
 from protonorm.core.own_code import without_own_code
 from protonorm.core.own_failures import runtime_failure
 from protonorm.core.progress import report
-from protonorm.engines.choice import cores
+from protonorm.core.randomness import cores
 from protonorm.engines.processes import Pool
 from protonorm.engines.worker import Frames, obey_parent
 from protonorm.errors import Failed

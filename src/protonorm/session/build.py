@@ -10,6 +10,7 @@ from protonorm.core.randomness import seeded
 from protonorm.core.task import Task
 from protonorm.core.training import check_augmentation, own
 from protonorm.data.dataset import Dataset
+from protonorm.data.features import with_trunks
 from protonorm.data.partitions import parts_of
 from protonorm.federation.policy import Policy
 from protonorm.federation.population import SimulatedPopulation
@@ -39,10 +40,12 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
     def recipe(item: str | Network, width: int = width) -> Recipe:
         return Recipe(item, data.shape, width, data.num_classes, experiment.lowered, experiment.device)
 
-    recipes = [recipe(item) for item in networks(experiment.models)]
+    wanted = [recipe(item) for item in networks(experiment.models)]
     shared = recipe(widest(networks(experiment.models))) if algorithm.needs_shared_network else None
     if algorithm.auxiliary:
         shared = recipe(experiment.auxiliary, algorithm.auxiliary_dim(width))
+    made, features = with_trunks([*wanted, *([shared] if shared else [])], data.inputs)
+    recipes, shared = made[: len(wanted)], made[-1] if shared else None
     with seeded(0, 0, 0, "template"):
         head = recipes[0]().head
     task = Task(
@@ -57,10 +60,12 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
         server_lr=own(experiment.lr, 0),
         server_batch_size=own(experiment.batch_size, 0),
         combine=experiment.combine,
+        trunks=tuple(dict.fromkeys(recipe.trunk for recipe in recipes if recipe.trunk)),
     )
     shares = experiment.train, experiment.split, experiment.validation
     parts = parts_of(data, experiment.clients, experiment.partition, *shares)
-    population = SimulatedPopulation(task, data, parts, recipes, experiment.training, data.client_names)
+    names = data.client_names
+    population = SimulatedPopulation(task, data, parts, recipes, experiment.training, names, features=features)
     population.check_networks()
     experiment.protect.check_rounds(task)
     return task, population
@@ -94,4 +99,5 @@ def policy_of(experiment: Experiment, client_names: tuple[str, ...] | None = Non
         retries=experiment.retries,
         deadline=experiment.deadline,
         client_names=client_names,
+        last_round=experiment.algorithm.last_round,
     )

@@ -17,6 +17,7 @@ from protonorm.core.text import html_table, percent, shortened
 from protonorm.core.types import shown, truncate_start
 from protonorm.data import DATASETS, PARTITIONS
 from protonorm.data.partitions import Given
+from protonorm.models import is_frozen
 from protonorm.models.choose import networks
 from protonorm.runs.layout import find_run, runs_root
 from protonorm.runs.run import Run, Summary, read_run
@@ -240,8 +241,8 @@ class TrainedClients(Sequence["TrainedClient"]):
         choice = networks(result.experiment.models)
         item, second = choice[number % len(choice)], result.experiment.auxiliary
         return {
-            "network": None if isinstance(item, str) else item,
-            "auxiliary": None if isinstance(second, str) else second,
+            "network": None if isinstance(item, str) and not is_frozen(item) else item,
+            "auxiliary": None if isinstance(second, str) and not is_frozen(second) else second,
             "algorithm": result.experiment.algorithm,
             "test": test,
         }

@@ -9,20 +9,21 @@ from pathlib import Path
 import torch
 
 from protonorm.config.experiment import Experiment
-from protonorm.core.randomness import one_thread
+from protonorm.core.randomness import cores, one_thread
 from protonorm.core.task import Task
 from protonorm.core.types import shown
 from protonorm.engines import ENGINES
-from protonorm.engines.choice import EngineChoice, check_engine, cores, worth_processes
+from protonorm.engines.choice import EngineChoice, check_engine, worth_processes
 from protonorm.engines.handover import obstacle
 from protonorm.errors import Diverged
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.federation.rounds import begin, run_rounds
-from protonorm.models.choose import described, networks
+from protonorm.models.choose import Recipe, described, networks
+from protonorm.models.frozen import FrozenNetwork
 from protonorm.runs.layout import INFO, exists, runs_root
 from protonorm.runs.provenance import provenance, versions
 from protonorm.runs.run import Population, Run, first_rounds, read_run
-from protonorm.runs.schema import FORMAT, ExperimentInfo, RunInfo, read_info, refuse_other_names
+from protonorm.runs.schema import FORMAT, ExperimentInfo, RunInfo, TrunkInfo, read_info, refuse_other_names
 from protonorm.runs.states import stray_states
 from protonorm.runs.writer import RunWriter
 from protonorm.session.build import build, policy_of
@@ -176,8 +177,22 @@ def info_of(experiment: Experiment, task: Task, client_names: Sequence[str] | No
         input=task.input,
         versions=versions(),
         early_stopping=experiment.early_stopping,
+        last_round=experiment.algorithm.last_round,
         client_names=None if client_names is None else list(client_names),
+        trunks=_trunks(experiment, task) or None,
     )
+
+
+def _trunks(experiment: Experiment, task: Task) -> list[TrunkInfo]:
+    """Describe the different frozen trunks of all networks."""
+    shared = task.shared_network.trunk if isinstance(task.shared_network, Recipe) else None
+    known = {trunk.name: trunk for trunk in (*task.trunks, *([shared] if shared else []))}
+    found = {}
+    for item in (*networks(experiment.models), experiment.auxiliary):
+        if (frozen := FrozenNetwork.of(item)) and (trunk := known.get(frozen.trunk_name)):
+            weights = frozen.weights()
+            found[trunk] = TrunkInfo(**trunk._asdict(), weights=weights.sha256, licence=weights.licence)
+    return list(found.values())
 
 
 def tidy(record: Run | Path) -> None:

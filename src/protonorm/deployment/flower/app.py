@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from logging import getLogger
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from protonorm.deployment.flower.transport import RECORD, GridTransport, unwrap,
 from protonorm.deployment.node import Node
 from protonorm.deployment.settings import ClientSettings
 from protonorm.deployment.site import OwnSite, make_site, open_store, own_secret, own_site
+from protonorm.models.choose import networks
 
 LOG = getLogger("flwr")
 NUMBER, DATA = "client-id", "data-path"
@@ -123,7 +125,9 @@ def _part(terms: Agreement, number: int, clients: int, given: Settings) -> OwnSi
     labels = terms.class_numbers(data.classes, f"The data {data.name}")[data.labels[rows]]
     taken = Dataset(data.name, data.inputs[rows], labels, tuple(terms.classes), vocabulary=data.vocabulary)
     index = ClientIndex(np.arange(cut), np.arange(cut, len(rows)))
-    return OwnSite(terms.task, number, taken, index, population.recipe(number), population.training)
+    items = networks(experiment.models)  # a recipe does not say where weights are
+    recipe = replace(population.recipe(number), network=items[number % len(items)])
+    return OwnSite(terms.task, number, taken, index, recipe, population.training)
 
 
 def _made_up(terms: Agreement, number: int, given: Settings) -> OwnSite:

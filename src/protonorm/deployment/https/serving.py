@@ -76,8 +76,8 @@ def open_server(
     largest = largest_answer(folder.agreement)
     roster = lambda: folder.roster  # noqa: E731
     leave = lambda id: folder.change(id, gone="it left") and None  # noqa: E731
-    options = {"tell": denied, "meet": meet, "limits": limits, "leave": leave}
-    return Server(settings.bind, settings.port, folder.tls, roster, largest, **options)
+    place = settings.bind, settings.port
+    return Server(*place, folder.tls, roster, largest, tell=denied, meet=meet, limits=limits, leave=leave)
 
 
 def run(folder: FederationFolder, server: Server, tell: Observer = ignore) -> Run:

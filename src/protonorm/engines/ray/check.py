@@ -54,7 +54,9 @@ def _findings(task: Task, population: SimulatedPopulation, settings: ActorSettin
     sizes = population.parts.sizes().sum(1)
     order = Order(int(sizes.argmax()), 1, 0)  # the client with the most samples
     short = population.training.model_copy(update={"epochs": 1})
-    dry = SimulatedPopulation(task, population.dataset, population.parts, population.networks, short)
+    dry = SimulatedPopulation(
+        task, population.dataset, population.parts, population.networks, short, features=population.features
+    )
     message = begin(task, Policy(len(population), len(population))).message
     assert not isinstance(message, ByClient)
     ray = connect((workers or 0) * settings.num_cpus)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from protonorm.core.own_failures import truncate
-from protonorm.engines.choice import cores
+from protonorm.core.randomness import cores
 from protonorm.engines.handover import how_it_ended
 from protonorm.errors import Failed
 from protonorm.files import Scratch

@@ -1,0 +1,77 @@
+"""Clients with different frozen backbones: methods that exchange statistics of features, and methods that train heads.
+
+Client i has backbone i mod 3. Seeds also draw the partition, because the statistics depend on nothing else. A row named
+"alone" is its method with `control=solo`. The strengths λ, γ and the learning rate were chosen by validation on another
+seed (100) of Flowers-102 with 20 clients and α = 0.5, each from a grid of two to five values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .reproduction.cells import Column, Table, TableEntry
+from .setting import cell
+
+if TYPE_CHECKING:
+    from .reproduction.findings import Findings
+
+TITLE = "Clients with three different frozen backbones"
+PARTITIONS = True
+
+BACKBONES = [f"frozen:efficientnet_lite{number}+mlp" for number in range(3)]
+DATA: dict[str, Any] = {"Flowers-102": "flowers102", "CIFAR-100": {"name": "cifar100", "samples": 15_000}}
+SHARES = {  # clients and α
+    "Flowers-102": [(20, 0.1), (20, 0.5), (20, 1.0), (100, 0.1), (100, 0.5)],
+    "CIFAR-100": [(20, 0.1), (20, 0.5), (20, 1.0), (100, 0.1), (100, 0.5)],
+}
+STATISTICS: dict[str, dict[str, Any]] = {
+    "AFL": {"algorithm": "afl"},
+    "FedCGS": {"algorithm": "fedcgs"},
+    "Choir": {"algorithm": "choir"},
+    "Choir, alone": {"algorithm": "choir"},
+}
+TRAINED: dict[str, dict[str, Any]] = {
+    "Local": {"algorithm": "local"},
+    "FedProto": {"algorithm": "fedproto", "lam": 10.0},
+    "ProtoNorm": {"algorithm": "protonorm", "lam": 10.0, "gamma": 10.0},
+    "Fixed targets": {"algorithm": "targets"},
+    "Duet": {"algorithm": "duet"},
+    "Duet, alone": {"algorithm": "duet"},
+}
+ROWS = (*TRAINED, *STATISTICS)
+COMMON = {"models": BACKBONES, "feature_dim": 512, "rounds": 20, "batch_size": 32, "lr": 0.03}
+
+GRID = [
+    (Column(f"{clients} clients, α = {alpha:g}", data), clients, alpha)
+    for data, shares in SHARES.items()
+    for clients, alpha in shares
+]
+COLUMNS = tuple(column for column, _, _ in GRID)
+CELLS = [
+    cell(row, column, settings | {"control": "solo" if row.endswith("alone") else "none"}, **given)
+    for column, clients, alpha in GRID
+    for settings in [
+        COMMON | {"dataset": DATA[column.group], "clients": clients, "partition": {"name": "dirichlet", "alpha": alpha}}
+    ]
+    for row, given in (STATISTICS | (TRAINED if clients == 20 else {})).items()
+]
+
+EXPLANATION = "Up and down together, of all rounds and clients, in megabytes (10⁶); first seed."
+
+
+def tables(findings: Findings) -> Sequence[Table]:
+    """Show the accuracies, and what was sent for them."""
+    from .reproduction.accuracy import accuracy_tables
+
+    places = [column.place for column in findings.columns]
+    rows = [(row, [_megabytes(findings, row, place) for place in places]) for row in findings.rows]
+    titles = {"columns": [one.name for one in findings.columns], "groups": [one.group for one in findings.columns]}
+    sent = Table("What was sent", "Algorithm", rows=rows, explanation=EXPLANATION, **titles)
+    return [*accuracy_tables(findings), sent]
+
+
+def _megabytes(findings: Findings, row: str, place: str) -> TableEntry:
+    run = findings.run(row, place)
+    sent = sum(record.bytes.up + record.bytes.down for record in run.rounds) if run and run.finished else None
+    return TableEntry("" if sent is None else f"{sent / 1e6:,.1f}")

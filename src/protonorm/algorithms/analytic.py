@@ -1,0 +1,320 @@
+"""Methods on frozen trunks whose clients send second moments of their features, once.
+
+T is the beginning of a trunk's digest, D the number of its features, and P = D + 1. Nothing is sent of a trunk whose
+statistics have not changed, and otherwise the change.
+
+AFL: one ridge head for each trunk, equal to that of all samples in one place, however they are split.
+He et al., "AFL: A Single-Round Analytic Approach for Federated Learning with Pre-trained Models", CVPR 2025.
+server state:    gram.T, moments.T as the clients', summed, for each trunk T that was heard of
+server message:  head.T (P, K) likewise; nothing before the first round
+client state:    model.* (never trained), sent.gram.T, sent.moments.T
+client message:  gram.T (P(P + 1)/2,), the upper triangle of G = XᵀX, and moments.T (P, K), R = XᵀY
+
+FedCGS: one head for each trunk, from Gaussian classes with one covariance.
+Guan et al., "Capture Global Feature Statistics for One-Shot Federated Learning", AAAI 2025.
+server state, server message, client state, client message: as AFL
+
+Choir, a method of this project: each client solves its own ridge regression, drawn towards the solution of all others.
+server state:    gram.T, moments.T as of AFL
+server message:  the same
+client state:    as of AFL, and head.own, head.public (P, K), mix (2,)
+client message:  as of AFL, for the client's own trunk and for the public one
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+from protonorm.algorithms.parts.messages import second_network
+from protonorm.algorithms.parts.statistics import (
+    Covariance,
+    Personal,
+    gaussian,
+    personal,
+    points,
+    ridge,
+    share,
+    sharpness,
+    square,
+    triangle,
+)
+from protonorm.core import Additive, Client, Contribution, Schema, Server, SplitModel, Step, Sums, Task, optional
+from protonorm.core.model import Trunk
+from protonorm.core.schema import Field, Form
+from protonorm.core.settings import dataclass
+from protonorm.core.types import STRICT, Positive, Width
+from protonorm.tensors import Tensors, prefixed, under
+
+KINDS = ("gram", "moments")
+HALF = 0.5  # of a sample: a difference of counts below this is rounding
+
+
+class Analytic(Additive):
+    """Method whose clients send second moments of frozen features; later, only what changed in them."""
+
+    @property
+    def headline(self) -> str:
+        """Prediction rule of the reported headline accuracy."""
+        return self.rules[-1]
+
+    def size(self, trunk: Trunk) -> int:
+        """Return P, the length of a trunk's points."""
+        return trunk.width + 1
+
+    def points(self, model: SplitModel, x: Tensor) -> Tensor:
+        """Compute the points (n, P) of inputs."""
+        return points(model.trunk_features(x))
+
+    def networks(self, client: Client) -> dict[str, SplitModel]:
+        """Return the networks whose trunks a client reads, by the name of their rule."""
+        return {self.rules[0]: client.model}
+
+    def check_network(self, model: SplitModel, task: Task) -> None:
+        """Raise a ValueError for a network without a frozen trunk, or with one that the task does not name."""
+        name, shared = type(self).__name__, task.template if self.auxiliary else model
+        if model.trunk is None or shared.trunk is None:
+            raise ValueError(f"{name} needs networks with a frozen trunk, such as models=frozen:efficientnet_lite0.")
+        if model.trunk.digest not in {trunk.digest for trunk in task.known_trunks}:
+            raise ValueError(f"{name} needs trunks that its task names; {model.trunk.name} is another.")
+
+    def schema(self, task: Task) -> Schema:
+        """Return the schema: of each trunk, the statistics of a client up, and what the server publishes down."""
+        sizes = {tag(trunk): self.size(trunk) for trunk in task.known_trunks}
+        up = tuple(optional(statistics(name, size)) for name, size in sizes.items())
+        down = tuple(optional(self.published(name, size)) for name, size in sizes.items())
+        return Schema(up, down, exact={"K": task.num_classes})
+
+    def published(self, name: str, size: int) -> Form:
+        """Describe what the server publishes for a trunk: a head."""
+        return {f"head.{name}": Field((size, "K"))}
+
+    def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
+        """Send the statistics of the training samples, less what was sent, and solve what is the client's own."""
+        y = one_hot(client.train.labels, client.num_classes).double()  # (n, K)
+        sent, now, x = under(state, "sent"), Tensors(), Tensors()
+        for model in self.networks(client).values():
+            if (name := tag(model.trunk)) not in x:
+                x[name] = torch.cat([self.points(model, batch).double() for batch, _ in client.train.sweep()])  # (n, P)
+                now[f"gram.{name}"] = triangle(x[name].T @ x[name]).float()
+                now[f"moments.{name}"] = (x[name].T @ y).float()
+        change = {key: value - sent.get(key, torch.zeros(())) for key, value in now.items()}
+        others = {key: message[key] - sent.get(key, torch.zeros(())) for key in now if key in message}
+        solved, metrics = self.solve(client, x, y, others)
+        said: Tensors = {}
+        for name in x:
+            new = {f"{kind}.{name}": change[f"{kind}.{name}"] for kind in KINDS}
+            said |= new if any(bool(value.any()) for value in new.values()) else {}
+        return Step(state | prefixed("sent", now) | solved, said, metrics)
+
+    def solve(self, client: Client, x: Tensors, y: Tensor, others: Tensors) -> tuple[Tensors, dict[str, float]]:
+        """Compute what a client keeps besides its statistics, and metrics.
+
+        Args:
+            client: The client.
+            x: Points (n, P) of its training samples by trunk.
+            y: Labels (n, K), one-hot.
+            others: Statistics of all other clients by trunk, as far as there are any.
+        """
+        return {}, {}
+
+    def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
+        """Add the statistics of a client, and zeros for the trunks that it does not have."""
+        totals: Tensors = {}
+        for trunk in server.trunks:
+            size, name = self.size(trunk), tag(trunk)
+            totals[f"gram.{name}"] = reply.get(f"gram.{name}", torch.zeros(size * (size + 1) // 2))
+            totals[f"moments.{name}"] = reply.get(f"moments.{name}", torch.zeros(size, server.num_classes))
+        return Contribution({}, torch.tensor(1), totals)
+
+    def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
+        """Add up the statistics of all rounds, trunk by trunk, and publish what follows from them."""
+        held = dict(state)
+        for trunk in server.trunks:
+            names = [f"{kind}.{tag(trunk)}" for kind in KINDS]
+            if any(bool(sums.totals[name].any()) for name in names):
+                held |= {name: (sums.totals[name] + state.get(name, torch.zeros(()))).float() for name in names}
+        return Step(held, self.publish(held))
+
+    def publish(self, held: Tensors) -> Tensors:
+        """Compute the server's message from the summed statistics: a head for each trunk."""
+        moments = under(held, "moments")
+        grams = {name: square(held[f"gram.{name}"], len(value)) for name, value in moments.items()}
+        return {f"head.{name}": self.head(grams[name], value).float() for name, value in moments.items()}
+
+    def head(self, gram: Tensor, moments: Tensor) -> Tensor:
+        """Solve for the head (P, K) of a trunk, given G (P, P) and R (P, K) of all clients."""
+        raise NotImplementedError
+
+    def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
+        """Score by linear heads; classes that no client has samples of are excluded."""
+        known = message | state
+        z = self.network(client, known).features(x)
+        return {rule: head(z) for rule, head in self.heads(client, known).items()}
+
+    def network(self, client: Client, state: Tensors) -> SplitModel:
+        """Return a network whose features are the points of the client's trunks, side by side."""
+        return SplitModel(Points(self, list(self.networks(client).values())), nn.Identity())
+
+    def heads(self, client: Client, state: Tensors) -> dict[str, nn.Module]:
+        """Return the head of each rule that is known, on the points."""
+        weights = state.get(f"head.{tag(client.model.trunk)}")
+        return {} if weights is None else {self.rules[0]: Head(weights).to(client.device)}
+
+
+@dataclass(frozen=True, config=STRICT)
+class AFL(Analytic):
+    """Ridge regression on the frozen features of all clients, from their summed statistics."""
+
+    lam: Positive = 0.1  # λ of the ridge
+
+    rules: ClassVar[tuple[str, ...]] = ("ridge",)
+    last_round: ClassVar[int | None] = 1
+
+    def head(self, gram: Tensor, moments: Tensor) -> Tensor:
+        """Solve W = (Σ G_i + λI)⁻¹ Σ R_i."""
+        return ridge(gram, moments, self.lam)
+
+
+@dataclass(frozen=True, config=STRICT)
+class FedCGS(Analytic):
+    """Gaussian classes with one covariance, fitted to the frozen features of all clients."""
+
+    gamma: Positive = 1e-3  # γ, added to the diagonal of the covariance
+    covariance: Covariance = "total"  # as published, or that within classes
+
+    rules: ClassVar[tuple[str, ...]] = ("gaussian",)
+    last_round: ClassVar[int | None] = 1
+
+    def head(self, gram: Tensor, moments: Tensor) -> Tensor:
+        """Solve w_j = (S + γI)⁻¹ m_j, with the bias of Gaussian classes."""
+        return gaussian(gram, moments, self.gamma, self.covariance)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Choir(Analytic):
+    """Personal ridge regression towards the others' solution, on the client's own trunk and on a public one."""
+
+    lam: Positive = 0.03  # λ, of the others' ridge
+    public: bool = True  # whether clients also read a trunk that all share
+    projection: Width | None = None  # D', number of random directions that features are projected to
+
+    last_round: ClassVar[int | None] = 2
+
+    @property
+    def auxiliary(self) -> bool:
+        """Whether clients share a second network besides their own: the public trunk."""
+        return self.public
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Prediction rules that are reported: those of each trunk, and both together."""
+        return ("own", "public", "both") if self.public else ("own",)
+
+    def size(self, trunk: Trunk) -> int:
+        """Return P, the length of a trunk's points."""
+        return (self.projection or trunk.width) + 1
+
+    def points(self, model: SplitModel, x: Tensor) -> Tensor:
+        """Compute the points (n, P) of inputs."""
+        return points(model.trunk_features(x), self.projection)
+
+    def networks(self, client: Client) -> dict[str, SplitModel]:
+        """Return the networks whose trunks a client reads, by the name of their rule."""
+        return {"own": client.model} | ({"public": second_network(client)} if self.public else {})
+
+    def check_network(self, model: SplitModel, task: Task) -> None:
+        """Raise a ValueError also for a projection that does not shorten the features."""
+        super().check_network(model, task)
+        for trunk in task.known_trunks:
+            if self.projection and self.projection >= trunk.width:
+                have = f"the {trunk.width} features of {trunk.name}"
+                raise ValueError(f"projection must be below {have}, got {self.projection}; leave it out.")
+
+    def published(self, name: str, size: int) -> Form:
+        """Describe what the server publishes for a trunk: the sums."""
+        return statistics(name, size)
+
+    def publish(self, held: Tensors) -> Tensors:
+        """Publish the sums themselves: each client takes its own part out of them."""
+        return held
+
+    def solve(self, client: Client, x: Tensors, y: Tensor, others: Tensors) -> tuple[Tensors, dict[str, float]]:
+        """Solve W_i = argmin ‖XW − Y‖² + μ‖W − W₋ᵢ‖² for each trunk; weigh and calibrate scores by leave-one-out."""
+        fits = {name: self.personal(name, points, y, others) for name, points in x.items()}
+        own, public = (fits[tag(list(self.networks(client).values())[place].trunk)] for place in (0, -1))
+        w = share(own.scores, public.scores, y) if self.public else 1.0
+        both = w * own.scores + (1 - w) * public.scores  # (n, K), leave-one-out
+        s, s_own, s_public = (sharpness(scores, y.argmax(1)) for scores in (both, own.scores, public.scores))
+        solved = {"head.own": (s_own * own.weights).float()}
+        if self.public:
+            solved["head.public"] = (s_public * public.weights).float()
+            solved["mix"] = torch.tensor([s * w / s_own, s * (1 - w) / s_public])
+        return solved, {"loss": float((y - both).square().sum()) / len(y), "share": w}
+
+    def personal(self, name: str, x: Tensor, y: Tensor, others: Tensors) -> Personal:
+        """Fit a trunk: W₋ᵢ = (G − G_i + λI)⁻¹ (R − R_i), zero where the others have no samples, and W_i from it."""
+        prior, moments = torch.zeros(x.shape[1], y.shape[1], dtype=torch.float64), others.get(f"moments.{name}")
+        known = torch.zeros(y.shape[1], dtype=torch.bool) if moments is None else moments[-1] > HALF
+        if moments is not None and bool(known.any()):
+            prior = ridge(square(others[f"gram.{name}"], len(prior)), moments * known, self.lam)
+        return personal(x, y, prior, known)
+
+    def heads(self, client: Client, state: Tensors) -> dict[str, nn.Module]:
+        """Return the head of each rule, on the points of both trunks."""
+        own = state.get("head.own")
+        if own is None:
+            return {}
+        if not self.public:
+            return {"own": Head(own).to(client.device)}
+        public, (first, second) = state["head.public"], state["mix"]
+        found = {
+            "own": Head(torch.cat([own, torch.zeros_like(public)])),
+            "public": Head(torch.cat([torch.zeros_like(own), public])),
+            "both": Head(torch.cat([first * own, second * public])),
+        }
+        return {rule: head.to(client.device) for rule, head in found.items()}
+
+
+class Points(nn.Module):
+    """Points of several trunks, side by side."""
+
+    def __init__(self, method: Analytic, networks: list[SplitModel]) -> None:
+        super().__init__()
+        self.method, self.networks = method, networks  # a list: a trunk's columns are read, its layers are not
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map inputs to points (B, P), or (B, P + P') of two trunks."""
+        return torch.cat([self.method.points(network, x) for network in self.networks], 1)
+
+
+class Head(nn.Module):
+    """Linear scores of points; a class without weights is excluded."""
+
+    weight: Tensor  # (P, K)
+    excluded: Tensor  # (K,): 0, or −inf
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        known = weight.any(0)
+        self.register_buffer("weight", weight)
+        self.register_buffer("excluded", torch.where(known | ~known.any(), 0.0, -torch.inf))
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Map points (B, P) to scores (B, K)."""
+        return z @ self.weight + self.excluded
+
+
+def statistics(name: str, size: int) -> Form:
+    """Describe a trunk's statistics: the upper triangle of G, and R."""
+    return {f"gram.{name}": Field((size * (size + 1) // 2,)), f"moments.{name}": Field((size, "K"))}
+
+
+def tag(trunk: Trunk | None) -> str:
+    """Return the name of a trunk in messages: the beginning of its digest."""
+    if trunk is None:
+        raise ValueError("The method needs networks with a frozen trunk, such as models=frozen:efficientnet_lite0.")
+    return trunk.digest[:12]
