@@ -50,7 +50,7 @@ def _library(name: str) -> "LibraryNetwork | None":
     return LibraryNetwork.of(name)
 
 
-def _frozen(item: Any) -> FrozenNetwork | None:
+def _frozen(item: Any) -> "FrozenNetwork | None":
     """Parse a network with a frozen trunk; None for other networks."""
     if not is_frozen(item):
         return None
