@@ -555,7 +555,7 @@ def test_what_is_not_installed_is_told(call, monkeypatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "aiohttp" else real(name))
     said = call("init", "fed", *TERMS, code=2)
-    assert "`protonorm deploy` needs aiohttp, not installed here: pip install 'protonorm[deploy]'." in said
+    assert "`protonorm deploy` needs aiohttp, not installed here: pip install '.[deploy]' in a checkout." in said
 
 
 def test_join_goes_to_the_folder_that_the_variable_names(call, tmp_path, monkeypatch):
