@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import protonorm as pn
 from protonorm.core import one_thread
-from protonorm.engines.choice import cores
+from protonorm.core.randomness import cores
 from protonorm.engines.processes import Processes
 
 from .results import silent

@@ -19,8 +19,8 @@ import numpy as np
 
 import protonorm as pn
 from protonorm.core import Task
+from protonorm.core.randomness import cores
 from protonorm.data.partitions import Parts
-from protonorm.engines.choice import cores
 from protonorm.engines.processes import Processes
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.runs.layout import CLIENTS

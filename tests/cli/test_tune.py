@@ -73,7 +73,7 @@ def test_without_optuna_a_sentence_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     refused = call("tune", *WORDS, "--out", tmp_path / "runs")
     assert refused.exit_code == 2
-    assert "pip install 'protonorm[tune]'" in refused.stderr
+    assert "pip install '.[tune]' in a checkout" in refused.stderr
     assert not (tmp_path / "runs").exists()
 
 

@@ -15,7 +15,9 @@ from protonorm.data.own.encoding import Options
 from protonorm.data.own.hugging import from_hugging_face
 from tests.support import run
 
-datasets = pytest.importorskip("datasets", reason="Hugging Face datasets is not installed: pip install 'protonorm[hf]'")
+datasets = pytest.importorskip(
+    "datasets", reason="Hugging Face datasets is not installed: pip install '.[hf]' in a checkout"
+)
 from datasets import ClassLabel, Features, Image  # noqa: E402
 
 
@@ -189,5 +191,5 @@ def test_objects_of_another_kind():
 def test_without_the_package_a_sentence_says_what_to_install(tmp_path, monkeypatch):
     path = saved(photographs([1, 2], [0, 1]), tmp_path)
     monkeypatch.setattr(hugging, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=re.escape("pip install 'protonorm[hf]'")):
+    with pytest.raises(ValueError, match=re.escape("pip install '.[hf]' in a checkout")):
         HuggingFace(path).load()

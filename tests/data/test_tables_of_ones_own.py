@@ -205,7 +205,7 @@ def test_files_that_are_none(tmp_path, path):
 
 def test_without_pandas_a_sentence_says_what_to_install(flowers, monkeypatch):
     monkeypatch.setattr(tables, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=re.escape("pip install 'protonorm[frame]'")):
+    with pytest.raises(ValueError, match=re.escape("pip install '.[frame]' in a checkout")):
         Table(flowers, label="kind").load()
 
 

@@ -8,6 +8,7 @@ import stat
 
 import numpy as np
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from protonorm.cli.app import app
@@ -81,6 +82,7 @@ def test_the_commands_stand_in_the_order_in_which_they_are_needed(call):
         "status",
         "stop",
         "doctor",
+        "audit",
         "renew",
         "revoke",
         "export-app",
@@ -97,7 +99,6 @@ def test_init_makes_a_federation_and_shows_what_is_agreed_on(call, tmp_path):
     assert made.agreement.classes == ["a", "b", "c"]
     assert (made.agreement.rounds, made.agreement.feature_dim, made.agreement.seed) == (3, 8, 0)
     assert made.agreement.algorithm["name"] == "protonorm"
-    assert made.agreement.fingerprint in said
     assert made.agreement.digest in said
     assert stat.S_IMODE(made.path.stat().st_mode) == 0o700
 
@@ -271,7 +272,6 @@ def test_a_client_sees_the_agreement_and_confirms_it_once(call, joined, federati
     for one in (
         bundle.fingerprint,
         bundle.terms.digest,
-        bundle.terms.fingerprint,
         "localhost:9092",
         "right, of each class",
     ):
@@ -400,7 +400,7 @@ def test_two_clients_cannot_have_one_folder(call, joined, monkeypatch):
 def serve_as(monkeypatch, then):
     """Replace what the server does by what a test says."""
 
-    def serve(folder, tell, *, denied, ready, once):
+    def serve(folder, tell, *, denied, meet, ready, once):
         then(folder, tell, once)
 
     monkeypatch.setattr(serving, "serve", serve)
@@ -557,7 +557,7 @@ def test_what_is_not_installed_is_told(call, monkeypatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "aiohttp" else real(name))
     said = call("init", "fed", *TERMS, code=2)
-    assert "`protonorm deploy` needs aiohttp, not installed here: pip install 'protonorm[deploy]'." in said
+    assert "`protonorm deploy` needs aiohttp, not installed here: pip install '.[deploy]' in a checkout." in said
 
 
 def test_join_goes_to_the_folder_that_the_variable_names(call, tmp_path, monkeypatch):
@@ -573,3 +573,37 @@ def test_what_there_is_not_is_refused_and_not_remembered(call, joined, words):
     before = joined.settings
     assert words[1] in call("client", "fed/bundles/berlin.json", *words, "--yes", "--check", code=2)
     assert ClientFolder.open(joined.path).settings == before
+
+
+def test_terms_are_shown_whole_with_one_number_to_read_aloud(call, joined, federation, monkeypatch):
+    """A hundred classes are all there; the number has 24 digits, and is the only one of its kind."""
+    take_part(monkeypatch)
+    said = call("client", "fed/bundles/berlin.json", "--data", "data.npz", "--model", "cnn", "--yes")
+    bundle = federation.bundle(federation.roster[0])
+    assert re.findall(r"\b\d{4}(?: \d{4}){5}\b", said) == [bundle.fingerprint]
+    names = [f"class-{number}" for number in range(100)]
+    terms = dict(Agreement.of({**federation.agreement.plain(), "classes": names}).lines())
+    assert terms["classes"] == f"100: {', '.join(names)}"
+    assert all("…" not in text for text in terms.values())
+
+
+@pytest.mark.filterwarnings("always:.*pictures cannot be used:UserWarning")  # the command prints it
+def test_pictures_that_cannot_be_read_are_listed_and_skip_bad_goes_on(call, joined, monkeypatch, tmp_path):
+    """The advice of the refusal can be followed, and is remembered."""
+    for number in range(12):
+        place = tmp_path / "pets" / "abc"[number % 3] / f"{number}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 256, (16, 16), np.uint8)
+        Image.fromarray(pixels).save(place)
+    (tmp_path / "pets" / "a" / "bad.png").write_text("no picture")
+    words = ["fed/bundles/berlin.json", "--data", "pets", "--model", "plain", "--yes", "--check"]
+    refused = call("client", *words, code=2)
+    assert "--skip-bad" in refused
+    assert "The other 12 are used." in call("client", *words, "--skip-bad")
+    assert ClientFolder.open(joined.path).settings.data == {
+        "name": "folder", "path": str(tmp_path / "pets"), "skip_bad": True,
+    }  # fmt: skip
+    call("client", "--folder", "berlin", "--check")
+    assert "--skip-bad is for a folder of pictures" in call(
+        "client", "--folder", "berlin", "--data", "data.npz", "--skip-bad", "--check", code=2
+    )

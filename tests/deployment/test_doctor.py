@@ -213,7 +213,7 @@ def test_a_package_that_is_missing_is_told(monkeypatch):
         return real(name)
 
     monkeypatch.setattr(doctor.importlib.metadata, "version", version)
-    assert wrong(find_versions()) == [("version", "aiohttp is not installed: pip install 'protonorm[deploy]'.")]
+    assert wrong(find_versions()) == [("version", "aiohttp is not installed: pip install '.[deploy]' in a checkout.")]
 
 
 def test_a_server_is_looked_at_as_a_client_sees_it(folder):

@@ -85,7 +85,9 @@ def data(tmp_path):
 )
 def test_a_preview_has_the_samples_of_each_class_and_what_is_sent(data, protect, sent, line):
     """9 + 3 training samples; ε of two rounds of σ = 10 is 0.546, of three 0.69."""
-    own = ClientSettings.of({"name": "clinic"}).training.model_copy(update={"protect": protect, "validation": 0.0})
+    own = ClientSettings.of({"name": "clinic"}).training.model_copy(
+        update={"protect": protect, "validation": 0.0, "split": "random"}
+    )
     rows, lines = preview(make_site(AGREEMENT, 2, data, "plain", own))
     assert [row[2] for row in rows] == sent
     counts = [int(row[1]) for row in rows]

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from protonorm.cli.deploy_status import _standing
+from protonorm.cli.deploy_status import standing
 from protonorm.deployment import web
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.events import Event
@@ -50,7 +50,7 @@ def writer(folder):
 
 @pytest.fixture
 def page(folder, writer):
-    return lambda: render(lambda: view_federation(folder), _standing)
+    return lambda: render(lambda: view_federation(folder), standing)
 
 
 def get(address, path="/", method="GET", **headers):

@@ -215,7 +215,7 @@ def test_without_tensorboard_a_sentence_says_what_to_install(tmp_path, monkeypat
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     result = CliRunner().invoke(app, [*command, *SMALL, "tracker=tensorboard", "--out", str(tmp_path / "runs")])
     assert result.exit_code == 2
-    assert "pip install 'protonorm[track]'" in result.stderr
+    assert "pip install '.[track]' in a checkout" in result.stderr
     assert not (tmp_path / "runs").exists()
 
 

@@ -105,7 +105,7 @@ def add_client(
             return
         say(
             f"Client {member.id}, {visible(name)}, may take part. Send its owner {visible(str(place))}, which holds no "
-            f"secret,\nand read the checksum to each other over the phone: {bundle.fingerprint}\n"
+            f"secret,\nand read this number to each other over the phone: {bundle.fingerprint}\n"
             f"There it is used by\n  protonorm deploy client {place.name} --data PATH --model NAME"
         )
 
@@ -248,7 +248,7 @@ def renew(folder: FederationPath = None) -> None:
             place, bundle = found.bundles / f"{member.name}.json", found.bundle(member)
             if not place.is_file() or place.read_bytes() != bundle.write():
                 found.write_bundle(member)
-                said = f"The bundle {place} is new: send it to {member.name}; its checksum is {bundle.fingerprint}"
+                said = f"The bundle {place} is new: send it to {member.name}; its number is {bundle.fingerprint}"
                 say(visible(said))
         if is_locked(found.server_lock):
             complain("The server runs with the certificate from before; start it again to use the new one.")

@@ -31,7 +31,8 @@ BUNDLE = "The file that the server's owner sent; not needed once it is confirmed
 DATA = "The client's data: a folder of pictures, an npz file, a table; or folder:PATH, array:PATH, …."
 MODEL = "The client's network: a name of `protonorm list models`, or file.py:function of this machine."
 OTHER = "Any other setting of training, such as optimiser=adam."
-CHECKSUM = "The bundle's checksum as the server's owner read it to you; confirms without asking."
+SKIP_BAD = "Go on without pictures that cannot be read."
+CHECKSUM = "The bundle's number as the server's owner read it to you; confirms without asking."
 BEGIN_ANEW = "Where the client's state is lost, go on with a new network."
 CHECK = "Confirm and check data and network, and do not take part yet."
 
@@ -70,6 +71,7 @@ def client(
     evaluation: Annotated[Told | None, typer.Option(help=EVALUATION)] = None,
     label: Annotated[str | None, typer.Option(help="Of a table: the column of classes.")] = None,
     text: Annotated[str | None, typer.Option(help="Of a table: a column of texts to learn from.")] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help=SKIP_BAD)] = False,
     folder: ClientPath = None,
     checksum: Annotated[str | None, typer.Option(help=CHECKSUM)] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Confirm the agreement without being asked.")] = False,
@@ -103,6 +105,8 @@ def client(
             given["data"] = {"name": "table", "path": data.removeprefix("table:"), **columns}
         found.begin_anew = begin_anew
         with process_lock(found.lock, f"The client in {found.path}"):
+            if skip_bad:
+                given["data"] = _skipping(given["data"] or found.settings.data)
             found.change(**read_settings(other or []) | {name: one for name, one in given.items() if one is not None})
             if got is not None:
                 _confirm(found, got, bundle, checksum, yes=yes)
@@ -237,6 +241,17 @@ def _open(bundle: Path | None, folder: Path | None) -> "tuple[ClientFolder, Bund
     return ClientFolder.open(folder or Path(got.name)), got
 
 
+def _skipping(data: Any) -> dict[str, Any]:
+    """Return the setting of a folder of pictures with those left out that cannot be read."""
+    kind, _, path = data.rpartition(":") if isinstance(data, str) else ("", "", "")
+    if isinstance(data, dict):
+        kind, path = data.get("name", ""), data.get("path", "")
+    if kind not in ("", "folder") or not Path(path).expanduser().is_dir():
+        raise ValueError(f"--skip-bad is for a folder of pictures, got {data or 'no data'}.")
+    own = data if isinstance(data, dict) else {}
+    return {**own, "name": "folder", "path": str(Path(path).expanduser().resolve()), "skip_bad": True}
+
+
 def _confirm(found: "ClientFolder", got: "Bundle", path: Path | None, checksum: str | None, *, yes: bool) -> None:
     """Show the agreement and ask for confirmation, unless it was confirmed before."""
     from protonorm.deployment.settings import address_of, differing
@@ -250,23 +265,22 @@ def _confirm(found: "ClientFolder", got: "Bundle", path: Path | None, checksum: 
         ("server", address_of(got.host, got.port)),
         ("this client", f"number {got.client}, {got.name}"),
         *got.terms.lines(),
-        ("in full", str(path)),
-        ("checksum", f"{got.fingerprint} (all of the bundle)"),
         ("the server learns", f"the algorithm's messages; of evaluations {TOLD[told]} (--evaluation {told})"),
     ]
     title = f"What {visible(got.federation)} asks you to agree on"
     say(make_table(title, [Column("term", no_wrap=True), "what"], rows))
+    say(f"The number to read aloud, of all that is in the bundle {path}:\n  {got.fingerprint}")
     if found.joined:
         before = found.bundle.model_dump(mode="json")
         say(f"It is not what you confirmed before: {', '.join(differing(got.model_dump(mode='json'), before))}.")
-    _agree(got.fingerprint, checksum, "Do you agree, and is the checksum the one that was read to you?", yes=yes)
+    _agree(got.fingerprint, checksum, "Do you agree, and is the number the one that was read to you?", yes=yes)
     found.confirm(got, "by checksum" if checksum is not None else "by --yes" if yes else "at the terminal")
 
 
 def _check_sum(fingerprint: str, checksum: str | None) -> None:
     """Raise ValueError for another checksum than the one that was read to the owner."""
     if checksum is not None and "".join(checksum.split()).lower() != fingerprint.replace(" ", ""):
-        raise ValueError(f"The bundle has the checksum {fingerprint}, not the one given: it is not what was sent.")
+        raise ValueError(f"The bundle has the number {fingerprint}, not the one given: it is not what was sent.")
 
 
 def _agree(fingerprint: str, checksum: str | None, question: str, *, yes: bool) -> None:

@@ -44,7 +44,9 @@ def check_installed() -> None:
     needed = {"aiohttp": "aiohttp", "cryptography": "cryptography", "prometheus_client": "prometheus-client"}
     if missing := [name for module, name in needed.items() if find_spec(module) is None]:
         names = ", ".join(missing)
-        raise ValueError(f"`protonorm deploy` needs {names}, not installed here: pip install 'protonorm[deploy]'.")
+        raise ValueError(
+            f"`protonorm deploy` needs {names}, not installed here: pip install '.[deploy]' in a checkout."
+        )
 
 
 def open_federation(path: Path | None) -> "FederationFolder":

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from protonorm.cli.console import Column, make_table, print_json, reporting, say, say_findings
-from protonorm.cli.options import Json, NoOwnCode, Settings, Workers
+from protonorm.cli.options import Json, NoOwnCode, Settings, SkipBad, Workers, with_skip_bad
 from protonorm.cli.progress import Display
 from protonorm.core.text import visible
 
@@ -80,6 +80,7 @@ def check(
     settings: Settings = None,
     engine: RayName = "ray",
     workers: Workers = None,
+    skip_bad: SkipBad = False,
     as_json: Json = False,
     no_own_code: NoOwnCode = False,
 ) -> None:
@@ -92,7 +93,7 @@ def check(
         chosen = read_engine(engine)
         if chosen.name != "ray":
             raise ValueError(f"--engine must be ray for a cluster, got {chosen.name}.")
-        given = read_experiment(settings or [])
+        given = read_experiment(with_skip_bad(settings, skip_bad))
         given.pop("tracker", None)
         experiment = Experiment.of(given)
         from protonorm.engines.ray.check import check_cluster

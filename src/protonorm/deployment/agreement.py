@@ -23,10 +23,10 @@ from protonorm.core.model import Trunk
 from protonorm.core.registry import find, nearest
 from protonorm.core.robust import MEAN, Rule
 from protonorm.core.task import Task
-from protonorm.core.text import shortened
+from protonorm.core.text import shortened, visible
 from protonorm.core.types import LARGEST, Count, Format, InputSpec, Positive, Seed, Width, shown
 from protonorm.deployment.keys import check_public_line, key_fingerprint
-from protonorm.deployment.settings import Document, Host, Word, canonical, differing, listed, read_object, word
+from protonorm.deployment.settings import Document, Host, Word, canonical, differing, listed, read_object, whole
 from protonorm.models import MODELS, is_frozen
 from protonorm.models.choose import Recipe
 from protonorm.models.frozen import FrozenNetwork, trunk_at
@@ -228,19 +228,18 @@ class Agreement(Document):
         return Task(_method(self.algorithm), classes, input=spec, shared_network=shared, **terms)
 
     def lines(self) -> list[tuple[str, str]]:
-        """List the terms for display as (label, value)."""
-        settings = ", ".join(f"{name}={word(value)}" for name, value in self.algorithm.items() if name != "name")
+        """List all terms, whole, for display as (label, value)."""
+        settings = ", ".join(f"{name}={whole(value)}" for name, value in self.algorithm.items() if name != "name")
         rest = {name: value for name, value in self.plain().items() if name not in ("algorithm", "classes", "format")}
         known = "follow from the seed, which all parties know: who sees a client's messages can rebuild more from them"
         random = known if self.reproducible else "are each client's own secret"
         return [
             ("algorithm", str(self.algorithm["name"])),
             ("its settings", settings or "none"),
-            ("classes", f"{len(self.classes)}: {listed(self.classes)}"),
-            *((name, word(value)) for name, value in rest.items() if value is not None),
+            ("classes", f"{len(self.classes)}: {', '.join(map(visible, self.classes))}"),
+            *((name, whole(value)) for name, value in rest.items() if value is not None),
             ("first weights and batches", random),
             ("SHA-256", self.digest),
-            ("to read aloud", self.fingerprint),
         ]
 
     def class_numbers(self, own: Sequence[str], whose: str = "The data") -> NDArray[np.int64]:

@@ -213,7 +213,7 @@ def find_versions() -> Findings:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            yield Finding("version", False, f"{name} is not installed: pip install 'protonorm[deploy]'.")
+            yield Finding("version", False, f"{name} is not installed: pip install '.[deploy]' in a checkout.")
     text = ", ".join(f"{name} {version}" for name, version in versions.items())
     yield Finding("version", True, f"{text}. All parties should have the same version of protonorm.")
 

@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from protonorm.core.settings import sentences
-from protonorm.core.text import shortened
+from protonorm.core.text import shortened, visible
 from protonorm.core.training import Training
 from protonorm.core.types import LARGEST, Count, Format, Fraction, shown
 from protonorm.models import FROZEN, is_frozen
@@ -75,6 +75,11 @@ def word(value: Any) -> str:
     return shortened(value if isinstance(value, str) else json.dumps(value))
 
 
+def whole(value: Any) -> str:
+    """Format a value, however long it is."""
+    return visible(value if isinstance(value, str) else json.dumps(value))
+
+
 def listed(names: Sequence[str]) -> str:
     """Format the first names of a list, and the number of the others."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
@@ -122,8 +127,9 @@ class Document(BaseModel):
 
     @property
     def fingerprint(self) -> str:
-        """First 80 bits of the digest in groups of four digits, to be read aloud."""
-        return " ".join(self.digest[place : place + 4] for place in range(0, 20, 4))
+        """Number of 24 digits from the digest, 80 bits, in groups of four: to be read aloud."""
+        digits = f"{int(self.digest, 16) % 10**24:024}"
+        return " ".join(digits[place : place + 4] for place in range(0, 24, 4))
 
 
 class Settings(Document):

@@ -63,7 +63,9 @@ def read_engine(word: str) -> EngineChoice:
     name, colon, text = word.partition(":")
     extra = find(ENGINES, shortened(name), "engine").details.get("extra")
     if extra and find_spec(extra) is None:
-        raise ValueError(f"The engine {name} needs a package that is not installed: pip install 'protonorm[{extra}]'.")
+        raise ValueError(
+            f"The engine {name} needs a package that is not installed: pip install '.[{extra}]' in a checkout."
+        )
     if not colon:
         return EngineChoice(name, {})
     if name != "ray":

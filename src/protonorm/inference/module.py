@@ -194,7 +194,7 @@ class Outputs(nn.Module):
 def onnx_graph(info: ClientInfo, module: ClientModule) -> bytes:
     """Export the module as ONNX, and check it: `inputs` as stored to scores (n, K), one output per rule."""
     if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise ValueError(f"ONNX needs {', '.join(missing)}, not installed here: pip install 'protonorm[onnx]'.")
+        raise ValueError(f"ONNX needs {', '.join(missing)}, not installed here: pip install '.[onnx]' in a checkout.")
     onnx: Any = import_module("onnx")
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)  # the exporter's messages

@@ -65,7 +65,9 @@ def torchvision() -> ModuleType:
 def timm() -> ModuleType:
     """Import timm, after torchvision, which timm would import without the workaround for its operators."""
     if find_spec("timm") is None:
-        raise ValueError("Networks named timm:… need timm, which is not installed: pip install 'protonorm[timm]'.")
+        raise ValueError(
+            "Networks named timm:… need timm, which is not installed: pip install '.[timm]' in a checkout."
+        )
     torchvision()
     return import_module("timm")
 

@@ -63,7 +63,7 @@ def import_optuna() -> Any:
         import optuna
     except ImportError:
         raise ValueError(
-            "`protonorm tune` needs Optuna, which is not installed: pip install 'protonorm[tune]'."
+            "`protonorm tune` needs Optuna, which is not installed: pip install '.[tune]' in a checkout."
         ) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

@@ -41,7 +41,7 @@ class TensorBoard:
         except ModuleNotFoundError as error:
             raise ValueError(
                 f"tracker=tensorboard needs a package that is not installed ({error.name}): "
-                "pip install 'protonorm[track]'"
+                "pip install '.[track]' in a checkout"
             ) from None
         self._open: Any = SummaryWriter
         self._session: Any = summary.hparams

@@ -138,7 +138,7 @@ def _values(data: Saved, name: str) -> list[Any]:
 
 def _import_datasets() -> Any:
     if find_spec("datasets") is None:
-        raise ValueError("dataset=hf:… needs Hugging Face datasets: pip install 'protonorm[hf]'.")
+        raise ValueError("dataset=hf:… needs Hugging Face datasets: pip install '.[hf]' in a checkout.")
     return import_module("datasets")
 
 

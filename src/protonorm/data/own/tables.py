@@ -148,7 +148,7 @@ class Watched(io.FileIO):
 def import_pandas() -> Any:
     """Import pandas, an optional dependency."""
     if find_spec("pandas") is None:
-        raise ValueError("Tables need pandas, which is not installed: pip install 'protonorm[frame]'.")
+        raise ValueError("Tables need pandas, which is not installed: pip install '.[frame]' in a checkout.")
     return import_module("pandas")
 
 

@@ -105,7 +105,7 @@ def load_ray() -> Any:
     try:
         return import_module("ray")
     except ImportError as error:
-        raise ValueError(f"Ray cannot be imported ({error}): pip install 'protonorm[ray]'.") from error
+        raise ValueError(f"Ray cannot be imported ({error}): pip install '.[ray]' in a checkout.") from error
 
 
 def spare_actors(settings: Hashable = None) -> list[Any] | None:
