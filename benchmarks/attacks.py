@@ -189,7 +189,9 @@ def measure(
             liars = range(max(1, round(share * clients)))
             for attack in attacks:
                 for rule in rules:
-                    splits = [{"seed": seed, "partition": {"name": "dirichlet", **partition, "seed": seed}} for seed in seeds]
+                    splits = [
+                        {"seed": seed, "partition": {"name": "dirichlet", **partition, "seed": seed}} for seed in seeds
+                    ]
                     found = [play(usual | split | {"combine": rule}, attack, liars) for split in splits]
                     case = {"method": method, "liars": len(liars), "attack": attack, "combine": rule}
                     case |= {name: [one[name] for one in found] for name in found[0]}
