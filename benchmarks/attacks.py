@@ -1,7 +1,7 @@
 """Lying clients against each rule of combination: the accuracy of the honest ones, and who was noticed.
 
 A liar trains as the others do and sends something else. The server checks messages as in a real federation: a number
-that training cannot produce is refused. Every liar knows the messages of the honest clients of its round. `measure` takes
+that training cannot produce is refused. Every liar knows the messages of the honest clients of its round. There may be
 other shares of liars, seeds and numbers of clients: `measure(clients=10, shares=(0.1, 0.2, 0.3), seeds=(0, 1, 2))`.
 """
 
@@ -180,7 +180,8 @@ def measure(
     **more: Any,
 ) -> dict[str, Any]:
     """Play every attack against every rule."""
-    cases = []
+    cases: list[dict[str, Any]] = []
+    splits = [{"seed": seed, "partition": {"name": "dirichlet", **partition, "seed": seed}} for seed in seeds]
     for method in methods:
         usual = {"algorithm": method, "dataset": dataset, "clients": clients, "rounds": rounds, "train": 0.4}
         usual |= {"evaluate_every": EVERY} | more
@@ -189,11 +190,8 @@ def measure(
             liars = range(max(1, round(share * clients)))
             for attack in attacks:
                 for rule in rules:
-                    splits = [
-                        {"seed": seed, "partition": {"name": "dirichlet", **partition, "seed": seed}} for seed in seeds
-                    ]
-                    found = [play(usual | split | {"combine": rule}, attack, liars) for split in splits]
-                    case = {"method": method, "liars": len(liars), "attack": attack, "combine": rule}
+                    found = [play(usual | {"combine": rule, **split}, attack, liars) for split in splits]
+                    case: dict[str, Any] = {"method": method, "liars": len(liars), "attack": attack, "combine": rule}
                     case |= {name: [one[name] for one in found] for name in found[0]}
                     tell(f"{method}, {len(liars)} of {clients}, {attack}, {rule}: {np.mean(case['accuracy']):.1%}")
                     cases.append(case)
