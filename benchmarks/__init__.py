@@ -15,5 +15,6 @@ BENCHMARKS = {
     "capacity": "what one server can take in, and align, from ten to 100,000 classes",
     "sweep": "a sweep of twelve small runs, side by side and one after the other",
     "deployment": "a round over the network with four clients, against Flower's own processes",
+    "attacks": "lying clients against each rule of combination, by the accuracy of the honest ones",
     "tune": "a search for γ against a grid of twelve values with twice the rounds",
 }

@@ -1,4 +1,4 @@
-"""Write the tables of docs/performance.md and docs/scale.md from the results that `protonorm bench` keeps."""
+"""Write the tables of docs/performance.md, scale.md and security.md from the results that `protonorm bench` keeps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from protonorm.files import read_json
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "docs" / name for name in ("performance.md", "scale.md")]
+PAGES = [ROOT / "docs" / name for name in ("performance.md", "scale.md", "security.md")]
 RESULTS = ROOT / "benchmarks" / "results"
 PLACE = re.compile(r"(<!-- (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -1,9 +1,12 @@
 """The policy in a client's folder: what it allows, what it changes, and what `--check` shows of it."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
+from protonorm.core.frames import encode_body
 from protonorm.core.privacy import Gaussian
 from protonorm.core.training import MinimumCount
 from protonorm.deployment.agreement import Agreement
@@ -22,6 +25,13 @@ def policy(tmp_path, text):
     return OwnerPolicy.read(tmp_path / POLICY)
 
 
+def test_the_policy_of_the_documentation_is_understood(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text("utf-8")
+    found = policy(tmp_path, page.partition("```yaml\n")[2].partition("```")[0])
+    assert {name for name, _ in found.lines()} == OwnerPolicy.model_fields.keys()
+    found.check(Agreement.of(TERMS))
+
+
 def test_without_a_file_there_is_no_policy_and_an_empty_one_allows_everything(tmp_path):
     assert OwnerPolicy.read(tmp_path / POLICY) is None
     free = policy(tmp_path, "evaluation: classes\n")
@@ -35,7 +45,7 @@ def test_without_a_file_there_is_no_policy_and_an_empty_one_allows_everything(tm
     [
         ("methods: [fedproto, targets]", "allows the methods fedproto and targets, got protonorm"),
         ("rounds: 2", "allows 2 rounds at most, got 3"),
-        ("combine: [mean]", "combined by mean, got median"),
+        ("combine: [mean]", "combined by mean, got cosine"),
     ],
 )
 def test_an_agreement_beyond_the_policy_is_refused(tmp_path, text, sentence):
@@ -100,8 +110,6 @@ def test_what_the_server_publishes_is_checked(data, tmp_path):
     site = make_site(AGREEMENT, 2, data, "plain")
     node = node_of(site, tmp_path, received=2.0)
     header = {"format": 1, "agreement": AGREEMENT.digest, "client": 2, "round": 1, "kind": "train", "trained": 0}
-    from protonorm.core.frames import encode_body
-
     for size, refused in ((1.0, False), (3.0, True)):
         body = encode_body({"classes": torch.arange(3), "prototypes": torch.full((3, 8), size)})
         answer, _ = read_answer_header(node.answer(write_request(RequestHeader.model_validate(header), body)))

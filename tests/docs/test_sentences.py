@@ -10,7 +10,7 @@ import pytest
 import protonorm as pn
 from protonorm.config.experiment import Experiment
 from protonorm.config.kinds import COMPONENTS, KINDS
-from protonorm.core.training import LrSchedule
+from protonorm.core.training import OUTGOING, LrSchedule
 from protonorm.deployment.agreement import Agreement
 from tests.docs import commands
 from tests.docs.pages import ROOT, blocks, inline_code, pages
@@ -26,6 +26,7 @@ OTHERS = {"--only-a", "--only-b"}  # options of benchmarks/versions.py
 def names():
     """All settings there are, those of methods and data sets among them."""
     found, left = {*Experiment.model_fields, *Agreement.model_fields, *COMPONENTS, *WORDS}, [LrSchedule]
+    left += [entry.load() for entry in OUTGOING.values()]
     left += [entry.load() for kind in COMPONENTS for entry in KINDS[kind].table().values()]
     while left:
         one = left.pop()
