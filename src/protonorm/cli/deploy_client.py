@@ -139,6 +139,7 @@ def accept(
         say(make_table("Amended terms that the server proposes", [Column("term", no_wrap=True), "what"], rows))
         other = differing(terms.plain(), before.plain() | {"amends": terms.plain()["amends"]})
         say(f"Against what you confirmed before: {visible(', '.join(other))}.")
+        say(f"The number to read aloud:\n  {terms.fingerprint}")
         _agree(terms.fingerprint, checksum, "Do you agree to these terms?", yes=yes)
         found.accept()
         say("The terms are confirmed. What the client has learned is kept.")
