@@ -59,7 +59,7 @@ GOOD = np.array([0, 1, 0, 1])
         (Array, {"inputs": np.ones((4, 2), complex), "labels": GOOD}, "expected numbers (N, D)"),
         (Array, {"inputs": np.ones((0, 2)), "labels": GOOD[:0]}, "inputs has shape (0, 2)"),
         (Array, {"inputs": np.ones((3, 2)), "labels": GOOD}, "labels has shape (4,); expected (3,)"),
-        (Array, {"inputs": np.array([[0, 1], [1, np.nan]] * 2), "labels": GOOD}, "column 2 holds NaN, infinite"),
+        (Array, {"inputs": np.array([[0, 1], [1, np.nan]] * 2), "labels": GOOD}, "too large numbers, such as in row 2"),
         (Array, {"inputs": np.ones((4, 2)), "labels": np.zeros(4)}, "one class only (0)"),
         (Array, {"inputs": np.array([[1], [2, 3]], object), "labels": GOOD[:2]}, "holds objects of Python"),
         (

@@ -35,7 +35,7 @@ def test_shape_is_what_a_network_gets():
         (np.zeros((2, 3), np.float64), np.zeros(2, np.int64), "type float64; expected"),
         (np.zeros((0, 3), np.float32), np.zeros(0, np.int64), "are empty"),
         (np.zeros((2, 0), np.float32), np.zeros(2, np.int64), "are empty"),
-        (np.float32([[0, np.nan]]), np.zeros(1, np.int64), "NaN or infinite"),
+        (np.float32([[0, np.nan]]), np.zeros(1, np.int64), "NaN or infinite values, first in row 1"),
         (np.float32([[0, np.inf]]), np.zeros(1, np.int64), "NaN or infinite"),
         (np.zeros((2, 3), np.float32), np.zeros(3, np.int64), "2 inputs but 3 labels"),
         (np.zeros((2, 3), np.float32), np.zeros(2, np.int32), "expected int64"),

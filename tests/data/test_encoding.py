@@ -118,7 +118,11 @@ def test_gaps_get_the_columns_mean():
         ({"kind": ["a", None, "b"]}, {}, "The column 'kind' of mine.csv has no value in 1 of 3 rows"),
         ({"age": [1.0, np.inf]}, {"missing": "mean"}, "'age' of mine.csv holds infinite numbers"),
         ({"age": [1e308, -1e308, 1e308]}, {}, "'age' of mine.csv holds NaN, infinite or too large numbers"),
-        ({"age": [1e39, 0.0]}, {"standardise": False}, "'age' of mine.csv holds NaN, infinite or too large numbers"),
+        (
+            {"age": [0.0, 1e39]},
+            {"standardise": False},
+            "'age' of mine.csv holds NaN, infinite or too large numbers, such as in row 2",
+        ),
         ({"age": [None, None]}, {"missing": "mean"}, "'age' of mine.csv is empty; leave it out with dataset.drop"),
         ({"id": [f"p{i}" for i in range(60)]}, {}, "'id' of mine.csv has 60 different words, and 50 at most"),
         ({"age": [*map(str, range(60)), "old"]}, {}, "(numbers but for 1, such as 'old' in row 61)"),

@@ -44,3 +44,17 @@ def test_the_readme_has_right_types(complaints):
 @pytest.mark.long
 def test_an_experiment_can_be_made_from_some_settings(complaints):
     assert [line for line in complaints if "Experiment" in line or "compare" in line] == []
+
+
+@pytest.mark.long
+def test_the_guides_files_pass_strict_types_without_plugins(tmp_path):
+    """As printed, each beside the others; also the partition, which is no file."""
+    for block in blocks("docs/add-your-own.md"):
+        if block.kind == "python" and (block.title or "ByPosition" in block.text):
+            (tmp_path / (block.title or "partition.py")).write_text(block.text)
+    assert {"fedprox.py", "median.py", "heads.py", "decayed.py", "partition.py"} <= {p.name for p in tmp_path.iterdir()}
+    options = ["--config-file=", "--follow-imports=silent", f"--cache-dir={CACHE}", "--strict", "--no-error-summary"]
+    environment = os.environ | {"MYPYPATH": str(ROOT / "src")}
+    command = [sys.executable, "-m", "mypy", *options, "."]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, "")

@@ -35,7 +35,11 @@ def test_the_reported_round_has_the_best_validation_accuracy_the_first_of_equals
 
 
 def test_without_validation_it_is_the_best_test_round_and_says_so():
-    assert choose_round(rounds(None, None), "nearest-global").by == "test"
+    history = rounds(None, None, None)
+    for record, pooled in zip(history, (0.6, 0.9, 0.75), strict=True):
+        record.rules["nearest-global"] = record.rules["nearest-global"].model_copy(update={"pooled": pooled})
+    choice = choose_round(history, "nearest-global")
+    assert (choice.by, choice.record.round) == ("test", 2)
     assert choose_round(rounds(0.9, evaluated="cohort"), "nearest-global").by == "last"
     assert choose_round([], "nearest-global") is None
 

@@ -163,7 +163,8 @@ def _input_problems(data: Dataset) -> Iterator[str]:
     if max(inputs.shape[1:]) > MOST_NUMBERS:
         yield f"the inputs have shape {inputs.shape}; at most {MOST_NUMBERS} numbers are taken along a side."
     if inputs.dtype == np.float32 and not np.isfinite(inputs).all():
-        yield "the inputs hold NaN or infinite values."
+        row = int((~np.isfinite(inputs)).reshape(len(inputs), -1).any(1).argmax())
+        yield f"the inputs hold NaN or infinite values, first in row {row + 1}."
     if inputs.dtype == np.int64:
         least, most = int(inputs.min()), int(inputs.max())
         known = most + 1 if data.vocabulary is None else data.vocabulary

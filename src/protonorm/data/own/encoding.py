@@ -178,7 +178,8 @@ def scale_columns(values: NDArray[Any], options: Options, names: Sequence[str] =
             bad = np.flatnonzero(~np.isfinite(result).all(0))
     if len(bad):
         name = names[bad[0]] if names else f"column {bad[0] + 1}"
-        raise ValueError(f"{name} holds NaN, infinite or too large numbers")
+        worst = np.nan_to_num(np.abs(values[:, bad[0]].astype(np.float64)), nan=np.inf)
+        raise ValueError(f"{name} holds NaN, infinite or too large numbers, such as in row {int(worst.argmax()) + 1}")
     if not options.standardise:
         return result
     scale = np.where(values.min(0) == values.max(0), np.inf, deviation)  # rounding can give a constant some deviation
