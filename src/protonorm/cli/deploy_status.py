@@ -223,7 +223,7 @@ def _standing(seen: dict[str, Any]) -> str:
     server = "the server is running" if seen["server"]["running"] else "the server is not running"
     said = f"{server}; {seen['means']}"
     if seen["state"] in ("running", "waiting"):
-        said += f": round {seen['round']} of {seen['rounds']}, {seen['needed']} of {len(seen['clients'])} must answer"
+        said += f": round {seen['round']} of {seen['rounds']}, {seen['needed']} of {seen['members']} must answer"
     elif seen["state"] == "failed":
         said += f": {seen['text']}"
     return said
@@ -231,7 +231,7 @@ def _standing(seen: dict[str, Any]) -> str:
 
 def _client_row(one: dict[str, Any]) -> list[str]:
     last = f"round {one['answered']}" if one["answered"] else "-"
-    here, state = "yes" if one["here"] else "no", WORDS.get(one["state"], one["state"])
+    here, state = "yes" if one["here"] else "no", one["standing"] or WORDS.get(one["state"], one["state"])
     counts = [str(one[name]) for name in ("answers", "late", "refused")]
     return [str(one["id"]), one["name"], here, state, last, *counts, one["said"]]
 
