@@ -22,7 +22,7 @@ HEADER = {
     "format": "of the messages",
     "agreement": "SHA-256 of the agreement, in hexadecimal digits",
     "client": "number of the client, as its bundle says",
-    "round": "in which to train; of the message, if `kind` is `evaluate` or `keep`",
+    "round": "in which to train; without training, that of the message",
     "kind": "what is asked for; an answer repeats it",
     "trained": "the round whose state the client is to take; 0: the one it begins with",
     "chosen": "the best round so far; a client that wants to keep one more state keeps the one after it",
@@ -48,6 +48,8 @@ TERMS = {
     "evaluate_every": "rounds",
     "trunks": "frozen trunks that clients may have: `name`, `digest`, `width`; left out if any network may be",
     "shared_trunk": "likewise, of the shared network; left out if it has none",
+    "reproducible": "whether clients draw their random numbers from `seed`, so that a simulation has the same bits",
+    "amends": "of amended terms: `first` and `previous`, SHA-256 of agreements, and `round`, their first round",
 }
 
 BUNDLE = {

@@ -79,12 +79,19 @@ def test_the_commands_stand_in_the_order_in_which_they_are_needed(call):
         "server",
         "client",
         "run",
+        "export",
         "status",
         "stop",
         "doctor",
         "audit",
         "renew",
         "revoke",
+        "rekey",
+        "remove-client",
+        "amend",
+        "accept",
+        "alone",
+        "leave",
         "export-app",
     ]
 
@@ -94,7 +101,7 @@ def test_init_makes_a_federation_and_shows_what_is_agreed_on(call, tmp_path):
     made = FederationFolder.open(tmp_path / "fed")
     assert made.settings.model_dump() == {
         "format": 1, "name": "fed", "hosts": ["fl.example.org"], "bind": "0.0.0.0", "port": 9999, "quorum": 0.75,
-        "deadline": 600.0, "metrics_port": None, "per_address": 256,
+        "deadline": 600.0, "grace": None, "patience": 3, "metrics_port": None, "per_address": 256,
     }  # fmt: skip
     assert made.agreement.classes == ["a", "b", "c"]
     assert (made.agreement.rounds, made.agreement.feature_dim, made.agreement.seed) == (3, 8, 0)

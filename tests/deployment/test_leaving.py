@@ -20,8 +20,8 @@ AGREEMENT = Agreement.of(
 
 
 def letter(**change):
-    about = {"format": 1, "agreement": AGREEMENT.digest, "client": 0, "round": 2, "kind": "evaluate", "trained": 2}
-    return join({**about, "parts": ["test"], **change}, b"")
+    about = {"format": 1, "agreement": AGREEMENT.digest, "client": 0, "round": 2, "kind": "keep", "trained": 2}
+    return join({**about, **change}, b"")
 
 
 class Server:
@@ -46,7 +46,7 @@ class Echo:
     """A client that answers with nothing."""
 
     def answer(self, content):
-        return join({"format": 1, "agreement": AGREEMENT.digest, "client": 0, "round": 2, "kind": "evaluate"}, b"")
+        return join({"format": 1, "agreement": AGREEMENT.digest, "client": 0, "round": 2, "kind": "keep"}, b"")
 
 
 def test_it_goes_after_the_last_round_though_the_server_is_gone():

@@ -222,7 +222,7 @@ def standing(seen: dict[str, Any]) -> str:
     """Describe in a line whether the server runs, and where the federation is."""
     said = f"the server is {'' if seen['server']['running'] else 'not '}running; {seen['means']}"
     if seen["state"] in ("running", "waiting"):
-        said += f": round {seen['round']} of {seen['rounds']}, {seen['needed']} of {len(seen['clients'])} must answer"
+        said += f": round {seen['round']} of {seen['rounds']}, {seen['needed']} of {seen['members']} must answer"
     elif seen["state"] == "failed":
         said += f": {seen['text']}"
     return said
@@ -234,7 +234,7 @@ def federation_tables(seen: dict[str, Any]) -> Iterator[Any]:
     for one in seen["clients"]:
         counts = [f"round {one['answered']}" if one["answered"] else "-"]
         counts += [str(one[name]) for name in ("answers", "late", "refused", "suspect")]
-        here, state = "yes" if one["here"] else "no", WORDS.get(one["state"], one["state"])
+        here, state = "yes" if one["here"] else "no", one["standing"] or WORDS.get(one["state"], one["state"])
         rows.append([str(one["id"]), one["name"], here, state, *counts, one["said"]])
     columns = [Column(name, "right" if name in RIGHT else "left", no_wrap=name == "client") for name in CLIENTS]
     yield make_table(f"{seen['federation']}: {standing(seen)}", columns, rows)

@@ -284,6 +284,11 @@ class FederationFolder:
             append(self.amendments / f"{len(terms)}.json", made.write())
         return made
 
+    def standing(self, member: Member) -> str:
+        """Return why a client is not waited for; empty if it is."""
+        aside = "set aside" if member.missed >= self.settings.patience else ""
+        return "revoked" if member.revoked else member.gone or aside
+
     def look(self) -> Seats:
         """Return who takes part in the next round, and by which terms."""
         from protonorm.deployment.federation import Seats

@@ -298,7 +298,11 @@ def view_federation(folder: FederationFolder) -> dict[str, Any]:
         "wanted": folder.wanted.exists(),
         "quorum": folder.settings.quorum,
         "deadline": folder.settings.deadline,
-        "clients": [one.model_dump(mode="json") | {"here": one.here and running} for one in clients],
+        "members": sum(member.active for member in folder.roster),
+        "clients": [
+            one.model_dump(mode="json") | {"here": one.here and running, "standing": folder.standing(member)}
+            for one, member in zip(clients, folder.roster, strict=True)
+        ],
         **_accuracy(folder),
         "problems": [{name: str(event[name]) for name in ("time", "event", "text")} for event in wrong[-SHOWN:]],
     }
