@@ -35,11 +35,11 @@ class Pilot:
 
     @property
     def best(self) -> Row:
-        """Row of the method whose exchange brings most, against its solo control."""
+        """Row of the method whose clients gain most on training alone."""
         known = [row for row in self.comparison.rows if row.headline and row.solo and row.solo.transfer]
         if not known:
             raise ValueError("No method of the pilot came to its end: there is nothing to compare.")
-        return max(known, key=lambda row: _transfer(row, "solo").mean)
+        return max(known, key=lambda row: _transfer(row, "local").mean)
 
     @property
     def sentences(self) -> list[str]:
@@ -51,9 +51,9 @@ class Pilot:
         if solo.verdict == local.verdict == "better":
             verdict = f"Federating pays, by {name}"
         elif solo.mean <= 0 or solo.verdict in ("worse", "practically equal") or local.verdict == "worse":
-            verdict = f"Federating does not pay, not even by {name}, whose exchange brings most"
+            verdict = f"Federating does not pay by {name}, the best of the methods tried"
         else:
-            verdict = f"Whether federating pays is open; most is brought by {name}"
+            verdict = f"Whether federating pays by {name}, the best of the methods tried, is open"
         clients = ", ".join(f"{client} {_span(*gain)}" for client, gain in self.clients().items())
         return (
             f"{verdict}: against training alone clients gain {_span(local.mean, local.interval)} points, of which "
