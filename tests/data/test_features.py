@@ -94,10 +94,11 @@ def test_other_trunks_and_other_content_have_features_of_their_own(name, inputs,
         opened(name, inputs)
 
 
-def test_both_copies_stay():
+def test_copies_of_other_trunks_and_other_samples_stay():
     opened()
     opened("frozen:trunks.py:mean@8")
-    assert len(list((data_root() / "mapped").iterdir())) == 2
+    opened(inputs=DATA.inputs[::-1])
+    assert len(list((data_root() / "mapped").iterdir())) == 3
 
 
 def test_a_damaged_copy_is_computed_again():

@@ -11,6 +11,7 @@ from protonorm.analysis.communication import task_of
 from protonorm.data.features import with_trunks
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.site import make_site
+from protonorm.engines.handover import hand_over, take_over
 from protonorm.models import frozen
 from protonorm.session.build import build
 from tests.deployment.federation import Federation, without_states
@@ -93,6 +94,16 @@ def test_networks_of_a_client_read_their_own_columns():
         assert torch.equal(x, torch.cat(columns, 1)[client.train.index[:3]])
         assert (client.model.columns, client.auxiliary.columns) == (own, shared)
         assert torch.equal(client.auxiliary.trunk_features(x), wide[client.train.index[:3]])
+
+
+def test_workers_have_the_same_task_and_the_same_features(tmp_path):
+    task, population = build(small(algorithm="fml"))
+    (tmp_path / "arrays").mkdir()
+    there, others = take_over(json.loads(json.dumps(hand_over(task, population, tmp_path / "arrays"))))
+    assert there.digest == task.digest
+    for id in range(2):
+        x, wanted = (who.site(id).fresh_client().train.batch(torch.arange(3))[0] for who in (others, population))
+        assert torch.equal(x, wanted)
 
 
 def test_the_digest_of_a_task_knows_all_trunks():
