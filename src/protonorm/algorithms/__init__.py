@@ -59,8 +59,8 @@ _SUMMARIES = {
     "fedmrl": "a small second network that travels; a projector joins its features with those of the client's own",
     "duet": "a small second network that travels; it and the client's own learn one feature space, and both answer",
     "afl": "second moments of frozen features, once, from which the server solves one ridge head for each trunk",
-    "fedcgs": "second moments of frozen features, once, from which the server fits a Gaussian for each class",
-    "choir": "second moments of frozen features, once; each client solves its ridge head towards the others'",
+    "fedcgs": "second moments of frozen features, once, from which the server fits Gaussian classes",
+    "choir": "second moments of frozen features, once; each client solves a ridge head that is drawn to the others'",
     "targets": "nothing: features go towards directions that all know; what an exchange of prototypes has to beat",
     "local": "every client trains alone: what federation has to beat",
 }

@@ -12,7 +12,7 @@ from protonorm.cli.console import complain
 if TYPE_CHECKING:
     from protonorm.runs.run import Run
 
-TAKE_SETTINGS = ("run", "compare", "sweep", "tune", "check")
+TAKE_SETTINGS = ("run", "pilot", "compare", "sweep", "tune", "check")
 
 
 class Checkpoint(StrEnum):

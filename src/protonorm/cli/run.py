@@ -20,6 +20,7 @@ from protonorm.cli.options import (
     SkipBad,
     Workers,
     path_option,
+    read_path,
     with_skip_bad,
 )
 from protonorm.cli.progress import RoundDisplay
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 METHODS = "Methods as name, name:field=value,… or file.py:Class; then settings."
 Methods = Annotated[list[str], typer.Argument(metavar="METHOD_OR_SETTING", help=METHODS)]
+Owned = Annotated[
+    Path, typer.Argument(parser=read_path, metavar="DATA", help="Folder with a folder or an .npz file for each client.")
+]
 Figures = Annotated[Path | None, path_option("Folder for figures and report; <runs>/comparisons/… if not given.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print a line for each method, rule and seed, as CSV.")]
 Latex = Annotated[Path | None, path_option("Write the table for a paper; - prints nothing else.", metavar="FILE")]
@@ -142,6 +146,36 @@ def compare(
                 say(visible(line))
         if not any(run.finished for some in comparison.runs.values() for run in some):
             raise Failed("No run of this comparison came to its end.")
+
+
+def pilot(
+    data: Owned,
+    settings: Settings = None,
+    out: Out = None,
+    engine: EngineName = None,
+    workers: Workers = None,
+    quiet: Quiet = False,
+    no_own_code: NoOwnCode = False,
+) -> None:
+    """Try on data of clients whether federating pays, what would be sent, and what it costs, in three sentences.
+
+    Methods, such as choir and duet, and settings, such as models=frozen:efficientnet_lite0 rounds=5, may be given.
+    """
+    with reporting(quiet=quiet, no_own_code=no_own_code):
+        from protonorm.config.parsing import is_method
+        from protonorm.session.pilot import pilot as try_methods
+
+        words = settings or []
+        methods, rest = ([word for word in words if is_method(word) == wanted] for wanted in (True, False))
+        shown = partial(follow, quiet=quiet)
+        found = try_methods(
+            data, rest, methods=methods, out=out, engine=engine, workers=workers, follow=shown, tell=complain
+        )
+        page = found.comparison.page(found.comparison.plan.root / "comparisons" / f"pilot-{found.comparison.key}.html")
+        for sentence in found.sentences:
+            say(visible(sentence))
+        if not quiet:
+            say(f"Report: {visible(str(page))}")
 
 
 def follow(experiment: "Experiment", *, quiet: bool = False) -> RoundDisplay:
