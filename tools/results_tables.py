@@ -29,9 +29,6 @@ from protonorm.runs.run import Run, read_run, read_whole
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = ("results.md", "results-tables.md", "exchange.md", "algorithms/duet.md", "backbones.md")
 PAGES = [ROOT / "docs" / name for name in NAMES]
-    ROOT / "docs" / name
-    for name in ("results.md", "results-tables.md", "exchange.md", "algorithms/duet.md", "backbones.md")
-]
 APPENDIX = ROOT / "docs" / "results-tables.md"  # with the commands whose printed numbers the overview shows
 RESULTS = ROOT / "results"
 PLACE = re.compile(r"(<!-- (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
