@@ -582,6 +582,7 @@ def test_what_there_is_not_is_refused_and_not_remembered(call, joined, words):
     assert ClientFolder.open(joined.path).settings == before
 
 
+<<<<<<< HEAD
 def test_terms_are_shown_whole_with_one_number_to_read_aloud(call, joined, federation, monkeypatch):
     """A hundred classes are all there; the number has 24 digits, and is the only one of its kind."""
     take_part(monkeypatch)
@@ -614,3 +615,41 @@ def test_pictures_that_cannot_be_read_are_listed_and_skip_bad_goes_on(call, join
     assert "--skip-bad is for a folder of pictures" in call(
         "client", "--folder", "berlin", "--data", "data.npz", "--skip-bad", "--check", code=2
     )
+=======
+def test_amended_terms_are_shown_as_a_difference_and_confirmed(call, federation, joined):
+    call("client", "fed/bundles/berlin.json", "--data", "data.npz", "--yes", "--check")
+    said = call("amend", "rounds=9", "algorithm.lam=2", "grace=7", "--folder", "fed")
+    terms = FederationFolder.open(federation.path).terms[-1]
+    assert "rounds (9 instead of 3)" in said
+    assert terms.fingerprint in said
+    assert FederationFolder.open(federation.path).settings.grace == 7
+    assert "no other terms" in call("accept", "--folder", "berlin")
+    assert not joined.offer(terms)
+    assert "deploy accept" in call("status", "--folder", "berlin")
+    assert "not confirmed" in call("accept", "--folder", "berlin", code=2)
+    assert "not the one given" in call("accept", "--folder", "berlin", "--checksum", "0000", code=2)
+    said = call("accept", "--folder", "berlin", "--checksum", terms.fingerprint)
+    assert "algorithm.lam (2.0 instead of" in said
+    assert joined.terms.digest == terms.digest
+    assert "classes cannot be amended" in call("amend", "classes=[a,b]", "--folder", "fed", code=2)
+
+
+def test_check_counts_samples_by_class_and_warns_of_few(call, federation, joined, tmp_path):
+    """18 of 24 samples are for training, and two of those are held out: five or six of each class."""
+    words = ["client", "fed/bundles/berlin.json", "--data", "data.npz", "--yes", "--check"]
+    assert "The data and the network fit" in call(*words)
+    said = call(*words, "--set", "protect=minimum_count", "--set", "protect.least=7")
+    assert "Fewer than 7 training samples: a (" in said
+    assert "not sent" in said
+
+
+def test_the_model_of_a_client_is_used_alone_and_shown_beside_the_rounds(call, federation, joined):
+    call("client", "fed/bundles/berlin.json", "--data", "data.npz", "--yes", "--check")
+    assert "has not trained yet" in call("export", "mine", "--folder", "berlin", code=2)
+    said = call("alone", "--folder", "berlin")
+    assert "Round 3 of 3 alone: test " in said
+    seen = json.loads(call("status", "--folder", "berlin", "--json"))
+    assert [one["round"] for one in seen["history"]] == [1, 2, 3]
+    assert all(0 <= one["alone"] <= 1 for one in seen["history"])
+    assert "Own accuracy" in call("status", "--folder", "berlin")
+>>>>>>> members

@@ -13,6 +13,7 @@ from protonorm.core.frames import join, split
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.engine import REPAIR, Arrived
 from protonorm.deployment.https.client import Refused, Taken, Unreachable
+<<<<<<< HEAD
 from protonorm.deployment.messages import (
     FORMAT,
     Answer,
@@ -22,6 +23,10 @@ from protonorm.deployment.messages import (
     read_request,
     write_answer,
 )
+=======
+from protonorm.deployment.https.server import GONE
+from protonorm.deployment.messages import FORMAT, Answer, AnswerHeader, RequestHeader, read_request, write_answer
+>>>>>>> members
 from protonorm.deployment.messages import write_request as write
 from protonorm.deployment.worker import LINGER, Patience, Worker
 from tests.deployment.federation import Federation, small
@@ -313,3 +318,19 @@ def test_another_version_is_told(keys, monkeypatch):
         ask(server, request(3, "keep"))
         running.join()
         assert running.told == ["connected", "version", "answered", "finished"]
+
+
+def test_a_client_that_leaves_is_heard_of_and_no_longer_let_in(keys):
+    members, left = list(keys.members), []
+
+    def leave(id):
+        left.append(id)
+        members[id] = members[id]._replace(gone="it left")
+
+    with keys.server(roster=lambda: members, leave=leave) as server:
+        connection = keys.connection(server)
+        connection.leave()
+        assert left == [0]
+        until(lambda: server.pull(0.1) == [Arrived(0, failure=GONE, gone=True)])
+        with pytest.raises((Refused, Unreachable)):
+            connection.ask(wait=0)

@@ -38,6 +38,7 @@ LINGER = 1.0  # seconds in which the rest of a refused request is discarded
 OWN_HEADERS = {wire.FORMAT_HEADER: str(wire.WIRE), wire.VERSION_HEADER: __version__, "Server": "protonorm"}
 UNKNOWN = "The server does not know this client's key: its owner must add it first, or has revoked or removed it."
 EXPIRED = "The client's certificate has expired: `protonorm deploy renew` on the server makes a new bundle."
+GONE = "it is no longer a member, or its key was revoked"
 TAKEN = "A client with the same key is connected already; a key belongs to one client alone."
 NOTHING = "There is nothing here but a federation's own calls."
 
@@ -254,8 +255,7 @@ class Server:
             if key not in self._keys:
                 self._clients[id].request = b""
                 gone = id not in self._keys.values()
-                why = "it is no longer a member, or its key was revoked" if gone else "it has a new key"
-                self._arrived.put(Arrived(id, failure=why, gone=gone))
+                self._arrived.put(Arrived(id, failure=GONE if gone else "it has a new key", gone=gone))
         for one in members:
             self._clients.setdefault(one.id, Client(one.id, one.name))
 
