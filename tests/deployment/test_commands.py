@@ -582,7 +582,6 @@ def test_what_there_is_not_is_refused_and_not_remembered(call, joined, words):
     assert ClientFolder.open(joined.path).settings == before
 
 
-<<<<<<< HEAD
 def test_terms_are_shown_whole_with_one_number_to_read_aloud(call, joined, federation, monkeypatch):
     """A hundred classes are all there; the number has 24 digits, and is the only one of its kind."""
     take_part(monkeypatch)
@@ -615,7 +614,8 @@ def test_pictures_that_cannot_be_read_are_listed_and_skip_bad_goes_on(call, join
     assert "--skip-bad is for a folder of pictures" in call(
         "client", "--folder", "berlin", "--data", "data.npz", "--skip-bad", "--check", code=2
     )
-=======
+
+
 def test_amended_terms_are_shown_as_a_difference_and_confirmed(call, federation, joined):
     call("client", "fed/bundles/berlin.json", "--data", "data.npz", "--yes", "--check")
     said = call("amend", "rounds=9", "algorithm.lam=2", "grace=7", "--folder", "fed")
@@ -652,4 +652,3 @@ def test_the_model_of_a_client_is_used_alone_and_shown_beside_the_rounds(call, f
     assert [one["round"] for one in seen["history"]] == [1, 2, 3]
     assert all(0 <= one["alone"] <= 1 for one in seen["history"])
     assert "Own accuracy" in call("status", "--folder", "berlin")
->>>>>>> members

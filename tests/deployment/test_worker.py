@@ -13,7 +13,7 @@ from protonorm.core.frames import join, split
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.engine import REPAIR, Arrived
 from protonorm.deployment.https.client import Refused, Taken, Unreachable
-<<<<<<< HEAD
+from protonorm.deployment.https.server import GONE
 from protonorm.deployment.messages import (
     FORMAT,
     Answer,
@@ -23,10 +23,6 @@ from protonorm.deployment.messages import (
     read_request,
     write_answer,
 )
-=======
-from protonorm.deployment.https.server import GONE
-from protonorm.deployment.messages import FORMAT, Answer, AnswerHeader, RequestHeader, read_request, write_answer
->>>>>>> members
 from protonorm.deployment.messages import write_request as write
 from protonorm.deployment.worker import LINGER, Patience, Worker
 from tests.deployment.federation import Federation, small
