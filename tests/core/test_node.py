@@ -89,6 +89,15 @@ def test_a_client_smaller_than_a_batch_trains_on_all_it_has():
     assert [len(y) for _, y in client.batches()] == [len(client.train)]
 
 
+def test_a_single_sample_is_a_batch_of_two_equal_rows():
+    """Batch norm needs two rows; two equal rows have the mean loss of one."""
+    client = site(0, epochs=3).client(1)
+    client = replace(client, train=replace(client.train, index=client.train.index[:1]))
+    (whole, label), batches = client.train.batch(torch.arange(1)), list(client.batches())
+    assert len(batches) == 3
+    assert all(torch.equal(x, whole.repeat(2, 1)) and torch.equal(y, label.repeat(2)) for x, y in batches)
+
+
 def test_class_means_are_of_the_whole_training_part_in_evaluation_mode():
     client = site(0).client(1)
     found = class_means(client, client.model)

@@ -7,6 +7,7 @@ import pytest
 
 from protonorm.files import parse_json, sealed
 from protonorm.runs import layout
+from protonorm.runs.arrays import majority_correct
 from protonorm.runs.run import Population, read_run
 from tests.records import made
 from tests.runs.records import record
@@ -238,3 +239,9 @@ def test_prototypes_of_the_last_round_are_kept(tmp_path):
         run.prototypes(99)
     (run.folder / layout.PROTOTYPES / "101.safetensors").unlink()
     assert run.snapshots() == [1, *range(4, 101, 4)]
+
+
+def test_majority_guesses_the_most_frequent_class_of_the_training_part():
+    """Client 0 guesses class 0 and has 1 of 5 right; client 1 guesses class 2 and has 4 of 7."""
+    train, test = np.array([[3, 1, 0], [0, 1, 2]]), np.array([[1, 4, 0], [3, 0, 4]])
+    assert majority_correct(train, test).tolist() == [[1, 0, 0], [0, 0, 4]]
