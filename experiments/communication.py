@@ -54,7 +54,7 @@ def tables(findings: Findings) -> Sequence[Table]:
 
 
 def _counts(run: Run | None) -> list[TableEntry]:
-    from protonorm.analysis.communication import run_floats  # slow to import
+    from experiments.reproduction.communication import run_floats  # slow to import
 
     if run is None or len(run.rounds) < ROUND:
         return [TableEntry("not run yet")] * 3

@@ -1,6 +1,6 @@
 """Small experiments for tests: the spiral, and tiny pictures."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import pytest
 
 import protonorm as pn
 from protonorm.algorithms import ALGORITHMS
+from protonorm.config.methods import Experiments, read_comparison
 from protonorm.runs.run import read_run
 from protonorm.runs.states import stray_states
 from protonorm.session.build import build
@@ -123,3 +124,8 @@ def killed_after_last_round(experiment: pn.Experiment, out: Path) -> Path:
         (folder / "clients" / name).write_bytes(content)
     assert stray_states(read_run(folder))
     return folder
+
+
+def experiments_of(methods: Sequence[Any], given: Mapping[str, Any] | None = None) -> Experiments:
+    """Return the experiments of each method of a comparison, one for each seed; `local` is always included."""
+    return read_comparison(methods, given).experiments

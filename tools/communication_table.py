@@ -4,10 +4,10 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from experiments.reproduction.communication import formula, group_sizes, round_floats
 
 import protonorm as pn
 from protonorm.algorithms import ALGORITHMS
-from protonorm.analysis.communication import formula, group_sizes, round_floats
 from protonorm.session.build import build
 
 PAGE = Path(__file__).parent.parent / "docs" / "communication.md"
@@ -32,7 +32,7 @@ protonorm run algorithm=… dataset=fashion models=plain clients=20 rounds=2
 that is with K = K' = {classes}, d = {width}, Σ K_i = {held} and
 {sizes}.
 *Other bytes* are class numbers, counts and the like. Every line of a run's `metrics.jsonl` has these counts (`floats`,
-`bytes`). In Python, `protonorm.analysis.communication` has the formulas and sums of any experiment.
+`bytes`). In Python, `experiments.reproduction.communication` has the formulas and sums of any experiment.
 `tools/communication_table.py` writes this page.
 
 | method | up | down | numbers by schema | numbers measured | bytes measured | of these other bytes |

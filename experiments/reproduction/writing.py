@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -17,7 +18,6 @@ from protonorm.core.text import (
     first_words,
     latex_float,
     latex_text,
-    markdown_code,
     markdown_lines,
     markdown_text,
     visible,
@@ -343,3 +343,11 @@ def remarks(findings: Findings) -> list[str]:
 
     cells = grouped(standing(one) for one in findings.outcomes if one.state != "finished")
     return [f"{reason.rstrip('.')}: {few(places, MOST, 'others')}." for reason, places in cells.items()]
+
+
+def markdown_code(text: str) -> str:
+    """Format text as inline code in Markdown."""
+    line = visible(text)
+    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
+    space = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{fence}{space}{line}{space}{fence}"

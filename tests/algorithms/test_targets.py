@@ -274,7 +274,7 @@ def test_the_headline_is_a_rule_that_the_loss_trains():
     found = {(loss, head): given(loss=loss, head=head).headline for loss in ("cosine", "squared", "batch") for head in
              ("own", "shared", "probe")}  # fmt: skip
     assert [found["batch", head] for head in ("own", "shared", "probe")] == ["logits", "received", "logits"]
-    assert {rule for (loss, _), rule in found.items() if loss != "batch"} == {"local"}
+    assert {rule for (loss, _), rule in found.items() if loss != "batch"} == {"nearest-local"}
 
 
 @pytest.mark.parametrize(("dataset", "gamma"), [("cifar100", 200.0), ("spiral", 10.0), ("elsewhere", 100.0)])
@@ -320,5 +320,5 @@ def test_nothing_is_said_and_nothing_may_be(tmp_path):
 def test_different_networks_on_pictures(tmp_path):
     settings = {"dataset": pictures([0, 1, 2] * 24, 3), "models": "light", "feature_dim": 4}
     last = run(spiral(algorithm=FixedTargets(), **settings, clients=4, rounds=2), out=tmp_path).history[-1]
-    assert last.rules["local"] is not None
+    assert last.rules["nearest-local"] is not None
     assert last.bytes.up == last.bytes.down == 0

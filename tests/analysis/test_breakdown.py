@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from protonorm.analysis.breakdown import class_rows, client_rows, plain_run, round_rows, rule_rows
+from protonorm.analysis.breakdown import class_rows, client_rows, plain_run, rows_by, rule_rows
 from protonorm.runs.run import Population
 from tests.records import hundred, made
 
@@ -85,7 +85,7 @@ def test_the_reported_the_best_and_the_last_round_are_three(tmp_path):
 
 
 def test_by_round_has_all_rounds_and_rules(tmp_path):
-    rows = round_rows(pair(tmp_path)[0])
+    rows = rows_by(pair(tmp_path)[0], "round")
     assert [(row["round"], row["rule"], row["pooled"]) for row in rows] == [
         (1, "nearest-global", 0.15),
         (1, "logits", 0.075),

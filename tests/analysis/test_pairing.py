@@ -68,7 +68,7 @@ def test_runs_are_paired_by_seed_whatever_their_order(tmp_path):
     ours = [made(tmp_path / f"a{seed}", seed=seed) for seed in (2, 0, 1)]
     theirs = [made(tmp_path / f"b{seed}", seed=seed, method=LOCAL) for seed in (0, 1, 2)]
     found = pair_runs(ours, theirs)
-    assert [(one.run.folder.name, one.reference.folder.name) for one in found.pairs] == [
+    assert [(run.folder.name, reference.folder.name) for run, reference in found.pairs] == [
         ("a0", "b0"),
         ("a1", "b1"),
         ("a2", "b2"),
@@ -91,7 +91,7 @@ def test_runs_that_share_a_seed_are_paired_by_their_partitions(tmp_path):
         return [made(tmp_path / f"{name}{part['seed']}", partition=part) for part in parts]
 
     found = pair_runs(both("a", 1, 2), both("b", 2, 1))
-    assert [(one.run.folder.name, one.reference.folder.name) for one in found.pairs] == [("a1", "b1"), ("a2", "b2")]
+    assert [(run.folder.name, reference.folder.name) for run, reference in found.pairs] == [("a1", "b1"), ("a2", "b2")]
 
 
 def test_of_clients_whose_samples_nobody_counted_the_tested_ones_must_match(tmp_path):

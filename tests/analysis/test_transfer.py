@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from protonorm.analysis.contrasts import Contrast, Pair, Pairs, corrected, gains_of, measure, who_gains
+from protonorm.analysis.contrasts import Contrast, Pairs, corrected, gains_of, measure, who_gains
 from protonorm.runs.run import Population
 from tests.records import hundred, made
 
@@ -118,11 +118,11 @@ def test_gains_are_those_of_the_reported_rounds(tmp_path):
     """Validation is best in round 2 of one and round 1 of the other: (60, 40) − (50, 45) of 100."""
     ours = run(tmp_path / "a", [[90, 90], [60, 40]], [[10, 10], [20, 20]])
     theirs = run(tmp_path / "b", [[50, 45], [99, 99]], [[20, 20], [10, 10]])
-    found = gains_of(Pairs([Pair(ours, theirs)]))
+    found = gains_of(Pairs([(ours, theirs)]))
     assert found.gains[0].tolist() == [0.1, -0.05]
     assert (found.seeds, found.samples[0].tolist(), found.missing) == ([0], [100, 100], "")
     other = replace(theirs, info=theirs.info.model_copy(update={"headline": "logits"}))
-    halved = gains_of(Pairs([Pair(ours, other)]))
+    halved = gains_of(Pairs([(ours, other)]))
     assert halved.gains[0].tolist() == [0.35, 0.18]  # half of 45 is 22 right answers
 
 
@@ -132,7 +132,7 @@ def test_a_client_without_test_samples_is_no_case(tmp_path):
     test[1] = 0
     parts = Population(whole.train, whole.validation, test)
     runs = [run(tmp_path / name, [[right, 0, 50]], population=parts) for name, right in (("a", 60), ("b", 50))]
-    found = gains_of(Pairs([Pair(*runs)]))
+    found = gains_of(Pairs([tuple(runs)]))
     assert found.gains[0].tolist() == [0.1, 0.0]
     assert found.samples[0].tolist() == [100, 100]
 
@@ -140,7 +140,7 @@ def test_a_client_without_test_samples_is_no_case(tmp_path):
 def test_weights_are_the_samples_of_the_round_whatever_else_is_on_record(tmp_path):
     """A server's record of a real federation does not say how many samples clients hold."""
     parts = Population(*(np.array([[30], [10]]) for _ in range(3)))
-    pair = Pair(*(run(tmp_path / name, [[20, 5]], population=parts) for name in "ab"))
+    pair = tuple(run(tmp_path / name, [[20, 5]], population=parts) for name in "ab")
     for one in pair:
         one.__dict__["population"] = Population(*(np.zeros((2, 1), int) for _ in range(3)))
     assert gains_of(Pairs([pair])).samples[0].tolist() == [30, 10]
@@ -153,10 +153,10 @@ def test_no_gain_without_a_round_or_with_other_clients(tmp_path):
     part = made(tmp_path / "d", clients=2, classes=1, rounds=2, population=hundred(2, 0), evaluated=[1])
     everybody = made(tmp_path / "e", clients=2, classes=1, rounds=2, population=hundred(2, 0), evaluated=[0, 1])
     for pair, wanted in (
-        (Pair(whole, nothing), "a round to report, which seed 0 does not have on both sides"),
-        (Pair(nothing, whole), "a round to report"),
-        (Pair(whole, unchecked), r"how their rounds were chosen (by validation; by test)"),
-        (Pair(everybody, part), "the clients that were evaluated with seed 0"),
+        ((whole, nothing), "a round to report, which seed 0 does not have on both sides"),
+        ((nothing, whole), "a round to report"),
+        ((whole, unchecked), r"how their rounds were chosen (by validation; by test)"),
+        ((everybody, part), "the clients that were evaluated with seed 0"),
     ):
         found = gains_of(Pairs([pair]))
         assert found.missing.startswith(wanted)

@@ -86,7 +86,7 @@ def test_compare_has_a_row_for_a_damaged_run_and_shows_the_others(call, tmp_path
     damage(bad)
     shown = call("compare", "protonorm", "fedproto", *SMALL)
     assert str(bad) in shown.stderr
-    assert "protonorm not read: " in shown.stdout
+    assert "ProtoNorm not read: " in shown.stdout
     found = json.loads(call("compare", "protonorm", "fedproto", *SMALL, "--json").stdout)
     first, second, *_ = found["rows"]
     assert (first["method"], first["rule"], first["cells"]["best"]) == ("protonorm", "nearest-global", None)

@@ -50,7 +50,7 @@ def test_comparisons_say_their_seeds(call):
     for word in ("Report", "Figures", "interval"):
         assert word in done.stdout
         assert word not in quiet.stdout
-    assert "fedproto" in quiet.stdout
+    assert "FedProto" in quiet.stdout
 
 
 def test_sweeps_say_their_seeds(call):

@@ -126,7 +126,7 @@ def test_one_seed_has_no_interval_no_verdict_and_nothing_bold(runs, capsys):
     text = " ".join(" ".join(lines).split())
     assert "One seed: there is no interval" in text
     assert "No accuracy is bold: that of up cannot be told apart from that of Local (one seed has no interval)." in text
-    assert "up against local: 2 of 2 clients gain, 0 lose." in text
+    assert "up against Local: 2 of 2 clients gain, 0 lose." in text
     assert bold_texts(groups) == []
     assert "brackets" not in text
     assert "Verdicts" not in text

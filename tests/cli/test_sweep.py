@@ -120,4 +120,4 @@ def test_help_needs_no_torch():
 def test_best_prints_commands_alone(tmp_path, other):
     found = call("sweep", *WORDS, "--best", other, "--out", str(tmp_path))
     assert found.exit_code == 2
-    assert "--best prints commands alone" in found.stderr
+    assert "as it prints commands alone" in found.stderr

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 import protonorm as pn
-from protonorm.config.methods import experiments_of, read_experiment
+from protonorm.config.methods import read_experiment
 from protonorm.config.parsing import read_seeds, read_settings, seeds_word
 from protonorm.search.grid import commands, read_grid
 from protonorm.search.space import read_space
+from tests.support import experiments_of
 
 SPIRAL = ["dataset=spiral", "dataset.points=30", "partition.alpha=0.5", "clients=3", "rounds=2"]
 METHOD = """

@@ -3,10 +3,10 @@
 import pytest
 
 import protonorm as pn
-from protonorm.config.methods import experiments_of
 from protonorm.config.parsing import DEEPEST, LARGEST, LONGEST_TEXT, load_plain, read_settings
 from protonorm.core.text import shortened
 from protonorm.core.types import shown
+from tests.support import experiments_of
 
 BOMB = "a: &a [x, x]\n" + "".join(f"{one}: &{one} [*{before}, *{before}]\n" for before, one in ("ab", "bc", "cd"))
 

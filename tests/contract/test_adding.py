@@ -182,7 +182,7 @@ ADDED = {
     "an outgoing step": (
         "core/zeros.py",
         STEP,
-        "core/outgoing.py",
+        "core/training.py",
         ("OUTGOING: dict[str, Entry] = {", '    "zeros": Entry("protonorm.core.zeros:Zeros", "zeros"),'),
         "zeros",
         "assert result.run.rounds[0].prototypes is None or result.run.rounds[0].prototypes.max == 0",

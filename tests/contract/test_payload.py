@@ -3,10 +3,10 @@
 from itertools import pairwise
 
 import pytest
+from experiments.reproduction.communication import round_floats, run_floats
 
 import protonorm as pn
 from protonorm.algorithms import ALGORITHMS
-from protonorm.analysis.communication import round_floats, run_floats
 from protonorm.session.build import build
 from tests.support import Given, pictures, run
 

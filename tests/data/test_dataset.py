@@ -175,7 +175,7 @@ def test_all_is_all():
     assert take_samples(labels, 100).tolist() == list(range(100))
 
 
-@pytest.mark.parametrize(("samples", "what"), [(11, "has 10"), (1, "2 classes")])
+@pytest.mark.parametrize(("samples", "what"), [(11, "at most 10, got 11"), (1, "2 classes")])
 def test_too_many_and_too_few_are_refused(samples, what):
     with pytest.raises(ValueError, match=what):
         take_samples(np.array([0, 1] * 5), samples)

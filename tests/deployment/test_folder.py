@@ -255,6 +255,7 @@ def test_the_owner_of_a_client_decides_how_it_trains(made, tmp_path):
         "start": "equal",
         "protect": {"name": "minimum_count", "least": 2},
         "shuffle": False,
+        "last_batch": "keep",
         "train": 0.5,
         "validation": 0.2,
         "precision": "bfloat16",

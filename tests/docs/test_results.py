@@ -57,7 +57,7 @@ def test_a_table_is_of_the_records_alone(tmp_path):
     shutil.copytree(results_tables.RESULTS / "fashion", tmp_path / "fashion")
     page = "<!-- fashion -->\nold\n<!-- end -->\n"
     whole = results_tables.written(page, tmp_path)
-    assert "| `fedproto` | global | 63.26" in whole
+    assert "| `fedproto` | nearest-global | 63.26" in whole
     assert "old" not in whole
     remove_runs([folder for folder in find_runs(tmp_path / "fashion") if folder.name.startswith("fedproto-")])
     fewer = results_tables.written(whole, tmp_path)

@@ -6,7 +6,7 @@ from protonorm.engines.balance import Costs, assign, reassign
 
 def test_the_longest_goes_first_to_the_least_loaded():
     """Costs 5, 4, 3, 3: 5 to worker 0, 4 to 1, 3 to 1 (4 < 5), 3 to 0 (5 < 7): loads 8 and 7."""
-    assert assign({0: 3.0, 1: 5.0, 2: 4.0, 3: 3.0}, 2) == [[1, 3], [2, 0]]
+    assert assign({0: 3.0, 1: 5.0, 2: 4.0, 3: 3.0}, [[], []]) == [[1, 3], [2, 0]]
 
 
 def test_a_new_assignment_must_be_worth_the_moving():
@@ -18,7 +18,7 @@ def test_a_new_assignment_must_be_worth_the_moving():
 @settings(derandomize=True, deadline=None)
 @given(st.dictionaries(st.integers(0, 50), st.floats(0.001, 100), min_size=1), st.integers(1, 5))
 def test_everybody_is_assigned_once_and_no_worker_waits_for_more_than_the_longest_client(costs, workers):
-    parts = assign(costs, workers)
+    parts = assign(costs, [[]] * workers)
     assert sorted(client for part in parts for client in part) == sorted(costs)
     loads = [sum(costs[client] for client in part) for part in parts]
     assert max(loads) - min(loads) <= max(costs.values()) + 1e-9

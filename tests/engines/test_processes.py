@@ -352,6 +352,7 @@ def test_numbers_of_numpy_are_metrics_like_others(tmp_path):
     assert found.metrics == {"loss": 0.5, "n": 3.0}
 
 
+@pytest.mark.usefixtures("cold_workers")
 def test_a_worker_gone_before_it_began_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr("protonorm.engines.processes.sys.executable", "/bin/false")
     with pytest.raises(Failed, match="did not start: it ended with code 1"):

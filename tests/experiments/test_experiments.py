@@ -150,7 +150,7 @@ def test_smoke_runs_every_kind_of_cell_few_times(tmp_path):
 
 def test_every_file_is_named():
     folder = Path(bundled("experiments").__file__).parent
-    shared = {"__init__", "setting", "toy"}
+    shared = {"__init__", "setting", "toy", "figures"}
     assert {path.stem for path in folder.glob("*.py")} - shared == set(study_names())
 
 

@@ -19,7 +19,7 @@ from protonorm import tensors
 from protonorm.algorithms import ALGORITHMS
 from protonorm.core.frames import MARK, SIZES, BadFrame, read_frame, write_frame
 from protonorm.files import BLANK, checksum, seal, sealed, unsealed
-from protonorm.runs.arrays import decode_arrays, encode_arrays
+from protonorm.runs.arrays import encode_arrays, read_arrays
 from protonorm.session.build import build
 from tests.hardening.mutations import STRANGE, damage_bytes, damage_json, sealed_again
 from tests.support import spiral
@@ -200,7 +200,7 @@ def fuzz_tensors(count, chance):
     known = [encode_arrays(arrays, STAMP), encode_arrays({}, STAMP)]
     for _ in range(count):
         content = attack_tensors(known, chance)
-        found = attempt(lambda content=content: decode_arrays(content, PLACE, STAMP), ValueError)
+        found = attempt(lambda content=content: read_arrays(PLACE, STAMP, content), ValueError)
         assert found is None or all(isinstance(one, np.ndarray) for one in found.values()), content
         read = attempt(lambda content=content: tensors.load(Held(content), STAMP), ValueError)
         assert read is None or all(isinstance(one, torch.Tensor) for one in read.values()), content

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 import protonorm as pn
 from protonorm.cli.app import app
 from protonorm.config.experiment import Experiment
-from protonorm.config.methods import experiments_of
 from protonorm.config.parsing import read_settings
 from protonorm.errors import Failed
 from tests.hardening.mutations import STRANGE, damage_bytes
+from tests.support import experiments_of
 
 SETTINGS = int(os.environ.get("PROTONORM_SETTINGS", "12000"))  # in the long form
 SHORT = 500

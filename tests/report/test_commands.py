@@ -8,7 +8,6 @@ import subprocess
 import pytest
 
 import protonorm as pn
-from protonorm.config.methods import experiments_of
 from protonorm.config.parsing import read_settings
 from protonorm.report.page.commands import (
     commands,
@@ -21,7 +20,7 @@ from protonorm.report.page.commands import (
 from protonorm.report.page.groups import by_method, setting_text
 from protonorm.runs.schema import FORMAT, RunInfo
 from tests.records import made
-from tests.support import pictures, run, spiral
+from tests.support import experiments_of, pictures, run, spiral
 
 
 def info_of(experiment, **more):

@@ -164,7 +164,7 @@ def test_a_cell_of_some_seeds_says_how_many(tmp_path):
     assert at(findings, "FedProto", ONE).text == "41.00 ± 1.41 (2 of 3 seeds)"
     first, second = accuracy_tables(findings)
     assert first.rows[0][1][0].text == "40.00 (1 of 3 seeds)"
-    assert dict(second.rows)["FedProto, local"][0].text == "41.00 ± 1.41 (2 of 3 seeds)"
+    assert dict(second.rows)["FedProto, nearest-local"][0].text == "41.00 ± 1.41 (2 of 3 seeds)"
 
 
 def test_the_second_table_has_the_other_rules_and_local(tmp_path):

@@ -2,9 +2,9 @@ import re
 
 import pytest
 
-from protonorm.config.methods import experiments_of
 from protonorm.search.grid import commands, read_entries, read_grid, split_values
 from tests.search.grids import SPIRAL, spiral_settings
+from tests.support import experiments_of
 
 
 @pytest.mark.parametrize(

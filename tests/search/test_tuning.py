@@ -129,7 +129,7 @@ def test_a_trial_is_not_stopped_in_its_last_round(tmp_path):
         trial = study.ask()
         trial.should_prune = lambda: True
         follow = tuning._Follower(trial, "nearest-global", 4, None)
-        with pytest.raises(tuning._Stop):
+        with pytest.raises(tuning._Ends, match="PRUNED"):
             follow(record[2])
         follow(record[3])
     assert follow.rounds == 4

@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 import protonorm as pn
 from protonorm.cli.app import app
 from protonorm.config import methods
-from protonorm.config.methods import experiments_of
 from protonorm.data.builtin import Spiral
 from protonorm.runs import run as records
 from protonorm.runs import writer
 from protonorm.runs.layout import METRICS
 from protonorm.session import comparing, running
 from protonorm.trackers import tracker
+from tests.support import experiments_of
 
 SETTINGS = {
     "dataset": {"name": "spiral", "points": 60},

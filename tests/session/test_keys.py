@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import protonorm as pn
-from protonorm.config.methods import experiments_of
 from protonorm.config.parsing import read_settings
 from protonorm.core.training import LrSchedule
 from protonorm.data.builtin import Fashion, Spiral
 from protonorm.data.partitions import IID, Dirichlet
+from tests.support import experiments_of
 
 OWN = """
 from dataclasses import dataclass

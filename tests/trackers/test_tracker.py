@@ -1,9 +1,9 @@
 import pytest
 
-from protonorm.config.methods import experiments_of, read_comparison
+from protonorm.config.methods import read_comparison
 from protonorm.runs.run import read_run
 from protonorm.trackers.tracker import choose, recorded_rounds
-from tests.support import contents, run, run_folder, spiral
+from tests.support import contents, experiments_of, run, run_folder, spiral
 
 
 class Notebook:

@@ -11,8 +11,6 @@ client state:    the same as trained or received, model.*, targets (K, d) unit v
 client message:  shared.features.* as the server, num_examples (), nll (11,), the NLL at each weight
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch
@@ -114,7 +112,7 @@ class Duet(Received, Additive):
         counts = client.train.class_counts(client.num_classes).double().cpu() + self.smoothing
         return (counts / counts.sum()).log().float() if self.balanced else torch.zeros(client.num_classes)
 
-    def _directions(self, client: Client, state: Tensors) -> Directions:
+    def _directions(self, client: Client, state: Tensors) -> "Directions":
         return Directions(state["targets"], state["prior"], self.scale).to(client.device)
 
 

@@ -13,13 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from protonorm.algorithms.parts.prototypes import (
-    AveragedByClass,
-    Prototypes,
-    by_class,
-    received_prototypes,
-    train_prototypes,
-)
+from protonorm.algorithms.parts.prototypes import AveragedByClass, Prototypes, received_prototypes, train_prototypes
 from protonorm.core import Client, Contribution, Server, Step, Sums
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Fraction, NonNegative
@@ -52,7 +46,7 @@ class FedSAF(Prototypes, AveragedByClass):
     def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
         """Scatter a client's prototypes to all classes, rotated to the last average if configured and available."""
         turn = self.rotation and "prototypes" in state
-        return by_class(turned_to(state, reply, server) if turn else reply, server)
+        return super().contribution(server, state, turned_to(state, reply, server) if turn else reply)
 
     def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
         """Average per class, or move the last average by β; classes that were not sent keep their prototype."""

@@ -13,8 +13,6 @@ client state:    model.*, classes (K_i,), prototypes (K_i, d)
 client message:  classes (K_i,), prototypes (K_i, d)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, ClassVar, Literal
 

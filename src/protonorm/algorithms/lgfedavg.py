@@ -15,8 +15,6 @@ client state:    model.*
 client message:  head.*, counts (K,) of its samples by class
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
@@ -118,7 +116,7 @@ class FedGen(SharedHead, Additive):
         kept = prefixed("head", average) | floats(snapshot("generator", generator))
         return Step(kept, kept | {"counts": counts}, {"generator.loss": mean})
 
-    def _generator(self, node: Client | Server, tensors: Tensors | None = None) -> Generator:
+    def _generator(self, node: Client | Server, tensors: Tensors | None = None) -> "Generator":
         """Build the generator, with the weights of a state or message if it contains them."""
         generator = Generator(self.noise, node.num_classes, self.hidden, node.feature_dim)
         restore("generator", generator, snapshot("generator", generator) | (tensors or {}))

@@ -8,8 +8,9 @@ client message:  empty
 
 from typing import Literal
 
+from torch import Tensor
+
 from protonorm.algorithms.parts.messages import Averaged
-from protonorm.algorithms.parts.training import fit_labels
 from protonorm.core import Client, Field, Schema, Server, Step, Task, optional
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT
@@ -41,5 +42,9 @@ class Local(Averaged):
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train with cross-entropy only."""
         model = client.load(state | message)
-        mean = fit_labels(client, model)
+
+        def loss(x: Tensor, y: Tensor) -> Tensor:
+            return client.cross_entropy(model(x), y)
+
+        mean = client.fit(loss, model)
         return Step(snapshot("model", model), {}, {"loss": mean})

@@ -20,8 +20,7 @@ from torch.nn.functional import normalize
 
 from protonorm.algorithms.parts.messages import class_vectors, make_schema
 from protonorm.algorithms.parts.prototypes import AveragedByClass, Prototypes, received_prototypes, train_prototypes
-from protonorm.core import Client, Contribution, Field, Schema, Server, Step, Sums, Task, optional
-from protonorm.core.model import SplitModel
+from protonorm.core import Client, Contribution, Field, Schema, Server, SplitModel, Step, Sums, Task, optional
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative, Positive
 from protonorm.geometry.alignment import align, choose

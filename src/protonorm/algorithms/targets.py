@@ -73,11 +73,7 @@ class FixedTargets(Averaged):
     @property
     def rules(self) -> tuple[str, ...]:
         """Nearest target, the head as trained and, if shared, as received, and their combination."""
-        return (
-            ("nearest-local", "received", "logits", "joint")
-            if self.head == "shared"
-            else ("nearest-local", "logits", "joint")
-        )
+        return ("nearest-local", *(["received"] if self.head == "shared" else []), "logits", "joint")
 
     @property
     def headline(self) -> str:

@@ -1,7 +1,5 @@
 """Runs as plain data: summary texts, and rows by round, client, class and rule. Does not import torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -77,7 +75,10 @@ def rows_by(run: Run, by: str, rule: str | None = None, alone: Run | None = None
     """Build the rows of a frame of one run; `alone` is the run of the same clients without an exchange."""
     match by:
         case "round":
-            return round_rows(run)
+            records = [(record, rule, value) for record in run.rounds for rule, value in record.rules.items()]
+            return [
+                about(run, one) | {"loss": one.loss, "rule": rule} | _accuracies(value) for one, rule, value in records
+            ]
         case "client":
             return client_rows(run, alone, rule)
         case "class":
@@ -85,15 +86,6 @@ def rows_by(run: Run, by: str, rule: str | None = None, alone: Run | None = None
         case "rule":
             return rule_rows(run)
     raise ValueError(f"by must be round, client, class or rule, got {shown(by)}.")
-
-
-def round_rows(run: Run) -> Rows:
-    """Build a row for each evaluated round and rule."""
-    return [
-        about(run, record) | {"loss": record.loss, "rule": rule} | _accuracies(value)
-        for record in run.rounds
-        for rule, value in record.rules.items()
-    ]
 
 
 def client_rows(run: Run, alone: Run | None = None, rule: str | None = None) -> Rows:

@@ -1,7 +1,5 @@
 """Rows of a comparison: each method under its prediction rules. Does not import torch."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -66,7 +64,7 @@ class Cell:
     range: Interval | None = None  # of two seeds, shown in place of their very wide interval
 
     @classmethod
-    def of(cls, values: Sequence[float | None], repeated: bool = False) -> Cell | None:
+    def of(cls, values: Sequence[float | None], repeated: bool = False) -> "Cell | None":
         """Average over runs; runs that share a seed (`repeated`) are not independent and get no interval."""
         known = [value for value in values if value is not None]
         if not known:
@@ -74,14 +72,12 @@ class Cell:
         std, apart = stdev(known) if len(known) > 1 else None, None if repeated else mean_interval(known)
         return cls(fmean(known), std, apart, spread(known) if apart and len(known) == 2 else None)
 
-    def __str__(self) -> str:
-        """Format the mean in per cent with the half-width of its interval, or the range of two seeds."""
-        return self.text()
-
     def text(self, scale: int = 100, digits: int = 2) -> str:
         """Format the mean with its spread, or the range alone, by default in per cent."""
         mean = "" if self.range else f"{scale * self.mean:.{digits}f}"
         return f"{mean} {self.spread(scale, digits)}".strip()
+
+    __str__ = text
 
     def spread(self, scale: int = 100, digits: int = 2) -> str:
         """Format the half-width of the interval, or the range of two seeds; empty without either."""
@@ -159,16 +155,11 @@ def titled(table: Sequence[Row]) -> list[Row]:
     def named(contrast: Contrast | None) -> Contrast | None:
         return contrast and replace(contrast, reference=names.get(contrast.reference, contrast.reference))
 
-    return [
-        replace(
-            row,
-            method=names[row.method],
-            local=named(row.local),
-            solo=named(row.solo),
-            alike={names[name]: reason for name, reason in row.alike.items()},
-        )
-        for row in table
-    ]
+    shown = []
+    for row in table:
+        alike = {names[name]: reason for name, reason in row.alike.items()}
+        shown.append(replace(row, method=names[row.method], local=named(row.local), solo=named(row.solo), alike=alike))
+    return shown
 
 
 def display_names(methods: Sequence[str]) -> dict[str, str]:

@@ -4,8 +4,6 @@ A gain is a client's test accuracy in the reported round minus that of the same 
 A case is a client in a run; clients without test samples do not count. Does not import torch.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,17 +25,10 @@ Groups = Mapping[str, Sequence[Run]]  # runs of each method
 Differ = Callable[[Run, Run], str]  # describes how two runs differ; empty if they can be paired
 
 
-class Pair(NamedTuple):
-    """Two runs with the same clients."""
-
-    run: Run
-    reference: Run
-
-
 class Pairs(NamedTuple):
     """Runs of a method paired with those of a reference by seed; or the mismatch between them."""
 
-    pairs: list[Pair]
+    pairs: list[tuple[Run, Run]]  # a run and its reference, with the same clients
     mismatch: str = ""
 
 
@@ -56,10 +47,9 @@ def reported_accuracies(run: Run, rule: str | None = None, unit: str = "client")
 
     The rule is the headline rule unless given.
     """
-    by, size = (
-        (run.by_client, run.info.experiment.clients) if unit == "client" else (run.by_class, len(run.info.classes))
-    )
-    return by(run.chosen.record, rule or run.info.headline) if run.chosen else np.full(size, np.nan)
+    if not run.chosen:
+        return np.full(run.info.experiment.clients if unit == "client" else len(run.info.classes), np.nan)
+    return (run.by_client if unit == "client" else run.by_class)(run.chosen.record, rule or run.info.headline)
 
 
 def same_clients(run: Run, other: Run) -> str:
@@ -94,7 +84,7 @@ def pair_runs(runs: Sequence[Run], references: Sequence[Run], differ: Differ = s
     seeds = [sorted(run.info.experiment.seed for run in group) for group in (runs, references)]
     if seeds[0] != seeds[1]:
         return Pairs([], f"seeds ({'; '.join(', '.join(map(str, some)) or 'none' for some in seeds)})")
-    pairs = list(map(Pair, sorted(runs, key=order), sorted(references, key=order)))
+    pairs = list(zip(sorted(runs, key=order), sorted(references, key=order), strict=True))
     mismatch = next(filter(None, starmap(differ, pairs)), "")
     return Pairs([] if mismatch else pairs, mismatch)
 
@@ -223,10 +213,7 @@ class Contrast:
 
 
 def against_local(groups: Groups, margin: float = 0.0) -> dict[str, Contrast]:
-    """Compare each method with clients that train alone, where runs of Local are given.
-
-    Solo controls answer another question: their p-values are corrected separately.
-    """
+    """Compare each method with clients that train alone, where given; p-values of solo controls are corrected apart."""
     local = {name: runs for name, runs in groups.items() if is_local(runs[0])}
     methods = {name: runs for name, runs in groups.items() if name not in local}
     found = {name: _nearest(runs, local, same_clients, margin) for name, runs in methods.items()}

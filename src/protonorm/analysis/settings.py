@@ -1,7 +1,5 @@
 """Settings of runs, named as on the command line: labels and filters. Does not import torch."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any

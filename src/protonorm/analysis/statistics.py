@@ -4,8 +4,6 @@ Gains are accuracies of a method minus those of a reference, as fractions: a lis
 for every client.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import zip_longest

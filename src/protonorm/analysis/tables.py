@@ -1,24 +1,13 @@
 """Printed forms of a comparison: its caption, and the table in LaTeX, Markdown and CSV. Does not import torch."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from protonorm.analysis.comparison import COLUMNS, RULES, Row, Unread, reported, rules_in_order, titled, whole
 from protonorm.analysis.contrasts import Contrast, Transfer, points, who_gains
 from protonorm.analysis.statistics import share_a_seed
-from protonorm.core.text import (
-    csv_lines,
-    digits,
-    first_words,
-    latex_float,
-    latex_text,
-    listed,
-    markdown_lines,
-    markdown_text,
-    shortened,
-)
+from protonorm.core import text
+from protonorm.core.text import listed
 from protonorm.runs.run import Run
 
 CHOSEN = {  # how the reported round was chosen
@@ -83,17 +72,15 @@ def what_spread_is(table: Sequence[Row]) -> str:
     for row in heads:
         if len(row.seeds) > 1 and not share_a_seed(row.seeds):
             methods.setdefault(len(row.seeds), []).append(row.method)
-    pairs = methods.pop(2, [])
-    sentences = (
-        [f"A range holds the values of the two seeds{f' of {listed(pairs)}' if methods else ''}."] if pairs else []
-    )
+    sentences = []
+    if pairs := methods.pop(2, []):
+        sentences.append(f"A range holds the values of the two seeds{f' of {listed(pairs)}' if methods else ''}.")
     if methods:
         each = ", ".join(f"{count} of {listed(names)}" for count, names in methods.items())
         seeds = f"{next(iter(methods))} seeds (Student's t)" if len(methods) == 1 else f"seeds (Student's t): {each}"
         sentences.append(f"± is half of the 95 % interval of the mean over {seeds}.")
-    sentences += (
-        [f"{listed(single)} {'has' if len(single) == 1 else 'have'} one seed, and no interval."] if single else []
-    )
+    if single:
+        sentences.append(f"{listed(single)} {'has' if len(single) == 1 else 'have'} one seed, and no interval.")
     if shared:
         sentences.append(f"Among {listed(shared)} some share a seed: they have no interval, not being independent.")
     return " ".join(sentences)
@@ -113,7 +100,11 @@ def why_bold(table: Sequence[Row]) -> str:
             apart = f"the accuracy of {row.method} can be told apart from that of every other method{where}"
             sentences.append(f"Bold: {apart}.{is_hint(row)}")
         else:
-            apart = f"that of {row.method} cannot be told apart from that of {_rivals(row)}"
+            reasons = set(row.alike.values())
+            rivals = listed([f"{name} ({reason})" for name, reason in row.alike.items()])
+            if len(reasons) == 1:  # a common reason is given once
+                rivals = f"{listed(list(row.alike))} ({reasons.pop()})"
+            apart = f"that of {row.method} cannot be told apart from that of {rivals}"
             sentences.append(f"No accuracy{where} is bold: {apart}.")
     if several:
         sentences = sentences or ["No accuracy is bold: each method is judged under a rule of its own."]
@@ -157,12 +148,8 @@ def meaning_of_verdicts(transfers: Collection[Transfer]) -> str:
     if not judged:
         return ""
     meanings = "; ".join(f"{name}: {VERDICTS[name]}" for name in VERDICTS if name in {one.verdict for one in judged})
-    few = (
-        f" With fewer than {FEW} seeds these intervals may be too narrow."
-        if min(one.seeds for one in judged) < FEW
-        else ""
-    )
-    return f"Verdicts: {meanings}.{few}"
+    few = f" With fewer than {FEW} seeds these intervals may be too narrow."
+    return f"Verdicts: {meanings}.{few if min(one.seeds for one in judged) < FEW else ''}"
 
 
 def gain_cells(contrast: Contrast | None) -> list[str]:
@@ -185,12 +172,12 @@ def markdown_table(title: str, rows: Sequence[Row]) -> str:
     for before, row in zip([None, *rows], rows, strict=False):
         name = "" if before and row.method == before.method else row.method
         texts = [name, "–" if row.is_majority else row.rule, *map(row.text, SHOWN)]
-        texts += [text for kind in kinds for text in gain_cells(row.contrast(kind))]
-        texts = list(map(markdown_text, texts))
+        texts += [cell for kind in kinds for cell in gain_cells(row.contrast(kind))]
+        texts = list(map(text.markdown_text, texts))
         lines.append([*texts[:2], f"**{texts[2]}**" if row.stands_out else texts[2], *texts[3:]])
-    body = markdown_lines("ll" + "r" * len(SHOWN) + "rrl" * len(kinds), head, lines)
-    paragraphs = [f"\n{markdown_text(sentence)}" for sentence in caption(rows)]
-    return "\n".join([f"<!-- {MARK} -->", f"### {markdown_text(title)}", "", *body, *paragraphs, ""])
+    body = text.markdown_lines("ll" + "r" * len(SHOWN) + "rrl" * len(kinds), head, lines)
+    paragraphs = [f"\n{text.markdown_text(sentence)}" for sentence in caption(rows)]
+    return "\n".join([f"<!-- {MARK} -->", f"### {text.markdown_text(title)}", "", *body, *paragraphs, ""])
 
 
 def latex_table(title: str, rows: Sequence[Row]) -> str:
@@ -207,16 +194,16 @@ def latex_table(title: str, rows: Sequence[Row]) -> str:
         accuracy, worst = row.cells["accuracy"], row.cells["worst"]
         texts = [accuracy.text(digits=1) if accuracy else "–", f"{100 * worst.mean:.1f}" if worst else "–"]
         texts = [*texts[: 1 if brief else 2], *(_short_gain(row.contrast(kind), brief) for kind in kinds)]
-        first, *rest = map(latex_text, texts)
+        first, *rest = map(text.latex_text, texts)
         first = f"\\textbf{{{first}}}" if row.stands_out else first
-        lines.append(" & ".join([name % latex_text(shortened(row.method, LONGEST)), first, *rest]))
+        lines.append(" & ".join([name % text.latex_text(text.shortened(row.method, LONGEST)), first, *rest]))
     head = ["Method", "Accuracy", *([] if brief else ["Worst"]), *(f"Gain on {kind}" for kind in kinds)]
-    return latex_float(
+    return text.latex_float(
         [MARK, NEEDS, *caption(rows)],
         column + "r" * (len(head) - 1),
         [f"{' & '.join(head)} \\\\"],
         [f"{line} \\\\" for line in lines],
-        f"{first_words(title, TITLE)}. {CAPTION}{BOLD if any(row.stands_out for row in rows) else ''}",
+        f"{text.first_words(title, TITLE)}. {CAPTION}{BOLD if any(row.stands_out for row in rows) else ''}",
         "comparison",
         _notes(rows, kinds, brief),
     )
@@ -265,7 +252,16 @@ def seed_lines(runs: Mapping[str, Sequence[Run | Unread]]) -> list[dict[str, Any
     lines: list[dict[str, Any]] = []
     read = whole(runs)
     for method, found in runs.items():
-        lines += [_seed_line(method, run, rule) for run in read.get(method, []) for rule in rules_in_order(run)]
+        pairs = [(run, rule) for run in read.get(method, []) for rule in rules_in_order(run)]
+        for run, rule in pairs:
+            numbers = reported(run, rule)
+            choice = numbers.choice if numbers and numbers.chosen else None
+            line = {"method": method, "rule": rule, "headline": rule == run.info.headline}
+            line |= {"seed": run.info.experiment.seed, "majority": run.majority.pooled if run.majority else None}
+            line |= {"round": choice.record.round, "chosen_by": choice.by} if choice else {}
+            line |= {name: number(numbers) for name, (_, number) in COLUMNS.items()} if numbers else {}
+            line |= {"note": f"stopped in round {run.failure.round}"} if run.failure else {}
+            lines.append(line | {"rounds_done": len(run.rounds), "run": run.info.key})
         lines += [
             {"method": method, "rule": run.headline, "headline": True, "note": f"not read: {run.reason}"}
             for run in found
@@ -276,38 +272,14 @@ def seed_lines(runs: Mapping[str, Sequence[Run | Unread]]) -> list[dict[str, Any
 
 def csv_text(runs: Mapping[str, Sequence[Run | Unread]]) -> str:
     """Render these lines as CSV."""
-    lines = [[digits(one) if isinstance(one, float) else one for one in line.values()] for line in seed_lines(runs)]
-    return csv_lines([FIELDS, *lines])
-
-
-def _seed_line(method: str, run: Run, rule: str) -> dict[str, Any]:
-    numbers = reported(run, rule)
-    choice = numbers.choice if numbers and numbers.chosen else None
-    return {
-        "method": method,
-        "rule": rule,
-        "headline": rule == run.info.headline,
-        "seed": run.info.experiment.seed,
-        "round": choice.record.round if choice else None,
-        "chosen_by": choice.by if choice else None,
-        **{name: number(numbers) if numbers else None for name, (_, number) in COLUMNS.items()},
-        "majority": run.majority.pooled if run.majority else None,
-        "rounds_done": len(run.rounds),
-        "run": run.info.key,
-        "note": f"stopped in round {run.failure.round}" if run.failure else None,
-    }
+    rows = (line.values() for line in seed_lines(runs))
+    return text.csv_lines(
+        [FIELDS, *([text.digits(one) if isinstance(one, float) else one for one in row] for row in rows)]
+    )
 
 
 def _transfers(rows: Sequence[Row]) -> list[Transfer]:
     return [one.transfer for row in rows for one in (row.local, row.solo) if one and one.transfer]
-
-
-def _rivals(row: Row) -> str:
-    """List the methods that a row is not distinguishable from, with reasons; a common reason is given once."""
-    reasons = set(row.alike.values())
-    if len(reasons) == 1:
-        return f"{listed(list(row.alike))} ({reasons.pop()})"
-    return listed([f"{name} ({reason})" for name, reason in row.alike.items()])
 
 
 def _references(table: Sequence[Row]) -> list[tuple[Row, str, Contrast]]:

@@ -1,7 +1,5 @@
 """Command line: entry point and lazily imported commands, so that --help and list do not import torch."""
 
-from __future__ import annotations
-
 import io
 import sys
 from collections import UserDict

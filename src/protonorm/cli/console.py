@@ -1,7 +1,5 @@
 """Output, tables and errors on a terminal. Does not import torch."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -156,7 +154,10 @@ def _explain(error: BaseException) -> tuple[str, int] | None:
     if isinstance(error, Failed):
         return str(error), FAILED
     if lacks_memory(error):
-        return f"There is not enough memory{_asked(error)}; smaller data, networks or batches need less.", FAILED
+        match = re.search(r"allocate (\d+) bytes|allocate ([\d.]+ \w+)", str(error))
+        asked = match and (f"{int(match[1]) / 2**30:.1f} GiB" if match[1] else match[2])
+        much = f" ({asked} at once)" if asked else ""
+        return f"There is not enough memory{much}; smaller data, networks or batches need less.", FAILED
     own = runtime_failure(error)
     return (own, FAILED) if own else None
 
@@ -171,9 +172,3 @@ def _is_closed(stream: TextIO) -> bool:
     except (OSError, ValueError):  # not a file
         return False
     return any(event & select.POLLERR for _, event in pipe.poll(0))
-
-
-def _asked(error: BaseException) -> str:
-    """Return how much memory was requested, if the error says it."""
-    match = re.search(r"allocate (\d+) bytes|allocate ([\d.]+ \w+)", str(error))
-    return f" ({f'{int(match[1]) / 2**30:.1f} GiB' if match[1] else match[2]} at once)" if match else ""

@@ -1,7 +1,5 @@
 """Commands `deploy …` for the server: a real federation between organisations, over HTTPS."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any

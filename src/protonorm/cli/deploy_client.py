@@ -1,7 +1,5 @@
 """Commands `deploy join` and `deploy client`, for the machine of a participating organisation."""
 
-from __future__ import annotations
-
 import os
 import sys
 from enum import StrEnum
@@ -98,7 +96,11 @@ def client(
             chosen(model, "model")
         given: dict[str, Any] = {"lr": lr, "batch_size": batch_size, "epochs": epochs, "momentum": momentum}
         given |= {"weight_decay": weight_decay, "validation": validation, "device": device, "model": model}
-        given |= {"data": _data(data, label, text), "allowed": str(evaluation) if evaluation else None}
+        given |= {"data": data, "allowed": str(evaluation) if evaluation else None}
+        if columns := {name: value for name, value in (("label", label), ("text", text)) if value is not None}:
+            if data is None:
+                raise ValueError("--label and --text say more about --data, which is not given.")
+            given["data"] = {"name": "table", "path": data.removeprefix("table:"), **columns}
         found.begin_anew = begin_anew
         with process_lock(found.lock, f"The client in {found.path}"):
             found.change(**read_settings(other or []) | {name: one for name, one in given.items() if one is not None})
@@ -114,7 +116,7 @@ def client(
                 raise typer.Exit from None
 
 
-def _show_policy(found: ClientFolder, node: Node) -> None:
+def _show_policy(found: "ClientFolder", node: "Node") -> None:
     """Show the owner's policy, the samples of each class, and what would be sent."""
     from protonorm.deployment.owner import POLICY, preview
 
@@ -125,7 +127,7 @@ def _show_policy(found: ClientFolder, node: Node) -> None:
     say(make_table("What would be sent", columns, [[visible(cell) for cell in row] for row in rows], " ".join(lines)))
 
 
-def _open(bundle: Path | None, folder: Path | None) -> tuple[ClientFolder, Bundle | None]:
+def _open(bundle: Path | None, folder: Path | None) -> "tuple[ClientFolder, Bundle | None]":
     """Open the client's folder, named after the bundle if none is given, and read the bundle."""
     from protonorm.deployment.agreement import LARGEST_BUNDLE, Bundle
     from protonorm.deployment.folders import CLIENT_VARIABLE, ClientFolder
@@ -143,17 +145,7 @@ def _open(bundle: Path | None, folder: Path | None) -> tuple[ClientFolder, Bundl
     return ClientFolder.open(folder or Path(got.name)), got
 
 
-def _data(data: str | None, label: str | None, text: str | None) -> Any:
-    """Build the data setting from its options."""
-    if label is None and text is None:
-        return data
-    if data is None:
-        raise ValueError("--label and --text say more about --data, which is not given.")
-    columns = {name: value for name, value in (("label", label), ("text", text)) if value is not None}
-    return {"name": "table", "path": data.removeprefix("table:"), **columns}
-
-
-def _confirm(found: ClientFolder, got: Bundle, path: Path | None, checksum: str | None, *, yes: bool) -> None:
+def _confirm(found: "ClientFolder", got: "Bundle", path: Path | None, checksum: str | None, *, yes: bool) -> None:
     """Show the agreement and ask for confirmation, unless it was confirmed before."""
     from protonorm.deployment.settings import address_of, differing
 

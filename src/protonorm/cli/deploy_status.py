@@ -1,7 +1,5 @@
 """Commands `deploy status`, `stop` and `doctor`, and the folders of `deploy` commands."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator
@@ -45,7 +43,7 @@ def check_installed() -> None:
         raise ValueError(f"`protonorm deploy` needs {names}, not installed here: pip install 'protonorm[deploy]'.")
 
 
-def open_federation(path: Path | None) -> FederationFolder:
+def open_federation(path: Path | None) -> "FederationFolder":
     """Open the federation's folder."""
     check_installed()
     from protonorm.deployment.folders import FEDERATION_VARIABLE, FederationFolder
@@ -53,7 +51,7 @@ def open_federation(path: Path | None) -> FederationFolder:
     return FederationFolder.open(path or Path(os.environ.get(FEDERATION_VARIABLE) or "."))
 
 
-def open_either(path: Path | None) -> FederationFolder | ClientFolder:
+def open_either(path: Path | None) -> "FederationFolder | ClientFolder":
     """Open the folder of a federation or of a client."""
     check_installed()
     from protonorm.deployment import folders
@@ -103,8 +101,7 @@ def stop(folder: EitherPath = None) -> None:
 
         role, lock = ("client", found.lock) if isinstance(found, ClientFolder) else ("server", found.server_lock)
         what = f"The {role} of {found.path}"
-        ended = end_owner(lock, what)
-        say(f"{what} {'has ended' if ended else 'is not running'}.")
+        say(f"{what} {'has ended' if end_owner(lock, what) else 'is not running'}.")
 
 
 def doctor(folder: EitherPath = None, as_json: Json = False) -> None:
@@ -118,7 +115,7 @@ def doctor(folder: EitherPath = None, as_json: Json = False) -> None:
         say_findings(findings, as_json=as_json, fine="Nothing is wrong.")
 
 
-def follow(folder: FederationFolder, start: int) -> bool:
+def follow(folder: "FederationFolder", start: int) -> bool:
     """Print a server's log from an offset until its run ends (it may start later); return whether it succeeded."""
     from protonorm.deployment.process_lock import is_locked
     from protonorm.deployment.status import Status
@@ -154,9 +151,19 @@ def _show_log(path: Path, start: int) -> int:
 
 def federation_tables(seen: dict[str, Any]) -> Iterator[Any]:
     """Yield the status of a federation: its clients, its rounds, and the last problems."""
-    rows = [_client_row(one) for one in seen["clients"]]
+    rows = []
+    for one in seen["clients"]:
+        counts = [f"round {one['answered']}" if one["answered"] else "-"]
+        counts += [str(one[name]) for name in ("answers", "late", "refused", "suspect")]
+        here, state = "yes" if one["here"] else "no", WORDS.get(one["state"], one["state"])
+        rows.append([str(one["id"]), one["name"], here, state, *counts, one["said"]])
     columns = [Column(name, "right" if name in RIGHT else "left", no_wrap=name == "client") for name in CLIENTS]
-    yield make_table(f"{seen['federation']}: {_standing(seen)}", columns, rows)
+    said = f"the server is {'' if seen['server']['running'] else 'not '}running; {seen['means']}"
+    if seen["state"] in ("running", "waiting"):
+        said += f": round {seen['round']} of {seen['rounds']}, {seen['needed']} of {len(seen['clients'])} must answer"
+    elif seen["state"] == "failed":
+        said += f": {seen['text']}"
+    yield make_table(f"{seen['federation']}: {said}", columns, rows)
     speed = f"clients have {seen['deadline']:g} seconds in a round"
     if seen["done"] and seen["seconds"]:
         carried = (seen["bytes_up"] + seen["bytes_down"]) / 2**20
@@ -171,7 +178,10 @@ def federation_tables(seen: dict[str, Any]) -> Iterator[Any]:
         lines = []
         caption = f"Rule {seen['rule']}, on what clients test and validate on, as far as their owners tell it."
         columns = [Column(name, "right") for name in ACCURACY]
-        yield make_table("Accuracy so far, in per cent", columns, map(_accuracy_row, history[-ROUNDS:]), caption)
+        shares = [[one[name] for name in ("test", "pooled", "validation")] for one in history[-ROUNDS:]]
+        cells = [["-" if value is None else f"{100 * value:.2f}" for value in values] for values in shares]
+        rows = [[str(one["round"]), *own] for one, own in zip(history[-ROUNDS:], cells, strict=True)]
+        yield make_table("Accuracy so far, in per cent", columns, rows, caption)
     elif seen["done"]:
         lines.append("No accuracy yet: no client has been evaluated, or their owners do not tell it.")
     if "record" in seen:
@@ -192,25 +202,3 @@ def client_lines(seen: dict[str, Any]) -> str:
         *(f"{one['time']} {one['text']}" for one in seen["events"]),
     ]
     return "\n".join(map(visible, lines))
-
-
-def _standing(seen: dict[str, Any]) -> str:
-    server = "the server is running" if seen["server"]["running"] else "the server is not running"
-    said = f"{server}; {seen['means']}"
-    if seen["state"] in ("running", "waiting"):
-        said += f": round {seen['round']} of {seen['rounds']}, {seen['needed']} of {len(seen['clients'])} must answer"
-    elif seen["state"] == "failed":
-        said += f": {seen['text']}"
-    return said
-
-
-def _client_row(one: dict[str, Any]) -> list[str]:
-    last = f"round {one['answered']}" if one["answered"] else "-"
-    here, state = "yes" if one["here"] else "no", WORDS.get(one["state"], one["state"])
-    counts = [str(one[name]) for name in ("answers", "late", "refused", "suspect")]
-    return [str(one["id"]), one["name"], here, state, last, *counts, one["said"]]
-
-
-def _accuracy_row(one: dict[str, Any]) -> list[str]:
-    values = [one[name] for name in ("test", "pooled", "validation")]
-    return [str(one["round"]), *("-" if value is None else f"{100 * value:.2f}" for value in values)]

@@ -1,12 +1,10 @@
 """Commands `inspect`, `cluster check` and `bench`: networks, clusters and the speed of this machine."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,14 +12,6 @@ from protonorm.cli.console import Column, make_table, print_json, reporting, say
 from protonorm.cli.options import Json, NoOwnCode, Settings, Workers
 from protonorm.cli.progress import Display
 from protonorm.core.text import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.table import Table
-
-    from protonorm.models.split import Facts
-
 
 WIDEST, MOST_CLASSES = 2**16, 2**20
 LARGEST = 2**24  # maximum numbers of a sample: sixteen samples are examined
@@ -32,17 +22,13 @@ ABOUT = (
     "MACs: multiplications and additions of one sample's forward pass, in convolutions and matrix products. "
     "Negative: share of features below zero, and the smallest, as seen with random weights on random inputs."
 )
-Network = Annotated[
-    str, typer.Argument(help="A network or a family as in models=…, torchvision:NAME, timm:NAME, file.py:function.")
-]
-Shape = Annotated[
-    str, typer.Option(help="Channels × height × width (3x32x32), a vector's length, or tokens × vocabulary.")
-]
+NETWORK = "A network or a family as in models=…, torchvision:NAME, timm:NAME, file.py:function."
+SHAPE = "Channels × height × width (3x32x32), a vector's length, or tokens × vocabulary."
 
 
 def inspect(
-    model: Network,
-    shape: Shape = "3x32x32",
+    model: Annotated[str, typer.Argument(help=NETWORK)],
+    shape: Annotated[str, typer.Option(help=SHAPE)] = "3x32x32",
     feature_dim: Annotated[int, typer.Option("--d", min=1, max=WIDEST, help="Width of the decision layer.")] = 512,
     classes: Annotated[int, typer.Option(min=1, max=MOST_CLASSES, help="Number of classes.")] = 10,
     layer: Annotated[str | None, typer.Option(help="Layer to cut at; the last linear one if not given.")] = None,
@@ -59,8 +45,14 @@ def inspect(
         if as_json:
             settings = {"shape": list(size), "feature_dim": feature_dim, "classes": classes}
             print_json(settings | {"networks": [facts._asdict() for facts in examined]})
-        else:
-            say(facts_table(examined, size, classes))
+            return
+        rows = []
+        for facts in examined:
+            numbers = [str(facts.width), f"(B, {facts.feature_dim})", f"{facts.base:,}", f"{facts.head:,}"]
+            numbers += [f"{facts.macs / 1e6:.1f} M", f"{100 * facts.negative:.0f} %", f"{facts.smallest:.1g}"]
+            rows.append([facts.network, facts.layer or "–", *numbers])
+        columns = [Column("network"), Column("cut at"), *(Column(name, "right", no_wrap=True) for name in HEADINGS)]
+        say(make_table(f"Samples of shape {'×'.join(map(str, size))}, {classes} classes", columns, rows, ABOUT))
 
 
 def read_shape(text: str) -> tuple[int, ...]:
@@ -75,24 +67,11 @@ def read_shape(text: str) -> tuple[int, ...]:
     return size
 
 
-def facts_table(networks: Sequence[Facts], shape: tuple[int, ...], classes: int) -> Table:
-    """Build the table of networks, one per line."""
-    rows = []
-    for facts in networks:
-        numbers = [str(facts.width), f"(B, {facts.feature_dim})", f"{facts.base:,}", f"{facts.head:,}"]
-        numbers += [f"{facts.macs / 1e6:.1f} M", f"{100 * facts.negative:.0f} %", f"{facts.smallest:.1g}"]
-        rows.append([facts.network, facts.layer or "–", *numbers])
-    columns = [Column("network"), Column("cut at"), *(Column(heading, "right", no_wrap=True) for heading in HEADINGS)]
-    title = f"Samples of shape {'×'.join(map(str, shape))}, {classes} classes"
-    return make_table(title, columns, rows, ABOUT)
-
-
 cluster = typer.Typer(no_args_is_help=True, help="Manage the Ray cluster that RAY_ADDRESS names.")
 
 Benchmarks = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Benchmarks, or `all`; a list without.")]
-To = Annotated[
-    Path | None, typer.Option(help="Folder for results; benchmarks/results in a checkout, else ./bench-results.")
-]
+TO = "Folder for results; benchmarks/results in a checkout, else ./bench-results."
+To = Annotated[Path | None, typer.Option(help=TO)]
 RayName = Annotated[str, typer.Option("--engine", help="`ray`, perhaps with what each actor gets: ray:num_gpus=0.5.")]
 
 

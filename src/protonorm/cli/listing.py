@@ -3,8 +3,6 @@
 Settings are read from the sources of their classes, whose comments explain them.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 from functools import cache
@@ -163,9 +161,8 @@ def exchanged(target: str) -> str:
 data = typer.Typer(no_args_is_help=True, help="See which data sets are there, and prepare others.")
 
 Name = Annotated[str, typer.Argument(help="A data set: see `protonorm data list`.")]
-Root = Annotated[
-    Path | None, typer.Option(help="Folder of prepared data; PROTONORM_DATA or the user's cache if not given.")
-]
+ROOT = "Folder of prepared data; PROTONORM_DATA or the user's cache if not given."
+Root = Annotated[Path | None, typer.Option(help=ROOT)]
 Archives = Annotated[Path, typer.Option("--from", help="Folder with the official archives.")]
 Check = Annotated[bool, typer.Option("--check/--no-check", help="Refuse archives with another checksum.")]
 Mirror = Annotated[str | None, typer.Option(help="Address of a folder to download from instead of the official one.")]

@@ -1,7 +1,5 @@
 """Commands, options and arguments that several commands share. Does not import torch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -42,22 +40,17 @@ def with_skip_bad(words: Sequence[str] | None, wanted: bool) -> list[str]:
 
 
 Out = Annotated[Path | None, path_option("Folder of all runs; PROTONORM_RUNS or ./runs if not given.")]
-NoOwnCode = Annotated[
-    bool, typer.Option("--no-own-code", help="Run no code of a file.py:Name; PROTONORM_NO_OWN_CODE=1 does the same.")
-]
+NO_OWN_CODE = "Run no code of a file.py:Name; PROTONORM_NO_OWN_CODE=1 does the same."
+NoOwnCode = Annotated[bool, typer.Option("--no-own-code", help=NO_OWN_CODE)]
 EngineName = Annotated[str | None, typer.Option("--engine", help="Where clients live: see `protonorm list engines`.")]
 Workers = Annotated[int | None, typer.Option(min=1, max=4096, help="Processes to use; all cores if not given.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Skip pictures that cannot be read: dataset.skip_bad=true.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-CheckpointOf = Annotated[
-    Checkpoint,
-    typer.Option(help="Which round's client: `chosen`, of the best validation accuracy, as in tables; or the `last`."),
-]
+CHECKPOINT = "Which round's client: `chosen`, of the best validation accuracy, as in tables; or the `last`."
+CheckpointOf = Annotated[Checkpoint, typer.Option(help=CHECKPOINT)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result, and errors.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="METHOD_OR_SETTING", help="A method, such as protonorm:gamma=200; YAML files; key=value."),
-]
+SETTINGS = "A method, such as protonorm:gamma=200; YAML files; key=value."
+Settings = Annotated[list[str] | None, typer.Argument(metavar="METHOD_OR_SETTING", help=SETTINGS)]
 
 
 class Wanted(NamedTuple):
@@ -68,7 +61,7 @@ class Wanted(NamedTuple):
     root: Path
 
     @classmethod
-    def of(cls, words: Sequence[str], out: Path | None) -> Wanted:
+    def of(cls, words: Sequence[str], out: Path | None) -> "Wanted":
         """Separate names of runs from filters; a folder whose name has an equals sign is a name."""
         from protonorm.runs.layout import INFO, exists, runs_root
 
@@ -83,7 +76,7 @@ class Wanted(NamedTuple):
         folders = [find_run(self.root, name) for name in self.names] if self.names else find_runs(self.root)
         return list({folder.resolve(): folder for folder in folders}.values())
 
-    def runs(self, if_none: str = "") -> list[Run]:
+    def runs(self, if_none: str = "") -> "list[Run]":
         """Read the selected runs that match the filters and report damaged ones; raise a ValueError `if_none` match."""
         from protonorm.analysis.settings import matching, read_filters
         from protonorm.runs.run import read_some

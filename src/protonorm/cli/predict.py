@@ -1,7 +1,5 @@
 """Commands `export` and `predict`: export trained clients and use them."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -95,14 +93,14 @@ def predict(
             say(answers_table(title(trained), plain, caption(trained, answers)))
 
 
-def title(trained: TrainedClient) -> str:
+def title(trained: "TrainedClient") -> str:
     """Return the client, its run and its round."""
     return f"Client {trained.name} of {trained.info.run}, after round {trained.info.round}"
 
 
 def find_client(
     source: str, client: str | None, checkpoint: Checkpoint, out: Path | None, network: str | None, method: str | None
-) -> TrainedClient:
+) -> "TrainedClient":
     """Load an exported client, or a client of a run."""
     from protonorm.core.own_code import load_own
     from protonorm.inference.info import INFO
@@ -146,8 +144,8 @@ def find_pictures(paths: list[Path]) -> list[Path]:
 
 
 def read_pictures(
-    paths: list[Path], wanted: InputSpec, *, skip_bad: bool = False
-) -> tuple[NDArray[np.uint8], dict[Path, str]]:
+    paths: list[Path], wanted: "InputSpec", *, skip_bad: bool = False
+) -> "tuple[NDArray[np.uint8], dict[Path, str]]":
     """Read pictures (n, H, W, C) in the size and channels of the training data; also return unreadable files."""
     from protonorm.data import pictures
 
@@ -167,12 +165,12 @@ def read_pictures(
 
 
 def plain_answers(
-    trained: TrainedClient, paths: Sequence[Path], answers: Answers, bad: dict[Path, str]
+    trained: "TrainedClient", paths: Sequence[Path], answers: "Answers", bad: dict[Path, str]
 ) -> dict[str, Any]:
     """Return predictions as plain data."""
     advice = trained.info.recommended
 
-    def of_rule(rule: RuleAnswers, row: int) -> dict[str, Any]:
+    def of_rule(rule: "RuleAnswers", row: int) -> dict[str, Any]:
         margin = {} if rule.margin is None else {"margin": digits(rule.margin[row])}
         return {"class": trained.classes[rule.classes[row]], "confidence": digits(rule.confidence[row]), **margin}
 
@@ -240,7 +238,7 @@ def _answer(answer: dict[str, Any]) -> str:
     return f"{answer['class']} ({number})"
 
 
-def caption(trained: TrainedClient, answers: Answers) -> str:
+def caption(trained: "TrainedClient", answers: "Answers") -> str:
     """Describe which answer is recommended and why, and the meaning of the numbers."""
     advice = trained.info.recommended
     why = "it is the method's usual rule, which no validation has chosen"

@@ -1,7 +1,5 @@
 """Progress display on standard error: live bars in a terminal, occasional plain lines elsewhere."""
 
-from __future__ import annotations
-
 import time
 from typing import TYPE_CHECKING, Any, Self
 
@@ -95,14 +93,14 @@ class RoundDisplay(Display):
         self._title, self._rounds, self._headline = title, rounds, headline
         self._left, self._first = TimeLeft(rounds), True
 
-    def __call__(self, round: Round) -> None:
+    def __call__(self, round: "Round") -> None:
         """Show a committed round."""
         at_end, self._first = self._first or round.number == self._rounds, False
         text, left = note(round.record, self._headline), self._left.after(round)
         self.show(self._title, round.number, self._rounds, text, left, now=at_end)
 
 
-def note(record: RoundRecord, headline: str) -> str:
+def note(record: "RoundRecord", headline: str) -> str:
     """Summarise a round: its accuracy under the headline rule, or else its loss."""
     rule = headline if record.rules.get(headline) else "logits"
     if accuracy := record.rules.get(rule):

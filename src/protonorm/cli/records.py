@@ -1,7 +1,5 @@
 """Commands `show`, `report`, `remove` and `archive`, for recorded runs."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -20,13 +18,8 @@ from protonorm.core.text import counted, visible
 if TYPE_CHECKING:
     from protonorm.runs.run import Run
 
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[RUN_OR_FILTER]",
-        help="One run, for all about it; several, or filters such as dataset=fashion seed=0,1, for a list; else all.",
-    ),
-]
+WORDS = "One run, for all about it; several, or filters such as dataset=fashion seed=0,1, for a list; else all."
+Words = Annotated[list[str] | None, typer.Argument(metavar="[RUN_OR_FILTER]", help=WORDS)]
 Csv = Annotated[bool, typer.Option("--csv", help="Print a line for each client of these runs, as CSV.")]
 Names = Annotated[list[str], typer.Argument(metavar="RUN", help="Runs: folders, names, or beginnings of names.")]
 To = Annotated[Path | None, typer.Option(help="File; report.html in a run's folder, or <runs>/reports/… if not given.")]
@@ -34,17 +27,12 @@ LONGEST = 60  # maximum bytes of a file's name, without its hash
 NAMED = 5  # maximum foreign files named
 LOGGED = re.compile(r"events\.out\.tfevents\..+|projector_config\.pbtxt|metadata\.tsv|tensors\.tsv|sprite\.png")
 
-Chosen = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="RUN_OR_FILTER", help="Folders or names of runs; or filters: algorithm=local state=unfinished."
-    ),
-]
+CHOSEN = "Folders or names of runs; or filters: algorithm=local state=unfinished."
+Chosen = Annotated[list[str], typer.Argument(metavar="RUN_OR_FILTER", help=CHOSEN)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")]
 Place = Annotated[Path, path_option("Folder for the archived records, packed into one file.", "--to", metavar="FOLDER")]
-WithClients = Annotated[
-    bool, typer.Option("--with-clients", help="Also keep the trained clients, the server's state and all prototypes.")
-]
+CLIENTS = "Also keep the trained clients, the server's state and all prototypes."
+WithClients = Annotated[bool, typer.Option("--with-clients", help=CLIENTS)]
 
 
 def show(words: Words = None, out: Out = None, as_json: Json = False, as_csv: Csv = False) -> None:
@@ -73,7 +61,7 @@ def show(words: Words = None, out: Out = None, as_json: Json = False, as_csv: Cs
             say(visible(f"There are no runs{such} in {wanted.root}."))
 
 
-def _show_one(run: Run, *, as_json: bool) -> None:
+def _show_one(run: "Run", *, as_json: bool) -> None:
     from protonorm.analysis.breakdown import local_beside, plain_run
     from protonorm.analysis.comparison import rows
     from protonorm.cli.run_tables import clients_table, comparison_tables, plain_clients
@@ -88,22 +76,26 @@ def _show_one(run: Run, *, as_json: bool) -> None:
     say(run_lines(run))
 
 
-def run_lines(run: Run) -> str:
+def run_lines(run: "Run") -> str:
     """Format one run's curve, its state, and its settings."""
     from protonorm.analysis.breakdown import standing
     from protonorm.cli.run_tables import curve
 
-    rule, settings = run.info.headline, run.info.experiment.plain()
-    values = [record.rules.get(rule) for record in run.rounds]
-    lines = [f"Pooled accuracy in per cent, rule {visible(rule)}:"]
+    values = [record.rules.get(run.info.headline) for record in run.rounds]
+    lines = [f"Pooled accuracy in per cent, rule {visible(run.info.headline)}:"]
     lines += [curve([value.pooled if value else None for value in values]), visible(standing(run))]
     lines += [visible(reported_round(run)), samples_line(run)]
-    lines += [f"{visible(name)}: {json.dumps(value)}" for name, value in settings.items()]
-    lines += [f"versions: {json.dumps(run.info.versions)}", *map(visible, provenance_lines(run))]
-    return "\n".join(lines)
+    lines += [f"{visible(name)}: {json.dumps(value)}" for name, value in run.info.experiment.plain().items()]
+    lines += [f"versions: {json.dumps(run.info.versions)}"]
+    if origin := run.provenance:  # the command, the commit of the user's repository, and the machine
+        commit = origin.commit or "none, the command was given in no repository"
+        changed = ", files changed since" if origin.commit and origin.dirty else ""
+        machine = f"{origin.cpu}, {origin.cores} cores, {origin.threads} threads a process, engine {origin.engine}"
+        lines += map(visible, [f"command: {origin.command}", f"commit: {commit}{changed}", f"machine: {machine}"])
+    return "\n".join([*lines, *([run.lost_provenance] if run.lost_provenance else [])])
 
 
-def reported_round(run: Run) -> str:
+def reported_round(run: "Run") -> str:
     """Describe the reported round, how it was chosen, and the early-stopping setting."""
     if run.chosen is None:
         return "No round is reported yet: nobody was evaluated under the method's headline rule."
@@ -116,24 +108,13 @@ def reported_round(run: Run) -> str:
     return f"Round {record.round} is reported: {run.chosen.why}; {rule} {', '.join(numbers)}.{early}"
 
 
-def samples_line(run: Run) -> str:
+def samples_line(run: "Run") -> str:
     """Describe how many samples clients train, validate and test on."""
     if not run.knows_samples:
         return "Samples: their number is not on record; each client knows its own."
     train, validation, test = (int(part.sum()) for part in run.population)
     held_out = f"{validation} to validate on" if validation else "no validation part"
     return f"Samples of all clients: {train} to train on, {held_out}, {test} to test on."
-
-
-def provenance_lines(run: Run) -> list[str]:
-    """Return the command that started a run, the commit of the user's repository, and the machine."""
-    origin, lost = run.provenance, [run.lost_provenance] if run.lost_provenance else []
-    if origin is None:
-        return lost
-    commit = origin.commit or "none, the command was given in no repository"
-    changed = ", files changed since" if origin.commit and origin.dirty else ""
-    machine = f"machine: {origin.cpu}, {origin.cores} cores, {origin.threads} threads a process, engine {origin.engine}"
-    return [f"command: {origin.command}", f"commit: {commit}{changed}", machine, *lost]
 
 
 def report(runs: Names, out: Out = None, to: To = None) -> None:
@@ -151,7 +132,7 @@ def report(runs: Names, out: Out = None, to: To = None) -> None:
         say(visible(f"Report: {write_page(read, to or default_place(read, root))}"))
 
 
-def default_place(runs: Sequence[Run], root: Path) -> Path:
+def default_place(runs: "Sequence[Run]", root: Path) -> Path:
     """Return the default path of a page: in its run's folder, or among the reports under a descriptive name."""
     if len(runs) == 1:
         return runs[0].folder / "report.html"
@@ -187,11 +168,10 @@ def remove(words: Chosen, out: Out = None, yes: Yes = False) -> None:
             ask(len(folders))
         kept = remove_runs(folders, own_extras)
         say(f"Removed {counted(len(folders), 'run')}.")
-        for folder, files in kept.items():
-            names = [str(path.relative_to(folder)) for path in files]
-            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-            if names:
-                say(visible(f"Kept in {folder}, as no part of the run: {', '.join(names[:NAMED])}{more}."))
+        for folder, files in ((folder, files) for folder, files in kept.items() if files):
+            names = ", ".join(str(path.relative_to(folder)) for path in files[:NAMED])
+            more = f" and {len(files) - NAMED} more" if len(files) > NAMED else ""
+            say(visible(f"Kept in {folder}, as no part of the run: {names}{more}."))
 
 
 def archive(words: Chosen, to: Place, out: Out = None, with_clients: WithClients = False) -> None:
@@ -200,8 +180,7 @@ def archive(words: Chosen, to: Place, out: Out = None, with_clients: WithClients
         from protonorm.runs.archive import archive_runs, refuse_place
 
         wanted = Wanted.of(words, out)
-        filtered = wanted.runs("nothing was archived") if wanted.filters else []
-        folders = [run.folder for run in filtered] or wanted.folders()
+        folders = [run.folder for run in wanted.runs("nothing was archived")] if wanted.filters else wanted.folders()
         refuse_place(to, folders, wanted.root)
         made = archive_runs(folders, to, with_clients=with_clients)
         for item in made:

@@ -1,7 +1,5 @@
 """Command `reproduce`: the paper's tables and figures. Listing them does not import torch."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from functools import partial
@@ -28,32 +26,21 @@ if TYPE_CHECKING:
     from experiments.reproduction.running import Reproduction
     from experiments.reproduction.writing import Written
 
-Names = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[NAME]...", help="Tables and figures: see --list; `all`; or a file.py of your own."),
-]
+NAMES = "Tables and figures: see --list; `all`; or a file.py of your own."
+Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help=NAMES)]
 ProfileName = Annotated[str, typer.Option("--profile", help="How large: paper, cpu or smoke.")]
-ProtocolName = Annotated[
-    str | None,
-    typer.Option(
-        "--protocol",
-        help="Which round is reported: paper, the best test round, as printed; or validated, the one with the best "
-        "validation accuracy. The profile's if not given: paper for paper, validated for the others.",
-    ),
-]
-To = Annotated[
-    str | None,  # an empty path would mean the current folder
-    typer.Option(metavar="PATH", help="Folder for tables and figures; <runs>/reproduction/<profile> if not given."),
-]
-Only = Annotated[
-    list[str] | None,
-    typer.Option(help="Only cells whose row or column has this text, such as CIFAR-100; repeated, all must match."),
-]
+PROTOCOL = (
+    "Which round is reported: paper, the best test round, as printed; or validated, the one with the best "
+    "validation accuracy. The profile's if not given: paper for paper, validated for the others."
+)
+ProtocolName = Annotated[str | None, typer.Option("--protocol", help=PROTOCOL)]
+TO = "Folder for tables and figures; <runs>/reproduction/<profile> if not given."
+To = Annotated[str | None, typer.Option(metavar="PATH", help=TO)]  # an empty path would mean the current folder
+ONLY = "Only cells whose row or column has this text, such as CIFAR-100; repeated, all must match."
+Only = Annotated[list[str] | None, typer.Option(help=ONLY)]
 Seeds = Annotated[str | None, typer.Option(help="Seeds in place of the profile's, such as 0 or 0,1,2.")]
-Rounds = Annotated[
-    int | None,
-    typer.Option(min=1, help="Rounds at most, where the profile has more; written to a folder of its own."),
-]
+ROUNDS = "Rounds at most, where the profile has more; written to a folder of its own."
+Rounds = Annotated[int | None, typer.Option(min=1, help=ROUNDS)]
 RenderOnly = Annotated[bool, typer.Option("--render-only", help="Run nothing; write what is there.")]
 Check = Annotated[bool, typer.Option("--check", help="Fail if a finished cell is outside its tolerance, beyond noise.")]
 Listed = Annotated[bool, typer.Option("--list", help="List the tables and figures, and how long each would take.")]
@@ -101,14 +88,14 @@ def reproduce(
             judge(written)
 
 
-def machinery(module: str) -> ModuleType:
+def machinery(module: str) -> "ModuleType":
     """Import a module of `experiments.reproduction`, which lies beside the library in a checkout."""
     from protonorm.config.kinds import bundled
 
     return import_module(f"{bundled('experiments').__name__}.reproduction.{module}")
 
 
-def judge(written: list[Written]) -> None:
+def judge(written: "list[Written]") -> None:
     """Print which numbers agree with the paper, differ or are undecided; raise Failed if any differ."""
     from protonorm.analysis.tables import FEW
     from protonorm.errors import Failed
@@ -127,7 +114,7 @@ def judge(written: list[Written]) -> None:
         raise Failed(f"{failed} of {len(verdicts)} checks differ from the paper.")
 
 
-def terminal_table(table: Table, profile: Profile) -> RichTable:
+def terminal_table(table: "Table", profile: "Profile") -> RichTable:
     """Build a table for the terminal; the best test round and the printed number are below ours."""
     columns, before = [Column(table.corner)], ""
     for group, name in table.titled_columns:
@@ -138,7 +125,7 @@ def terminal_table(table: Table, profile: Profile) -> RichTable:
     return make_table(title, columns, rows, table.explanation)
 
 
-def _entry(entry: TableEntry) -> Text:
+def _entry(entry: "TableEntry") -> Text:
     return Text.assemble(bold(entry.text, entry.bold), *((f"\n{visible(line)}", "dim") for line in entry.lines))
 
 

@@ -1,7 +1,5 @@
 """Commands `run` and `compare`: one experiment, or several methods with the same settings."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys
@@ -31,19 +29,14 @@ from protonorm.errors import Failed
 if TYPE_CHECKING:
     from protonorm.config.experiment import Experiment
 
-Methods = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="METHOD_OR_SETTING", help="Methods as name, name:field=value,… or file.py:Class; then settings."
-    ),
-]
+METHODS = "Methods as name, name:field=value,… or file.py:Class; then settings."
+Methods = Annotated[list[str], typer.Argument(metavar="METHOD_OR_SETTING", help=METHODS)]
 Figures = Annotated[Path | None, path_option("Folder for figures and report; <runs>/comparisons/… if not given.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print a line for each method, rule and seed, as CSV.")]
 Latex = Annotated[Path | None, path_option("Write the table for a paper; - prints nothing else.", metavar="FILE")]
 Markdown = Annotated[Path | None, path_option("Write the table in Markdown; - prints nothing else.", metavar="FILE")]
-Solo = Annotated[
-    bool, typer.Option("--solo", help="Run each method also with control=solo: the difference is due to the exchange.")
-]
+SOLO = "Run each method also with control=solo: the difference is due to the exchange."
+Solo = Annotated[bool, typer.Option("--solo", help=SOLO)]
 STDOUT = Path("-")
 FORMS = {".tex": "LaTeX", ".md": "Markdown"}  # file formats of a table
 HEAD = 200  # bytes at a file's beginning that are searched for its mark
@@ -151,7 +144,7 @@ def compare(
             raise Failed("No run of this comparison came to its end.")
 
 
-def follow(experiment: Experiment, *, quiet: bool = False) -> RoundDisplay:
+def follow(experiment: "Experiment", *, quiet: bool = False) -> RoundDisplay:
     """Show the rounds of an experiment while it runs."""
     return RoundDisplay(experiment.key, experiment.rounds, experiment.algorithm.headline, quiet=quiet)
 

@@ -1,7 +1,5 @@
 """Tables of runs, methods and clients, and a text plot of curves. Does not import torch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -147,8 +145,7 @@ def _dense(title: str, columns: Sequence[Column], lines: Sequence[Cells], captio
 
 def _cell(row: Row, column: str) -> str | Text:
     """Format a number; numbers of rounds other than the reported one have no interval, to save space."""
-    cell = row.cells[column]
-    if cell is None:
+    if (cell := row.cells[column]) is None:
         return "–"
     if column == "accuracy":
         return bold(str(cell), row.stands_out)

@@ -1,7 +1,5 @@
 """Commands `sweep` and `tune`: choose settings by validation accuracy."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,24 +19,14 @@ if TYPE_CHECKING:
     from protonorm.search.tuning import Trial
 
 
-Words = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="METHOD_OR_SETTING",
-        help="Methods, and settings with one value or several: lr=0.01,0.03 seeds=0,1,2; or a YAML file with lists.",
-    ),
-]
+WORDS = "Methods, and settings with one value or several: lr=0.01,0.03 seeds=0,1,2; or a YAML file with lists."
+Words = Annotated[list[str], typer.Argument(metavar="METHOD_OR_SETTING", help=WORDS)]
 Jobs = Annotated[int | None, typer.Option(min=1, max=4096, help="Runs side by side; by their number if not given.")]
 Dry = Annotated[bool, typer.Option("--dry-run", help="Say how many runs are left, and about how long they take.")]
 Best = Annotated[bool, typer.Option("--best", help="Print nothing but the chosen settings, as commands.")]
 Figure = Annotated[Path | None, path_option("Folder for the map; <runs>/sweeps/… if not given.")]
-Ranges = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="METHOD_OR_SETTING",
-        help="A method, settings, ranges (gamma=10..1000:log, clip=1..5) and choices (optimiser=sgd|adam).",
-    ),
-]
+RANGES = "A method, settings, ranges (gamma=10..1000:log, clip=1..5) and choices (optimiser=sgd|adam)."
+Ranges = Annotated[list[str], typer.Argument(metavar="METHOD_OR_SETTING", help=RANGES)]
 Trials = Annotated[int, typer.Option(min=1, max=100_000, help="Trials of the search, those done before included.")]
 Budget = Annotated[int | None, typer.Option(min=1, help="Rounds of all trials together, after which the search ends.")]
 Repeat = Annotated[int, typer.Option(min=0, max=1000, help="Fresh seeds to run and test the best settings with.")]
@@ -88,7 +76,9 @@ def sweep(
         show(task, scores_of(task), folder, best=best, as_json=as_json, quiet=quiet)
 
 
-def show(task: Sweep, scores: Sequence[Score], folder: Path, *, best: bool, as_json: bool, quiet: bool = False) -> None:
+def show(
+    task: "Sweep", scores: "Sequence[Score]", folder: Path, *, best: bool, as_json: bool, quiet: bool = False
+) -> None:
     """Print the scores and the chosen settings, and draw the map."""
     from protonorm.errors import Failed
     from protonorm.report.figures import save_figure
@@ -105,7 +95,11 @@ def show(task: Sweep, scores: Sequence[Score], folder: Path, *, best: bool, as_j
     else:
         if not best:
             say(scores_table(scores, chosen, swept, task.grid.seeds), captions=not quiet)
-            lines = [*map(_winner_line, chosen), *lines]
+            for place, score in enumerate(chosen):
+                own = ", ".join(f"{name}={_text(value)}" for name, value in score.point.chosen.items())
+                tested = f"test accuracy there, which had no say: {score.test} %" if score.test else "it was not tested"
+                line = f"Chosen for {score.point.method}: {own or 'its only settings'}; {tested}."
+                lines.insert(place, visible(line))
             lines += [visible(f"Map: {drawn}")] if drawn and not quiet else []
         for line in lines:
             say(line)
@@ -113,7 +107,9 @@ def show(task: Sweep, scores: Sequence[Score], folder: Path, *, best: bool, as_j
         raise Failed("No settings can be chosen: none has a finished run for every seed.")
 
 
-def scores_table(scores: Sequence[Score], chosen: Sequence[Score], swept: Sequence[str], seeds: Sequence[int]) -> Table:
+def scores_table(
+    scores: "Sequence[Score]", chosen: "Sequence[Score]", swept: Sequence[str], seeds: Sequence[int]
+) -> "Table":
     """Build the table of all points, the best first; chosen points are bold."""
     from protonorm.cli.run_tables import seeds_text
 
@@ -134,15 +130,8 @@ def scores_table(scores: Sequence[Score], chosen: Sequence[Score], swept: Sequen
     return make_table(f"Settings by validation accuracy, {seeds_text(seeds)}", columns, lines, caption)
 
 
-def _winner_line(score: Score) -> str:
-    """Describe the settings chosen for a method, and their test accuracy, which was not used to choose."""
-    label = ", ".join(f"{name}={_text(value)}" for name, value in score.point.chosen.items()) or "its only settings"
-    tested = f"test accuracy there, which had no say: {score.test} %" if score.test else "it was not tested"
-    return visible(f"Chosen for {score.point.method}: {label}; {tested}.")
-
-
 def plan(
-    task: Sweep, left: Sequence[Job], count: int, engine: str | None, workers: int | None, *, as_json: bool
+    task: "Sweep", left: "Sequence[Job]", count: int, engine: str | None, workers: int | None, *, as_json: bool
 ) -> None:
     """Print how many runs are done and left, and the estimated time."""
     from protonorm.core.text import counted, duration
@@ -166,7 +155,7 @@ def plan(
         say(visible(f"About {duration(guess.seconds)}, {way}; estimated from {guess.how}."))
 
 
-def plain(score: Score, *, chosen: bool) -> dict[str, Any]:
+def plain(score: "Score", *, chosen: bool) -> dict[str, Any]:
     """Return a point as plain data; test accuracies are given only for chosen settings."""
     point, cell = score.point, score.validation
     return {
@@ -241,14 +230,14 @@ def tune(
             say(visible(f"Search: {search.folder}"))
 
 
-def trial_line(trial: Trial) -> str:
+def trial_line(trial: "Trial") -> str:
     """Describe how a trial ended."""
     reached = "diverged" if trial.validation is None else f"{100 * trial.validation:.2f} %"
     stopped = f", {trial.state} after round {trial.rounds}" if trial.state in ("stopped", "cut") else ""
     return f"trial {trial.number}: {_values(trial)}: {reached}{stopped}"
 
 
-def trials_table(trials: Sequence[Trial], best: Trial, rounds: int) -> Table:
+def trials_table(trials: "Sequence[Trial]", best: "Trial", rounds: int) -> "Table":
     """Build the table of all trials, the best in bold."""
     columns = [Column("trial", "right"), Column("settings"), Column("validation", "right", no_wrap=True)]
     columns += [Column("rounds", "right"), Column("ended", no_wrap=True)]
@@ -266,5 +255,5 @@ def trials_table(trials: Sequence[Trial], best: Trial, rounds: int) -> Table:
     return make_table("Trials", columns, lines, caption)
 
 
-def _values(trial: Trial) -> str:
+def _values(trial: "Trial") -> str:
     return ", ".join(f"{name}={value}" for name, value in trial.values.items())

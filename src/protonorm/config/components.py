@@ -32,7 +32,8 @@ METHODS: dict[str, dict[str, tuple[str, ...]]] = {
 
 def build(kind: str, value: Any) -> Any:
     """Create a component from a name or {"name": …, settings}; return an object of the right kind unchanged."""
-    made, (*_, needs, article) = _make(kind, value), KINDS[kind]
+    (*_, needs, article), given = KINDS[kind], {"name": value} if isinstance(value, str) else value
+    made = _make(kind, given) if isinstance(given, Mapping) else given
     if isinstance(made, type) or not callable(getattr(made, needs, None)):
         raise ValueError(f"{shown(value)} is not {article} {kind}: expected a name, or an object with {needs}().")
     if registered_name(kind, made) is None:
@@ -40,11 +41,8 @@ def build(kind: str, value: Any) -> Any:
     return made
 
 
-def _make(kind: str, value: Any) -> Any:
+def _make(kind: str, value: Mapping[str, Any]) -> Any:
     table, article = KINDS[kind].table(), KINDS[kind].article
-    value = {"name": value} if isinstance(value, str) else value
-    if not isinstance(value, Mapping):
-        return value
     settings = dict(with_path(value) if kind == "dataset" else with_fields(value) if kind == "algorithm" else value)
     name = settings.pop("name", KINDS[kind].default)
     if not isinstance(name, str):
@@ -54,8 +52,15 @@ def _make(kind: str, value: Any) -> Any:
     else:
         made = _make_ours(table, settings, kind, name)
     for field in fields(made) if is_dataclass(made) else ():
-        if isinstance(path := getattr(made, field.name), Path):
-            _check_path(path, settings.get(field.name), f"{kind}.{field.name}")
+        if not isinstance(path := getattr(made, field.name), Path):
+            continue
+        if settings.get(field.name) == "":  # would mean the current folder
+            raise ValueError(f"{kind}.{field.name} must be the path of a file or folder, got ''.")
+        try:
+            path.expanduser()
+        except RuntimeError:
+            given, home = f"{kind}.{field.name}={shown(str(path))}", shortened(path.parts[0])
+            raise ValueError(f"{given} cannot be found: {home} is not the home of a user.") from None
     return made
 
 
@@ -72,17 +77,6 @@ def _make_ours(table: Mapping[str, Entry], settings: Mapping[str, Any], kind: st
         known = known_fields(cls)
         hint = partial(hint_inside, kind=kind, known=known)
         raise ValueError(sentences(error, known, f"{kind} {shortened(name)}", f"{kind}.", hint)) from None
-
-
-def _check_path(path: Path, given: Any, name: str) -> None:
-    """Raise ValueError for an empty path, which would mean the current folder, and for an unknown user's home."""
-    if given == "":
-        raise ValueError(f"{name} must be the path of a file or folder, got ''.")
-    try:
-        path.expanduser()
-    except RuntimeError:
-        home = shortened(path.parts[0])
-        raise ValueError(f"{name}={shown(str(path))} cannot be found: {home} is not the home of a user.") from None
 
 
 def make_own(target: Any, settings: Mapping[str, Any], kind: str, name: str) -> Any:

@@ -1,7 +1,5 @@
 """The `Experiment`: validated, frozen settings of a run, and the run's key."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -171,10 +169,7 @@ class Experiment(Training):
 
     @model_validator(mode="after")
     def _resolve(self) -> Self:
-        """Fill in defaults that depend on other settings, so that the record is complete.
-
-        Fields are set in `vars(self)`, because the model is frozen.
-        """
+        """Fill in defaults that depend on other settings, so that records are complete; in `vars`, as it is frozen."""
         self.__dict__.setdefault(GIVEN, self._as_set())  # pydantic may validate an existing experiment again
         dataset = getattr(self.dataset, "name", None) or describe("dataset", self.dataset)["name"]
         usual = getattr(self.dataset, "models", None)  # the family declared by a user's data set
@@ -186,35 +181,28 @@ class Experiment(Training):
         vars(self).update(models=models, feature_dim=self.feature_dim or usual_width(given), **evaluated)
         vars(self).update(algorithm=self.algorithm.adapted(dataset, [named(item) for item in networks(models)]))
         vars(self).update(auxiliary=_second_network(self.auxiliary, self.algorithm, models))
-        self._refuse_contradictions()
-        usual_settings: dict[str, Any] = {"models": chosen(usual), "feature_dim": usual_width(models)}
-        by_default = evaluated == _evaluated(None, None, self.evaluate_every, self.clients)
-        usual_settings |= evaluated if by_default else dict.fromkeys(evaluated)  # both are listed as changed
-        self._changed.update(differences(self, dataset, usual_settings))
-        return self
-
-    def _refuse_contradictions(self) -> None:
-        """Raise ValueError for settings that contradict each other."""
         if self.algorithm.needs_shared_network:
             self._refuse_different_networks()
         if self.early_stopping and not self.validation:
             raise ValueError("early_stopping needs a validation part; validation=0 turns it off.")
         if not self.tested and not self.validation:
             raise ValueError("tested=false needs a validation part: with validation=0 nothing would be evaluated.")
+        usual_settings: dict[str, Any] = {"models": chosen(usual), "feature_dim": usual_width(models)}
+        by_default = evaluated == _evaluated(None, None, self.evaluate_every, self.clients)
+        usual_settings |= evaluated if by_default else dict.fromkeys(evaluated)  # both are listed as changed
+        self._changed.update(differences(self, dataset, usual_settings))
+        return self
 
     def _refuse_different_networks(self) -> None:
         """Raise ValueError for different networks; some methods allow different widths of one."""
         name, widths, items = type(self.algorithm).__name__, self.algorithm.widths, networks(self.models)
         count = len({base_and_width(item)[0] if widths and isinstance(item, str) else item for item in items})
-        if count == 1:
-            return
         needed = f"{name} averages whole models, so that all clients need the same network"
         if widths:
-            needed = (
-                f"{name} cuts the clients' networks out of one, so that all need the same network at some width, "
-                f"such as models={SCALABLE[0]}@1,0.5,0.25"
-            )
-        raise ValueError(f"{needed}, but models={shown(describe_choice(self.models))} has {count} different ones.")
+            needed = f"{name} cuts the clients' networks out of one, so that all need the same network at some width, "
+            needed += f"such as models={SCALABLE[0]}@1,0.5,0.25"
+        if count > 1:
+            raise ValueError(f"{needed}, but models={shown(describe_choice(self.models))} has {count} different ones.")
 
     def _as_set(self) -> dict[str, Any]:
         """Return the explicitly given settings with their current values."""

@@ -22,15 +22,10 @@ class Compared(NamedTuple):
     tracker: Any = None  # not in the experiments, because it does not affect results
 
 
-def experiments_of(methods: Sequence[Any], given: Mapping[str, Any] | None = None) -> Experiments:
-    """Create the experiments of each method, one for each seed; `local` is always included."""
-    return read_comparison(methods, given).experiments
-
-
 def read_comparison(methods: Sequence[Any], given: Mapping[str, Any] | None = None, *, solo: bool = False) -> Compared:
     """Parse the methods and settings of a comparison.
 
-    All experiments share one data set object.
+    The method `local` is always included, and all experiments share one data set object.
 
     Args:
         methods: Names or objects of methods; strings that are not methods are parsed as settings.
@@ -104,7 +99,10 @@ def _by_name(given: Sequence[Any], common: Mapping[str, Any]) -> dict[str, Any]:
     for item in given:
         name, method = (item, read_method(item)) if isinstance(item, str) else _object(item)
         if isinstance(item, str):
-            name = _label(method, name)
+            label = method.pop("label", name)
+            if label != name and (not isinstance(label, str) or not label or label in ALGORITHMS):
+                raise ValueError(f"label must be a text that is not the name of a method, got {shown(label)}.")
+            name = label
             own = known_fields(component_class("algorithm", item)).keys() & common.keys()
             method = {"name": method["name"], **{field: common[field] for field in common if field in own}} | method
             used |= own
@@ -116,14 +114,6 @@ def _by_name(given: Sequence[Any], common: Mapping[str, Any]) -> dict[str, Any]:
     if unused := [field for field in common if field not in used]:
         raise ValueError(f"algorithm.{unused[0]} must be a setting of a method; {', '.join(methods)} lack it.")
     return methods
-
-
-def _label(method: dict[str, Any], name: str) -> str:
-    """Remove a method's `label` from its settings and return it, or else `name`."""
-    label: str = method.pop("label", name)
-    if label != name and (not isinstance(label, str) or not label or label in ALGORITHMS):
-        raise ValueError(f"label must be a text that is not the name of a method, got {shown(label)}.")
-    return label
 
 
 def _object(given: Any) -> tuple[str, Any]:

@@ -240,13 +240,8 @@ class PlainLoader(yaml.SafeLoader):
 
 
 PlainLoader.add_implicit_resolver(INTEGER, re.compile(r"[-+]?[0-9]+(?:_[0-9]+)*$"), list("-+0123456789"))
-PlainLoader.add_implicit_resolver(
-    REAL,
-    re.compile(
-        r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+][0-9]+)?$|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$"
-    ),
-    list("-+.0123456789"),
-)
+FLOAT = r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+][0-9]+)?$|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$"
+PlainLoader.add_implicit_resolver(REAL, re.compile(FLOAT), list("-+.0123456789"))
 PlainLoader.add_constructor(INTEGER, lambda _, node: int(node.value))
 
 

@@ -194,8 +194,6 @@ def _parts(header: dict[str, Any], tensors: Tensors | None) -> tuple[bytes, byte
 
 def _read(stream: IO[bytes], size: int) -> bytes:
     """Read `size` bytes, or fewer if the stream ends."""
-    if size <= CHUNK:
-        return stream.read(size)
     parts = bytearray()
     while len(parts) < size and (part := stream.read(min(CHUNK, size - len(parts)))):
         parts += part

@@ -82,7 +82,10 @@ def load_file(path: Path) -> ModuleType:
     refuse_own_code(path)
     spec = None
     if os.path.isfile(path):  # unlike Path.is_file, it never raises
-        spec = importlib.util.spec_from_file_location(_module_name(path.resolve()), path.resolve())
+        name = f"{PREFIX}{path.stem}"
+        if name in sys.modules and sys.modules[name].__file__ != str(path.resolve()):  # of the same name elsewhere
+            name += f"_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
+        spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None:
         raise ValueError(f"There is no Python file {truncate(str(path))}.")
     name, file, text = spec.name, str(path.resolve()), path.read_bytes()
@@ -103,14 +106,6 @@ def load_file(path: Path) -> ModuleType:
         plain = isinstance(error, SyntaxError | ImportError | SystemExit)  # the traceback adds nothing
         raise ValueError(import_failure(error, path)) from (None if plain else error)
     return module
-
-
-def _module_name(path: Path) -> str:
-    """Return the module name of a file; a hash of the path separates files of the same name in different folders."""
-    name = f"{PREFIX}{path.stem}"
-    if name not in sys.modules or sys.modules[name].__file__ == str(path):
-        return name
-    return f"{name}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
 
 
 def obstacle(thing: Any) -> str | None:
@@ -252,9 +247,7 @@ def importable_torchvision() -> Iterator[None]:
 class Finder:
     """Import finder for torchvision alone, whose loader retries after declaring missing operators."""
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: Any = None) -> ModuleSpec | None:
         """Return torchvision's spec; None for any other module."""
         spec = PathFinder.find_spec(fullname, path, target) if fullname == "torchvision" else None
         if spec is not None and spec.loader is not None:

@@ -25,7 +25,8 @@ def nearest(name: str, known: Iterable[str], compared: Callable[[str], str] = st
     """Return a hint with the closest known name and all names; `compared` maps a name to the part that is matched."""
     names = sorted(known)
     parts = {compared(one): one for one in names}
-    close = difflib.get_close_matches(name.lower(), parts, n=1, cutoff=0.5)
+    begun = [part for part in parts if len(name) > 2 and part.startswith(name.lower())]  # batch: batch_size
+    close = begun if len(begun) == 1 else difflib.get_close_matches(name.lower(), parts, n=1, cutoff=0.5)
     hint = f"did you mean {parts[close[0]]!r}? " if close else ""
     return f"{hint}Known: {', '.join(names)}."
 

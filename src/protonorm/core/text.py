@@ -78,22 +78,9 @@ def markdown_text(text: str) -> str:
     return MARKUP.sub(r"\\\1", visible(text))
 
 
-def markdown_code(text: str) -> str:
-    """Format text as inline code in Markdown."""
-    line = visible(text)
-    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
-    space = " " if line.startswith("`") or line.endswith("`") else ""
-    return f"{fence}{space}{line}{space}{fence}"
-
-
 def latex_text(text: str) -> str:
     """Escape text for LaTeX; letters of any language are unchanged, in UTF-8."""
     return "".join(LATEX.get(sign, sign) for sign in visible(text))
-
-
-def latex_comment(text: str) -> str:
-    """Format text as a LaTeX comment in a single line, because a line break would end it."""
-    return f"% {visible(' '.join(text.split()))}"
 
 
 def markdown_lines(columns: Sequence[str], head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -120,7 +107,7 @@ def latex_float(
     """
     name = "table*" if wide else "table"
     lines = [
-        *map(latex_comment, comments),
+        *(f"% {visible(' '.join(comment.split()))}" for comment in comments),  # a line break would end a comment
         f"\\begin{{{name}}}[t]",
         f"  \\centering\\{size}\\setlength{{\\tabcolsep}}{{{2 if size == 'scriptsize' else 3}pt}}",
         f"  \\caption{{{latex_text(caption)}}}",

@@ -77,7 +77,10 @@ def open_mapped(root: Path, name: str, version: str, read: Callable[..., Arrays]
     about = {"samples": samples, "size": size, "sha256": content_hash(arrays.images, arrays.labels, *owned)}
     try:
         if damage:
-            _remove_damaged(folder)
+            try:
+                _check(folder)  # another process may have rebuilt it in the meantime
+            except ValueError:
+                _remove_copy(folder)
         _write(folder, name, arrays, about)
     except OSError as error:
         why = f"no copy can be kept in {place} ({reason(error)})"
@@ -143,14 +146,6 @@ def _check(folder: Path) -> dict[str, Any]:
 def _facts(path: Path) -> dict[str, Any]:
     size, what = require_file(path).st_size, f"Checking {path.parent.name}"
     return {"bytes": size, "sha256": hash_file(path, hashlib.sha256(), what, silent_below=LARGE)}
-
-
-def _remove_damaged(folder: Path) -> None:
-    """Remove a damaged copy, unless another process has rebuilt it in the meantime."""
-    try:
-        _check(folder)
-    except ValueError:
-        _remove_copy(folder)
 
 
 def _remove_older(name: str, kept: Path) -> None:

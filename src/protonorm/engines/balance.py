@@ -1,7 +1,5 @@
 """Assignment of clients to workers so that all finish at about the same time; it never changes results."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 WORTHWHILE = 0.95  # maximum relative duration of a new assignment: a moved client reads its state from disk
@@ -33,11 +31,11 @@ class Costs:
         return self._samples[client] * (seconds / seen if seen else 1.0)
 
 
-def assign(costs: Mapping[int, float], workers: int) -> list[list[int]]:
-    """Assign clients to workers greedily: the most expensive client first, to the least loaded worker."""
-    clients: list[list[int]] = [[] for _ in range(workers)]
-    loads = [0.0] * workers
-    for client in sorted(costs, key=lambda client: (-costs[client], client)):
+def assign(costs: Mapping[int, float], parts: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Add the other clients to the workers' parts greedily: the most expensive first, to the least loaded worker."""
+    clients = [list(part) for part in parts]
+    loads = [sum(costs[client] for client in part) for part in parts]
+    for client in sorted(costs.keys() - set().union(*parts), key=lambda client: (-costs[client], client)):
         worker = loads.index(min(loads))
         clients[worker].append(client)
         loads[worker] += costs[client]
@@ -46,7 +44,7 @@ def assign(costs: Mapping[int, float], workers: int) -> list[list[int]]:
 
 def reassign(clients: Sequence[list[int]], costs: Mapping[int, float]) -> list[list[int]]:
     """Return a new assignment if it is sufficiently faster under the given costs, else the current one."""
-    fresh = assign(costs, len(clients))
+    fresh = assign(costs, [[]] * len(clients))
     after, before = (max(sum(costs[id] for id in part) for part in parts) for parts in (fresh, clients))
     return fresh if after < WORTHWHILE * before else list(clients)
 
@@ -64,19 +62,12 @@ class Placement:
         """Assign the clients of a round: keep known ones, add others to the least loaded, or reassign all if faster."""
         costs = {id: self._costs.of(id) for id in clients}
         self._seconds = dict.fromkeys(costs, 0.0)
-        if not actors:
-            return
-        parts: dict[int, list[int]] = {actor: [] for actor in actors}
-        homeless: list[int] = []
-        for id in costs:
-            parts.get(self.where.get(id, -1), homeless).append(id)
-        loads = {actor: sum(costs[id] for id in part) for actor, part in parts.items()}
-        for id in sorted(homeless, key=lambda id: (-costs[id], id)):
-            actor = min(loads, key=lambda actor: (loads[actor], actor))
-            parts[actor].append(id)
-            loads[actor] += costs[id]
-        for actor, part in zip(parts, reassign(list(parts.values()), costs), strict=True):
-            self.where |= dict.fromkeys(part, actor)
+        parts: dict[int, list[int]] = {actor: [] for actor in sorted(actors)}
+        for id in costs.keys() & self.where.keys():
+            parts.get(self.where[id], []).append(id)
+        if parts:
+            for actor, part in zip(parts, reassign(assign(costs, list(parts.values())), costs), strict=True):
+                self.where |= dict.fromkeys(part, actor)
 
     def actor_of(self, client: int, loads: Mapping[int, int]) -> int:
         """Return a client's actor; if it is not in `loads` (open orders by actor), assign the least loaded actor."""

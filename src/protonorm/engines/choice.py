@@ -1,7 +1,5 @@
 """Parsing and validation of engine settings such as `ray:num_gpus=0.5`, and the default engine of small runs."""
 
-from __future__ import annotations
-
 import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -45,7 +43,7 @@ def check_engine(engine: str | None, workers: int | None) -> EngineChoice | None
     return choice
 
 
-def worth_processes(population: SimulatedPopulation, rounds: int, cohort: int, workers: int) -> bool:
+def worth_processes(population: "SimulatedPopulation", rounds: int, cohort: int, workers: int) -> bool:
     """Return whether worker processes save more time than they take to start.
 
     The work is estimated from samples, epochs, rounds and networks, never measured, so that an experiment always uses

@@ -3,8 +3,6 @@
 Workers on the same machine memory-map arrays from files; an array that is already memory-mapped is not copied.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys
@@ -16,7 +14,7 @@ from importlib import import_module
 from mmap import mmap
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +36,6 @@ from protonorm.tensors import Tensors
 
 BY_SIGNAL = "was ended by signal"
 
-Answer = TypeVar("Answer")
-Make = Callable[[int, dict[str, Any], Tensors], Answer]  # from client number, header and tensors
 Refer = Callable[[Any], dict[str, str]]  # from a class or function to its location as plain data
 Resolve = Callable[[dict[str, str]], Any]  # the inverse of Refer
 
@@ -152,10 +148,9 @@ def _make_recipe(told: dict[str, Any], resolve: Resolve) -> Recipe:
 
 
 def _is_plain(fields: dict[str, Any]) -> bool:
-    try:
+    with suppress(TypeError, ValueError):
         return bool(json.loads(json.dumps(fields)) == fields)
-    except (TypeError, ValueError):
-        return False
+    return False
 
 
 def refer_by_text(thing: Any) -> dict[str, str]:
@@ -227,12 +222,9 @@ def how_it_ended(code: int) -> str:
     return f"{BY_SIGNAL} {-code}, perhaps for lack of memory" if code < 0 else f"ended with code {code}"
 
 
-def read_reply(id: int, header: dict[str, Any], tensors: Tensors) -> Reply:
-    """Build a client's reply from a worker's frame."""
+def read_answer(verb: str, id: int, header: dict[str, Any], tensors: Tensors) -> Reply | Counts:
+    """Build a client's reply to a request to train, or its counts, from a worker's frame."""
+    if verb == "evaluate":
+        return Counts(id, tensors)
     metrics = {str(name): float(value) for name, value in header["metrics"].items()}
     return Reply(id, tensors, metrics, float(header["seconds"]))
-
-
-def read_counts(id: int, header: dict[str, Any], tensors: Tensors) -> Counts:
-    """Build a client's counts from a worker's frame."""
-    return Counts(id, tensors)

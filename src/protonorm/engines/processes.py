@@ -4,8 +4,6 @@ Clients stay on their worker unless rebalancing moves them. The pool starts the 
 and replaces workers that exit or send invalid frames.
 """
 
-from __future__ import annotations
-
 import os
 import queue
 import subprocess
@@ -14,21 +12,19 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple
 
 from protonorm.core.frames import BadFrame, read_frame, write_frame
-from protonorm.core.task import ByClient, Counts, Lost, Messages, Order, Task
+from protonorm.core.task import ByClient, Counts, Lost, Messages, Order, Reply, Task
 from protonorm.engines.balance import Placement
 from protonorm.engines.choice import cores
-from protonorm.engines.handover import BY_SIGNAL, Make, hand_over, how_it_ended, raise_error, read_counts, read_reply
+from protonorm.engines.handover import BY_SIGNAL, hand_over, how_it_ended, raise_error, read_answer
 from protonorm.engines.serial import Deadline, Replies
 from protonorm.errors import Failed
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.files import Scratch
 from protonorm.runs.states import CACHE, FolderStore
 from protonorm.tensors import Tensors, prefixed
-
-Answer = TypeVar("Answer")
 
 AHEAD = 16  # orders per worker sent ahead; bounded because out-of-order replies are buffered in memory
 GRACE = 5.0  # seconds for a worker to exit
@@ -61,11 +57,11 @@ class Processes:
         Clients move to other workers if that is faster: states are on disk, and only some are cached in memory.
         """
         self._placement.balance([order.id for order in orders], range(len(self.pool)))
-        return self._ask({"verb": "train"}, orders, messages, read_reply, deadline)
+        return self._ask({"verb": "train"}, orders, messages, deadline)
 
     def evaluate(self, orders: Sequence[Order], messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
         """Evaluate clients; yield counts in the sequence of `orders`."""
-        return self._ask({"verb": "evaluate", "parts": list(parts)}, orders, messages, read_counts)
+        return self._ask({"verb": "evaluate", "parts": list(parts)}, orders, messages)
 
     def commit(self, round: int, replied: Collection[int], chosen: int = 0) -> None:
         """Commit a round at the workers, and record the seconds of its clients."""
@@ -84,19 +80,14 @@ class Processes:
         self.pool.close(gently=not any(self._owed.values()))
 
     def _ask(
-        self,
-        header: dict[str, Any],
-        orders: Sequence[Order],
-        messages: Messages,
-        make: Make[Answer],
-        deadline: float | None = None,
-    ) -> Iterator[Answer | Lost]:
+        self, header: dict[str, Any], orders: Sequence[Order], messages: Messages, deadline: float | None = None
+    ) -> Iterator[Any]:
         """Send each worker its orders, and yield the answers in the sequence of `orders`."""
         self._calls += 1
         limit = Deadline(deadline)
         header |= {"call": self._calls} | ({} if deadline is None else {"end": limit.end})
         self._owed = {}
-        early: dict[int, Answer | Lost] = {}
+        early: dict[int, Reply | Counts | Lost] = {}
         size, sent = AHEAD * len(self.pool), 0
         for place, order in enumerate(orders):
             while sent < len(orders) and sent <= place + size:
@@ -104,7 +95,7 @@ class Processes:
                 early |= limit.lost(block) if limit.passed else self._send(header, block, messages)
                 sent += len(block)
             while order.id not in early:
-                early |= self._hear(make, limit)
+                early |= self._hear(header["verb"], limit)
             yield early.pop(order.id)
 
     def _send(self, header: dict[str, Any], orders: Sequence[Order], messages: Messages) -> dict[int, Any]:
@@ -118,7 +109,7 @@ class Processes:
             self.pool.send(number, header | {"orders": list(own.values())})
         return {}
 
-    def _hear(self, make: Make[Answer], limit: Deadline) -> dict[int, Answer | Lost]:
+    def _hear(self, verb: str, limit: Deadline) -> dict[int, Any]:
         """Wait for the next answer to this call; late clients and those of an ended or faulty worker are lost."""
         try:
             heard = self.pool.hear(limit.left)
@@ -137,14 +128,14 @@ class Processes:
             del self._owed[heard.number][id]
             raise_error(header)
         try:
-            answer, seconds = make(id, header, heard.tensors), float(header["seconds"])
+            answer, seconds = read_answer(verb, id, header, heard.tensors), float(header["seconds"])
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             return self._lose(heard.number, "sent an answer that lacks something")
         del self._owed[heard.number][id]
         self._placement.note(id, seconds)
         return {id: answer}
 
-    def _lose(self, number: int, reason: str) -> dict[int, Answer | Lost]:
+    def _lose(self, number: int, reason: str) -> dict[int, Any]:
         """Replace a worker; its pending clients are lost."""
         self._messages[number] = None
         reason = self.pool.replace(number, reason)
@@ -156,10 +147,9 @@ class Processes:
             return
         self._messages[number] = None if isinstance(messages, ByClient) else messages
         if isinstance(messages, ByClient):
-            packed: Tensors = {}
-            for order in orders:
-                packed |= prefixed(str(order.id), messages[order.id])
-            self.pool.send(number, {"verb": "message", "ids": [order.id for order in orders]}, packed)
+            ids = [order.id for order in orders]
+            own = {name: value for id in ids for name, value in prefixed(str(id), messages[id]).items()}
+            self.pool.send(number, {"verb": "message", "ids": ids}, own)
         else:
             self.pool.send(number, {"verb": "message"}, messages)
 
@@ -196,7 +186,6 @@ class Pool:
             raise
 
     def __len__(self) -> int:
-        """Return the number of workers."""
         return len(self._workers)
 
     @property
@@ -224,14 +213,12 @@ class Pool:
 
     def close(self, *, gently: bool) -> None:
         """End the workers: gently, after their queued requests, or at once."""
-        if gently:
-            for number in range(len(self._workers)):
-                self.send(number, {"verb": "close"})
-        else:
-            self._close_pipes()  # workers exit when their pipe is closed
+        for outbox in self._outboxes:
+            outbox.put(({"verb": "close"}, None) if gently else None)  # workers exit when their pipe is closed
         for worker in self._workers:
             _end(worker, GRACE)
-        self._close_pipes()
+        for outbox in self._outboxes:
+            outbox.put(None)
         if self._scratch:
             self._scratch.remove()
 
@@ -247,10 +234,6 @@ class Pool:
         self._workers[number : number + 1], self._outboxes[number : number + 1] = [worker], [outbox]
         threading.Thread(target=self._listen, args=(number, worker), daemon=True).start()
         threading.Thread(target=_deliver, args=(worker.stdin, outbox), daemon=True).start()
-
-    def _close_pipes(self) -> None:
-        for outbox in self._outboxes:
-            outbox.put(None)
 
     def _expect_ready(self) -> None:
         """Wait for the first frame of a new worker; replace a killed worker, raise for other failures."""

@@ -1,7 +1,5 @@
 """Clients in one process: the host that runs them, and the serial engine, the reference for all engines."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -95,6 +93,7 @@ class Serial:
 
     def __init__(self, task: Task, population: Population, store: FolderStore, workers: int | None = None) -> None:
         self._host = Host(task, population, store)
+        self.commit = self._host.commit
 
     def train(self, orders: Sequence[Order], messages: Messages, deadline: float | None = None) -> Replies:
         """Train clients sequentially; clients that miss the deadline are lost."""
@@ -107,10 +106,6 @@ class Serial:
         """Evaluate clients sequentially."""
         for order in orders:
             yield self._host.evaluate(order, message_for(messages, order.id), parts)
-
-    def commit(self, round: int, replied: Collection[int], chosen: int = 0) -> None:
-        """Remove the states that the committed round replaced."""
-        self._host.commit(round, replied, chosen)
 
     def close(self) -> None:
         """Do nothing: there is no process to end."""

@@ -1,7 +1,5 @@
 """Workers that run clients: the process `python -m protonorm.engines.worker`, and the player of a Ray actor."""
 
-from __future__ import annotations
-
 import math
 import os
 import queue
@@ -114,7 +112,7 @@ class Worker:
         write_frame(self._answers, {"call": header["call"], "id": order.id, **answer}, tensors)
 
 
-def open_player(content: bytes, node: NodeFolder, states: Path) -> tuple[Player | None, bytes]:
+def open_player(content: bytes, node: "NodeFolder", states: Path) -> "tuple[Player | None, bytes]":
     """Build the simulation from its description and this node's arrays; return the player and a frame to send."""
     torch.set_num_threads(1)
     told, _, _ = unpack(content)

@@ -64,7 +64,8 @@ def evaluate_step(
             if JOINT in algorithm.rules and part == VALIDATION:
                 batches, sharpness = _fitted(algorithm, batches)
             elif JOINT in algorithm.rules:
-                batches = _joined(algorithm, batches, sharpness)
+                scored, fitted = batches, sharpness
+                batches = ((s | {JOINT: joint_scores(experts_of(algorithm, s), fitted)}, y) for s, y in scored)
             counts = count_answers(batches, client)
             if part == VALIDATION:
                 counts |= {f"sharpness.{rule}": torch.tensor(x, dtype=torch.float64) for rule, x in sharpness.items()}
@@ -105,12 +106,6 @@ def _fitted(algorithm: Algorithm, batches: Iterable[Batch]) -> tuple[list[Batch]
     y = torch.cat([labels for _, labels in kept])
     sharpness, crossed = fit_experts(experts_of(algorithm, scores), y)
     return [(scores | {JOINT: crossed}, y)], sharpness
-
-
-def _joined(algorithm: Algorithm, batches: Iterable[Batch], sharpness: Sharpness) -> Iterator[Batch]:
-    """Add the scores of `joint` to batches."""
-    for scores, y in batches:
-        yield scores | {JOINT: joint_scores(experts_of(algorithm, scores), sharpness)}, y
 
 
 @torch.no_grad()

@@ -124,11 +124,7 @@ class RuleTally:
     def __init__(self, rule: str, num_classes: int, before: Sequence[bool]) -> None:
         """Initialise the counts after clients that lack the rule, whose samples count as wrong.
 
-        Args:
-            rule: Name of the rule.
-            num_classes: K.
-            before: For each of these clients, whether it has no samples or reported totals only, and therefore has no
-                measures by class.
+        Those marked in `before` have no measures by class: they have no samples, or reported totals only.
         """
         self._rule = rule
         self._correct = [0] * len(before)
@@ -143,7 +139,8 @@ class RuleTally:
     def add(self, found: Mapping[str, NDArray[Any]]) -> None:
         """Add a client's counts; totals alone carry no information on classes and probabilities."""
         rule, support = self._rule, found["support"]
-        counts = {name: found[f"{name}.{rule}"] for name in _declared() if f"{name}.{rule}" in found}
+        declared = (name for metric in metrics().values() for name in metric.counts)
+        counts = {name: found[f"{name}.{rule}"] for name in declared if f"{name}.{rule}" in found}
         self._counts.append(counts)
         self._sharpness.append(float(found.get(f"sharpness.{rule}", math.nan)))
         if not support.ndim:
@@ -189,12 +186,8 @@ class RuleTally:
 def countable() -> dict[str, Count]:
     """Return all counts that a rule may have, by name."""
     by_class = Count(("K",), "int64")
-    return {"correct": by_class, "predicted": by_class, "sharpness": Count(), **_declared()}
-
-
-def _declared() -> dict[str, Count]:
-    """Return the counts that metrics declare, by name."""
-    return {name: count for metric in metrics().values() for name, count in metric.counts.items()}
+    declared = {name: count for metric in metrics().values() for name, count in metric.counts.items()}
+    return {"correct": by_class, "predicted": by_class, "sharpness": Count(), **declared}
 
 
 def _check_rule(held: Tensors, rule: str) -> None:

@@ -1,7 +1,5 @@
 """Clients of a simulation: a data set partitioned over clients, and a workspace for each kind of network."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,35 +23,6 @@ from protonorm.models.choose import Recipe
 ROOM = 0.5  # share of a device's free memory that samples may occupy
 
 
-def make_client(
-    training: Training,
-    task: Task,
-    id: int,
-    round: int,
-    networks: tuple[SplitModel, SplitModel | None],  # its own, and the second network that clients share
-    samples: tuple[Samples, ...],  # train, validation, test
-    name: str = "",
-) -> Client:
-    """Create the Client object of a round."""
-    train, validation, test = samples
-    return Client(
-        id,
-        round,
-        task.rounds,
-        *networks,
-        train,
-        validation,
-        test,
-        num_classes=task.num_classes,
-        feature_dim=task.feature_dim,
-        lr=training.lr_in(round, task.rounds, id),
-        epochs=own(training.epochs, id),
-        batch_size=own(training.batch_size, id),
-        training=training,
-        name=name,
-    )
-
-
 class SimulatedPopulation:
     """Population of simulated clients, created on request."""
 
@@ -73,10 +42,9 @@ class SimulatedPopulation:
         self._workspaces: dict[tuple[Recipe, str], SplitModel] = {}
 
     def __len__(self) -> int:
-        """Return the number of clients, M."""
         return len(self.parts)
 
-    def site(self, id: int) -> SimulatedSite:
+    def site(self, id: int) -> "SimulatedSite":
         """Return the site of a client."""
         last = self.first + len(self) - 1
         if not self.first <= id <= last:
@@ -159,13 +127,27 @@ class SimulatedSite:
         return replace(recipe, lowered=own.lowered, device=own.device)
 
     def _client(self, round: int, model: SplitModel, auxiliary: SplitModel | None) -> Client:
-        population, training = self.population, self.population.training
+        population, training, task = self.population, self.population.training, self.population.task
         place = self.id - population.first
         part = population.parts[place]
-        indices = (*hold_out(part.train, training.validation), part.test)
-        samples = tuple(map(population.samples, indices))
-        name = population.client_names[place] if population.client_names else ""
-        return make_client(training, population.task, self.id, round, (model, auxiliary), samples, name)
+        train, validation = map(population.samples, hold_out(part.train, training.validation))
+        return Client(
+            self.id,
+            round,
+            task.rounds,
+            model,
+            auxiliary,
+            train,
+            validation,
+            population.samples(part.test),
+            num_classes=task.num_classes,
+            feature_dim=task.feature_dim,
+            lr=training.lr_in(round, task.rounds, self.id),
+            epochs=own(training.epochs, self.id),
+            batch_size=own(training.batch_size, self.id),
+            training=training,
+            name=population.client_names[place] if population.client_names else "",
+        )
 
 
 def hold_out(train: NDArray[np.int64], share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

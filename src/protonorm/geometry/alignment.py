@@ -132,7 +132,8 @@ def run_method(points: Tensor, method: str, schedule: Schedule, settings: Settin
     if len(points) == 1:
         return new_trajectory(separate(points), trace)
     if method == "exact":
-        return follow(new_trajectory(points, trace), [solve(points)], trace)
+        found = simplex(points) if len(points) <= points.shape[1] + 1 else polygon(points)  # nearest to the points
+        return follow(new_trajectory(points, trace), [found], trace)
     start = new_trajectory(separate(points), trace)
     if method == "paper":
         return follow(start, updates(start.points, settings.s, schedule), trace)
@@ -186,11 +187,6 @@ def _spread(num_classes: int, feature_dim: int, seed: int) -> Tensor:
     """Compute the vectors once per process: for K > d + 1 this takes a second or more."""
     start = torch.randn(num_classes, feature_dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     return align(start).prototypes.float()
-
-
-def solve(points: Tensor) -> Tensor:
-    """Find the optimum nearest to unit (or zero) points (K, d); it is the same for every exponent s."""
-    return simplex(points) if len(points) <= points.shape[1] + 1 else polygon(points)
 
 
 def simplex(points: Tensor) -> Tensor:

@@ -1,11 +1,9 @@
 """Description of a trained client: the types of client.json, and the model card."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Ge, MinLen
@@ -134,14 +132,8 @@ def preprocessing(inputs: InputSpec) -> Preprocessing:
     if channels in PILLOW:
         steps.insert(0, f"turn upright as EXIF says, and convert to {PILLOW[channels]} (Pillow)")
     steps += [f"(x/255 − {MEAN:g})/{DEVIATION:g}, numbers from −1 to 1", "(C, H, W)"]
-    return Preprocessing(
-        steps=steps,
-        mode=PILLOW.get(channels),
-        size=[height, width],
-        interpolation="bilinear",
-        mean=MEAN,
-        deviation=DEVIATION,
-    )
+    scaling: dict[str, Any] = {"interpolation": "bilinear", "mean": MEAN, "deviation": DEVIATION}
+    return Preprocessing(steps=steps, mode=PILLOW.get(channels), size=[height, width], **scaling)
 
 
 def recommend(run: Run, round: int, among: Collection[str] | None = None) -> Recommendation:
@@ -157,13 +149,8 @@ def recommend(run: Run, round: int, among: Collection[str] | None = None) -> Rec
         return usual_rule(info.headline, rules)
     rule = max(known, key=lambda rule: known[rule].mean)  # the first wins ties
     probability = rule if rule in PROBABLE else "logits"
-    return Recommendation(
-        rule=rule,
-        by="validation",
-        validation=known[rule].mean,
-        probability=probability,
-        calibration=known[probability].metrics.get("calibration") if probability in known else None,
-    )
+    mean, error = known[rule].mean, known[probability].metrics.get("calibration") if probability in known else None
+    return Recommendation(rule=rule, by="validation", validation=mean, probability=probability, calibration=error)
 
 
 def usual_rule(headline: str, rules: Collection[str]) -> Recommendation:

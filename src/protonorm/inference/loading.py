@@ -11,11 +11,8 @@ from typing import Any, Literal, NamedTuple, cast
 from protonorm import tensors
 from protonorm.algorithms import ALGORITHMS
 from protonorm.config.components import build, make_own
-from protonorm.core.algorithm import Algorithm
-from protonorm.core.node import Client
+from protonorm.core import Algorithm, Client, Samples, seeded
 from protonorm.core.own_code import fingerprint
-from protonorm.core.randomness import seeded
-from protonorm.core.samples import Samples
 from protonorm.core.training import Training
 from protonorm.core.types import shown
 from protonorm.files import checksum, damaged, format_of, unsealed

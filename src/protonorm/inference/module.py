@@ -1,12 +1,9 @@
 """Trained clients as torch modules of plain layers, and as ONNX graphs, which need protonorm[onnx]."""
 
-from __future__ import annotations
-
 import json
 import logging
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from importlib import import_module
@@ -18,8 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from protonorm.core.model import SplitModel
-from protonorm.core.node import Client
+from protonorm.core import Client, SplitModel
 from protonorm.core.samples import as_input
 from protonorm.core.training import Training
 from protonorm.federation.experts import JOINT, joint_scores
@@ -106,7 +102,7 @@ class ClientModule(nn.Module):
         return scores if self.joint is None else scores | {JOINT: self.joint(scores)}
 
 
-def make_module(trained: TrainedClient) -> ClientModule:
+def make_module(trained: "TrainedClient") -> ClientModule:
     """Build the module of a trained client, and check that it scores as the client does."""
     method, client = trained.algorithm, trained.client
     auxiliary = None if client.auxiliary is None else raised(client.auxiliary)
@@ -167,7 +163,7 @@ def differ(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> bool:
     return found.keys() != wanted.keys() or not all(map(is_close, wanted))
 
 
-def _network(trained: TrainedClient, plain: Client, state: Tensors) -> tuple[SplitModel, dict[str, nn.Module]]:
+def _network(trained: "TrainedClient", plain: Client, state: Tensors) -> tuple[SplitModel, dict[str, nn.Module]]:
     """Return a separate network with the weights of a state, and further heads by rule.
 
     A method may define layers after its features (`network`), and additional heads (`heads`).
@@ -198,8 +194,10 @@ def onnx_graph(info: ClientInfo, module: ClientModule) -> bytes:
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ValueError(f"ONNX needs {', '.join(missing)}, not installed here: pip install 'protonorm[onnx]'.")
     onnx: Any = import_module("onnx")
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # the exporter's messages
     try:
-        with _quiet(), torch.no_grad():
+        with warnings.catch_warnings(action="ignore"), torch.no_grad():
             made: Any = torch.onnx.export(
                 Outputs(module),
                 (probe(info, 2),),
@@ -213,6 +211,8 @@ def onnx_graph(info: ClientInfo, module: ClientModule) -> bytes:
     except Exception as error:  # the exporter can raise almost any exception
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise ValueError(f"The network {info.network_name} cannot be written as ONNX: {reason}.") from error
+    finally:
+        logging.disable(before)
     properties = {
         "classes": json.dumps(info.classes),
         "rule": info.recommended.rule,
@@ -224,29 +224,12 @@ def onnx_graph(info: ClientInfo, module: ClientModule) -> bytes:
     }
     onnx.helper.set_model_props(graph, properties)
     content: bytes = graph.SerializeToString()
-    _try(content, info, module)
-    return content
-
-
-@torch.no_grad()
-def _try(content: bytes, info: ClientInfo, module: ClientModule) -> None:
-    """Raise a ValueError if the graph's scores differ from those of the module."""
     runtime: Any = import_module("onnxruntime")
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    for count in TRIED:
-        x = probe(info, count)
+    for x in (probe(info, count) for count in TRIED):
         found = dict(zip(module.rules, map(torch.from_numpy, session.run(None, {INPUT: x.numpy()})), strict=True))
-        if differ(found, module(x)):
-            raise ValueError(f"The network {info.network_name} has other scores as ONNX than here; it was not written.")
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress the exporter's log messages and warnings."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            yield
-    finally:
-        logging.disable(before)
+        with torch.no_grad():
+            if differ(found, module(x)):
+                name = info.network_name
+                raise ValueError(f"The network {name} has other scores as ONNX than here; it was not written.")
+    return content

@@ -21,9 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from protonorm.algorithms.parts.prototypes import prototype_scores
-from protonorm.core.algorithm import Algorithm
-from protonorm.core.node import Client
-from protonorm.core.randomness import one_thread
+from protonorm.core import Algorithm, Client, one_thread
 from protonorm.core.samples import as_input, evaluation_batch, view
 from protonorm.core.text import shortened
 from protonorm.core.types import rule_name, shown
@@ -212,10 +210,8 @@ class TrainedClient:
         client = self.client
         if x is None and not len(client.test):
             raise ValueError(f"Client {self.name} has no test samples here; give inputs, (n, …).")
-        given = None if x is None else self._checked(x)
-        batches = (
-            (batch for batch, _ in client.test.sweep(device=client.device)) if given is None else self._batches(given)
-        )
+        own = (batch for batch, _ in client.test.sweep(device=client.device))
+        batches = own if x is None else self._batches(self._checked(x))
         with one_thread(), client.autocast():
             model = client.load(self.state).eval()
             return torch.cat([model.features(batch).double().cpu() for batch in batches]).numpy()

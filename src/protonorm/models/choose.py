@@ -1,7 +1,5 @@
 """Resolution of the setting `models` to networks: families, names, torchvision and timm, or user functions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,7 +40,7 @@ def chosen(value: Any, setting: str = "models") -> Choice:
     return tuple(_known(item) for member in members for item in member)
 
 
-def _library(name: str) -> LibraryNetwork | None:
+def _library(name: str) -> "LibraryNetwork | None":
     """Parse a library network such as timm:NAME; None for other names."""
     if ":" not in name:
         return None

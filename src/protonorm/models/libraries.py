@@ -1,7 +1,5 @@
 """Networks of torchvision and timm by name, with random weights; nothing is downloaded."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,7 +29,7 @@ class LibraryNetwork(NamedTuple):
     layer: str | None
 
     @classmethod
-    def of(cls, text: str) -> LibraryNetwork | None:
+    def of(cls, text: str) -> "LibraryNetwork | None":
         """Parse such a name; None for other names."""
         library, colon, rest = text.partition(":")
         network, _, layer = rest.partition("@")

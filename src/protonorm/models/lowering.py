@@ -4,8 +4,6 @@ A lowered layer keeps its parameters, its names in the state and its hooks; only
 up to the rounding of sums, so a run's key includes whether networks were lowered.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from functools import cache
 from typing import Any, NamedTuple, cast
@@ -32,7 +30,7 @@ class Window(NamedTuple):
     padding: Pair
 
     @classmethod
-    def of(cls, layer: nn.Conv2d) -> Window:
+    def of(cls, layer: nn.Conv2d) -> "Window":
         """Return the window of a layer."""
         return cls(cast(Pair, layer.kernel_size), cast(Pair, layer.stride), cast(Pair, layer.padding))
 

@@ -3,8 +3,6 @@
 Does not import torch, and matplotlib only to draw.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -63,7 +61,7 @@ def any_letters() -> Iterator[None]:
         yield
 
 
-def write_figure(figure: Figure, path: Path, dpi: int, **metadata: str) -> Path:
+def write_figure(figure: "Figure", path: Path, dpi: int, **metadata: str) -> Path:
     """Write a figure with the program's mark; the suffix of the path determines the format."""
     inside: dict[str, Any] = {KEYS[path.suffix]: PROGRAM, **metadata}
     if path.suffix == ".pdf":
@@ -108,7 +106,7 @@ def line_style(slot: int) -> dict[str, Any]:
     }
 
 
-def slots(runs: Mapping[str, Run]) -> dict[str, int]:
+def slots(runs: "Mapping[str, Run]") -> dict[str, int]:
     """Return the line style of each method: ProtoNorm has the strongest, the others follow in their order."""
     names = sorted(runs, key=lambda name: runs[name].info.experiment.algorithm.name != "protonorm")
     return {name: slot for slot, name in enumerate(names)}

@@ -1,7 +1,5 @@
 """Figures of a comparison, for slides and notebooks, drawn from the records of runs. Does not import torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -88,8 +88,7 @@ def refuse_place(to: Path, folders: Sequence[Path], root: Path | None = None) ->
     place = to.resolve()
     if root and place == root.resolve():
         raise ValueError(f"{to} is the folder of all runs; give another one for their archived records by --to.")
-    runs = [folder.resolve() for folder in folders]
-    if any(place == run.parent or run in (place, *place.parents) for run in runs):
+    if any(place == run.parent or run in (place, *place.parents) for run in map(Path.resolve, folders)):
         raise ValueError(f"{to} is where the runs are; give another folder for their archived records by --to.")
 
 

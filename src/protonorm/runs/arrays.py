@@ -51,18 +51,13 @@ def encode_arrays(arrays: Mapping[str, NDArray[Any]], stamp: str, size: int = 0)
     return bytes(seal(content, stamp))
 
 
-def decode_arrays(content: bytes, path: Path, stamp: str) -> Arrays:
-    """Decode the bytes of `encode_arrays`; raise a ValueError if they are damaged or the stamp differs."""
-    return _decode(check_stamp(content, path, stamp), path)
+def read_arrays(path: Path, stamp: str, content: bytes | None = None) -> Arrays:
+    """Decode a file of arrays of a run, or `content` from it, with integers as int64.
 
-
-def read_arrays(path: Path, stamp: str) -> Arrays:
-    """Read a file of arrays of a run; raise a ValueError if it is damaged or its stamp differs."""
-    return _decode(read_tensor_file(path, stamp), path)
-
-
-def _decode(content: bytes, path: Path) -> Arrays:
-    """Decode arrays, with integers as int64."""
+    Raises:
+        ValueError: If it is damaged or its stamp differs.
+    """
+    content = read_tensor_file(path, stamp) if content is None else check_stamp(content, path, stamp)
     try:
         arrays = safetensors.numpy.load(content)
     except (SafetensorError, ValueError, TypeError) as error:

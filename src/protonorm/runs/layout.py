@@ -102,19 +102,16 @@ class Study:
         if member.file_size > most:
             raise ValueError(f"{self.path}: {key}/{name} must have at most {most / 2**20:g} MiB when it is unpacked.")
         try:
-            if member.compress_type == ZIP_LZMA and self._window(member) > WINDOW:
-                raise ValueError("it needs too much memory")
+            if member.compress_type == ZIP_LZMA:
+                with self.path.open("rb") as file:
+                    file.seek(member.header_offset + 26)  # then version, size, lc/lp/pb byte, and the dictionary's size
+                    file.seek(sum(struct.unpack("<HH", file.read(4))) + 5, os.SEEK_CUR)
+                    if int.from_bytes(file.read(4), "little") > WINDOW:
+                        raise ValueError("it needs too much memory")
             with self._zip.open(member) as file:
                 return file.read()
         except BROKEN as error:
             raise damaged(self.path, f"{key}/{name} cannot be unpacked ({error})") from None
-
-    def _window(self, member: ZipInfo) -> int:
-        """Return the LZMA dictionary size in bytes, which bounds the memory that unpacking needs."""
-        with self.path.open("rb") as file:
-            file.seek(member.header_offset + 26)
-            file.seek(sum(struct.unpack("<HH", file.read(4))) + 5, os.SEEK_CUR)  # version, size, lc/lp/pb byte
-            return int.from_bytes(file.read(4), "little")
 
 
 @lru_cache(maxsize=16)
@@ -196,9 +193,8 @@ def stamp(key: str, what: str, round: int) -> str:
 def snapshot_rounds(done: int, *, last: bool = True) -> set[int]:
     """Return the rounds whose prototypes are kept after `done` rounds: the first, some between, and the last.
 
-    Those between are the multiples of a power of two; older records lack the `last`.
-
-    They depend on finished rounds only, so that a resumed run keeps the same rounds as an uninterrupted one.
+    Those between are the multiples of a power of two; older records lack the `last`. They depend on finished rounds
+    only, so that a resumed run keeps the same rounds as an uninterrupted one.
     """
     stride: int = 2 ** (done // SNAPSHOTS).bit_length()  # the smallest with fewer than SNAPSHOTS multiples
     return set(range(stride, done + 1, stride)) | ({1} if done else set()) | ({done} if done and last else set())

@@ -82,7 +82,6 @@ def _git(*words: str, without: Sequence[str] = ()) -> str | None:
 def _cpu() -> str:
     """Return the processor's name."""
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name") and (name := line.partition(":")[2].strip()):
-                return name
+        if found := re.search(r"^model name.*?:[ \t]*(.*\S)", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
+            return found[1]
     return platform.processor() or platform.machine() or "unknown"

@@ -15,7 +15,7 @@ from protonorm.core.types import rule_name, shown, truncate_start
 from protonorm.files import damaged, unsealed
 from protonorm.metrics import METRICS
 from protonorm.runs import layout
-from protonorm.runs.arrays import ArrayCache, Arrays, accuracy_of, decode_arrays, majority_correct, read_arrays, unfit
+from protonorm.runs.arrays import ArrayCache, Arrays, accuracy_of, majority_correct, read_arrays, unfit
 from protonorm.runs.choice import Choice, Standing, choose_round
 from protonorm.runs.layout import committed, exists, is_archived, read_file, read_lines, snapshot_rounds, stamp
 from protonorm.runs.schema import Accuracy, Failure, Model, Provenance, RoundRecord, RunInfo, Seconds, read_info, typed
@@ -277,7 +277,7 @@ def _ratio(correct: NDArray[Any], support: NDArray[np.int64]) -> Shares:
 
 def read_block(block: bytes, path: Path, info: RunInfo, round: int) -> Arrays:
     """Decode the arrays of a round; raise a ValueError if any is invalid."""
-    arrays = decode_arrays(block, path, stamp(info.key, "evaluation", round))
+    arrays = read_arrays(path, stamp(info.key, "evaluation", round), block)
     if wrong := unfit(arrays, info.experiment.clients, len(info.classes)):
         raise damaged(path, f"{', '.join(wrong)} of round {round} cannot be")
     return {

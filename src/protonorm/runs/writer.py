@@ -68,7 +68,12 @@ class RunWriter:
             if _decisive(recorded, rounds) != _decisive(info, rounds):
                 raise ValueError(f"{path} holds another experiment than the one asked for; it is left as it is.")
             schema.refuse_other_names(self.folder, recorded, info.classes, info.client_names)
-            _warn_of_versions(recorded.versions, info.versions)
+            before, now = recorded.versions, info.versions
+            if other := [
+                f"{name} {now[name]} (was {before.get(name)})" for name in now if now[name] != before.get(name)
+            ]:
+                told = f"The run goes on with other versions than it began with: {', '.join(other)}."
+                warnings.warn(f"{told} Its last bits may differ.", stacklevel=3)
             if rounds == recorded.experiment.rounds:
                 return
             info = info.model_copy(update={"versions": recorded.versions})
@@ -171,22 +176,18 @@ class RunWriter:
         start = place.stat().st_size if place.exists() else 0
         record = RoundRecord(**outcome.record, arrays=ArrayRef(start=start, size=len(block)))
         line = sealed(record.model_dump(mode="json"), owner=self.key)
-        self._check_readable(line, block, round)
-        append(place, block)
-        append(self.folder / layout.METRICS, line)
-        seconds = {name: float(f"{value:.4g}") for name, value in outcome.seconds.items()}
-        append(self.folder / layout.TIMINGS, sealed({"of": round, **seconds}, owner=self.key))
-        return record
-
-    def _check_readable(self, line: bytes, block: bytes, round: int) -> None:
-        """Raise a ValueError, before anything is written, if a round could not be read again."""
-        metrics, place = self.folder / layout.METRICS, self.folder / layout.EVALUATIONS
-        try:
+        metrics = self.folder / layout.METRICS
+        try:  # nothing is written that could not be read again
             typed(RoundRecord, unsealed(line, metrics, owner=self.key), metrics)
             if self._info:
                 read_block(block, place, self._info, round)
         except ValueError as error:
             raise ValueError(f"Round {round} is not written, for it could not be read again: {error}") from error
+        append(place, block)
+        append(metrics, line)
+        seconds = {name: float(f"{value:.4g}") for name, value in outcome.seconds.items()}
+        append(self.folder / layout.TIMINGS, sealed({"of": round, **seconds}, owner=self.key))
+        return record
 
     def _cut_rounds(self) -> list[int] | None:
         """Truncate uncommitted rounds; return the last trained rounds (M,) as of the best round."""
@@ -218,14 +219,6 @@ class RunWriter:
 
     def _stamp(self, what: str, round: int) -> str:
         return stamp(self.key, what, round)
-
-
-def _warn_of_versions(before: dict[str, str], now: dict[str, str]) -> None:
-    """Warn if a run is resumed with other versions than it was started with."""
-    other = [f"{name} {now.get(name)} (was {before.get(name)})" for name in now if now.get(name) != before.get(name)]
-    if other:
-        told = f"The run goes on with other versions than it began with: {', '.join(other)}. Its last bits may differ."
-        warnings.warn(told, stacklevel=4)
 
 
 def _decisive(info: RunInfo, rounds: int) -> dict[str, Any]:

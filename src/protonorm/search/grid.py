@@ -1,7 +1,5 @@
 """Grid of a sweep: methods × values × seeds as experiments, and chosen points as commands."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Results of a sweep: scores, selection by validation accuracy, heat maps, and the estimated time left."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections import Counter
@@ -158,7 +156,7 @@ def timed_round(point: Point) -> float:
     return taken[-1]
 
 
-def sweep_map(scores: Sequence[Score], swept: Sequence[str]) -> Figure:
+def sweep_map(scores: Sequence[Score], swept: Sequence[str]) -> "Figure":
     """Draw heat maps of mean validation accuracy over two settings, a panel per method and value of other settings.
 
     Cells without a finished run for every seed are empty.
@@ -192,8 +190,8 @@ def sweep_map(scores: Sequence[Score], swept: Sequence[str]) -> Figure:
 
 
 def _draw(
-    axes: Axes, title: str, scores: Sequence[Score], names: Sequence[str], limits: tuple[float, float]
-) -> AxesImage:
+    axes: "Axes", title: str, scores: Sequence[Score], names: Sequence[str], limits: tuple[float, float]
+) -> "AxesImage":
     """Draw one panel: the second setting on the x axis, the first on the y axis, or a single setting on x."""
     from protonorm.report.drawing import label_text  # slow to import
 

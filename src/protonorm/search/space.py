@@ -1,7 +1,5 @@
 """Search space: ranges and choices of settings, and fixed settings."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -4,8 +4,6 @@
 parent. It exits as soon as its parent does, and an interrupted run is resumed at the next start.
 """
 
-from __future__ import annotations
-
 import sys
 import traceback
 import warnings

@@ -5,9 +5,6 @@ journal, in JSON lines. An interrupted search is resumed from its last round by 
 as an uninterrupted search.
 """
 
-from __future__ import annotations
-
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,12 +41,8 @@ FRESH = 3  # seeds for the final runs of the best settings
 CUT = "cut"  # state of a trial that exhausted the budget of rounds
 
 
-class _Stop(Exception):
-    """Signal that prunes a trial."""
-
-
-class _UsedUp(Exception):
-    """Signal that the budget of rounds is exhausted."""
+class _Ends(Exception):
+    """Signal that ends a trial's run in the given state of Optuna."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +67,6 @@ def import_optuna() -> Any:
         ) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
-
-
-def _warn(sentence: str) -> None:
-    warnings.warn(sentence, stacklevel=4)
 
 
 @dataclass(frozen=True)
@@ -116,14 +105,14 @@ class Search:
         return range(self.space.seed + 1, self.space.seed + 1 + count)
 
     def confirm(
-        self, values: Mapping[str, Any], count: int = FRESH, tell: Callable[[str], None] = _warn
-    ) -> list[Run | Unread]:
+        self, values: Mapping[str, Any], count: int = FRESH, tell: Callable[[str], None] | None = None
+    ) -> "list[Run | Unread]":
         """Run and test the given values with fresh seeds; report diverged and damaged runs to `tell` and continue."""
         start = partial(run, out=self.root, engine=self.engine, workers=self.workers)
         experiments = [self.space.experiment(values, seed, tested=True) for seed in self.fresh_seeds(count)]
         return [run_or_tell(experiment, self.root, partial(start, experiment), tell) for experiment in experiments]
 
-    def _try(self, study: optuna.Study, left: int | None, ended: Sequence[Trial]) -> None:
+    def _try(self, study: "optuna.Study", left: int | None, ended: Sequence[Trial]) -> None:
         """Run a trial, or the remaining rounds of an interrupted one.
 
         Rounds of an earlier trial with the same settings are reused and do not count against the budget.
@@ -138,10 +127,8 @@ class Search:
         try:
             self._run(experiment, follow)
             value = follow.best
-        except _UsedUp:
-            state = "RUNNING"  # resumed later, like an interrupted trial
-        except _Stop:
-            state = "PRUNED"
+        except _Ends as signal:
+            state = str(signal)
         except Diverged as error:
             value, attributes["diverged"] = 0.0, str(error)  # the worst value, so that the sampler avoids this region
         for name, attribute in (attributes | {"best": follow.best, "rounds": follow.rounds}).items():
@@ -149,7 +136,7 @@ class Search:
         if state != "RUNNING":
             study.tell(trial, value, import_optuna().trial.TrialState[state])
 
-    def _run(self, experiment: Experiment, follow: _Follower) -> None:
+    def _run(self, experiment: Experiment, follow: "_Follower") -> None:
         """Replay the recorded rounds of a run, then run the remaining ones."""
         state, recorded, reason = stand(experiment, self.folder)
         for record in recorded.rounds if recorded else ():
@@ -168,7 +155,7 @@ class Search:
 class _Follower:
     """Listener that reports a trial's rounds to Optuna and raises to prune the trial or to end its budget."""
 
-    def __init__(self, trial: optuna.Trial, headline: str, rounds: int, left: int | None) -> None:
+    def __init__(self, trial: "optuna.Trial", headline: str, rounds: int, left: int | None) -> None:
         self._trial, self._headline, self._total, self._left = trial, headline, rounds, left
         frozen = trial.study.get_trials(deepcopy=False)[trial.number]
         self._known = set(frozen.intermediate_values)  # rounds reported before
@@ -184,13 +171,13 @@ class _Follower:
                 self._trial.report(accuracy.mean, record.round)
             behind = record.round >= max(self._known, default=0) and self._trial.should_prune()
             if behind and record.round < self._total:
-                raise _Stop
+                raise _Ends("PRUNED")
         report(f"trial {self._trial.number}, rounds", record.round, self._total)
         if self._left is not None and self._left <= record.round < self._total:
-            raise _UsedUp
+            raise _Ends("RUNNING")  # out of budget: resumed later, like an interrupted trial
 
 
-def trials_of(study: optuna.Study) -> list[Trial]:
+def trials_of(study: "optuna.Study") -> list[Trial]:
     """List the trials that have ended, or were cut by the budget of rounds."""
     trials, states = [], {"COMPLETE": "complete", "RUNNING": CUT}
     for trial in study.get_trials(deepcopy=False):
@@ -214,7 +201,7 @@ def best_trial(trials: list[Trial]) -> Trial | None:
 
 
 @contextmanager
-def open_study(folder: Path, space: Space, rounds: int) -> Iterator[optuna.Study]:
+def open_study(folder: Path, space: Space, rounds: int) -> "Iterator[optuna.Study]":
     """Open or create the study of a folder, locked by one process at a time."""
     optuna = import_optuna()
     make_folder(folder)
@@ -241,7 +228,7 @@ def open_study(folder: Path, space: Space, rounds: int) -> Iterator[optuna.Study
         yield study
 
 
-def _spread(study: optuna.Study, space: Space) -> None:
+def _spread(study: "optuna.Study", space: Space) -> None:
     """Enqueue the missing initial trials, spread evenly over the space."""
     known = len(study.get_trials(deepcopy=False))
     shares = evenly(max(FIRST, known), len(space.dimensions), space.seed)[known:]
@@ -262,11 +249,10 @@ def evenly(count: int, width: int, seed: int) -> NDArray[np.float64]:
     return np.asarray((begin + np.arange(count)[:, None] * root ** -np.arange(1.0, width + 1)) % 1)
 
 
-def next_trial(study: optuna.Study, space: Space) -> optuna.Trial:
+def next_trial(study: "optuna.Study", space: Space) -> "optuna.Trial":
     """Return the interrupted trial, or a new one; its values depend only on the previous trials."""
     optuna = import_optuna()
-    state = optuna.trial.TrialState
-    known = study.get_trials(deepcopy=False)
+    state, known = optuna.trial.TrialState, study.get_trials(deepcopy=False)
     running = [trial for trial in known if trial.state == state.RUNNING]
     number = running[0].number if running else sum(trial.state != state.WAITING for trial in known)
     seed = int(np.random.SeedSequence([space.seed, number]).generate_state(1)[0])
@@ -274,7 +260,7 @@ def next_trial(study: optuna.Study, space: Space) -> optuna.Trial:
     return optuna.Trial(study, running[0]._trial_id) if running else study.ask()
 
 
-def values_of(trial: optuna.Trial, space: Space) -> dict[str, Any]:
+def values_of(trial: "optuna.Trial", space: Space) -> dict[str, Any]:
     """Return the trial's suggested value of each searched setting."""
     values: dict[str, Any] = {}
     for name, dimension in space.dimensions.items():

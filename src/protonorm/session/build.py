@@ -1,7 +1,5 @@
 """Build the task and the population of an experiment."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -33,19 +31,28 @@ def shared_data() -> Iterator[None]:
 
 def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task, SimulatedPopulation]:
     """Build an experiment: load its data unless `dataset` is given, partition them, and check the networks."""
-    data = _load(experiment.dataset) if dataset is None else dataset
+    data, algorithm, width = dataset, experiment.algorithm, experiment.feature_dim
+    data = _load(experiment.dataset) if data is None else data
+    assert width is not None  # resolved when the experiment was created
     check_augmentation(experiment.augment, data.inputs.shape[1:])
-    recipes = [_recipe(experiment, data, item) for item in networks(experiment.models)]
+
+    def recipe(item: str | Network, width: int = width) -> Recipe:
+        return Recipe(item, data.shape, width, data.num_classes, experiment.lowered, experiment.device)
+
+    recipes = [recipe(item) for item in networks(experiment.models)]
+    shared = recipe(widest(networks(experiment.models))) if algorithm.needs_shared_network else None
+    if algorithm.auxiliary:
+        shared = recipe(experiment.auxiliary, algorithm.auxiliary_dim(width))
     with seeded(0, 0, 0, "template"):
         head = recipes[0]().head
     task = Task(
-        algorithm=experiment.algorithm,
+        algorithm=algorithm,
         classes=data.classes,
-        feature_dim=_feature_dim(experiment),
+        feature_dim=width,
         rounds=experiment.rounds,
         seed=experiment.seed,
         input=data.spec,
-        shared_network=_shared(experiment, data),
+        shared_network=shared,
         head_bias=any(name.rpartition(".")[2] == "bias" for name, _ in head.named_parameters()),
         server_lr=own(experiment.lr, 0),
         server_batch_size=own(experiment.batch_size, 0),
@@ -87,20 +94,3 @@ def policy_of(experiment: Experiment, client_names: tuple[str, ...] | None = Non
         deadline=experiment.deadline,
         client_names=client_names,
     )
-
-
-def _recipe(experiment: Experiment, data: Dataset, item: str | Network, width: int | None = None) -> Recipe:
-    width = width or _feature_dim(experiment)
-    return Recipe(item, data.shape, width, data.num_classes, experiment.lowered, experiment.device)
-
-
-def _shared(experiment: Experiment, data: Dataset) -> Recipe | None:
-    algorithm = experiment.algorithm
-    if algorithm.auxiliary:
-        return _recipe(experiment, data, experiment.auxiliary, algorithm.auxiliary_dim(_feature_dim(experiment)))
-    return _recipe(experiment, data, widest(networks(experiment.models))) if algorithm.needs_shared_network else None
-
-
-def _feature_dim(experiment: Experiment) -> int:
-    assert experiment.feature_dim is not None  # resolved when the experiment was created
-    return experiment.feature_dim

@@ -23,7 +23,7 @@ from protonorm.session.comparison import Comparison, code_version, digest, file_
 
 if TYPE_CHECKING:
     from protonorm.config.experiment import Experiment
-    from protonorm.config.methods import Compared, Experiments
+    from protonorm.config.methods import Compared
     from protonorm.core.algorithm import Algorithm
     from protonorm.session.progress import Watch
     from protonorm.session.result import Result
@@ -109,11 +109,6 @@ class Plan:
 
         return read_comparison(self.methods, self.settings, solo=self.solo)
 
-    @property
-    def experiments(self) -> Experiments:
-        """Experiments of each method."""
-        return self.compared.experiments
-
     @cached_property
     def known(self) -> dict[str, list[Asked]]:
         """Runs that the same arguments resolved to when all were finished; empty if not cached."""
@@ -126,7 +121,7 @@ class Plan:
     @cached_property
     def asked(self) -> dict[str, list[Asked]]:
         """Requested runs of each method."""
-        experiments = self.known or self.experiments
+        experiments = self.known or self.compared.experiments
         return {method: [Asked(one.key, one.rounds) for one in some] for method, some in experiments.items()}
 
     @property
@@ -161,8 +156,8 @@ class Plan:
 
         with shared_data():
             found = {
-                method: [run_or_tell(one, self.root, partial(attempt, one), tell or _warn) for one in some]
-                for method, some in self.experiments.items()
+                method: [run_or_tell(one, self.root, partial(attempt, one), tell) for one in some]
+                for method, some in self.compared.experiments.items()
             }
         if all(isinstance(run, Run) and run.finished for some in found.values() for run in some):
             self._remember()
@@ -192,7 +187,7 @@ class Plan:
     def _remember(self) -> None:
         """Cache the runs of these arguments, if the arguments, the package and data files alone determine them."""
         mark = self._mark()
-        every = [one for experiments in self.experiments.values() for one in experiments]
+        every = [one for experiments in self.compared.experiments.values() for one in experiments]
         paths = {str(Path(path).absolute()) for one in every if (path := getattr(one.dataset, "path", None))}
         if mark is None or self.compared.tracker or any(one.device != "cpu" for one in every):
             return
@@ -201,9 +196,10 @@ class Plan:
 
 
 def run_or_tell(
-    experiment: Experiment, root: Path, attempt: Callable[[], Result], tell: Callable[[str], None]
+    experiment: Experiment, root: Path, attempt: Callable[[], Result], tell: Callable[[str], None] | None
 ) -> Run | Unread:
-    """Run an experiment by `attempt`; report a diverged or damaged run through `tell` instead of raising."""
+    """Run an experiment by `attempt`; report a diverged or damaged run to `tell`, or as a warning, without raising."""
+    tell = tell or (lambda sentence: warnings.warn(sentence, stacklevel=5))
     folder, rule, known = root / experiment.key, experiment.algorithm.headline, None
     # The settings of a started run were valid, so only its files can be damaged.
     begun = os.path.lexists(folder / INFO) or is_packed(folder)
@@ -230,7 +226,3 @@ def _readable(folder: Path, rounds: int | None = None) -> Run | None:
     with suppress(*UNREADABLE):
         return read_whole(folder, rounds)
     return None
-
-
-def _warn(sentence: str) -> None:
-    warnings.warn(sentence, stacklevel=5)

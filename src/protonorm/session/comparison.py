@@ -43,7 +43,7 @@ class Comparison:
     @property
     def experiments(self) -> dict[str, list[Experiment]]:
         """Experiments of each method, one per seed."""
-        return self.plan.experiments
+        return self.plan.compared.experiments
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -147,10 +147,11 @@ class Comparison:
     def _repr_html_(self) -> str:
         """Return the table as HTML, for notebooks."""
         head = ["method", "rule", *(title for title, _ in COLUMNS.values()), "gain on local"]
-        body = [
-            [row.method, row.rule, *(str(row.cells.get(name) or "–") for name in COLUMNS), _gain(row)]
-            for row in self.rows
-        ]
+        body = []
+        for row in self.rows:
+            transfer = row.local.transfer if row.local else None
+            gain = points(transfer.mean) if transfer else ""
+            body.append([row.method, row.rule, *(str(row.cells.get(name) or "–") for name in COLUMNS), gain])
         several = {len(some) for some in self.found.values()} != {1}
         seeds = "mean ± half the 95 % interval over seeds" if several else "one seed"
         note = f"Test accuracy in per cent; {seeds}. Columns with * are chosen by the test part: optimistic."
@@ -245,8 +246,3 @@ def _content(path: Path) -> str:
 def digest(*texts: str) -> str:
     """Return the SHA-256 of texts."""
     return hashlib.sha256("\n".join(texts).encode(errors="backslashreplace")).hexdigest()
-
-
-def _gain(row: Row) -> str:
-    transfer = row.local.transfer if row.local else None
-    return points(transfer.mean) if transfer else ""

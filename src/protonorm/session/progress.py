@@ -1,7 +1,5 @@
 """Progress of a run as one line of plain text that is updated in place, with the estimated time left."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +29,7 @@ def in_notebook() -> bool:
 
 
 @contextmanager
-def progress_line(experiment: Experiment | None, watch: Watch | None, wanted: bool | None) -> Iterator[Watch]:
+def progress_line(experiment: "Experiment | None", watch: Watch | None, wanted: bool | None) -> Iterator[Watch]:
     """Yield a callback for committed rounds: `watch`, plus a progress line if `wanted` (by default in a notebook).
 
     Without an experiment, the line shows long work before the first run, such as loading data.
@@ -44,7 +42,7 @@ def progress_line(experiment: Experiment | None, watch: Watch | None, wanted: bo
         title = f"{type(experiment.algorithm).__name__}, seed {experiment.seed}"
         line = ProgressLine(title, experiment.rounds, experiment.algorithm.headline)
 
-    def both(round: Round) -> None:
+    def both(round: "Round") -> None:
         line.show_round(round)
         if watch:
             watch(round)
@@ -67,7 +65,7 @@ class TimeLeft:
         self._rounds = rounds
         self._taken: list[float] = []  # seconds of each round
 
-    def after(self, round: Round) -> float | None:
+    def after(self, round: "Round") -> float | None:
         """Add a round and return the estimated seconds left; None if unknown."""
         self._taken.append(round.seconds["round"])
         left, later = self._rounds - round.number, self._taken[1:][-RECENT:]
@@ -94,7 +92,7 @@ class ProgressLine:
         if whole and done >= whole:
             del self._begun[what]  # the same work may start again
 
-    def show_round(self, round: Round) -> None:
+    def show_round(self, round: "Round") -> None:
         """Show a committed round."""
         left = self._left.after(round)
         accuracy = round.record.rules.get(self._headline)

@@ -193,7 +193,6 @@ class TrainedClients(Sequence["TrainedClient"]):
     checkpoint: Literal["chosen", "last"] = "chosen"
 
     def __len__(self) -> int:
-        """Return the number of clients, M."""
         return self.result.run.info.experiment.clients
 
     @overload
@@ -279,7 +278,11 @@ def experiment_of(run: Run, given: Mapping[str, Any] | None = None) -> Experimen
         raise ValueError(f"An experiment has no setting {shown(sorted(unknown)[0])}.")
     settings = info.plain()
     settings["dataset"] = given["dataset"] if "dataset" in given else _dataset(run)
-    settings["partition"] = given["partition"] if "partition" in given else _partition(run)
+    partition = info.partition
+    if partition.name == "given" and partition.settings.keys() == {"seed"}:
+        settings["partition"] = Given(**partition.settings)
+    elif partition.name not in PARTITIONS and "partition" not in given:
+        raise _not_held(run, "partition", partition.name)
     if "algorithm" not in given and "source" in info.algorithm.settings:
         raise _not_held(run, "algorithm", info.algorithm.name)
     for name in ("models", "auxiliary"):
@@ -308,15 +311,6 @@ def _dataset(run: Run) -> dict[str, Any]:
     if "sha256" in settings and "of" not in settings:
         known.discard("samples")  # all samples were used
     return {"name": name, **{key: value for key, value in settings.items() if key in known}}
-
-
-def _partition(run: Run) -> Any:
-    partition = run.info.experiment.partition
-    if partition.name == "given" and partition.settings.keys() == {"seed"}:
-        return Given(**partition.settings)
-    if partition.name not in PARTITIONS:
-        raise _not_held(run, "partition", partition.name)
-    return partition.model_dump()
 
 
 def _not_held(run: Run, name: str, value: str) -> ValueError:

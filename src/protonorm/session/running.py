@@ -1,7 +1,5 @@
 """Running an experiment: start, resume, or read the finished run."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from contextlib import closing, suppress
@@ -135,9 +133,12 @@ def _run(
                     tell(round)
             except Diverged as error:
                 writer.fail(done + 1, str(error))
+                method = (plain := experiment.model_dump(mode="json"))["algorithm"]
+                has = {"algorithm": method["name"], "lr": plain["lr"]}
+                has |= {f"algorithm.{name}": method[name] for name in ("lam", "gamma") if name in method}
                 raise Diverged(
                     f"{error} Round {done} is kept in {folder}. A smaller lr, λ or γ may help: "
-                    f"this run has {_settings(experiment)}."
+                    f"this run has {', '.join(f'{name}={value}' for name, value in has.items())}."
                 ) from None
 
 
@@ -194,11 +195,3 @@ def tidy(record: Run | Path) -> None:
 def _counts(population: SimulatedPopulation) -> Population:
     facts = population.facts()
     return Population(facts.train, facts.validation, facts.test)
-
-
-def _settings(experiment: Experiment) -> str:
-    plain = experiment.model_dump(mode="json")
-    method = plain["algorithm"]
-    shown = {"algorithm": method["name"], "lr": plain["lr"]}
-    shown |= {f"algorithm.{name}": method[name] for name in ("lam", "gamma") if name in method}
-    return ", ".join(f"{name}={value}" for name, value in shown.items())

@@ -1,7 +1,5 @@
 """TensorBoard tracker, which writes to <run>/tensorboard/; a resumed run rewrites its log from the record."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from typing import Any
@@ -63,7 +61,9 @@ class TensorBoard:
         ended = (run.folder / layout.SERVER).stat().st_mtime if run.rounds else time.time()
         self._clock = ended - sum(run.seconds.values())  # the run's start, as if uninterrupted
         self._writer.add_text("settings", tracker.settings_table(run), 0)
-        self._writer.add_text("majority", _majority_text(self._majority), 0)
+        numbers = ", ".join(f"{name.rpartition('/')[2]} {100 * x:.2f} %" for name, x in self._majority.items())
+        text = f"Guessing each client's most frequent class: {numbers}." if numbers else "Nobody has anything to test."
+        self._writer.add_text("majority", text, 0)
         with any_letters():
             self._writer.add_figure("partition", heat_map(run), 0)
         self._writer.add_custom_scalars(CHARTS)
@@ -118,10 +118,3 @@ class TensorBoard:
             return
         names = [visible(run.info.classes[k]) or "(no name)" for k in classes.tolist()]  # one line per label
         self._writer.add_embedding(vectors, names, global_step=round, tag="prototypes")
-
-
-def _majority_text(level: dict[str, float]) -> str:
-    if not level:
-        return "Nobody has anything to test."
-    numbers = ", ".join(f"{name.rpartition('/')[2]} {100 * value:.2f} %" for name, value in level.items())
-    return f"Guessing each client's most frequent class: {numbers}."

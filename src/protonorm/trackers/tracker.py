@@ -1,7 +1,5 @@
 """Tracker protocol, notification of trackers, and conversion of runs to named scalars and distributions."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -95,11 +95,7 @@ def read_public(public: str, wanted: InputSpec, least: int, digest: str | None =
     found = _load(public, told, digest)
     if found.shape[1:] != wanted.shape or str(found.dtype) != wanted.type or len(found) < least:
         raise ValueError(f"{public} cannot be used as {PUBLIC}: it holds {found.shape} of {found.dtype}; {told}.")
-    if (
-        wanted.vocabulary is not None
-        and found.size
-        and not 0 <= int(found.min()) <= int(found.max()) < wanted.vocabulary
-    ):
+    if wanted.vocabulary is not None and found.size and (found.min() < 0 or found.max() >= wanted.vocabulary):
         raise ValueError(
             f"{public} cannot be used as {PUBLIC}: it holds tokens from {found.min()} to {found.max()}; "
             f"expected tokens from 0 to {wanted.vocabulary - 1}."

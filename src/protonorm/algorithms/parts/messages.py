@@ -1,7 +1,5 @@
 """Building blocks of methods that exchange models: the forms of their messages, and the averages of them."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Literal
 

@@ -5,7 +5,7 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -128,16 +128,19 @@ def read_picture_files(files: Sequence[PictureFile], folder: Path, options: Opti
     bad |= {list(headers)[position]: why for position, why in damaged.items()}
     good = [file for position, file in enumerate(files) if position not in bad]
     if bad:
-        _report_bad(bad, files, good, options.skip_bad)
+        description = describe_bad(bad, len(files))
+        if not options.skip_bad:
+            raise ValueError(f"{description}\n--skip-bad, or dataset.skip_bad=true, goes on without them.")
+        if not good:
+            raise ValueError(f"{description}\nNo picture is left.")
+        if lost := {file.client for file in files} - {file.client for file in good}:
+            owner = next(file.path for file in files if file.client in lost)
+            raise ValueError(f"{description}\nNo picture is left of the client that {owner} is of.")
+        warnings.warn(f"{description}\nThe other {len(good)} are used.", stacklevel=2)
     classes = _class_names(good, folder)
     number = {name: k for k, name in enumerate(classes)}
-    return Arrays(
-        images=images,
-        labels=np.array([number[file.label] for file in good], np.int64),
-        split=np.array([file.split for file in good], np.int8),
-        classes=classes,
-        owner=np.array([file.client for file in good], np.int64),
-    )
+    labels, owner = np.array([(number[file.label], file.client) for file in good], np.int64).T.copy()  # (N,) each
+    return Arrays(images, labels, np.array([file.split for file in good], np.int8), classes, owner)
 
 
 def read_folder(path: Path, options: Options) -> Arrays:
@@ -175,21 +178,6 @@ def count_left_out(folder: Path, taken: Collection[Path]) -> Counter[str]:
                 ending = path.suffix.lower()
                 counts[ELSEWHERE if ending in SUFFIXES else ending or UNNAMED] += 1
     return +counts  # the unary plus drops zeros
-
-
-def _report_bad(
-    bad: Mapping[int, str], files: Sequence[PictureFile], good: Sequence[PictureFile], skip_bad: bool
-) -> None:
-    """Raise an error for bad images, or warn which are skipped; every client must keep at least one image."""
-    description = describe_bad(bad, len(files))
-    if not skip_bad:
-        raise ValueError(f"{description}\n--skip-bad, or dataset.skip_bad=true, goes on without them.")
-    if not good:
-        raise ValueError(f"{description}\nNo picture is left.")
-    if lost := {file.client for file in files} - {file.client for file in good}:
-        owner = next(file.path for file in files if file.client in lost)
-        raise ValueError(f"{description}\nNo picture is left of the client that {owner} is of.")
-    warnings.warn(f"{description}\nThe other {len(good)} are used.", stacklevel=3)
 
 
 def _class_names(files: Sequence[PictureFile], folder: Path) -> tuple[str, ...]:

@@ -1,11 +1,6 @@
-"""Data of Hugging Face `datasets`: objects, and folders written by `save_to_disk`. Nothing is downloaded.
-
-Nothing here needs torch.
-"""
+"""Data of Hugging Face `datasets`: objects, and folders of `save_to_disk`. Nothing is downloaded or needs torch."""
 
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,11 +38,15 @@ def from_hugging_face(data: Saved, name: str = "datasets", options: Options | No
 def read_saved(path: Path, options: Options) -> Arrays:
     """Read a saved folder; raise a ValueError if it is invalid."""
     datasets = _import_datasets()
+    bars = not datasets.are_progress_bars_disabled()  # the library's own
+    datasets.disable_progress_bars()
     try:
-        with _without_bars(datasets):
-            saved = datasets.load_from_disk(str(path))
+        saved = datasets.load_from_disk(str(path))
     except Exception as error:  # a damaged folder can raise almost any exception
         raise ValueError(f"{path} cannot be read as saved datasets: {encoding.one_line(error)}.") from error
+    finally:
+        if bars:
+            datasets.enable_progress_bars()
     return arrays_of(saved, options, str(path))
 
 
@@ -74,7 +73,15 @@ def arrays_of(data: Saved, options: Options, where: str) -> Arrays:
         raise ValueError(f"{where} has several columns of pictures ({', '.join(pictures)}); dataset.input names one.")
     column, split = options.input or next(iter(pictures), None), np.zeros(len(labels), np.int8)
     if column is None:
-        _require_plain(datasets, kinds, where)
+        for name, kind in kinds.items():
+            about = f"The column {shown(name)} of {where}"
+            if not isinstance(kind, datasets.Value | datasets.ClassLabel):
+                raise ValueError(
+                    f"{about} holds a {'dict' if isinstance(kind, dict) else 'list'} in each row; "
+                    f"dataset.input={name} learns from it, dataset.drop leaves it out."
+                )
+            if "binary" in kind.dtype:
+                raise ValueError(f"{about} holds bytes, which mean nothing by themselves; dataset.drop leaves it out.")
         return frame_arrays(data.to_pandas(), options, where)._replace(labels=labels, classes=classes)
     if column in pictures:
         return Arrays(stored_pictures(datasets, data, column, options), labels, split, classes)
@@ -119,20 +126,6 @@ def _labels(datasets: Any, data: Saved, name: str, where: str) -> tuple[NDArray[
     return encoding.encode_labels(np.array(values), about)
 
 
-def _require_plain(datasets: Any, kinds: dict[str, Any], where: str) -> None:
-    """Raise a ValueError for columns of other than plain values, which need dataset.input."""
-    for name, kind in kinds.items():
-        about = f"The column {shown(name)} of {where}"
-        if not isinstance(kind, datasets.Value | datasets.ClassLabel):
-            content = "dict" if isinstance(kind, dict) else "list"
-            raise ValueError(
-                f"{about} holds a {content} in each row; dataset.input={name} learns from it, "
-                "dataset.drop leaves it out."
-            )
-        if "binary" in kind.dtype:
-            raise ValueError(f"{about} holds bytes, which mean nothing by themselves; dataset.drop leaves it out.")
-
-
 def _values(data: Saved, name: str) -> list[Any]:
     """Read a column, and report progress."""
     values: list[Any] = []
@@ -147,18 +140,6 @@ def _import_datasets() -> Any:
     if find_spec("datasets") is None:
         raise ValueError("dataset=hf:… needs Hugging Face datasets: pip install 'protonorm[hf]'.")
     return import_module("datasets")
-
-
-@contextmanager
-def _without_bars(datasets: Any) -> Iterator[None]:
-    """Disable the library's own progress bars within the context."""
-    enabled = not datasets.are_progress_bars_disabled()
-    datasets.disable_progress_bars()
-    try:
-        yield
-    finally:
-        if enabled:
-            datasets.enable_progress_bars()
 
 
 def stored_pictures(datasets: Any, data: Any, column: str, options: Options) -> NDArray[np.uint8]:

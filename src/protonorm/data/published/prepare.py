@@ -57,32 +57,30 @@ class Source(NamedTuple):
 def _source(reader: str, url: str, *checksums: str, unpacked: bool = False) -> Source:
     """Return a source; a checksum is a line as `md5sum` writes it."""
     files = tuple(File(name, md5, url) for md5, name in map(str.split, checksums))
-    return Source(files, Entry(f"protonorm.data.published.{reader}", "reads the archive"), unpacked)
+    return Source(files, Entry(f"protonorm.data.published.archives:{reader}", "reads the archive"), unpacked)
 
 
 SOURCES: dict[str, tuple[Source, ...]] = {  # the first source is downloaded; any one is enough
     "cifar10": (
-        _source("cifar:read_binary10", TORONTO, "c32a1d4ab5d03f1284b67883e8d87530 cifar-10-binary.tar.gz"),
-        _source("cifar:read_python10", TORONTO, "c58f30108f718f92721af3b95e74349a cifar-10-python.tar.gz"),
+        _source("read_binary10", TORONTO, "c32a1d4ab5d03f1284b67883e8d87530 cifar-10-binary.tar.gz"),
+        _source("read_python10", TORONTO, "c58f30108f718f92721af3b95e74349a cifar-10-python.tar.gz"),
     ),
     "cifar100": (
-        _source("cifar:read_binary100", TORONTO, "03b5dce01913d631647c71ecec9e9cb8 cifar-100-binary.tar.gz"),
-        _source("cifar:read_python100", TORONTO, "eb9058c3a382ffc7106e4002c42a8d85 cifar-100-python.tar.gz"),
+        _source("read_binary100", TORONTO, "03b5dce01913d631647c71ecec9e9cb8 cifar-100-binary.tar.gz"),
+        _source("read_python100", TORONTO, "eb9058c3a382ffc7106e4002c42a8d85 cifar-100-python.tar.gz"),
     ),
     "flowers102": (
         _source(
-            *("photographs:read_flowers", OXFORD),
+            *("read_flowers", OXFORD),
             "52808999861908f626f3c1f4e79d11fa 102flowers.tgz",
             "e0620be6f572b9609742df49c70aed4d imagelabels.mat",
             "a5357ecc9cb78c4bef273ce3793fc85c setid.mat",
         ),
     ),
-    "tinyimagenet": (
-        _source("photographs:read_tinyimagenet", STANFORD, "90528d7ca1a48142e341f4ef8d21d0de tiny-imagenet-200.zip"),
-    ),
+    "tinyimagenet": (_source("read_tinyimagenet", STANFORD, "90528d7ca1a48142e341f4ef8d21d0de tiny-imagenet-200.zip"),),
     "fashion-mnist": (
         _source(
-            *("photographs:read_fashion", ZALANDO),
+            *("read_fashion", ZALANDO),
             "f4a8712d7a061bf5bd6d2ca38dc4d50a train-images-idx3-ubyte.gz",
             "9018921c3c673c538a1fc5bad174d6f9 train-labels-idx1-ubyte.gz",
             "8181f5470baa50b63fa0f6fddb340f0a t10k-images-idx3-ubyte.gz",
@@ -92,7 +90,7 @@ SOURCES: dict[str, tuple[Source, ...]] = {  # the first source is downloaded; an
     ),
     "mnist": (
         _source(
-            *("photographs:read_digits", DIGITS),
+            *("read_digits", DIGITS),
             "6bbc9ace898e44ae57da46a324031adb train-images-idx3-ubyte.gz",
             "a25bea736e30d166cdddb491f175f624 train-labels-idx1-ubyte.gz",
             "2646ac647ad5339dbf082846283269ea t10k-images-idx3-ubyte.gz",
@@ -179,28 +177,24 @@ def download(
     make_folder(folder)
     for file in source.files:
         md5 = (checksums or {}).get(file.name, file.md5) if checked else None
-        _fetch_checked(file, folder, mirror, md5, source.unpacked)
+        path, part = folder / file.name, folder / f"{file.name}.part"
+        for existing in filter(Path.exists, (path, part)):
+            require_file(existing)
+        if path.exists() and not _damage(path, md5, source.unpacked):
+            continue
+        fetch(f"{(mirror or file.url).rstrip('/')}/{file.name}", part)
+        if damage := _damage(part, md5, source.unpacked):
+            part.unlink()  # resuming from wrong bytes cannot succeed
+            raise damage
+        os.replace(part, path)
     return [folder / file.name for file in source.files]
 
 
-def _fetch_checked(file: File, folder: Path, mirror: str | None, md5: str | None, unpacked: bool) -> None:
-    path, part = folder / file.name, folder / f"{file.name}.part"
-    for existing in (path, part):
-        if existing.exists():
-            require_file(existing)
-    if path.exists() and (md5 is None or not _damage(path, md5, unpacked)):
-        return
-    fetch(f"{(mirror or file.url).rstrip('/')}/{file.name}", part)
-    if md5 is not None and (damage := _damage(part, md5, unpacked)):
-        part.unlink()  # resuming from wrong bytes cannot succeed
-        raise damage
-    os.replace(part, path)
-
-
-def _damage(path: Path, md5: str, unpacked: bool) -> ValueError | None:
-    """Return the error of a file with another checksum; raise Unreadable if it cannot be read."""
+def _damage(path: Path, md5: str | None, unpacked: bool) -> ValueError | None:
+    """Return the error of a file with another checksum than the known one; raise Unreadable if it cannot be read."""
     try:
-        require_md5(path, md5, unpacked=unpacked)
+        if md5 is not None:
+            require_md5(path, md5, unpacked=unpacked)
     except Unreadable:
         raise
     except ValueError as error:

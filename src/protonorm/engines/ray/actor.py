@@ -4,8 +4,6 @@ Arguments and results are only bytes, numbers and text. An actor first reports t
 must work with any installed versions, so torch is imported only afterwards.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json
@@ -126,17 +124,10 @@ def versions_here() -> dict[str, str]:
     for name in VERSIONS:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
-    return versions | {"source": _source()}
-
-
-def _source() -> str:
-    """Hash the source files of this package."""
-    package = Path(__file__).resolve().parents[2]
-    digest = hashlib.sha256()
+    package, digest = Path(__file__).resolve().parents[2], hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
-        if "__pycache__" not in path.parts:
-            digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:12]
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
+    return versions | {"source": digest.hexdigest()[:12]}
 
 
 class ArrayFacts(NamedTuple):
@@ -204,11 +195,8 @@ class NodeFolder:
 
     def leave(self) -> None:
         """Release the folder; the last actor removes it."""
-        try:
+        with suppress(OSError):  # other actors still use it
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # other actors still use it
-            pass
-        else:
             shutil.rmtree(self.folder, ignore_errors=True)
         self._lock.close()
 

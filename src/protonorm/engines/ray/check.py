@@ -1,7 +1,5 @@
 """Diagnosis of a Ray cluster for an experiment: versions, data, memory, and a dry step on every node."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time
@@ -79,7 +77,11 @@ def _findings(task: Task, population: SimulatedPopulation, settings: ActorSettin
                 yield from _check_node(crew, node, rooms[node.id], supply, order, message, bits)
     finally:
         crew.close(gently=True)
-    yield from _compare(bits)
+    if others := [place for place, hash in bits.items() if hash != bits["this machine"]]:
+        text = f"The dry step has other bits on {', '.join(others)} than on this machine, perhaps because of another "
+        yield Finding(False, f"{text}processor: results would depend on where a client is.")
+    elif len(bits) > 1:
+        yield Finding(True, "The dry step has the same bits on all of these nodes and on this machine.")
 
 
 def _check_node(
@@ -108,7 +110,7 @@ def _check_node(
 
 def _wait(crew: Crew, member: Member, node: Node) -> None:
     """Wait for the next answer of a starting actor; raise Failed after PATIENCE seconds."""
-    ref = next(ref for ref, coming in crew.coming.items() if coming.member is member)
+    ref = next(ref for ref, other in crew.coming.items() if other is member)
     done, _ = crew.ray.wait([ref], timeout=PATIENCE)
     if not done:
         crew.dismiss(member)
@@ -154,19 +156,6 @@ def _bits_here(task: Task, population: SimulatedPopulation, order: Order, messag
         store = FolderStore(scratch.folder, KEY)
         reply = Host(task, population, store).train(order, message)
         return hashlib.sha256(encode(reply.message) + store.copy_out(order.id, order.round)).hexdigest()
-
-
-def _compare(bits: dict[str, str]) -> Findings:
-    """Report whether all machines compute bit-identical results."""
-    others = [place for place, hash in bits.items() if hash != bits["this machine"]]
-    if others:
-        yield Finding(
-            False,
-            f"The dry step has other bits on {', '.join(others)} than on this machine, perhaps because of another "
-            "processor: results would depend on where a client is.",
-        )
-    elif len(bits) > 1:
-        yield Finding(True, "The dry step has the same bits on all of these nodes and on this machine.")
 
 
 def _count(number: float, what: str) -> str:

@@ -4,8 +4,6 @@ Ray is imported only when this engine is used. It is prevented from printing to 
 handlers of this process.
 """
 
-from __future__ import annotations
-
 import atexit
 import logging
 import math

@@ -4,8 +4,6 @@ An actor stays on the node that Ray selected. An array is read from the node's o
 pieces.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import secrets
@@ -16,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,38 +42,27 @@ class Member:
     number: int
     handle: Any
     again: bool = False  # whether it is reused from an earlier run of this process
+    stage: str = "look"  # while it starts: look or open
     node: str = ""  # id of its node
     told: dict[str, Any] = field(default_factory=dict)  # facts that it reported on its node
     message: int = 0  # number of the last message sent to it
     holds: dict[int, set[int]] = field(default_factory=dict)  # by client: rounds whose states it has
 
     def __str__(self) -> str:
-        """Return the display name of its node."""
         return node_name(self.told.get("host", ""), self.node)
 
 
-class Coming(NamedTuple):
-    """Starting actor, and the stage it is in."""
-
-    member: Member
-    stage: str  # look or open
-
-
-class Refused(Failed):
-    """Failure of an actor to start; the message names its node."""
-
-
-class Killed(Refused):
+class Killed(Failed):
     """End of an actor's process while it starts, as for lack of memory; another actor may start."""
 
 
 class Crew:
     """Actors of one run."""
 
-    def __init__(self, ray: Any, settings: ActorSettings, supply: Supply, told: dict[str, Any]) -> None:
+    def __init__(self, ray: Any, settings: ActorSettings, supply: "Supply", told: dict[str, Any]) -> None:
         self.ray, self._settings, self._supply = ray, settings, supply
         self.members: dict[int, Member] = {}  # ready actors by number
-        self.coming: dict[Any, Coming] = {}  # starting actors by the Ray reference of their pending answer
+        self.coming: dict[Any, Member] = {}  # starting actors by the Ray reference of their pending answer
         self.losses = 0  # actors lost since the last answer
         self._count = 0  # target number of actors
         self._token, self._hired = secrets.token_hex(4), 0
@@ -117,34 +104,33 @@ class Crew:
         if self.coming:
             share = f"{len(self.members)} of {count} actors have begun after {PATIENCE:g} seconds"
             warnings.warn(f"Only {share}; the run goes on with these.", stacklevel=5)
-        for coming in list(self.coming.values()):
-            self.dismiss(coming.member)
+        for member in list(self.coming.values()):
+            self.dismiss(member)
 
     def hire(self, node: str | None = None) -> Member:
         """Request another actor from Ray, on any node or on a given one; `advance` processes its answers."""
         spare = spare_actors(None if node else self._settings)
         self._hired += 1
         member = Member(self._hired, spare.pop(), again=True) if spare else Member(self._hired, self._new(node))
-        look = member.handle.look.remote(self._token, json.dumps(self._supply.facts).encode())
-        self.coming[look] = Coming(member, "look")
+        self.coming[member.handle.look.remote(self._token, json.dumps(self._supply.facts).encode())] = member
         return member
 
     def advance(self, ref: Any) -> Member | None:
-        """Process the answer of a starting actor; return the actor once it is ready, raise Refused if it failed."""
-        member, stage = self.coming.pop(ref)
+        """Process the answer of a starting actor; return the actor once it is ready, raise Failed if it failed."""
+        member = self.coming.pop(ref)
         try:
             content = self.ray.get(ref)
-            if stage == "look":
+            if member.stage == "look":
                 self._meet(member, json.loads(content))
                 lacking = self._supply.lacking(member.told["arrays"])
                 if lacking and member.node not in self._supplied:  # else another actor of the node received them
                     self._supplied.add(member.node)
                     self._supply.send(self.ray, member.handle, str(member), lacking)
-                self.coming[member.handle.open.remote(self._told)] = Coming(member, "open")
+                self.coming[member.handle.open.remote(self._told)], member.stage = member, "open"
                 return None
             header, _, _ = unpack(content)
         except self.ray.exceptions.RayError as error:
-            if not member.again or stage != "look":
+            if not member.again or member.stage != "look":
                 raise self._refuse(member, error) from error
             self.hire()  # the actor ended while idle
             return None
@@ -187,8 +173,7 @@ class Crew:
     def dismiss(self, member: Member) -> None:
         """Kill an actor."""
         self.members.pop(member.number, None)
-        for ref in [ref for ref, coming in self.coming.items() if coming.member is member]:
-            del self.coming[ref]
+        self.coming = {ref: other for ref, other in self.coming.items() if other is not member}
         if member.node not in {other.node for other in self._everybody()}:
             self._supplied.discard(member.node)  # the last actor of a node removes the data
         with suppress(Exception):  # actor or node may be lost
@@ -214,17 +199,16 @@ class Crew:
             self._sweep()
 
     def _new(self, node: str | None) -> Any:
-        """Start an actor with Ray."""
         resources = {"num_cpus": self._settings.num_cpus, "num_gpus": self._settings.num_gpus}
         once = {"max_restarts": 0, "max_task_retries": 0}  # a restarted actor would lack its states
         place = on_node(node) if node else "SPREAD"
         return self.ray.remote(Actor).options(scheduling_strategy=place, **resources, **once).remote()
 
     def _everybody(self) -> list[Member]:
-        return [*self.members.values(), *(coming.member for coming in self.coming.values())]
+        return [*self.members.values(), *self.coming.values()]
 
     def _meet(self, member: Member, facts: dict[str, Any]) -> None:
-        """Record the facts on an actor's node; raise Refused if other versions could change results."""
+        """Record the facts on an actor's node; raise Failed if other versions could change results."""
         member.node, member.told = facts["node"], facts
         self._folders.setdefault(member.node, set()).update(facts["folders"])
         different = {
@@ -237,12 +221,12 @@ class Crew:
             different.setdefault("protonorm", ours)
         if different:
             texts = ", ".join(f"{name} {text}" for name, text in different.items())
-            raise Refused(
+            raise Failed(
                 f"Node {member} has other versions than this machine: {texts}. "
                 "Results are promised on equal versions alone: install the same everywhere."
             )
 
-    def _refuse(self, member: Member, error: Exception) -> Refused:
+    def _refuse(self, member: Member, error: Exception) -> Failed:
         """Dismiss an actor that did not start, and return an error that names its node, if known."""
         self.dismiss(member)
         found = re.search(r"ip=([\w.:]+)", str(error))
@@ -250,7 +234,7 @@ class Crew:
         why = reason(error)
         hint = " Is it installed there?" if "No module named" in why else ""
         died = isinstance(error, self.ray.exceptions.RayActorError) and "in its creation task" not in str(error)
-        return (Killed if died else Refused)(f"An actor did not begin{place}: {why}.{hint}")
+        return (Killed if died else Failed)(f"An actor did not begin{place}: {why}.{hint}")
 
     def _sweep(self) -> None:
         """Remove the files that killed actors left on their nodes."""

@@ -5,26 +5,22 @@ actor are sent to other actors, from the states of the last committed round: the
 results.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from protonorm.core.frames import BadFrame, pack, unpack
 from protonorm.core.progress import report
-from protonorm.core.task import ByClient, Counts, Lost, Messages, Order, Task, message_for
+from protonorm.core.task import ByClient, Counts, Lost, Messages, Order, Reply, Task, message_for
 from protonorm.engines.balance import Placement
 from protonorm.engines.choice import ActorSettings
-from protonorm.engines.handover import Make, arrays_of, raise_error, read_counts, read_reply, refer_by_text, tell
+from protonorm.engines.handover import arrays_of, raise_error, read_answer, refer_by_text, tell
 from protonorm.engines.ray.cluster import connect, nodes, reason
 from protonorm.engines.ray.crew import START, Crew, Member, Supply
 from protonorm.engines.serial import Deadline, Replies
 from protonorm.errors import Failed
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.runs.states import CACHE, FolderStore
-
-Answer = TypeVar("Answer")
 
 AHEAD = 16  # orders per actor queued ahead; bounded because out-of-order answers are buffered in memory
 VERBS = {"train": "Training", "evaluate": "Evaluating"}
@@ -65,11 +61,11 @@ class Ray:
         """Train clients; yield replies in the sequence of `orders`, after their new states are in the run's folder."""
         self._placement.balance([order.id for order in orders], list(self.crew.members))
         self._asked |= {order.id: order for order in orders}
-        return self._ask({"verb": "train"}, orders, messages, read_reply, deadline)
+        return self._ask({"verb": "train"}, orders, messages, deadline)
 
     def evaluate(self, orders: Sequence[Order], messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
         """Evaluate clients; yield counts in the sequence of `orders`."""
-        return self._ask({"verb": "evaluate", "parts": list(parts)}, orders, messages, read_counts, None)
+        return self._ask({"verb": "evaluate", "parts": list(parts)}, orders, messages, None)
 
     def commit(self, round: int, replied: Collection[int], chosen: int = 0) -> None:
         """Remove replaced states, here and on the nodes, and record the seconds of clients."""
@@ -94,19 +90,14 @@ class Ray:
         self.crew.close(gently=not self.orders.owed)
 
     def _ask(
-        self,
-        header: dict[str, Any],
-        orders: Sequence[Order],
-        messages: Messages,
-        make: Make[Answer],
-        deadline: float | None,
-    ) -> Iterator[Answer | Lost]:
+        self, header: dict[str, Any], orders: Sequence[Order], messages: Messages, deadline: float | None
+    ) -> Iterator[Any]:
         """Send orders to the actors, some ahead, and yield the answers in the sequence of `orders`."""
-        call = Call(header, messages, make, Deadline(deadline))
+        call = Call(header, messages, Deadline(deadline))
         self.orders.drop()
         self.crew.losses = 0
         self.crew.refill()
-        early: dict[int, Answer | Lost] = {}
+        early: dict[int, Reply | Counts | Lost] = {}
         sent = answered = 0
         for place, order in enumerate(orders):
             while sent < len(orders) and sent <= place + AHEAD * max(1, len(self.crew.members)):
@@ -135,19 +126,11 @@ def room(ray: Any, settings: ActorSettings, workers: int | None) -> int:
     return min(workers, most) if workers else most
 
 
-class Owed(NamedTuple):
-    """Unanswered order and its actor."""
-
-    member: Member
-    order: Order
-
-
-class Call(NamedTuple, Generic[Answer]):
+class Call(NamedTuple):
     """Request to train or evaluate clients, and its deadline."""
 
     header: dict[str, Any]
     messages: Messages
-    make: Make[Answer]
     limit: Deadline
 
 
@@ -156,16 +139,16 @@ class Orders:
 
     def __init__(self, crew: Crew, placement: Placement, store: FolderStore) -> None:
         self._crew, self._placement, self._store, self._ray = crew, placement, store, crew.ray
-        self.owed: dict[Any, Owed] = {}  # by Ray reference, in the sequence of sending
+        self.owed: dict[Any, tuple[Member, Order]] = {}  # unanswered, by Ray reference, in the sequence of sending
         self._queues: dict[int, deque[Order]] = {}  # by actor: orders to send
         self._stranded: list[Order] = []  # orders without an actor
         self._died: Counter[int] = Counter()  # by client: actors lost while it was running
         self._sent: tuple[Messages | None, int, Any] = None, 0, b""  # last message, its number, its Ray reference
 
-    def give(self, call: Call[Any], order: Order) -> None:
+    def give(self, call: Call, order: Order) -> None:
         """Queue an order at the client's actor."""
         loads = Counter({number: len(self._queues.get(number, ())) for number in self._crew.members})
-        loads.update(owed.member.number for owed in self.owed.values())
+        loads.update(member.number for member, _ in self.owed.values())
         if not loads:
             self._stranded.append(order)
             return
@@ -173,12 +156,12 @@ class Orders:
         self._queues.setdefault(number, deque()).append(order)
         self._send(call, self._crew.members[number])
 
-    def _send(self, call: Call[Any], member: Member) -> None:
+    def _send(self, call: Call, member: Member) -> None:
         """Send an actor its next orders, with the message and states that it lacks.
 
         Sent orders are never cancelled: Ray's actors would wait forever for a call cancelled in transit.
         """
-        queue, held = self._queues.get(member.number), sum(owed.member is member for owed in self.owed.values())
+        queue, held = self._queues.get(member.number), sum(other is member for other, _ in self.owed.values())
         while queue and held < DEPTH and not call.limit.passed:
             order, file = queue.popleft(), b""
             if order.trained and order.trained not in member.holds.get(order.id, ()):
@@ -188,10 +171,10 @@ class Orders:
             number, message = (0, b"") if alone else self._message(member, call.messages)
             header = call.header | {"order": list(order), "message": number, "own": alone}
             own = message_for(call.messages, order.id) if alone else None
-            self.owed[member.handle.act.remote(pack(header, own, file), message)] = Owed(member, order)
+            self.owed[member.handle.act.remote(pack(header, own, file), message)] = member, order
             held += 1
 
-    def hear(self, call: Call[Answer]) -> dict[int, Answer | Lost]:
+    def hear(self, call: Call) -> dict[int, Any]:
         """Wait for the next answer; late clients are lost, and lost actors are replaced."""
         waited = [*self.owed, *self._crew.coming]
         if not waited:
@@ -224,13 +207,13 @@ class Orders:
         known, member.message = member.message == number, number
         return number, b"" if known else ref
 
-    def _take(self, call: Call[Answer], ref: Any) -> dict[int, Answer | Lost]:
+    def _take(self, call: Call, ref: Any) -> dict[int, Any]:
         """Process an actor's answer; an invalid answer marks the actor as lost."""
         member, order = self.owed[ref]
         try:
             header, tensors, file = unpack(self._ray.get(ref))
             if "error" not in header and "lacks" not in header:
-                answer = call.make(order.id, header, tensors)
+                answer = read_answer(call.header["verb"], order.id, header, tensors)
                 if file:  # the new state is in the run's folder before the reply is passed on
                     self._store.copy_in(order.id, order.round, file)
                     member.holds.setdefault(order.id, set()).add(order.round)
@@ -255,14 +238,14 @@ class Orders:
         self.give(call, order)
         return {}
 
-    def _lose(self, call: Call[Any], member: Member, why: str) -> dict[int, Any]:
+    def _lose(self, call: Call, member: Member, why: str) -> dict[int, Any]:
         """Move the pending orders of a lost actor to other actors, and start a new one.
 
         A client that was running in several lost actors counts as lost itself, because it may be the cause.
         """
-        pending = [owed.order for owed in self.owed.values() if owed.member is member]
+        pending = [order for other, order in self.owed.values() if other is member]
         pending += self._queues.pop(member.number, ())
-        self.owed = {ref: owed for ref, owed in self.owed.items() if owed.member is not member}
+        self.owed = {ref: owed for ref, owed in self.owed.items() if owed[0] is not member}
         self._crew.lose(member)
         first, lost = pending[0].id, dict[int, Any]()
         self._died[first] += 1
@@ -274,7 +257,7 @@ class Orders:
 
     def _give_up(self, why: str) -> dict[int, Any]:
         """Mark the clients of all open orders as lost."""
-        late = [owed.order for owed in self.owed.values()]
+        late = [order for _, order in self.owed.values()]
         late += [order for queue in self._queues.values() for order in queue] + self._stranded
         self.drop()
         return {order.id: Lost(order.id, why) for order in late}

@@ -5,8 +5,6 @@ the length; the radial force, which carries no information, does not enter, and 
 logarithm of the energy is minimised: same minima, no overflow.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -91,7 +89,7 @@ def descend(points: Tensor, settings: Settings) -> Iterator[Tensor]:
             return
 
 
-def direction(place: Place, memory: Memory, s: float) -> Tensor:
+def direction(place: Place, memory: "Memory", s: float) -> Tensor:
     """Choose the direction of the next step, (K, d), in which no row turns by more than 45 degrees."""
     lengths = place.vectors.norm(dim=1, keepdim=True)
     if memory.order:

@@ -1,7 +1,5 @@
 """Charts over rounds: accuracy, traffic in bytes, seconds, distances between prototypes, and their sphere."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from statistics import fmean
@@ -109,12 +107,11 @@ def _accuracy_charts(groups: Groups, majorities: Sequence[Row]) -> list[Chart]:
 
     Where runs differ in their populations, no majority level applies to all methods, and none is drawn.
     """
-    level = majorities[0].cells["accuracy"] if len(majorities) == 1 else None
+    level, drawn = majorities[0].cells["accuracy"] if len(majorities) == 1 else None, []
     if len(groups) == 1:
-        ((_, runs),) = groups.items()
+        (runs,) = groups.values()
         lines = [_accuracy_line(rule, slot, runs, rule) for slot, rule in enumerate(rules_of(groups))]
         return [_accuracy_chart("accuracy", "Every rule", lines, level)]
-    drawn = []
     for rule in rules_of(groups):
         lines = [_accuracy_line(name, slot, runs, rule) for slot, (name, runs) in enumerate(groups.items())]
         drawn.append(_accuracy_chart(f"accuracy-{rule}", f"{rule}: {RULES.get(rule, rule)}", lines, level))
@@ -175,9 +172,8 @@ def _seconds_chart(groups: Groups) -> Chart:
     conclusion = f"All rounds together (first seed): {listed(totals)}." if totals else "There are no times on record."
     for name, run in ((name, run) for name, runs in groups.items() for run in runs if untimed(run)):
         conclusion += f" {name}, seed {run.info.experiment.seed}: {untimed(run)}."
-    return _chart(
-        "seconds", "Seconds a round", "seconds", _lines(groups, lambda run: run.seconds), conclusion, zero=True
-    )
+    lines = _lines(groups, lambda run: run.seconds)
+    return _chart("seconds", "Seconds a round", "seconds", lines, conclusion, zero=True)
 
 
 def _prototype_charts(groups: Groups) -> list[Chart]:
@@ -252,12 +248,8 @@ def read_snapshots(run: Run, runs: int) -> tuple[list[Snapshot], list[str]]:
 def sphere(snapshots: list[Snapshot], classes: int) -> dict[str, Any]:
     """Project all rounds on the directions in which the last round's prototypes differ most."""
     basis = directions(snapshots[-1].units)  # (d, 3)
-    return {
-        "rounds": [shot.round for shot in snapshots],
-        "flat": snapshots[-1].units.shape[1] == 2,
-        "dimension": snapshots[-1].units.shape[1],
-        "views": [_view(shot, basis, classes) for shot in snapshots],
-    }
+    rounds, views = [shot.round for shot in snapshots], [_view(shot, basis, classes) for shot in snapshots]
+    return {"rounds": rounds, "flat": len(basis) == 2, "dimension": len(basis), "views": views}
 
 
 def _view(shot: Snapshot, basis: Numbers, classes: int) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Clients on the page: samples, accuracy in selectable rounds, and gains against Local and against solo controls."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -132,7 +130,9 @@ def gains(groups: Groups, table: Sequence[Row]) -> dict[str, Any]:
     every = [(kind, row, one) for kind in KINDS for row in table if (one := row.contrast(kind))]
     known = [(kind, row, one.reference, one.transfer) for kind, row, one in every if one.transfer]
     transfers = [transfer for _, _, _, transfer in known]
-    networks = list(dict.fromkeys(name for runs in groups.values() for run in runs for name in _networks(run)))
+    infos = [run.info for runs in groups.values() for run in runs]
+    named = [info.network_name(id) for info in infos for id in range(min(len(info.networks), info.experiment.clients))]
+    networks = list(dict.fromkeys(named))
     panels = []
     for number, (kind, row, reference, transfer) in enumerate(known):
         cases = _cases(contrasts.pair_runs(groups[row.method], groups[reference], KINDS[kind][1]))
@@ -167,7 +167,13 @@ def _cases(paired: contrasts.Pairs) -> Cases:
 
 
 def _panel(cases: Cases, transfer: Transfer, run: Run, networks: list[str], most: int) -> dict[str, Any]:
-    """Build a chart: a point for each case, the mean gain with its interval, and the conclusion in words."""
+    """Build a chart: a point for each case, and in words the mean gain, its interval, the verdict and the losses."""
+    interval = f", without an interval ({transfer.no_interval})"
+    if transfer.interval:
+        interval = f", 95 % interval {_span(transfer.interval)}: {transfer.verdict}"
+    losses = (
+        f"Negative transfer in {100 * transfer.negative:.0f} %; the worst tenth’s mean gain is {points(transfer.tail)}"
+    )
     sentence, count = contrasts.who_gains(transfer), len(cases.gains)
     columns = [column.tolist() for column in (*cases, cases.gains)]
     shown = thinned(list(zip(*columns, strict=True)), most)
@@ -180,23 +186,13 @@ def _panel(cases: Cases, transfer: Transfer, run: Run, networks: list[str], most
     names = {id: client_label(run, id) for id in sorted({row[0] for row in rows})}
     return {
         "sentence": f"{sentence[0].upper()}{sentence[1:]}",
-        "judged": f"{_judged(transfer)}{fewer}",
+        "judged": f"Mean gain {points(transfer.mean)} points{interval}. {losses}.{fewer}",
         "parts": _parts(cases),
         "mean": rounded(100 * transfer.mean),
         "interval": [rounded(100 * end) for end in transfer.interval] if transfer.interval else None,
         "clients": {id: name for id, name in names.items() if name != f"client {id}"},  # clients with a name
         "cases": rows,
     }
-
-
-def _judged(transfer: Transfer) -> str:
-    """Describe the mean gain with its interval, the verdict, the share that loses, and the worst tenth."""
-    interval = f", without an interval ({transfer.no_interval})"
-    if transfer.interval:
-        interval = f", 95 % interval {_span(transfer.interval)}: {transfer.verdict}"
-    lose = f"Negative transfer in {100 * transfer.negative:.0f} %"
-    tail = f"the worst tenth’s mean gain is {points(transfer.tail)}"
-    return f"Mean gain {points(transfer.mean)} points{interval}. {lose}; {tail}."
 
 
 def _parts(cases: Cases) -> str:
@@ -233,7 +229,3 @@ def _cells(transfer: Transfer | None) -> list[str]:
 
 def _span(interval: Interval) -> str:
     return f"{points(interval.low)} to {points(interval.high)}"
-
-
-def _networks(run: Run) -> list[str]:
-    return [run.info.network_name(id) for id in range(min(len(run.info.networks), run.info.experiment.clients))]

@@ -3,12 +3,11 @@
 A record lists the settings that the user gave, named as on the command line. Does not import torch.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from protonorm.analysis.contrasts import UNLIKE, is_local, is_solo
@@ -125,15 +124,9 @@ def shell_word(word: str) -> str:
     if visible(word) == word:
         return shlex.quote(word)
     plain = word.replace("\\", "\\\\").replace("'", "\\'")
-    return f"$'{''.join(map(_shell_sign, plain))}'"
-
-
-def _shell_sign(sign: str) -> str:
-    if "\udc80" <= sign <= "\udcff":  # Python's surrogate escape of a byte that is not valid text
-        return f"\\x{ord(sign) - 0xDC00:02x}"
-    if "\x80" <= sign <= "\xff" and visible(sign) != sign:
-        return f"\\u{ord(sign):04x}"  # to a shell, \x85 is a byte
-    return visible(sign)
+    plain = re.sub("[\udc80-\udcff]", lambda byte: f"\\x{ord(byte[0]) - 0xDC00:02x}", plain)  # not valid text
+    plain = re.sub("[\x80-\x9f\xad]", lambda sign: f"\\u{ord(sign[0]):04x}", plain)  # to a shell, \x85 is a byte
+    return f"$'{visible(plain)}'"
 
 
 def settings_table(groups: Groups) -> dict[str, Any]:
@@ -161,49 +154,35 @@ def _shared(info: RunInfo) -> dict[str, Any]:
 def _method(info: RunInfo, notes: list[str]) -> tuple[str, list[str]]:
     """Return a method's name and its fields as `compare` accepts them: field=value."""
     name = info.changed.get("algorithm", KINDS["algorithm"].default)
-    fields = [
-        (key.removeprefix("algorithm."), one) for key, one in info.changed.items() if key.startswith("algorithm.")
-    ]
-    return _value("algorithm", name, info, notes), [f"{field}={setting_text(value)}" for field, value in fields]
+    own = {key: value for key, value in info.changed.items() if key.startswith("algorithm.")}
+    fields = [f"{key.removeprefix('algorithm.')}={setting_text(value)}" for key, value in own.items()]
+    return _value("algorithm", name, info, notes), fields
 
 
 def _value(name: str, value: Any, info: RunInfo, notes: list[str]) -> str:
     """Format a value that the user gave; notes list what the record does not hold of it."""
     if name in COMPONENTS:
-        return setting_text(_component(name, str(value), notes))
+        return setting_text(_named(name, str(value), KINDS[name].table(), notes))
     if name in NETWORKS:
+        own = [network["name"] for network in info.networks if isinstance(network, dict)]
         names = [value] if isinstance(value, str) else value
-        return ",".join(_network(one, info, notes) for one in names)
+        return ",".join(_named("network", one, [] if one in own else [one], notes) for one in names)
     return setting_text(value)
 
 
-def _component(kind: str, name: str, notes: list[str]) -> str:
-    table: Mapping[str, Any] = KINDS[kind].table()
+def _named(kind: str, name: str, known: Collection[str], notes: list[str]) -> str:
+    """Return the word for a component or a network, given the known names."""
     base, _, rest = name.partition(":")
-    if name in table:
-        return name
-    if base in table:
+    if base.startswith(PREFIX) or base.endswith(".py"):
+        file = f"{base.removeprefix(PREFIX).removesuffix('.py')}.py"
+        notes.append(f"{file} is a file of your own: its folder is not on record.")
+        return f"{file}:{rest}"
+    if base in known and base != name:
         notes.append(f"The record tells the {kind} {name} by its content: put the place of {rest} for PATH.")
         return f"{base}:PATH"
-    if base.startswith(PREFIX) or base.endswith(".py"):
-        return _own_file(base, rest, notes)
-    notes.append(f"The {kind} {name} was given from Python: no command makes it.")
+    if name not in known:
+        notes.append(f"The {kind} {name} was given from Python: no command makes it.")
     return name
-
-
-def _network(name: str, info: RunInfo, notes: list[str]) -> str:
-    base, _, rest = name.partition(":")
-    if base.startswith(PREFIX) or base.endswith(".py"):
-        return _own_file(base, rest, notes)
-    if name in [network["name"] for network in info.networks if isinstance(network, dict)]:
-        notes.append(f"The network {name} was given from Python: no command makes it.")
-    return name
-
-
-def _own_file(module: str, name: str, notes: list[str]) -> str:
-    file = f"{module.removeprefix(PREFIX).removesuffix('.py')}.py"
-    notes.append(f"{file} is a file of your own: its folder is not on record.")
-    return f"{file}:{name}"
 
 
 def origins(groups: Groups) -> list[dict[str, Any]]:

@@ -1,11 +1,10 @@
 """Groups of runs on the page, their names, and formatting of settings and numbers."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import yaml
@@ -40,7 +39,12 @@ def differences(groups: Groups) -> list[str]:
 
 def _names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the name of each group: the method with its settings, then other differences in parentheses."""
-    others = labels([_data_first(one) for one in settings])
+    ordered = []  # without method and seed, and with the data first, as the most important difference
+    for one in settings:
+        own = [name for name in one if name.split(".")[0] not in OWN]
+        first = [name for kind in ("dataset", "partition", "clients") for name in own if name.split(".")[0] == kind]
+        ordered.append({name: one[name] for name in (*first, *own)})
+    others = labels(ordered)
     names: list[str] = []
     seen: Counter[str] = Counter()
     for one, other in zip(settings, others, strict=True):
@@ -61,13 +65,6 @@ def _method(one: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]) -> st
     differ = [name for name in own if len({str(other.get(name)) for other in alike}) > 1]
     words = [f"{name.removeprefix('algorithm.')}={setting_text(one[name])}" for name in differ]
     return f"{one['algorithm'].split(':')[-1]}{':' if words else ''}{','.join(words)}"
-
-
-def _data_first(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove method and seed, and move the data settings to the front, as the most important difference."""
-    names = [name for name in settings if name.split(".")[0] not in OWN]
-    first = [name for kind in ("dataset", "partition", "clients") for name in names if name.split(".")[0] == kind]
-    return {name: settings[name] for name in dict.fromkeys([*first, *names])}
 
 
 def per_cent(value: float | None) -> str:
@@ -95,16 +92,10 @@ def setting_text(value: Any, *, listed: bool = False) -> str:
         mantissa, e, power = written.partition("e")
         return f"{mantissa}.0e{power}" if e and "." not in mantissa else written  # YAML requires the decimal point
     if isinstance(value, str):
-        return value if _is_bare(value, listed) else visible(json.dumps(value, ensure_ascii=False))
+        same = False
+        with suppress(ValueError, yaml.YAMLError):  # the command line parses it as itself, without quotes
+            same = load_plain(f"[{value}]") == [value] if listed else parse_value("", value) == value
+        return value if same and visible(value) == value else visible(json.dumps(value, ensure_ascii=False))
     if isinstance(value, list):
         return f"[{', '.join(setting_text(member, listed=True) for member in value)}]"
     return json.dumps(value)
-
-
-def _is_bare(text: str, listed: bool) -> bool:
-    """Return whether the command line parses an unquoted text as itself; invisible characters need quotes."""
-    try:
-        same = load_plain(f"[{text}]") == [text] if listed else parse_value("", text) == text
-    except (ValueError, yaml.YAMLError):
-        return False
-    return bool(same) and visible(text) == text

@@ -1,7 +1,5 @@
 """Top of the page: outcome, comparison table, measures, and notices."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -82,19 +80,17 @@ def cards(groups: Groups, table: Sequence[Row], *, ranked: bool) -> list[Card]:
 
     scale = "guessing, for scale"
     if len(groups) > 1:
-        heads = [row for row in table if row.headline]
+        heads = [(row, row.cells["accuracy"], f"rule {row.rule}{_where(row)}") for row in table if row.headline]
         return [
-            card(row.method, row.cells["accuracy"], scale)
+            card(row.method, cell, scale)
             if row.is_majority
-            else card(
-                row.method, row.cells["accuracy"], f"rule {row.rule}{_where(row)}", slot, ranked and row.stands_out
-            )
-            for slot, row in enumerate(heads)
+            else card(row.method, cell, note, slot, ranked and row.stands_out)
+            for slot, (row, cell, note) in enumerate(heads)
         ]
     ((_, runs),) = groups.items()
     cells = table[0].cells
     first = "the first seed" if len(runs) > 1 else ""
-    sent = sum(record.bytes.up + record.bytes.down for record in runs[0].rounds)
+    sent, seconds = sum(record.bytes.up + record.bytes.down for record in runs[0].rounds), sum(runs[0].seconds.values())
     return [
         card("reported round", cells["accuracy"], _where(table[0]).removeprefix(", ")),
         card("best test round*", cells["best"], "optimistic"),
@@ -102,11 +98,7 @@ def cards(groups: Groups, table: Sequence[Row], *, ranked: bool) -> list[Card]:
         card("worst tenth of the clients", cells["worst"], "in the reported round"),
         card("majority class", table[-1].cells["accuracy"], scale),
         card("sent in all", size_text(sent), first),
-        card(
-            "time of all rounds",
-            duration(sum(runs[0].seconds.values())),
-            ", ".join(filter(None, [first, untimed(runs[0])])),
-        ),
+        card("time of all rounds", duration(seconds), ", ".join(filter(None, [first, untimed(runs[0])]))),
     ]
 
 
@@ -228,8 +220,12 @@ def notices(groups: Groups) -> list[str]:
         start = "There" if len(tested) == len(groups) else f"For {listed(tested)} there"
         warnings.append(f"{start} is no validation part: the best test round is reported, which is optimistic.")
     warnings += [f"{name}: {standing(run)}" for name, run in named if not run.finished or run.failure]
-    for describe in (_lost_clients, _partly_evaluated):
-        warnings += [f"{name}: {text}" for name, run in named if (text := describe(run))]
+    warnings += [f"{name}: {text}" for name, run in named if (text := _lost_clients(run))]
+    for name, run in named:
+        evaluated = [record for record in run.rounds if record.rules]
+        if partial := sum("ids" in run.arrays(record) for record in evaluated):
+            where = "every round" if partial == len(evaluated) else f"{partial} of {len(evaluated)} evaluated rounds"
+            warnings.append(f"{name}: In {where} only a part of the clients was evaluated; accuracies are theirs.")
     if unlike := differences(groups):
         warnings.append(f"These runs differ in more than the method: {listed(unlike)}. Read the comparison with care.")
     if len({tuple(run.info.versions.items()) for _, run in named}) > 1:
@@ -249,11 +245,3 @@ def _lost_clients(run: Run) -> str:
     where = f"round{'' if len(rounds) == 1 else 's'} {listed([str(record.round) for record in rounds], NAMED)}"
     who = client_label(run, int(id)) if id in map(str, range(run.info.experiment.clients)) else f"client {id}"
     return f"{replies} did not arrive, in {where}. The first was that of {who}: {reason.rstrip('.')}."
-
-
-def _partly_evaluated(run: Run) -> str:
-    """Describe how many rounds evaluated only a part of the clients; empty if none did."""
-    evaluated = [record for record in run.rounds if record.rules]
-    partial = sum("ids" in run.arrays(record) for record in evaluated)
-    where = "every round" if partial == len(evaluated) else f"{partial} of {len(evaluated)} evaluated rounds"
-    return f"In {where} only a part of the clients was evaluated; accuracies are theirs." if partial else ""

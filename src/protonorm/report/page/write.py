@@ -5,8 +5,6 @@ every page, need WebGL for the sphere, which remote and old browsers lack, and i
 colours come from the style sheet and a page is small enough for e-mail.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

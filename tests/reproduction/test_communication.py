@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 import torch
+from experiments.reproduction.communication import formula, group_sizes, round_floats, task_of
 
 from protonorm.algorithms import ALGORITHMS
 from protonorm.algorithms.local import Local
-from protonorm.analysis.communication import formula, group_sizes, round_floats, task_of
 from protonorm.core import Field, Schema, Task
 from protonorm.models.choose import Recipe
 from protonorm.runs.schema import Traffic

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protonorm.config.components import build
-from protonorm.core.randomness import seeded
+from protonorm.core import Task, seeded
 from protonorm.core.schema import Size, Slot
-from protonorm.core.task import Task
 from protonorm.models import widest
 from protonorm.models.choose import Recipe
 from protonorm.runs.run import Run
