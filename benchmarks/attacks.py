@@ -215,5 +215,7 @@ def table(found: dict[str, Any]) -> list[list[str]]:
 
 def _named(case: Mapping[str, Any]) -> bool:
     """Return whether every liar was refused or named at least once in every run."""
+    if case["attack"] in ("honest", "absent"):
+        return False
     several = zip(case["lost"], case["alarms"], strict=True)
     return all(lost or all(alarms[id] for id in range(case["liars"])) for lost, alarms in several)
