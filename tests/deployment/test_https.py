@@ -92,7 +92,7 @@ def test_bytes_go_to_a_client_and_back(keys, server):
     assert server.push({0: content, 1: b""}) == {1: "it is not connected"}
     assert client.ask() == content
     client.answer(content, content[::-1])
-    assert server.pull(10.0) == [Arrived(0, content[::-1])]
+    assert server.pull(10.0) == [Arrived(0, content[::-1], current=True)]
     assert server.present() == {0}
     client.close()
     until(lambda: server.present() == set())
@@ -146,10 +146,10 @@ def test_an_answer_is_taken_once_however_often_it_is_posted(server, client):
     client.ask()
     for _ in range(3):
         client.answer(b"work", b"done")
-    assert server.pull(0.2) == [Arrived(0, b"done")]
+    assert server.pull(0.2) == [Arrived(0, b"done", current=True)]
     server.push({0: b"work"})  # it was refused: the same request is repeated, and may be answered again
     client.answer(b"work", b"better")
-    assert server.pull(5.0) == [Arrived(0, b"better")]
+    assert server.pull(5.0) == [Arrived(0, b"better", current=True)]
 
 
 def test_a_late_answer_arrives_so_that_it_can_be_refused_and_one_that_nobody_asked_for_does_not(server, client):
@@ -157,7 +157,7 @@ def test_a_late_answer_arrives_so_that_it_can_be_refused_and_one_that_nobody_ask
     assert client.ask() == b"old"
     server.push({0: b"new"})
     client.answer(b"old", b"late")
-    assert server.pull(5.0) == [Arrived(0, b"late")]
+    assert server.pull(5.0) == [Arrived(0, b"late", current=False)]
     with pytest.raises(Withdrawn, match="no longer waits"):
         client.answer(b"never asked", b"done")
     client.ask(wait=0)
@@ -192,7 +192,7 @@ def test_who_went_away_is_lost_after_a_while_and_not_if_it_comes_back(keys):
         assert server.pull(5.0) == [Arrived(0, failure="it went away and did not come back")]
         assert client.ask(wait=0) is None
         client.answer(b"work", b"done")  # it was at work all the time: the round may still need it
-        assert server.pull(5.0) == [Arrived(0, b"done")]
+        assert server.pull(5.0) == [Arrived(0, b"done", current=False)]
         client.close()
 
 
@@ -234,7 +234,7 @@ def test_unknown_revoked_and_expired_clients_are_refused_in_a_sentence(keys, tol
             with pytest.raises(Unreachable):
                 asking.result(10)  # its open connection is cut
             assert time.monotonic() - start < 2
-        with pytest.raises(Refused, match="has revoked it"):
+        with pytest.raises(Refused, match="has revoked"):
             client.ask()
         with pytest.raises(Refused):
             client.answer(b"x", b"y")
@@ -370,7 +370,7 @@ def test_an_answer_that_waits_for_leave_is_refused_before_it_is_sent(keys, serve
         assert line.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
         line.sendall(b"done")
         assert line.recv(100).startswith(b"HTTP/1.1 204")
-    assert [one for one in server.pull(5.0) if one.content] == [Arrived(0, b"done")]
+    assert [one for one in server.pull(5.0) if one.content] == [Arrived(0, b"done", current=True)]
 
 
 def test_what_follows_a_refused_head_is_discarded_for_a_moment_alone(keys, server):
@@ -409,7 +409,7 @@ def test_an_upload_that_is_on_its_way_is_taken_when_the_server_ends(keys):
             ending.result(10)
             assert time.monotonic() - start < 5
         line.close()
-        assert server.pull(1.0) == [Arrived(0, bytes(2**19))]
+        assert server.pull(1.0) == [Arrived(0, bytes(2**19), current=False)]
         with pytest.raises(Unreachable):
             client.ask()
 
@@ -420,7 +420,7 @@ def test_an_upload_that_broke_off_may_be_begun_again(keys, server, client):
     line.sendall(post(2**19, key=request_id(b"work")) + bytes(1000))
     until(lambda: server._clients[0].upload is not None)
     client.answer(b"work", b"done")
-    assert server.pull(5.0) == [Arrived(0, b"done")]
+    assert server.pull(5.0) == [Arrived(0, b"done", current=True)]
     with pytest.raises(OSError):  # noqa: PT011 - the old one is cut
         drip(line, bytes(2**16), 0.0)
     line.close()
@@ -538,7 +538,7 @@ def test_a_client_that_works_may_be_silent_for_longer(keys):
         time.sleep(1.5)
         assert server.present() == {0}
         client.answer(b"work", b"done")
-        assert server.pull(5.0) == [Arrived(0, b"done")]
+        assert server.pull(5.0) == [Arrived(0, b"done", current=True)]
         client.close()
 
 
@@ -766,7 +766,7 @@ def test_a_proxy_of_the_environment_is_used(keys, server, proxy, monkeypatch):
     server.push({0: b"work"})
     assert client.ask() == b"work"
     client.answer(b"work", b"done")
-    assert server.pull(5.0) == [Arrived(0, b"done")]
+    assert server.pull(5.0) == [Arrived(0, b"done", current=True)]
     client.close()
     assert Tunnel.seen == [(f"127.0.0.1:{server.port}", "Basic bWU6cEBzcw==")]
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")

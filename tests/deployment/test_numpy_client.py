@@ -175,5 +175,6 @@ def test_the_page_names_all_calls_and_headers():
     calls = set(re.findall(r"^\| `((?:GET|POST) /v1/\w+)` \|", page, re.MULTILINE))
     assert calls == {f"GET {protocol.WORK}", f"POST {protocol.ANSWER}"}
     headers = {protocol.FORMAT_HEADER, protocol.VERSION_HEADER, protocol.INSTANCE_HEADER, protocol.REQUEST_HEADER}
+    headers |= {protocol.LEAVE_HEADER}
     assert set(re.findall(r"^\| `(Protonorm-\w+)` \|", page, re.MULTILINE)) == headers
     assert f"{protocol.HOLD:.0f} seconds" in page

@@ -161,7 +161,7 @@ def test_a_client_answers_and_ends_after_the_last_round(keys):
         running = Running(keys, server.port)
         for round, kind in ((1, "train"), (2, "evaluate+train"), (3, "evaluate+train"), (3, "keep")):
             content = request(round, kind)
-            assert ask(server, content) == [Arrived(0, running.node.answer(content))]
+            assert ask(server, content) == [Arrived(0, running.node.answer(content), current=True)]
         running.join()
         assert running.error is None
         assert running.told == ["connected", *["answered"] * 4, "finished"]
