@@ -110,9 +110,11 @@ def run_federation(
         try:
             for _ in report_rounds(task, engine, members.of_loop, point, writer, tell, partial(members.renew, engine)):
                 pass
-            best = writer.reported()
-            orders = [Order(id, best.round, last) for id, last in enumerate(best.trained) if last]
-            engine.deliver([order for order in orders if order.id in members.policy.everybody], best.message)
+            left = set(members.policy.everybody)
+            for best in writer.reported():  # the last round for clients that joined after the best one
+                orders = [Order(id, best.round, last) for id, last in enumerate(best.trained) if last and id in left]
+                engine.deliver(orders, best.message)
+                left -= {order.id for order in orders}
             task = members.agreement.task
         except Diverged as error:
             failed = max(engine.committed, point.round) + 1

@@ -295,11 +295,11 @@ class DeferredWriter(RunWriter):
         self.pending = None
         return record
 
-    def reported(self) -> Checkpoint:
-        """Return the checkpoint after the best round by validation, or after the last one without validation."""
-        name, round = (layout.SERVER, self._done) if self.chosen in (0, self._done) else (layout.CHOSEN, self.chosen)
-        packed, trained = self._load(name, round)
-        return unpack(packed, round, trained)
+    def reported(self) -> list[Checkpoint]:
+        """Return the checkpoints after the best round by validation, if there is one, and after the last round."""
+        best = [] if self.chosen in (0, self._done) else [(layout.CHOSEN, self.chosen)]
+        loaded = [(round, *self._load(name, round)) for name, round in [*best, (layout.SERVER, self._done)]]
+        return [unpack(packed, round, trained) for round, packed, trained in loaded]
 
     def end(self) -> None:
         """Remove the file that only an unfinished run has."""
