@@ -47,7 +47,9 @@ def place(tmp_path, monkeypatch):
 def test_a_pilot_says_whether_exchange_pays(place, shuffled, verdict):
     draw(place / "owners", shuffled)
     settings = ["models=frozen:trunks.py:pixels", "rounds=2", "feature_dim=8"]
-    found = pilot(place / "owners", settings, methods=["choir:lam=1"], out=place / "runs", engine="serial", progress=False)
+    found = pilot(
+        place / "owners", settings, methods=["choir:lam=1"], out=place / "runs", engine="serial", progress=False
+    )
     pays, sends, costs = found.sentences
     assert re.search(verdict, pays), pays
     assert list(found.clients()) == ["a", "b", "c"]
