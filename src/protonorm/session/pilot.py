@@ -43,7 +43,7 @@ class Pilot:
 
     @property
     def sentences(self) -> list[str]:
-        """Say whether federating pays, what is sent, and what it costs."""
+        """Return whether federating pays, what is sent, and what it costs."""
         return [self._pays(), self._sends(), self._costs()]
 
     def _pays(self) -> str:
