@@ -8,7 +8,7 @@ from torch import nn
 import protonorm as pn
 from protonorm.algorithms.feddistill import FedMD, digest_loss, tell
 from protonorm.algorithms.parts.common_inputs import draw_positions, noise, read_public
-from protonorm.core import Client, Samples
+from protonorm.core import Client, Samples, SplitModel
 from protonorm.core.training import Training
 from protonorm.core.types import InputSpec
 from protonorm.session.build import build
@@ -349,7 +349,7 @@ def test_public_tokens_have_to_be_words_that_networks_know(tmp_path):
 def test_noise_for_texts_is_refused_before_anything_begins():
     task = task_of(FedMD(), input=InputSpec(shape=(3,), type="int64", vocabulary=5))
     with pytest.raises(ValueError, match="Noise is no text"):
-        FedMD().check_network(None, task)
+        FedMD().check_network(SplitModel(nn.Identity(), nn.Identity()), task)
 
 
 def test_worker_processes_hold_the_public_data_too(folder):

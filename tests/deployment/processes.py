@@ -75,7 +75,7 @@ class RealFederation:
             one.change(model=population.recipe(id).name)
 
     def join(self, name: str, model: str) -> ClientFolder:
-        """Let another client join, whatever the round is."""
+        """Add another client, whatever the round is."""
         id = NAMES.index(name)
         one, place = pictures(LABELS[id], 3, seed=id), self.root / "sites" / f"{name}.npz"
         np.savez(place, images=one.inputs, labels=one.labels, classes=np.array(one.classes))

@@ -266,7 +266,7 @@ def test_both_sides_record_the_same_digests(tmp_path):
         for id, client in enumerate(federation.clients):
             theirs = verify(client.trail.path)
             assert not theirs.problems
-            assert [line["event"] for line in theirs.lines][-5:] == ["connected", *["received", "sent"] * 2]
+            assert [line["event"] for line in theirs.lines][-7:] == ["connected", *["received", "sent"] * 3]
             pairs = (("asked", "received"), ("answered", "sent"))
             for here, there in pairs:
                 found = [

@@ -652,7 +652,7 @@ def test_what_one_client_sends_under_another_s_request_reaches_nobody(keys, serv
     assert other.ask() == b"for the other"
     other.answer(b"for the other", b"done too")
     until(lambda: server._arrived.qsize() == 2)
-    assert sorted(server.pull(5.0)) == [Arrived(0, b"done"), Arrived(1, b"done too")]
+    assert sorted(server.pull(5.0)) == [Arrived(0, b"done", current=True), Arrived(1, b"done too", current=True)]
 
 
 def test_a_port_in_use_and_files_that_cannot_be_used_are_told(keys, server):

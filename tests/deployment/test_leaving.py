@@ -29,6 +29,7 @@ class Server:
 
     def __init__(self, *letters):
         self.letters, self.answers, self.server_version = list(letters), [], ""
+        self.address = self.server_certificate = ""
 
     def ask(self, wait=20):
         if not self.letters:

@@ -129,7 +129,7 @@ def test_another_agreement_or_roster_does_not_go_on_in_the_same_folder(tmp_path)
     parties.run()
     with pytest.raises(ValueError, match="another experiment"):
         parties.run(clients=("oslo", *NAMES[1:]))
-    parties.agreement = parties.agreement.model_copy(update={"seed": 5})
+    parties.agreement = Agreement.of({**parties.agreement.plain(), "seed": 5})
     with pytest.raises(ValueError, match="another experiment"):
         parties.run()
 

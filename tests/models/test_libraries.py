@@ -106,7 +106,7 @@ def test_timm_is_asked_for_only_by_its_networks(monkeypatch):
     monkeypatch.setattr(libraries, "find_spec", lambda name: None)
     libraries._timm_names.cache_clear()
     assert chosen("torchvision:resnet18,plain") == ("torchvision:resnet18", "plain")
-    with pytest.raises(ValueError, match=r"protonorm\[timm\]"):
+    with pytest.raises(ValueError, match=r"pip install .\.\[timm\]"):
         chosen("plain,timm:convnext_atto")
 
 
@@ -157,7 +157,7 @@ def test_timm_has_its_networks():
 
 def test_a_missing_timm_is_said_with_the_extra(monkeypatch):
     monkeypatch.setattr(libraries, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"pip install 'protonorm\[timm\]'"):
+    with pytest.raises(ValueError, match=r"pip install '\.\[timm\]' in a checkout"):
         libraries.timm()
 
 

@@ -21,7 +21,7 @@ from protonorm.config.parsing import check_plain
 from protonorm.core.algorithm import Algorithm
 from protonorm.core.own_code import own_name
 from protonorm.core.own_failures import told
-from protonorm.core.robust import MEAN, Rule
+from protonorm.core.robust import Rule
 from protonorm.core.settings import sentences
 from protonorm.core.text import html_table, shortened
 from protonorm.core.training import Training, describe_outgoing, refuse_augmentation
@@ -43,7 +43,7 @@ LATER = {  # settings that were added later, with their defaults
     "protect": {"name": "none"},
     "last_batch": "drop",
     "split": "random",
-    "combine": MEAN,
+    "combine": "mean",
 }
 FEW = 100  # largest length of a list that is shown in full
 TORCH_MESSAGE = 120  # characters of an error message of torch
@@ -81,7 +81,7 @@ class Experiment(Training):
     seed: Seed = Field(default=0, description="of all but data and partition, which have their own")
     control: Literal["none", "solo"] = Field(default="none", description="solo: clients federate with themselves alone")
     combine: Rule = Field(
-        default=MEAN,
+        default="mean",
         description="how the server combines messages: mean, median, trimmed:0.2, geometric_median, bounded or cosine",
     )
     early_stopping: Count | None = Field(default=None, description="evaluations without a better one that end a run")

@@ -215,7 +215,7 @@ class FederationFolder:
         return member
 
     def rekey(self, name: str, public_key: str) -> Member:
-        """Give a client a new key; its number and its state stay, and its old key is no longer accepted."""
+        """Register a new key of a client; its number and its state stay, and its old key is no longer accepted."""
         from protonorm.deployment.keys import check_public_line, make_client_certificate
 
         key, old = check_public_line(public_key), self.find(name)

@@ -31,8 +31,8 @@ def test_settings_stand_behind_the_name():
         ("ray:num_cpus", "must be field=value, got 'num_cpus' in 'ray:num_cpus'"),
         ("ray:", "must be field=value"),
         ("ray:cpus=1", "The engine ray has no setting 'ray:cpus'; did you mean 'num_cpus'"),
-        ("ray:num_cpus=-1", "num_cpus=-1"),
-        ("ray:num_cpus=many", "num_cpus='many'"),
+        ("ray:num_cpus=-1", "num_cpus must be greater than or equal to 0, got -1"),
+        ("ray:num_cpus=many", "num_cpus must be a valid number, got 'many'"),
         ("ray:num_gpus=1.5", "num_gpus above 1 must be a whole number, got 1.5"),
         ("ray:num_cpus=0", "num_cpus and num_gpus must not both be 0"),
     ],
@@ -44,7 +44,7 @@ def test_what_is_no_engine_is_refused_in_a_sentence(word, said):
 
 def test_without_ray_a_sentence_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setattr(choice, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"not installed: pip install 'protonorm\[ray\]'"):
+    with pytest.raises(ValueError, match=r"not installed: pip install '\.\[ray\]' in a checkout"):
         run(spiral(), tmp_path, engine="ray")
     assert not list(tmp_path.iterdir())
 
