@@ -275,7 +275,7 @@ def test_both_sides_record_the_same_digests(tmp_path):
                     for side in [side._replace(lines=[one for one in side.lines if one.get("client", id) == id])]
                 ]
                 assert found[0] == found[1]
-                assert len(found[0]) == 2
+                assert len(found[0]) == 3  # the round, its evaluation, and the message to keep
 
 
 def test_the_command_shows_and_verifies(folder):

@@ -259,7 +259,7 @@ def test_wandb_hears_of_every_round(there, monkeypatch):
     assert first[1]["config"]["algorithm"] == "protonorm"
     assert first[1]["config"]["lr"] == 0.02
     assert [step for _, step, _ in rounds] == [1, 2, 3]
-    told = [numbers["accuracy/global/pooled"] for _, _, numbers in rounds]
+    told = [numbers["accuracy/nearest-global/pooled"] for _, _, numbers in rounds]
     assert told == [record.rules["nearest-global"].pooled for record in run.rounds]
     assert last == ("finish", 0)
 

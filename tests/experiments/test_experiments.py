@@ -76,10 +76,13 @@ OURS = ("controls", "ablation", "backbones")  # tables that the paper does not h
 @pytest.mark.parametrize("study", [study for study in STUDIES.values() if study.columns], ids=lambda study: study.name)
 def test_every_printed_number_has_a_cell_and_every_row_a_number(study):
     places = {cell.place for cell in study.cells}
+    assert study.paper or study.name in OURS
     assert set(study.paper) <= places
     assert {row for row, _ in places} == {*study.rows, *study.beside}
     whole = {(row, column.place) for row in study.rows for column in study.columns}
-    assert whole == (places if study.name in OURS else set(study.paper))
+    assert (
+        places <= whole if study.name == "backbones" else whole == (places if study.name in OURS else set(study.paper))
+    )
 
 
 def test_a_row_alone_differs_from_its_method_in_the_control_alone():

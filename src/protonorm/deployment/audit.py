@@ -30,7 +30,8 @@ LONGEST = 500  # characters of a text in a line
 LARGEST = 2**16  # bytes of a line
 HOURLY = {"denied": 100, "connected": 1000}  # lines an hour of events that strangers and clients cause …
 OTHERS = 20_000  # … and of all other events that a message causes
-RECORDED = ("started", "asked", "answered", "late", "away", "refused", "committed", "finished", "failed")
+EXCHANGED = {"asked": "asked", "answered": "answered", "delivered": "asked", "acknowledged": "answered"}
+RECORDED = (*EXCHANGED, "started", "late", "away", "refused", "committed", "finished", "failed")
 OWN = ("number", "time", "event", "before", "hash")  # names of a line that are no details
 
 
@@ -82,8 +83,8 @@ class ServerTrail:
             about: dict[str, Any] = {"round": event.round or None, "digest": event.digest, "why": event.why}
             about |= {} if event.client is None else {"client": event.client, "name": self._name(event.client)}
             about |= {name: event.numbers[name] for name in ("bytes", "replied", "lost") if name in event.numbers}
-            said = "" if event.what in ("asked", "answered") else event.sentence
-            self._trail.write_limited(event.what, **about, text=said)
+            said = "" if event.what in EXCHANGED else event.sentence
+            self._trail.write_limited(EXCHANGED.get(event.what, event.what), **about, text=said)
 
     def meet(self, client: int, address: str, version: str, certificate: str) -> None:
         """Record a client's connection, if it is not like the one before."""

@@ -32,6 +32,9 @@ from protonorm.tensors import Tensors
 AGAIN = 2.0  # seconds between two attempts to reach a disconnected client
 OFFERING, KEEPING = 10.0, 60.0  # seconds to answer whether terms are confirmed, and to take the last message
 GRACE = 30.0  # least seconds that others have once the quorum is met
+STATUS = {"asked": "was asked", "answered": "has answered", "delivered": "was sent what it keeps"}
+STATUS |= {"acknowledged": "has what it keeps"}
+OUTSIDE: dict[What, What] = {"asked": "delivered", "answered": "acknowledged"}  # events of calls outside of rounds
 REPAIR = 30.0  # seconds before a client is asked again that was lost or whose answer was rejected
 GATHERING = 60.0  # seconds that a patient call waits for disconnected clients, if its deadline is not sooner
 PATIENCE = 600.0  # default deadline in seconds
@@ -444,9 +447,10 @@ class FederationEngine:
         self._waiting = key
 
     def _tell_of(self, what: What, turn: Turn, digest: str = "", **numbers: float) -> None:
-        if self._quiet:
+        if self._quiet and what not in OUTSIDE:
             return
-        status = {"asked": "was asked", "answered": "has answered"}.get(what, f"is {what}: {turn.reason.rstrip('.')}")
+        what = OUTSIDE[what] if self._quiet else what
+        status = STATUS.get(what, f"is {what}: {turn.reason.rstrip('.')}")
         sentence = f"Round {self._round}: {self._policy.label(turn.order.id)} {status}."
         self._tell(Event(what, sentence, self._round, turn.order.id, numbers=numbers, digest=digest))
 

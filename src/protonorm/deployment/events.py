@@ -18,6 +18,8 @@ What = Literal[
     "asked",  # a client was sent its order; numbers: bytes
     "away",  # a client cannot be reached or was lost; reported once until that changes
     "answered",  # a client's answer is accepted; numbers: bytes, seconds of training
+    "delivered",  # a client was sent something outside of rounds, such as the message to keep; numbers: bytes
+    "acknowledged",  # it has confirmed that; numbers: bytes
     "late",  # a client missed the deadline
     "refused",  # an answer is rejected; `why` is the guard's reason
     "compared",  # a client's contribution was compared with the others'; numbers: length, cosine

@@ -41,7 +41,7 @@ PAUSE = 0.5  # seconds between two writes of the status for events of single cli
 AGAIN, MOST_DENIALS = 60.0, 20  # seconds after which a denial is logged again, and different ones in that time
 SAID = 300  # characters of a message in the status
 WARNINGS = ("away", "late", "refused", "waiting", "aside", "suspect")
-OF_CLIENTS = ("asked", "away", "answered", "late", "refused", "compared", "suspect")
+OF_CLIENTS = ("asked", "away", "answered", "delivered", "acknowledged", "late", "refused", "compared", "suspect")
 EVENTS = 200  # events of the log that are searched
 SHOWN = 5  # maximal number of problems shown
 

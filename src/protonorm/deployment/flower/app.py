@@ -230,5 +230,5 @@ def _count(grid: Grid, known: Introductions) -> int:
 
 
 def _tell(event: Event) -> None:
-    if event.what not in ("asked", "answered"):
+    if event.what not in ("asked", "answered", "delivered", "acknowledged"):
         LOG.info("%s", event.sentence)

@@ -95,7 +95,7 @@ class Connection:
             self._call("POST", wire.ANSWER, {wire.REQUEST_HEADER: wire.request_id(request)}, content)
 
     def leave(self) -> None:
-        """Tell the server that the client leaves the federation."""
+        """Leave the federation."""
         with self._explained():
             self._call("GET", wire.WORK, {"Prefer": "wait=0", wire.LEAVE_HEADER: "1"})
 
