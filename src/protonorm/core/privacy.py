@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 
 from protonorm.core.settings import dataclass
 from protonorm.core.training import Outgoing
@@ -122,7 +121,7 @@ class Gaussian(Outgoing):
 def is_fixed(features: nn.Module) -> bool:
     """Return whether training leaves a network as it is: nothing is learned, and no statistics of batches are kept."""
     before = features.training
-    kept = [module for module in features.train().modules() if isinstance(module, _NormBase) and module.training]
+    kept = [one for one in features.train().modules() if one.training and getattr(one, "running_mean", None) is not None]
     features.train(before)
     return not any(weight.requires_grad for weight in features.parameters()) and not kept
 
