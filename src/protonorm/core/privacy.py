@@ -121,7 +121,8 @@ class Gaussian(Outgoing):
 def is_fixed(features: nn.Module) -> bool:
     """Return whether training leaves a network as it is: nothing is learned, and no statistics of batches are kept."""
     before = features.training
-    kept = [one for one in features.train().modules() if one.training and getattr(one, "running_mean", None) is not None]
+    layers = [layer for layer in features.train().modules() if layer.training]
+    kept = [layer for layer in layers if getattr(layer, "running_mean", None) is not None]
     features.train(before)
     return not any(weight.requires_grad for weight in features.parameters()) and not kept
 
