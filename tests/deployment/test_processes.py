@@ -92,7 +92,7 @@ def test_members_come_and_go_and_terms_are_amended(tmp_path):
     the first gets a new key, the server is killed, and rounds become 8. The networks are those that were measured.
     """
     with RealFederation(tmp_path, clients=3, algorithm="protonorm", rounds=5, validation=0.2) as federation:
-        federation.clients[2].change(epochs=60)
+        federation.clients[2].change(epochs=400)
         server, folder = federation.start_server(), federation.server
         running = {id: federation.start_client(id) for id in range(3)}
         folder.wanted.touch()

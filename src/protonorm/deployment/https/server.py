@@ -293,6 +293,8 @@ class Server:
     def _admit(self, request: web.Request) -> Client:
         """Return the client of a request's certificate, which is checked for every request."""
         connection = self._listener.find(request.transport)
+        if connection.key not in self._keys:
+            self._admit_roster()  # its owner may have added it a moment ago
         if connection.key not in self._keys or connection.expires < time.time():
             raise web.HTTPForbidden(text=EXPIRED if connection.key in self._keys else UNKNOWN)
         return self._clients[self._keys[connection.key]]
