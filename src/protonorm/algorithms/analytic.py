@@ -8,7 +8,8 @@ He et al., "AFL: A Single-Round Analytic Approach for Federated Learning with Pr
 server state:    gram.T, moments.T as the clients', summed, for each trunk T that was heard of
 server message:  head.T (P, K) likewise; nothing before the first round
 client state:    model.* (never trained), sent.gram.T, sent.moments.T
-client message:  gram.T (P(P + 1)/2,), the upper triangle of G = XᵀX, and moments.T (P, K), R = XᵀY
+client message:  gram.T (P(P + 1)/2,), the upper triangle of G = XᵀX, and moments.T (P, K), R = XᵀY; with a claim of
+                 privacy also noise.T (), the variance of the noise of an off-diagonal entry of G, and only once
 
 FedCGS: one head for each trunk, from Gaussian classes with one covariance.
 Guan et al., "Capture Global Feature Statistics for One-Shot Federated Learning", AAAI 2025.
@@ -33,6 +34,7 @@ from protonorm.algorithms.parts.messages import second_network
 from protonorm.algorithms.parts.statistics import (
     Covariance,
     Personal,
+    denoised,
     gaussian,
     personal,
     points,
@@ -44,7 +46,7 @@ from protonorm.algorithms.parts.statistics import (
 )
 from protonorm.core import Additive, Client, Contribution, Schema, Server, SplitModel, Step, Sums, Task, optional
 from protonorm.core.model import Trunk
-from protonorm.core.schema import Field, Form
+from protonorm.core.schema import Field, Form, Slot
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Positive, Width
 from protonorm.tensors import Tensors, prefixed, under
@@ -84,25 +86,33 @@ class Analytic(Additive):
     def schema(self, task: Task) -> Schema:
         """Return the schema: of each trunk, the statistics of a client up, and what the server publishes down."""
         sizes = {tag(trunk): self.size(trunk) for trunk in task.known_trunks}
-        up = tuple(optional(statistics(name, size)) for name, size in sizes.items())
-        down = tuple(optional(self.published(name, size)) for name, size in sizes.items())
+        up = tuple(slot for name, size in sizes.items() for slot in (optional(statistics(name, size)), variance(name)))
+        down = tuple(slot for name, size in sizes.items() for slot in self.published(name, size))
         return Schema(up, down, exact={"K": task.num_classes})
 
-    def published(self, name: str, size: int) -> Form:
+    def published(self, name: str, size: int) -> tuple[Slot, ...]:
         """Describe what the server publishes for a trunk: a head."""
-        return {f"head.{name}": Field((size, "K"))}
+        return (optional({f"head.{name}": Field((size, "K"))}),)
+
+    def points_of(self, client: Client) -> Tensors:
+        """Compute the points (n, P) of the training samples by trunk."""
+        x: Tensors = {}
+        for model in self.networks(client).values():
+            if (name := tag(model.trunk)) not in x:
+                x[name] = torch.cat([self.points(model, batch).double() for batch, _ in client.train.sweep()])
+        return x
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Send the statistics of the training samples, less what was sent, and solve what is the client's own."""
         y = one_hot(client.train.labels, client.num_classes).double()  # (n, K)
-        sent, now, x = under(state, "sent"), Tensors(), Tensors()
-        for model in self.networks(client).values():
-            if (name := tag(model.trunk)) not in x:
-                x[name] = torch.cat([self.points(model, batch).double() for batch, _ in client.train.sweep()])  # (n, P)
-                now[f"gram.{name}"] = triangle(x[name].T @ x[name]).float()
-                now[f"moments.{name}"] = (x[name].T @ y).float()
+        sent, x = under(state, "sent"), self.points_of(client)
+        now = {f"gram.{name}": triangle(points.T @ points).float() for name, points in x.items()}
+        now |= {f"moments.{name}": (points.T @ y).float() for name, points in x.items()}
+        if sent and client.training.protect.private:
+            now = sent  # what privacy covers is sent once
         change = {key: value - sent.get(key, torch.zeros(())) for key, value in now.items()}
         others = {key: message[key] - sent.get(key, torch.zeros(())) for key in now if key in message}
+        others |= {key: value for key, value in message.items() if key.startswith("noise.")}
         solved, metrics = self.solve(client, x, y, others)
         said: Tensors = {}
         for name in x:
@@ -128,6 +138,7 @@ class Analytic(Additive):
             size, name = self.size(trunk), tag(trunk)
             totals[f"gram.{name}"] = reply.get(f"gram.{name}", torch.zeros(size * (size + 1) // 2))
             totals[f"moments.{name}"] = reply.get(f"moments.{name}", torch.zeros(size, server.num_classes))
+            totals[f"noise.{name}"] = reply.get(f"noise.{name}", torch.zeros(()))
         return Contribution({}, torch.tensor(1), totals)
 
     def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
@@ -136,6 +147,8 @@ class Analytic(Additive):
         for trunk in server.trunks:
             names = [f"{kind}.{tag(trunk)}" for kind in KINDS]
             if any(bool(sums.totals[name].any()) for name in names):
+                noise = f"noise.{tag(trunk)}"
+                names += [noise] if bool(sums.totals[noise]) else []
                 held |= {name: (sums.totals[name] + state.get(name, torch.zeros(()))).float() for name in names}
         return Step(held, self.publish(held))
 
@@ -143,10 +156,11 @@ class Analytic(Additive):
         """Compute the server's message from the summed statistics: a head for each trunk."""
         moments = under(held, "moments")
         grams = {name: square(held[f"gram.{name}"], len(value)) for name, value in moments.items()}
-        return {f"head.{name}": self.head(grams[name], value).float() for name, value in moments.items()}
+        noise = {name: float(held.get(f"noise.{name}", 0.0)) for name in moments}
+        return {f"head.{name}": self.head(grams[name], value, noise[name]).float() for name, value in moments.items()}
 
-    def head(self, gram: Tensor, moments: Tensor) -> Tensor:
-        """Solve for the head (P, K) of a trunk, given G (P, P) and R (P, K) of all clients."""
+    def head(self, gram: Tensor, moments: Tensor, noise: float = 0.0) -> Tensor:
+        """Solve for the head (P, K) of a trunk, given G (P, P) and R (P, K) of all clients, and the noise of G."""
         raise NotImplementedError
 
     def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
@@ -174,9 +188,9 @@ class AFL(Analytic):
     rules: ClassVar[tuple[str, ...]] = ("ridge",)
     last_round: ClassVar[int | None] = 1
 
-    def head(self, gram: Tensor, moments: Tensor) -> Tensor:
+    def head(self, gram: Tensor, moments: Tensor, noise: float = 0.0) -> Tensor:
         """Solve W = (Σ G_i + λI)⁻¹ Σ R_i."""
-        return ridge(gram, moments, self.lam)
+        return ridge(*denoised(gram, moments, self.lam, noise))
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -189,9 +203,9 @@ class FedCGS(Analytic):
     rules: ClassVar[tuple[str, ...]] = ("gaussian",)
     last_round: ClassVar[int | None] = 1
 
-    def head(self, gram: Tensor, moments: Tensor) -> Tensor:
+    def head(self, gram: Tensor, moments: Tensor, noise: float = 0.0) -> Tensor:
         """Solve w_j = (S + γI)⁻¹ m_j, with the bias of Gaussian classes."""
-        return gaussian(gram, moments, self.gamma, self.covariance)
+        return gaussian(gram, moments, self.gamma, self.covariance, noise)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -234,9 +248,9 @@ class Choir(Analytic):
                 have = f"the {trunk.width} features of {trunk.name}"
                 raise ValueError(f"projection must be below {have}, got {self.projection}; leave it out.")
 
-    def published(self, name: str, size: int) -> Form:
+    def published(self, name: str, size: int) -> tuple[Slot, ...]:
         """Describe what the server publishes for a trunk: the sums."""
-        return statistics(name, size)
+        return optional(statistics(name, size)), variance(name)
 
     def publish(self, held: Tensors) -> Tensors:
         """Publish the sums themselves: each client takes its own part out of them."""
@@ -258,9 +272,11 @@ class Choir(Analytic):
     def personal(self, name: str, x: Tensor, y: Tensor, others: Tensors) -> Personal:
         """Fit a trunk: W₋ᵢ = (G − G_i + λI)⁻¹ (R − R_i), zero where the others have no samples, and W_i from it."""
         prior, moments = torch.zeros(x.shape[1], y.shape[1], dtype=torch.float64), others.get(f"moments.{name}")
-        known = torch.zeros(y.shape[1], dtype=torch.bool) if moments is None else moments[-1] > HALF
+        noise = float(others.get(f"noise.{name}", 0.0))
+        known = torch.zeros(y.shape[1], dtype=torch.bool) if moments is None else (moments[-1] > HALF) | (noise > 0)
         if moments is not None and bool(known.any()):
-            prior = ridge(square(others[f"gram.{name}"], len(prior)), moments * known, self.lam)
+            gram = square(others[f"gram.{name}"], len(prior))
+            prior = ridge(*denoised(gram, moments * known, self.lam, noise))
         return personal(x, y, prior, known)
 
     def heads(self, client: Client, state: Tensors) -> dict[str, nn.Module]:
@@ -311,6 +327,11 @@ class Head(nn.Module):
 def statistics(name: str, size: int) -> Form:
     """Describe a trunk's statistics: the upper triangle of G, and R."""
     return {f"gram.{name}": Field((size * (size + 1) // 2,)), f"moments.{name}": Field((size, "K"))}
+
+
+def variance(name: str) -> Slot:
+    """Describe the variance of the noise of a trunk's statistics, which come without noise unless it is sent."""
+    return ({}, {f"noise.{name}": Field(())})
 
 
 def tag(trunk: Trunk | None) -> str:

@@ -132,6 +132,11 @@ class Algorithm(ABC):
             The server's new state and its next message.
         """
 
+    def points_of(self, client: Client) -> Tensors:
+        """Compute the points (n, P) of the training samples, by trunk, if their second moments are all that is sent."""
+        del client
+        return {}
+
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors | None:
         """Return a client's state with the shared model parts of a message; None if the method shares none."""
         return None

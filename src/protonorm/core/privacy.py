@@ -1,20 +1,30 @@
-"""Differential privacy of what a client sends: noise on integers, and the accounting of what has been spent.
+"""Differential privacy of what a client sends: the owner's step that adds noise to sums over its samples.
 
 Noise is drawn from the operating system's randomness and never from a seed, so a protected run cannot be repeated bit
-by bit. The privacy loss is that of the discrete Gaussian (Canonne, Kamath and Steinke, "The Discrete Gaussian for
-Differential Privacy", NeurIPS 2020): R releases of noise multiplier σ satisfy zCDP with ρ = R/(2σ²).
+by bit.
+
+What is covered: class sums of features, from which prototypes follow, and second moments of unit features. A sample
+x̃ = (u, κ) with ‖u‖ ≤ 1 adds x̃x̃ᵀ to the Gram matrix and x̃ to one column of the moments. Off-diagonal entries of the
+Gram matrix occur twice and are sent once, with noise of 1/√2 the width, so that the change is measured by the Frobenius
+norm of the whole matrix: Δ² = (1 + κ²)² + (1 + κ²) for each trunk, against 6 with the constant 1 that methods append.
 """
 
 from __future__ import annotations
 
 import math
-import secrets
-from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
+from protonorm.core.noise import (
+    STEPS,
+    discrete_gaussian,
+    epsilon_of_zcdp,
+    noise_for,
+    quantised,
+)
 from protonorm.core.settings import dataclass
 from protonorm.core.training import Outgoing
 from protonorm.core.types import STRICT, Positive, Share
@@ -25,14 +35,15 @@ if TYPE_CHECKING:
     from protonorm.core.task import Task
     from protonorm.tensors import Tensors
 
-STEPS = 2**16  # integers per clipping norm C, to which numbers are rounded before noise is added
-HALVINGS = 100  # of an interval, in the search for a root
-LARGEST = 1e6  # σ and ε that are searched
+HALF = 2  # 1/κ
+CONSTANT = 1 / HALF  # κ, in place of the 1 that methods append to features
+AT_ONCE = 2**20  # samples whose products are summed in float64 without rounding
+PROTOTYPES, MOMENTS = {"classes", "prototypes"}, {"gram", "moments", "noise"}
 
 
 @dataclass(frozen=True, config=STRICT)
 class Gaussian(Outgoing):
-    """Step that sends noisy class sums instead of prototypes, with (ε, δ)-differential privacy.
+    """Step that sends noisy class sums instead of prototypes, or noisy second moments: (ε, δ)-differential privacy.
 
     With `bounds=samples`, one sample more or less changes the sums by at most C. That holds only if the features do
     not depend on the samples: networks whose features are trained on them are refused. With `bounds=message` the whole
@@ -50,7 +61,7 @@ class Gaussian(Outgoing):
 
     def sigma(self, task: Task) -> float:
         """Return the noise multiplier σ."""
-        return noise_for(self.epsilon, self.delta, task.rounds) if self.noise is None else self.noise
+        return noise_for(self.epsilon, self.delta, releases(task)) if self.noise is None else self.noise
 
     def spends(self, task: Task) -> float:
         """Return ρ, the zCDP privacy loss of one release."""
@@ -63,20 +74,22 @@ class Gaussian(Outgoing):
         return f"Another message would bring its privacy loss to ε = {epsilon:.3g}; its owner allows {self.epsilon:g}."
 
     def check(self, task: Task) -> None:
-        """Raise ValueError for methods whose clients send anything but prototypes."""
-        name = type(task.algorithm).__name__
-        sent = {name for slot in task.schema.up for form in slot for name in form}
-        if sent != {"classes", "prototypes"}:
-            others = ", ".join(sorted(sent - {"classes", "prototypes"})) or "nothing"
+        """Raise ValueError for methods whose clients send anything but prototypes or second moments."""
+        name, sent = type(task.algorithm).__name__, fields_of(task)
+        if sends_moments(task):
+            if self.bounds != "samples" or self.clip != 1:
+                raise ValueError(f"protect.bounds and protect.clip must be left out for {name}: its features are units.")
+        elif sent != PROTOTYPES:
+            others = ", ".join(sorted(sent - PROTOTYPES)) or "nothing"
             raise ValueError(
-                f"protect=gaussian must be for a method whose clients send prototypes alone, which its privacy covers, "
-                f"but those of {name} send {others}."
+                f"protect=gaussian must be for a method whose clients send prototypes or second moments alone, which "
+                f"its privacy covers, but those of {name} send {others}."
             )
 
     def check_rounds(self, task: Task) -> None:
         """Raise ValueError if not all rounds of a simulation fit into the ceiling."""
-        if reason := self.refusal(task.rounds * self.spends(task)):
-            raise ValueError(f"protect.epsilon must cover all {task.rounds} rounds. {reason}")
+        if reason := self.refusal(releases(task) * self.spends(task)):
+            raise ValueError(f"protect.epsilon must cover all {releases(task)} messages of a client. {reason}")
 
     def check_network(self, model: SplitModel) -> None:
         """Raise ValueError if features are trained on the samples, and only these are clipped."""
@@ -87,7 +100,9 @@ class Gaussian(Outgoing):
             )
 
     def apply(self, task: Task, client: Client, message: Tensors) -> Tensors:
-        """Return noisy sums of all classes, scaled so that the longest row has the length C."""
+        """Return noisy sums of all classes, scaled so that the longest row has the length C, or noisy second moments."""
+        if sends_moments(task):
+            return self.noisy_moments(task, client) if message else {}
         rows = self.noisy_sums(task, client, message).double()
         longest = rows.norm(dim=1).max().clamp(min=1.0)
         classes = torch.arange(client.num_classes)
@@ -104,7 +119,27 @@ class Gaussian(Outgoing):
             rows[message["classes"]] = message["prototypes"].double()
             sums, change = quantised(rows.reshape(1, -1), self.clip).reshape(shape), 2 * STEPS
         width = math.ceil(self.sigma(task) * change)
-        return sums + torch.tensor(discrete_gaussian(width, sums.numel())).reshape(shape)
+        return sums + noise(width, shape)
+
+    def noisy_moments(self, task: Task, client: Client) -> Tensors:
+        """Return noisy second moments of each trunk, and the variance of an off-diagonal entry of the Gram matrix."""
+        points, y = task.algorithm.points_of(client), one_hot(client.train.labels, client.num_classes)
+        change = math.sqrt(len(points)) * moments_change()
+        sent: Tensors = {}
+        for name, x in points.items():
+            gram, moments = exact_moments(x[:, :-1], y)
+            wide, narrow = (math.ceil(self.sigma(task) * change * STEPS * one) for one in (STEPS, STEPS / math.sqrt(2)))
+            size = len(gram)
+            rows, columns = torch.triu_indices(size, size)
+            drawn = torch.where(rows == columns, noise(wide, rows.shape), noise(narrow, rows.shape))
+            scale = torch.ones(size, dtype=torch.float64)
+            scale[-1] = HALF  # the constant is 1 in messages
+            triangle = (gram[rows, columns] + drawn) / STEPS**2 * scale[rows] * scale[columns]
+            sent[f"gram.{name}"] = triangle.float()
+            noisy = moments + noise(math.ceil(self.sigma(task) * change * STEPS), moments.shape)
+            sent[f"moments.{name}"] = (noisy / STEPS * scale.unsqueeze(1)).float()
+            sent[f"noise.{name}"] = torch.tensor((narrow / STEPS**2) ** 2)
+        return sent
 
     @torch.no_grad()
     def _class_sums(self, client: Client) -> Tensor:
@@ -118,6 +153,41 @@ class Gaussian(Outgoing):
         return sums
 
 
+def fields_of(task: Task) -> set[str]:
+    """Return the kinds of tensors that a method's clients send: their names up to the first dot."""
+    return {name.partition(".")[0] for slot in task.schema.up for form in slot for name in form}
+
+
+def sends_moments(task: Task) -> bool:
+    """Return whether a method's clients send second moments of their features, once, and nothing else."""
+    return fields_of(task) == MOMENTS
+
+
+def releases(task: Task) -> int:
+    """Return the number of messages of a client that tell of its samples."""
+    return 1 if sends_moments(task) else task.rounds
+
+
+def moments_change() -> float:
+    """Return Δ, the largest change of second moments by one sample more or less."""
+    size = 1 + CONSTANT**2
+    return math.sqrt(size**2 + size)
+
+
+def exact_moments(features: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return integers G (P, P), STEPS² of which are 1, and R (P, K), STEPS of which are 1, of features and one-hot y."""
+    unit = quantised(features.double(), 1.0)
+    x = torch.cat([unit, torch.full((len(unit), 1), STEPS // HALF)], 1).double()
+    parts = list(zip(x.split(AT_ONCE), y.double().split(AT_ONCE), strict=True))
+    gram = torch.stack([(a.T @ a).long() for a, _ in parts]).sum(0)  # below 2⁵³, so that float64 is exact
+    return gram, torch.stack([(a.T @ b).long() for a, b in parts]).sum(0)
+
+
+def noise(width: int, shape: tuple[int, ...]) -> Tensor:
+    """Return integers of discrete Gaussian noise."""
+    return torch.from_numpy(discrete_gaussian(width, math.prod(shape))).reshape(shape)
+
+
 def is_fixed(features: nn.Module) -> bool:
     """Return whether training leaves a network as it is: nothing is learned, and no statistics of batches are kept."""
     before = features.training
@@ -125,100 +195,3 @@ def is_fixed(features: nn.Module) -> bool:
     kept = [layer for layer in layers if getattr(layer, "running_mean", None) is not None]
     features.train(before)
     return not any(weight.requires_grad for weight in features.parameters()) and not kept
-
-
-def quantised(x: Tensor, clip: float) -> Tensor:
-    """Clip rows (n, d) to a norm and round them towards zero to integers (n, d) of norm ≤ STEPS, exactly."""
-    x = x.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) / clip
-    numbers = (x * (STEPS / x.norm(dim=1, keepdim=True).clamp(min=1.0))).long()
-    for _ in range(2):  # rounding of the norm may leave it too large by little; then by nothing
-        long = numbers.square().sum(dim=1, keepdim=True) > STEPS**2
-        numbers = torch.where(long, numbers - numbers.sign(), numbers)
-    long = numbers.square().sum(dim=1, keepdim=True) > STEPS**2
-    return torch.where(long, 0, numbers)
-
-
-def discrete_gaussian(width: int, count: int) -> list[int]:
-    """Draw integers with probabilities proportional to exp(−x²/(2 width²)), exactly."""
-    found: list[int] = []
-    scale, square = width + 1, width * width
-    while len(found) < count:
-        x = _laplace(scale)
-        if _happens((abs(x) * scale - square) ** 2, 2 * square * scale * scale):
-            found.append(x)
-    return found
-
-
-def _laplace(scale: int) -> int:
-    """Draw an integer with probability proportional to exp(−|x|/scale)."""
-    while True:
-        below = secrets.randbelow(scale)
-        if not _happens(below, scale):
-            continue
-        size = below
-        while _happens(1, 1):
-            size += scale
-        negative = secrets.randbelow(2)
-        if size or not negative:
-            return -size if negative else size
-
-
-def _happens(numerator: int, denominator: int) -> bool:
-    """Return true with probability exp(−numerator/denominator)."""
-    while numerator > denominator:
-        if not _happens(1, 1):
-            return False
-        numerator -= denominator
-    number = 1
-    while secrets.randbelow(denominator * number) < numerator:
-        number += 1
-    return number % 2 == 1
-
-
-def delta_of(epsilon: float, mu: float) -> float:
-    """Return δ at which continuous Gaussian noise with Σ 1/σ² = μ² is (ε, δ)-private, exactly (Balle and Wang, 2018).
-
-    δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ).
-    """
-    first, second = torch.special.log_ndtr(
-        torch.tensor([mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu], dtype=torch.float64)
-    ).tolist()
-    return math.exp(first) * -math.expm1(min(0.0, epsilon + second - first))
-
-
-def epsilon_of(mu: float, delta: float) -> float:
-    """Return the least ε at which continuous Gaussian noise with Σ 1/σ² = μ² is (ε, δ)-private."""
-    return least(lambda epsilon: delta_of(epsilon, mu) <= delta)
-
-
-def sigma_of(epsilon: float, delta: float, rounds: int = 1) -> float:
-    """Return the least σ at which so many releases with continuous Gaussian noise are (ε, δ)-private."""
-    return least(lambda sigma: delta_of(epsilon, math.sqrt(rounds) / max(sigma, 1e-9)) <= delta)
-
-
-def epsilon_of_zcdp(rho: float, delta: float) -> float:
-    """Return ε at which ρ-zCDP is (ε, δ)-private: the minimum of ρα + ln(1 − 1/α) − ln(αδ)/(α − 1) over α > 1."""
-
-    def value(log: float) -> float:
-        more = math.exp(log)  # α − 1
-        return rho * (1 + more) + math.log(more / (1 + more)) - (math.log(delta) + math.log1p(more)) / more
-
-    low, high = -20.0, 40.0
-    for _ in range(HALVINGS):
-        third = (high - low) / 3
-        low, high = (low, high - third) if value(low + third) < value(high - third) else (low + third, high)
-    return max(0.0, value((low + high) / 2))
-
-
-def noise_for(epsilon: float, delta: float, rounds: int) -> float:
-    """Return the least σ at which so many releases with discrete Gaussian noise are (ε, δ)-private."""
-    return least(lambda sigma: epsilon_of_zcdp(rounds / (2 * max(sigma, 1e-9) ** 2), delta) <= epsilon)
-
-
-def least(holds: Callable[[float], bool]) -> float:
-    """Return the least number for which a condition holds, given that it holds for all larger ones."""
-    low, high = 0.0, LARGEST
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high

@@ -5,6 +5,7 @@ its statistics are the Gram matrix G = XᵀX, of which a triangle is sent, and t
 the sum of the points, that of R the samples of each class. Everything is solved in float64.
 """
 
+import math
 from functools import cache
 from typing import Literal, NamedTuple
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, pad
 
+from protonorm.core.privacy import HALF
 from protonorm.geometry.sharpness import fit_sharpness
 
 GRID = torch.logspace(-2, 4, 13, dtype=torch.float64)  # candidates for μ
@@ -59,20 +61,34 @@ def ridge(gram: Tensor, moments: Tensor, lam: float) -> Tensor:
         lam *= 10
 
 
-def gaussian(gram: Tensor, moments: Tensor, gamma: float, covariance: Covariance) -> Tensor:
+def denoised(gram: Tensor, moments: Tensor, lam: float, noise: float) -> tuple[Tensor, Tensor, float]:
+    """Return G, R and λ of a ridge: for noise of variance σ², without negative eigenvalues, and λ ≥ 2σ√P.
+
+    2σ√P is the largest eigenvalue of the noise alone: what is below it tells nothing.
+    """
+    if not noise:
+        return gram, moments, lam
+    s, v = torch.linalg.eigh(gram.double())
+    return (v * s.clamp(min=0)) @ v.T, moments, max(lam, 2 * math.sqrt(noise * len(gram)))
+
+
+def gaussian(gram: Tensor, moments: Tensor, gamma: float, covariance: Covariance, noise: float = 0.0) -> Tensor:
     """Compute the linear head (P, K) of Gaussian classes with one covariance S: w_j = (S + γI)⁻¹m_j.
 
     The bias is −½ m_jᵀw_j + log(N_j/N). S is the total covariance, with N − 1, or that within classes, with N − K' for
-    K' classes. Columns of absent classes are zero.
+    K' classes. Columns of absent classes are zero. With noise all classes count as present.
     """
     gram, moments = gram.double(), moments.double()
     counts, total = moments[-1], gram[-1, -1]  # (K,), ()
+    if noise:
+        counts, total = counts.clamp(min=2 * HALF * math.sqrt(2 * noise)), total.clamp(min=1)  # twice their noise
     known = counts > 0
     means = moments[:-1] / counts.where(known, torch.ones_like(counts))  # (D, K)
     centre = gram[:-1, -1:] / total
     between = (means * counts) @ means.T if covariance == "within" else total * centre @ centre.T
     spare = total - (int(known.sum()) if covariance == "within" else 1)
-    weights = ridge((gram[:-1, :-1] - between) / spare.clamp(min=1), means, gamma)
+    spare = spare.clamp(min=1)
+    weights = ridge(*denoised((gram[:-1, :-1] - between) / spare, means, gamma, noise / float(spare) ** 2))
     bias = (counts / total).log().where(known, torch.zeros_like(counts)) - (means * weights).sum(0) / 2
     return torch.cat([weights, bias.unsqueeze(0)])
 
