@@ -1,6 +1,7 @@
 """The paper's tables and figures, one file each, in the paper's order: `protonorm reproduce NAME` makes them again.
 
-The last three are not in the paper: two say what explains its numbers, and one is about frozen backbones.
+The last four are not in the paper: two say what explains its numbers, one is about frozen backbones, and one about the
+price of privacy.
 
 Lee, Shin and Choi, "Heterogeneous Federated Learning with Prototype Alignment and Upscaling", ICCV 2025.
 """
@@ -22,4 +23,5 @@ NAMES = (
     "controls",
     "ablation",
     "backbones",
+    "privacy",
 )

@@ -74,7 +74,7 @@ def for_seconds(settings: Settings) -> dict[str, Any]:
     smaller, dataset, partition = dict(settings), named(settings.get("dataset")), settings.get("partition")
     if any(map(is_frozen, settings.get("models") or ())):  # pre-trained weights are not in the package
         smaller |= {"dataset": {"name": "spiral", "points": 60}, "models": "frozen:identity", "feature_dim": 4}
-        smaller |= {"clients": 6, "rounds": SMOKE_ROUNDS, "batch_size": 8}
+        smaller |= {"clients": 6, "rounds": min(settings.get("rounds", SMOKE_ROUNDS), SMOKE_ROUNDS), "batch_size": 8}
     elif dataset["name"] in TITLES:
         smaller |= {
             "dataset": {"name": "fashion", "samples": SMOKE_SAMPLES},

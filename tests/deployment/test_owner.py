@@ -90,7 +90,7 @@ def data(tmp_path):
     ("protect", "sent", "line"),
     [
         (MinimumCount(least=5), ["yes", "no", "no"], "without noise"),
-        (Gaussian(bounds="message", noise=10.0, epsilon=0.6), ["with noise"] * 3, "allows 2 of 5 rounds"),
+        (Gaussian(bounds="message", noise=10.0, epsilon=0.6), ["with noise"] * 3, "allows 2 of 5 messages: ε = 0 is spent, 0.546 afterwards"),
     ],
 )
 def test_a_preview_has_the_samples_of_each_class_and_what_is_sent(data, protect, sent, line):
@@ -102,7 +102,7 @@ def test_a_preview_has_the_samples_of_each_class_and_what_is_sent(data, protect,
     assert [row[2] for row in rows] == sent
     counts = [int(row[1]) for row in rows]
     assert (sum(counts), counts[2]) == (12, 0)
-    assert "classes and prototypes" in lines[0]
+    assert lines[0] == "A message has classes (K_i) and prototypes (K_i, d)."
     assert line in lines[1]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from protonorm.core.privacy import Gaussian
 from protonorm.core.training import Training
-from protonorm.deployment.node import LEDGER
+from protonorm.deployment.ledger import LEDGER
 from protonorm.deployment.settings import ClientSettings
 from protonorm.deployment.site import make_site
 from tests.deployment.test_node import AGREEMENT, answered, node_of, request

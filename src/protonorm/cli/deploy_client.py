@@ -164,12 +164,13 @@ def alone(folder: ClientPath = None, no_own_code: NoOwnCode = False) -> None:
 def checked_data(found: "ClientFolder") -> Iterator[Any]:
     """Yield what a client has of each class, and what is not sent; raise ValueError for data that do not fit."""
     from protonorm.core.training import MinimumCount
+    from protonorm.deployment.ledger import LEDGER, Ledger
     from protonorm.deployment.owner import POLICY, preview
 
     if policy := found.policy:
         yield make_table(f"The owner's policy ({POLICY})", [Column("term", no_wrap=True), "what"], list(policy.lines()))
     site = found.site()
-    facts, (sent, lines) = site.facts(), preview(site)
+    facts, (sent, lines) = site.facts(), preview(site, Ledger.read(found.states / LEDGER).spent)
     parts = facts.train[0], facts.validation[0], facts.test[0]  # (K,) each
     rows = [[name, *(str(part[k]) for part in parts), sent[k][2]] for k, name in enumerate(site.task.classes)]
     counts = [Column(name, "right") for name in ("train", "validation", "test")]

@@ -61,7 +61,15 @@ class Gaussian(Outgoing):
 
     def sigma(self, task: Task) -> float:
         """Return the noise multiplier σ."""
-        return noise_for(self.epsilon, self.delta, releases(task)) if self.noise is None else self.noise
+        return noise_for(self.epsilon, self.delta, self.releases(task)) if self.noise is None else self.noise
+
+    def releases(self, task: Task) -> int:
+        """Return the number of messages of a client that tell of its samples: one if they are second moments."""
+        return 1 if sends_moments(task) else task.rounds
+
+    def told(self, spent: float) -> dict[str, float]:
+        """Return ε and δ of a total privacy loss ρ, and the ceiling."""
+        return {"epsilon": epsilon_of_zcdp(spent, self.delta), "delta": self.delta, "ceiling": self.epsilon}
 
     def spends(self, task: Task) -> float:
         """Return ρ, the zCDP privacy loss of one release."""
@@ -88,12 +96,12 @@ class Gaussian(Outgoing):
 
     def check_rounds(self, task: Task) -> None:
         """Raise ValueError if not all rounds of a simulation fit into the ceiling."""
-        if reason := self.refusal(releases(task) * self.spends(task)):
-            raise ValueError(f"protect.epsilon must cover all {releases(task)} messages of a client. {reason}")
+        if reason := self.refusal(self.releases(task) * self.spends(task)):
+            raise ValueError(f"protect.epsilon must cover all {self.releases(task)} messages of a client. {reason}")
 
-    def check_network(self, model: SplitModel) -> None:
+    def check_network(self, task: Task, model: SplitModel) -> None:
         """Raise ValueError if features are trained on the samples, and only these are clipped."""
-        if self.bounds == "samples" and not is_fixed(model.features):
+        if self.bounds == "samples" and not sends_moments(task) and not is_fixed(model.features):
             raise ValueError(
                 "protect=gaussian needs features that are not trained, because a network trained on a sample changes "
                 "the features of all others: give a frozen network, or protect.bounds=message, which costs far more."
@@ -112,7 +120,7 @@ class Gaussian(Outgoing):
         """Return what is released, (K, d): integers, STEPS of which are C."""
         shape = (client.num_classes, client.feature_dim)
         if self.bounds == "samples":
-            self.check_network(client.model)
+            self.check_network(task, client.model)
             sums, change = self._class_sums(client), STEPS
         else:
             rows = torch.zeros(shape, dtype=torch.float64)
@@ -161,11 +169,6 @@ def fields_of(task: Task) -> set[str]:
 def sends_moments(task: Task) -> bool:
     """Return whether a method's clients send second moments of their features, once, and nothing else."""
     return fields_of(task) == MOMENTS
-
-
-def releases(task: Task) -> int:
-    """Return the number of messages of a client that tell of its samples."""
-    return 1 if sends_moments(task) else task.rounds
 
 
 def moments_change() -> float:

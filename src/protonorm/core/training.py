@@ -95,13 +95,21 @@ class Outgoing(ABC):
         """Raise ValueError if a simulation has more rounds than the step allows."""
         del task
 
-    def check_network(self, model: SplitModel) -> None:
+    def check_network(self, task: Task, model: SplitModel) -> None:
         """Raise ValueError if the step does not cover messages that are computed with the network."""
-        del model
+        del task, model
 
     def spends(self, task: Task) -> float:
         """Return the privacy loss of one release, as ρ of zCDP."""
         return 0.0
+
+    def releases(self, task: Task) -> int:
+        """Return the number of messages of a client that tell of its samples."""
+        return task.rounds
+
+    def told(self, spent: float) -> dict[str, float]:
+        """Return measures of a total privacy loss ρ, for the audit trail."""
+        return {}
 
     def refusal(self, spent: float) -> str:
         """Return why a total privacy loss ρ is not allowed; empty if it is."""

@@ -547,6 +547,8 @@ class ClientFolder:
             tell=tell,
             owner=self,
             received=policy.received if policy else None,
+            loss=policy is None or policy.loss,
+            record=self.trail.write,
         )
 
     def site(self) -> OwnSite:

@@ -7,18 +7,14 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Protocol, Self
-
-from annotated_types import Ge
-from pydantic import BaseModel, ConfigDict, ValidationError
+from typing import Any, Protocol
 
 from protonorm.core.frames import BadFrame
 from protonorm.core.randomness import one_thread
 from protonorm.core.task import Order
-from protonorm.core.training import Outgoing
-from protonorm.core.types import Format, Positive
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.home import Home, own_measures
+from protonorm.deployment.ledger import LEDGER, Ledger, Release
 from protonorm.deployment.messages import (
     CONFIRMED,
     FORMAT,
@@ -35,12 +31,11 @@ from protonorm.deployment.settings import Allowed
 from protonorm.deployment.site import OwnSite
 from protonorm.errors import Diverged
 from protonorm.federation.client import evaluate_step, first_state, train_step
-from protonorm.files import damaged, pretty, read_json, replace
+from protonorm.files import replace
 from protonorm.runs.states import FolderStore
 from protonorm.tensors import Tensors, floats, root_mean_square
 
 FILE = "answer.bin"
-LEDGER = "privacy.json"
 DIGEST = 32  # bytes of a SHA-256
 TOTALS = re.compile(r"(validation|test)\.(support|correct\..*)")  # counts that are sent if only accuracy is allowed
 
@@ -87,43 +82,6 @@ class Owner(Protocol):
         """Return whether terms are confirmed; keep new ones for the owner to look at."""
 
 
-class Release(BaseModel):
-    """Record of a protected message, kept before it leaves."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    agreement: str
-    round: Annotated[int, Ge(1)]
-    loss: Positive  # ρ of zCDP
-
-
-class Ledger(BaseModel):
-    """All protected messages of a client, under every agreement: its samples are the same."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    format: Format = 1
-    releases: list[Release] = []
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read the ledger; raise ValueError if it is damaged, because what was spent must be known."""
-        try:
-            return cls.model_validate(read_json(path)) if path.exists() else cls()
-        except ValidationError as error:
-            raise damaged(path, error.errors()[0]["msg"]) from None
-
-    def charge(self, path: Path, release: Release, protect: Outgoing) -> None:
-        """Record a release on disk; raise ValueError for a second one of a round, or one beyond the owner's ceiling."""
-        before = [one for one in self.releases if one.agreement == release.agreement]
-        if any(one.round >= release.round for one in before):
-            raise ValueError(f"It has sent its message of round {release.round} or a later one, and draws no other.")
-        if reason := protect.refusal(sum(one.loss for one in self.releases) + release.loss):
-            raise ValueError(reason)
-        self.releases.append(release)
-        replace(path, pretty(self.model_dump(mode="json")))
-
-
 class Unable(Exception):
     """Error for a valid request that cannot be fulfilled; its text may be sent to the server, its cause may not."""
 
@@ -142,10 +100,13 @@ class Node:
         tell: Callable[[str], None] | None = None,  # receives causes of errors, which are not sent to the server
         owner: Owner | None = None,
         received: float | None = None,  # largest root mean square of a tensor that the server publishes
+        loss: bool = True,  # whether training losses and seconds are told
+        record: Callable[..., None] = lambda event, **details: None,  # keeps the audit trail
     ) -> None:
         self._owner = owner
         self._agreement, self._site, self._store, self._allowed = agreement, site, store, allowed
         self._begin_anew, self._tell, self._received = begin_anew, tell, received
+        self._tells_loss, self._record = loss and not site.training.protect.private, record
         self._last, self._home = LastAnswer(store.folder), Home(store, site.id)
         self._ledger = store.folder.parent / LEDGER
         self._task = site.task
@@ -247,14 +208,17 @@ class Node:
             counts = counts if self._allowed == "classes" else totals(counts)
         if not header.trains:
             return Answer(self._header(header), {}, counts)
-        self._charge(header)
+        if self._site.training.protect.releases(self._task) > 1:
+            self._charge(header, draft=True)  # no training for a message that must not be sent
         order = Order(id, header.round, header.trained)
         state = first_state(self._task, self._site) if state is None else state
         state, reply = train_step(self._task, self._site, order, state, request.message)
+        if reply.message:
+            self._charge(header)
         self._store.save(id, header.round, state)
         self._home.add(header.round, metrics=dict(reply.metrics))
-        seconds = 0.0 if self._site.training.protect.private else reply.seconds  # they grow with the samples
-        about = self._header(header).model_copy(update={"metrics": dict(reply.metrics), "seconds": seconds})
+        told: dict[str, Any] = {"metrics": dict(reply.metrics), "seconds": reply.seconds}  # seconds grow with the samples
+        about = self._header(header).model_copy(update=told if self._tells_loss else {})
         return Answer(about, reply.message, counts)
 
     def _evaluate(self, header: RequestHeader, state: Tensors, message: Tensors) -> Tensors:
@@ -268,8 +232,8 @@ class Node:
             self._home.keep_message(order.round, trained, message)
         return counts
 
-    def _charge(self, header: RequestHeader) -> None:
-        """Record the message that is about to be made, if it claims privacy; raise if it must not be sent."""
+    def _charge(self, header: RequestHeader, *, draft: bool = False) -> None:
+        """Record the message that is about to be sent, if it claims privacy; raise Unable if it must not be sent."""
         protect = self._site.training.protect
         if not protect.private:
             return
@@ -279,9 +243,12 @@ class Node:
         except ValueError as error:
             raise Unable("Its record of what was sent is damaged, and nothing more is sent.") from error
         try:
-            ledger.charge(self._ledger, release, protect)
+            ledger.check(release, protect)
         except ValueError as error:
             raise Unable(str(error)) from None
+        if not draft:
+            ledger.charge(self._ledger, release)
+            self._record("released", round=header.round, loss=release.loss, **protect.told(ledger.spent))
 
     def _state(self, header: RequestHeader) -> Tensors | None:
         """Load the state that the request names, and delete states that no resumed round can need.

@@ -40,6 +40,7 @@ class OwnerPolicy(Document):
     protect: Annotated[Any, AfterValidator(make_outgoing), PlainSerializer(describe_outgoing)] = None
     # outgoing step, as in the settings of training; None leaves it to these
     evaluation: Allowed = "classes"  # most that may be told of counts of right answers
+    loss: bool = True  # whether training losses and seconds may be told; never with a claim of privacy
     received: Positive | None = None  # largest root mean square of a tensor that the server publishes
 
     @field_validator("evaluation", mode="before")
@@ -77,8 +78,13 @@ class OwnerPolicy(Document):
                 yield name, listed(list(map(str, value))) if isinstance(value, list) else str(value)
 
 
-def preview(site: OwnSite) -> tuple[list[tuple[str, str, str]], list[str]]:
-    """Return what a client would send: (class, training samples, whether it is sent), and sentences about the rest."""
+def preview(site: OwnSite, spent: float = 0.0) -> tuple[list[tuple[str, str, str]], list[str]]:
+    """Return what a client would send: (class, training samples, whether it is sent), and sentences about the rest.
+
+    Args:
+        site: Data, network and training of the client.
+        spent: Privacy loss ρ of earlier messages.
+    """
     task, protect = site.task, site.training.protect
     fields = {name: field for slot in task.schema.up for name, field in slot[0].items()}
     by_class = any(field.shape[:1] == ("K_i",) for field in fields.values())
@@ -87,11 +93,16 @@ def preview(site: OwnSite) -> tuple[list[tuple[str, str, str]], list[str]]:
         enough = count >= protect.least if isinstance(protect, MinimumCount) else count > 0
         sent = "with noise" if protect.private else "yes" if by_class and enough else "no" if by_class else "-"
         rows.append((name, str(count), sent))
-    lines = [f"A message has {listed(sorted(fields))}." if fields else "The method sends nothing."]
+    shapes = [f"{name} ({', '.join(map(str, field.shape))})" for name, field in sorted(fields.items())]
+    lines = [f"A message has {listed(shapes)}." if fields else "The method sends nothing."]
     if protect.private:
-        loss = protect.spends(task)
-        rounds = sum(not protect.refusal(count * loss) for count in range(1, task.rounds + 1))
-        lines.append(f"The privacy loss allows {rounds} of {task.rounds} rounds; no loss and no seconds are told.")
+        loss, wanted = protect.spends(task), protect.releases(task)
+        allowed = sum(not protect.refusal(spent + count * loss) for count in range(1, wanted + 1))
+        now, then = (protect.told(rho).get("epsilon", 0.0) for rho in (spent, spent + allowed * loss))
+        lines.append(
+            f"The privacy loss allows {allowed} of {wanted} messages: ε = {now:.3g} is spent, {then:.3g} afterwards; "
+            f"no loss and no seconds are told."
+        )
     elif fields:
         lines.append("Messages are sent without noise, and tell of the samples that they were computed from.")
     return rows, lines

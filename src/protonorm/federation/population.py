@@ -104,7 +104,7 @@ class SimulatedPopulation:
             with seeded(self.task.seed, 0, 0, "template"):
                 model = recipe().eval()
             recipe.check(model, batch.to(self.training.device))
-            self.training.protect.check_network(model)
+            self.training.protect.check_network(self.task, model)
             self.task.algorithm.check_network(model, self.task)
 
     def _tensor(self, trunk: Trunk | None) -> Tensor:

@@ -1,0 +1,60 @@
+"""Ledger of a client's protected messages: what was spent of its owner's privacy budget, over all agreements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from annotated_types import Ge
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from protonorm.core.training import Outgoing
+from protonorm.core.types import Format, Positive
+from protonorm.files import damaged, pretty, read_json, replace
+
+LEDGER = "privacy.json"
+
+
+class Release(BaseModel):
+    """Record of a protected message, kept before it leaves."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    agreement: str
+    round: Annotated[int, Ge(1)]
+    loss: Positive  # ρ of zCDP
+
+
+class Ledger(BaseModel):
+    """All protected messages of a client, under every agreement: its samples are the same."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    format: Format = 1
+    releases: list[Release] = []
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read the ledger; raise ValueError if it is damaged, because what was spent must be known."""
+        try:
+            return cls.model_validate(read_json(path)) if path.exists() else cls()
+        except ValidationError as error:
+            raise damaged(path, error.errors()[0]["msg"]) from None
+
+    @property
+    def spent(self) -> float:
+        """Privacy loss ρ of all releases."""
+        return sum(one.loss for one in self.releases)
+
+    def check(self, release: Release, protect: Outgoing) -> None:
+        """Raise ValueError for a second release of a round, or one beyond the owner's ceiling."""
+        before = [one for one in self.releases if one.agreement == release.agreement]
+        if any(one.round >= release.round for one in before):
+            raise ValueError(f"It has sent its message of round {release.round} or a later one, and draws no other.")
+        if reason := protect.refusal(self.spent + release.loss):
+            raise ValueError(reason)
+
+    def charge(self, path: Path, release: Release) -> None:
+        """Record a release on disk."""
+        self.releases.append(release)
+        replace(path, pretty(self.model_dump(mode="json")))
