@@ -16,9 +16,9 @@ SETTINGS = {"dataset": "fashion", "models": "plain", "clients": 20, "rounds": 2}
 
 HEAD = """# Communication
 
-The floating numbers that client i sends (*up*) and is sent (*down*) in a round follow from a method's `schema`. K are the
-classes, d the features, K_i the classes in client i's training part, K' those that anybody has to train on; |…| are the
-numbers of a network or of a part of it, batch norm's statistics counted, which the formulas of papers leave out.
+The floating numbers that client i sends (*up*) and is sent (*down*) in a round follow from a method's `schema`. K are
+the classes, d the features, K_i the classes in client i's training part, K' those that anybody has to train on; |…| are
+the numbers of a network or of a part of it, batch norm's statistics counted, which the formulas of papers leave out.
 
 The *numbers by schema* are those of a round in which everybody takes part and the server knows all K' classes, up and
 down together over all clients. The *numbers measured* were counted from the messages of the second round of
