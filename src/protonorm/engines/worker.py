@@ -19,7 +19,7 @@ from protonorm.core.task import ByClient, Messages, Order, message_for
 from protonorm.engines.handover import NodeCode, rebuild, take_over, tell_error
 from protonorm.engines.serial import Host
 from protonorm.runs.states import FolderStore
-from protonorm.tensors import Tensors, under
+from protonorm.tensors import Tensors, strip_prefix
 
 if TYPE_CHECKING:
     from protonorm.engines.ray.actor import NodeFolder
@@ -93,7 +93,7 @@ class Worker:
         if header["verb"] == "message":
             self._messages = tensors
             if "ids" in header:
-                self._messages = ByClient((id, under(tensors, str(id))) for id in header["ids"])
+                self._messages = ByClient((id, strip_prefix(tensors, str(id))) for id in header["ids"])
         elif header["verb"] == "commit":
             self._host.commit(header["round"], set(header["replied"]), header["chosen"])
         else:

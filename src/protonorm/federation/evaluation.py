@@ -12,13 +12,13 @@ from protonorm.core.task import Counts
 from protonorm.core.text import digits
 from protonorm.core.types import LARGEST
 from protonorm.geometry.prototypes import margins, spread
-from protonorm.geometry.sharpness import SHARPEST, SMALLEST
+from protonorm.geometry.temperature import SHARPEST, SMALLEST
 from protonorm.metrics import metrics
 from protonorm.metrics.base import ROUNDED, Count, Integers, Metric
 from protonorm.metrics.base import Counts as NamedCounts
 from protonorm.runs.arrays import accuracy_of
 from protonorm.runs.schema import Accuracy, Distances
-from protonorm.tensors import Tensors, under
+from protonorm.tensors import Tensors, strip_prefix
 
 
 class Tally:
@@ -44,7 +44,7 @@ class Tally:
 
     def add(self, counts: Counts) -> None:
         """Add a client's checked counts; under a rule that the client lacks, all its samples count as wrong."""
-        found = {name: value.numpy() for name, value in under(counts.counts, self.part).items()}
+        found = {name: value.numpy() for name, value in strip_prefix(counts.counts, self.part).items()}
         for rule, held in self._rules.items():
             if held is None and f"correct.{rule}" in found:
                 silent = [totals or not size for totals, size in zip(self._totals, self._support, strict=True)]
@@ -60,7 +60,7 @@ class Tally:
 
     def check(self, counts: Counts) -> None:
         """Raise if counts are missing, have the wrong type or shape, or exceed what the samples allow."""
-        held = under(counts.counts, self.part)
+        held = strip_prefix(counts.counts, self.part)
         if "support" in held and not held["support"].ndim:
             self._check_totals(held)
             return

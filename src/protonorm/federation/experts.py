@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from protonorm.geometry.sharpness import fit_sharpness
+from protonorm.geometry.temperature import fit_inverse_temperature
 
 JOINT = "joint"
 FEW = 2**18  # largest number of values fitted in a single batch
@@ -50,7 +50,7 @@ def fit_experts(scores: Mapping[str, Tensor], y: Tensor) -> tuple[Sharpness, Ten
     rows = torch.stack([torch.ones_like(even), ~even, even])  # (3, n): the samples of each fit
     found = _fit_to_each(torch.stack([scores[rule].double() for rule in rules]), y, rows)  # (3, E)
     sums = torch.stack([joint_scores(scores, dict(zip(rules, one, strict=True))) for one in found.tolist()])
-    last = fit_sharpness(sums, y, rows)  # (3,)
+    last = fit_inverse_temperature(sums, y, rows)  # (3,)
     crossed = torch.where(even.unsqueeze(1), last[1] * sums[1], last[2] * sums[2])
     return dict(zip([*rules, JOINT], [*found[0].float().tolist(), float(last[0].float())], strict=True)), crossed
 
@@ -58,6 +58,6 @@ def fit_experts(scores: Mapping[str, Tensor], y: Tensor) -> tuple[Sharpness, Ten
 def _fit_to_each(scores: Tensor, y: Tensor, rows: Tensor) -> Tensor:
     """Fit scores (E, n, K) to each subset of samples (R, n): 1/T (R, E), in a single batch unless it is too large."""
     if rows.shape[0] * scores.numel() > FEW:
-        return torch.stack([fit_sharpness(scores, y, one) for one in rows])
+        return torch.stack([fit_inverse_temperature(scores, y, one) for one in rows])
     chosen = rows.repeat_interleave(len(scores), 0)
-    return fit_sharpness(scores.repeat(len(rows), 1, 1), y, chosen).view(len(rows), -1)
+    return fit_inverse_temperature(scores.repeat(len(rows), 1, 1), y, chosen).view(len(rows), -1)

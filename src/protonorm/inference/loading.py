@@ -25,7 +25,7 @@ from protonorm.runs import layout
 from protonorm.runs.run import Run, read_run
 from protonorm.runs.schema import TrunkInfo, typed
 from protonorm.runs.states import FolderStore, load_tensors, message_to, trained_rounds
-from protonorm.tensors import Tensors, under
+from protonorm.tensors import Tensors, strip_prefix
 
 UNKNOWN = "unknown"  # fingerprint of code without source
 
@@ -207,7 +207,7 @@ def load_client(
     if checksum((folder / WEIGHTS).read_bytes()) != weights:
         raise damaged(folder / WEIGHTS, f"it is not the file that {INFO} was written with")
     own = OwnCode(network, algorithm, auxiliary)
-    return assemble(info, facts, folder / INFO, under(held, "state"), under(held, "message"), own)
+    return assemble(info, facts, folder / INFO, strip_prefix(held, "state"), strip_prefix(held, "message"), own)
 
 
 def load_from_run(

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from protonorm.core.model import SplitModel, Trunk
 from protonorm.core.own_code import fingerprint, importable_torchvision, load_own, name_missing, own_name
-from protonorm.core.own_failures import call_failure, told, wrong_arguments
+from protonorm.core.own_failures import call_failure, error_text, wrong_arguments
 from protonorm.core.registry import find, nearest
 from protonorm.core.text import shortened
 from protonorm.core.types import shown
 from protonorm.errors import lacks_memory
 from protonorm.models import FAMILIES, MODELS, SCALABLE, base_and_width, is_frozen, spelled_out
-from protonorm.models.lowering import laid_out
+from protonorm.models.lowering import to_channels_last
 
 if TYPE_CHECKING:
     from protonorm.models.frozen import FrozenNetwork
@@ -142,7 +142,7 @@ def explained(item: str | Network, shape: tuple[int, ...]) -> Iterator[None]:
     except Exception as error:
         if lacks_memory(error):
             raise
-        said = told(error) if isinstance(item, str) else call_failure(error, item)
+        said = error_text(error) if isinstance(item, str) else call_failure(error, item)
         raise ValueError(f"The network {named(item)} does not take samples of shape {shape}: {said}") from error
 
 
@@ -171,7 +171,7 @@ class Recipe:
 
             return make_head(self.trunk, frozen.head, self.start, self.feature_dim, self.num_classes).to(self.device)
         model = network(self.network, self.shape, self.feature_dim, self.num_classes)
-        return laid_out(model, lowered=self.lowered).to(self.device)
+        return to_channels_last(model, lowered=self.lowered).to(self.device)
 
     def describe(self) -> Any:
         """Return a JSON-compatible description of the network."""

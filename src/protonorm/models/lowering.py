@@ -179,7 +179,7 @@ def _with_bias(maps: Tensor, bias: Tensor | None) -> Tensor:
     return maps if bias is None else maps + bias[:, None, None]
 
 
-def laid_out(network: SplitModel, *, lowered: bool) -> SplitModel:
+def to_channels_last(network: SplitModel, *, lowered: bool) -> SplitModel:
     """Convert a network to channels_last memory, as images are stored, and lower it if `lowered`."""
     laid: SplitModel = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub lacks it
     if lowered:

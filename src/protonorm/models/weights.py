@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from protonorm.core.own_failures import told
+from protonorm.core.own_failures import error_text
 from protonorm.core.text import shortened
 from protonorm.core.types import shown
 from protonorm.models import FROZEN
@@ -58,7 +58,7 @@ def read_weights(path: Path) -> Mapping[str, Tensor]:
         if not all(isinstance(value, Tensor) for value in found.values()):
             raise ValueError("it holds more than named tensors")
     except Exception as error:  # readers raise almost any type
-        raise ValueError(f"{path} cannot be used as weights: {told(error)}") from error
+        raise ValueError(f"{path} cannot be used as weights: {error_text(error)}") from error
     weights: Mapping[str, Tensor] = found
     return weights
 
@@ -80,7 +80,7 @@ def download(name: str) -> Path:
     except ValueError:
         raise
     except Exception as error:
-        raise ValueError(f"The weights of {name} could not be downloaded: {told(error)}") from error
+        raise ValueError(f"The weights of {name} could not be downloaded: {error_text(error)}") from error
 
 
 def package_file(name: str) -> Path | None:
