@@ -55,24 +55,26 @@ def evaluate_step(
     of a part are prefixed with its name.
     """
     algorithm, client = task.algorithm, site.client(order.round)
-    parted: Tensors = {}  # counts of all parts
-    sharpness: Sharpness = {}
+    all_counts: Tensors = {}  # counts of all parts
+    temperatures: Sharpness = {}
     with seeded(task.seed, order.round, order.id, "evaluate"), torch.no_grad():
         received = algorithm.receive(client, state, message)
         for part in sorted(parts, key=lambda part: part != VALIDATION):  # validation first: `joint` is fitted on it
             samples = client.part(part)
             batches: Iterable[Batch] = score_samples(algorithm, client, samples, state, message, received)
             if JOINT in algorithm.rules and part == VALIDATION:
-                batches, sharpness = _fitted(algorithm, batches)
+                batches, temperatures = _fitted(algorithm, batches)
             elif JOINT in algorithm.rules:
-                scored, fitted = batches, sharpness
+                scored, fitted = batches, temperatures
                 batches = ((s | {JOINT: joint_scores(experts_of(algorithm, s), fitted)}, y) for s, y in scored)
             counts = count_answers(batches, client)
             if part == VALIDATION:
-                counts |= {f"sharpness.{rule}": torch.tensor(x, dtype=torch.float64) for rule, x in sharpness.items()}
+                counts |= {
+                    f"sharpness.{rule}": torch.tensor(x, dtype=torch.float64) for rule, x in temperatures.items()
+                }
             counts["unseen"] = torch.tensor(count_unseen(client, samples, state))
-            parted |= prefixed(part, counts)
-    return Counts(order.id, parted)
+            all_counts |= prefixed(part, counts)
+    return Counts(order.id, all_counts)
 
 
 def score_samples(
@@ -87,8 +89,8 @@ def score_samples(
         if received is not None:
             client.load(received).eval()
             with client.autocast():
-                arrived = algorithm.scores(client, received, message, x)
-            scores |= {"received": arrived["logits"]} if "logits" in arrived else {}
+                received_scores = algorithm.scores(client, received, message, x)
+            scores |= {"received": received_scores["logits"]} if "logits" in received_scores else {}
             client.load(state).eval()
         yield scores, y
 
@@ -105,8 +107,8 @@ def _fitted(algorithm: Algorithm, batches: Iterable[Batch]) -> tuple[list[Batch]
         return [], {}
     scores = {rule: torch.cat([batch[rule] for batch, _ in kept]) for rule in kept[0][0]}  # (n, K)
     y = torch.cat([labels for _, labels in kept])
-    sharpness, crossed = fit_experts(experts_of(algorithm, scores), y)
-    return [(scores | {JOINT: crossed}, y)], sharpness
+    temperatures, joint = fit_experts(experts_of(algorithm, scores), y)
+    return [(scores | {JOINT: joint}, y)], temperatures
 
 
 @torch.no_grad()

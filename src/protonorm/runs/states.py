@@ -184,8 +184,8 @@ def pack(point: Checkpoint) -> Tensors:
     for name, value in (("state", point.state), ("message", point.message)):
         if isinstance(value, ByClient):
             packed[f"{name}.{ALONE}"] = torch.tensor(len(value))
-            for id, own in value.items():
-                packed |= prefixed(f"{name}.{id}", own)
+            for id, tensors in value.items():
+                packed |= prefixed(f"{name}.{id}", tensors)
         else:
             packed |= prefixed(name, value)
     return packed
@@ -194,11 +194,11 @@ def pack(point: Checkpoint) -> Tensors:
 def unpack(packed: Tensors, round: int, trained: list[int]) -> Checkpoint:
     """Restore a checkpoint from the tensors of `pack`."""
 
-    def unpacked(name: str) -> Messages:
+    def restored(name: str) -> Messages:
         value = strip_prefix(packed, name)
         return ByClient((id, strip_prefix(value, str(id))) for id in range(len(trained))) if ALONE in value else value
 
-    return Checkpoint(round, unpacked("state"), unpacked("message"), list(trained))
+    return Checkpoint(round, restored("state"), restored("message"), list(trained))
 
 
 def message_to(packed: Tensors, id: int) -> Tensors:
