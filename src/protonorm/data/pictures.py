@@ -97,5 +97,5 @@ def open_picture(file: Path | IO[bytes], name: str) -> Iterator[Any]:
     except UnidentifiedImageError:
         raise ValueError(f"{name} is not a picture that can be read; expected {', '.join(FORMATS)}.") from None
     except Exception as error:  # a damaged image can raise almost any exception
-        why = reason(error) if isinstance(error, OSError) else str(error) or type(error).__name__
-        raise ValueError(f"The picture {name} cannot be read: {why.rstrip('.')}.") from error
+        cause = reason(error) if isinstance(error, OSError) else str(error) or type(error).__name__
+        raise ValueError(f"The picture {name} cannot be read: {cause.rstrip('.')}.") from error

@@ -102,11 +102,11 @@ def experts_of(algorithm: Algorithm, scores: Mapping[str, Tensor]) -> dict[str, 
 
 def _fitted(algorithm: Algorithm, batches: Iterable[Batch]) -> tuple[list[Batch], Sharpness]:
     """Fit `joint` on validation samples; return them as a single batch with joint scores, and 1/T of each rule."""
-    kept = [({rule: score.cpu() for rule, score in scores.items()}, y.cpu()) for scores, y in batches]
-    if not kept:
+    collected = [({rule: score.cpu() for rule, score in scores.items()}, y.cpu()) for scores, y in batches]
+    if not collected:
         return [], {}
-    scores = {rule: torch.cat([batch[rule] for batch, _ in kept]) for rule in kept[0][0]}  # (n, K)
-    y = torch.cat([labels for _, labels in kept])
+    scores = {rule: torch.cat([batch[rule] for batch, _ in collected]) for rule in collected[0][0]}  # (n, K)
+    y = torch.cat([labels for _, labels in collected])
     temperatures, joint = fit_experts(experts_of(algorithm, scores), y)
     return [(scores | {JOINT: joint}, y)], temperatures
 
@@ -133,9 +133,9 @@ def count_answers(batches: Iterable[Batch], client: Client) -> Tensors:
             total(f"predicted.{rule}", BY_CLASS, y.device).index_add_(0, predicted, torch.ones_like(y))
             for metric in metrics().values():
                 if metric.counts and (rule in PROBABLE or not metric.probabilities):
-                    own = {name: total(f"{name}.{rule}", count, y.device) for name, count in metric.counts.items()}
-                    metric.count(answers, own)
-                    counts |= {f"{name}.{rule}": value for name, value in own.items()}
+                    declared = {name: total(f"{name}.{rule}", count, y.device) for name, count in metric.counts.items()}
+                    metric.count(answers, declared)
+                    counts |= {f"{name}.{rule}": value for name, value in declared.items()}
     return {name: count.cpu() for name, count in counts.items()}
 
 

@@ -156,15 +156,15 @@ def probe(info: ClientInfo, count: int) -> Tensor:
     return torch.from_numpy(random.standard_normal(shape).astype(np.float32))
 
 
-def differ(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> bool:
+def differ(actual: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> bool:
     """Return whether scores (n, K) by rule differ by more than rounding."""
 
     def is_close(rule: str) -> bool:
-        given, expected = found[rule].detach().double(), wanted[rule].double()
-        size = max([1.0, *expected[expected.isfinite()].abs().tolist()])
-        return given.shape == expected.shape and torch.allclose(given, expected, rtol=0.0, atol=CLOSE * size)
+        x, y = actual[rule].detach().double(), expected[rule].double()
+        size = max([1.0, *y[y.isfinite()].abs().tolist()])
+        return x.shape == y.shape and torch.allclose(x, y, rtol=0.0, atol=CLOSE * size)
 
-    return found.keys() != wanted.keys() or not all(map(is_close, wanted))
+    return actual.keys() != expected.keys() or not all(map(is_close, expected))
 
 
 def _network(trained: "TrainedClient", plain: Client, state: Tensors) -> tuple[SplitModel, dict[str, nn.Module]]:

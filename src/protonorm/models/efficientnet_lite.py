@@ -86,11 +86,11 @@ class EfficientNetLite(nn.Module):
 
     def take(self, weights: Mapping[str, Tensor]) -> None:
         """Load published weights, by their order; raise ValueError if they do not fit. Then fold the normalisation."""
-        own = self.state_dict()
+        state = self.state_dict()
         values = [value for name, value in weights.items() if not name.startswith(("_fc.", "classifier."))]
-        if [value.shape for value in own.values()] != [value.shape for value in values]:
+        if [value.shape for value in state.values()] != [value.shape for value in values]:
             raise ValueError("the weights are not those of this network")
-        self.load_state_dict(dict(zip(own, values, strict=True)))
+        self.load_state_dict(dict(zip(state, values, strict=True)))
         for layer in list(self.modules()):
             if isinstance(layer, Convolution):
                 layer.fold()

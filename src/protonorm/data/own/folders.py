@@ -126,7 +126,7 @@ def read_picture_files(files: Sequence[PictureFile], folder: Path, options: Opti
     if headers and (options.skip_bad or not errors):
         size, channels = common_form(paths, list(headers.values()), options)
     images, damaged = read_usable(paths, size, channels)
-    errors |= {list(headers)[position]: why for position, why in damaged.items()}
+    errors |= {list(headers)[position]: text for position, text in damaged.items()}
     readable = [file for position, file in enumerate(files) if position not in errors]
     if errors:
         description = describe_bad(errors, len(files))
@@ -235,8 +235,8 @@ def read_clients(path: Path, options: Options) -> Arrays:
     for client, arrays in zip(paths, clients, strict=True):
         if arrays.classes != first.classes:
             differ = sorted(set(arrays.classes) ^ set(first.classes))
-            why = f"they differ in {', '.join(differ)}" if differ else "they are in another order"
-            raise ValueError(f"{client} and {paths[0]} name other classes: {why}; labels must mean the same.")
+            difference = f"they differ in {', '.join(differ)}" if differ else "they are in another order"
+            raise ValueError(f"{client} and {paths[0]} name other classes: {difference}; labels must mean the same.")
         if arrays.images.shape[1:] != first.images.shape[1:]:
             size, expected = ("×".join(map(str, images.shape[1:])) for images in (arrays.images, first.images))
             raise ValueError(f"The pictures of {client} are {size}, those of {paths[0]} {expected}.")

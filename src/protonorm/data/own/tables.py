@@ -131,8 +131,8 @@ def read_frame(path: Path, separator: str, words: Sequence[str] = ()) -> Frame:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} cannot be read as a table: it is not UTF-8 text ({error.reason}).") from error
     except (ValueError, csv.Error) as error:  # includes pandas' own errors
-        why = encoding.one_line(error).removeprefix("Error tokenizing data. C error: ")
-        raise ValueError(f"{path} cannot be read as a table: {why}.") from error
+        problem = encoding.one_line(error).removeprefix("Error tokenizing data. C error: ")
+        raise ValueError(f"{path} cannot be read as a table: {problem}.") from error
 
 
 class Watched(io.FileIO):

@@ -80,7 +80,9 @@ def _findings(task: Task, population: SimulatedPopulation, settings: ActorSettin
     finally:
         crew.close(gently=True)
     if others := [name for name, hash in bits.items() if hash != bits["this machine"]]:
-        text = f"The dry step has other bits on {', '.join(others)} than on this machine, perhaps because of another "
+        text = (
+            f"The dry step has other bits on {', '.join(deviating)} than on this machine, perhaps because of another "
+        )
         yield Finding(False, f"{text}processor: results would depend on where a client is.")
     elif len(bits) > 1:
         yield Finding(True, "The dry step has the same bits on all of these nodes and on this machine.")
@@ -113,8 +115,8 @@ def _check_node(
 def _wait(crew: Crew, member: Member, node: Node) -> None:
     """Wait for the next answer of a starting actor; raise Failed after PATIENCE seconds."""
     ref = next(ref for ref, other in crew.coming.items() if other is member)
-    done, _ = crew.ray.wait([ref], timeout=PATIENCE)
-    if not done:
+    ready, _ = crew.ray.wait([ref], timeout=PATIENCE)
+    if not ready:
         crew.dismiss(member)
         raise Failed(f"No actor has begun on node {node} after {PATIENCE:g} seconds: is it busy with something else?")
     crew.advance(ref)

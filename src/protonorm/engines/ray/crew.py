@@ -81,10 +81,10 @@ class Crew:
         while self.coming:
             report("Starting actors", len(self.members), count)
             left = end - time.monotonic()
-            done, _ = self.ray.wait(list(self.coming), timeout=max(0.0, min(left, 1.0)))
-            if done:
+            ready, _ = self.ray.wait(list(self.coming), timeout=max(0.0, min(left, 1.0)))
+            if ready:
                 try:
-                    self.advance(done[0])
+                    self.advance(ready[0])
                 except Killed:
                     if self.losses == LOSSES:
                         raise
@@ -185,9 +185,9 @@ class Crew:
         left: set[int] = set()
         if gently:
             with suppress(Exception):
-                leaving = {member.handle.leave.remote(): member for member in members if member.node}
-                done, _ = self.ray.wait(list(leaving), num_returns=len(leaving), timeout=GRACE) if leaving else ([], [])
-                left = {leaving[ref].number for ref in done}
+                refs = {member.handle.leave.remote(): member for member in members if member.node}
+                ready, _ = self.ray.wait(list(refs), num_returns=len(refs), timeout=GRACE) if refs else ([], [])
+                left = {leaving[ref].number for ref in ready}
         idle = spare_actors(self._settings)
         for member in members:
             if idle is not None and member.number in left:

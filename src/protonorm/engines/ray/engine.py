@@ -182,12 +182,12 @@ class Orders:
             return self._give_up(call.limit.reason if late else "no actor is left, and none can be started")
         patience = None if self.pending else START  # Ray reports lost actors by itself
         left = call.limit.left
-        done, _ = self._ray.wait(pending, timeout=patience if left is None else left)
-        if not done:
+        ready, _ = self._ray.wait(pending, timeout=patience if left is None else left)
+        if not ready:
             return self._give_up(call.limit.reason or f"no actor has begun after {START:g} seconds")
-        if done[0] not in self._crew.coming:
-            return self._take(call, done[0])
-        if self._crew.try_advance(done[0]):  # an actor is ready
+        if ready[0] not in self._crew.coming:
+            return self._take(call, ready[0])
+        if self._crew.try_advance(ready[0]):  # an actor is ready
             stranded, self._unassigned = self._unassigned, []
             for order in stranded:
                 self.give(call, order)
