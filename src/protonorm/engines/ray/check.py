@@ -80,9 +80,7 @@ def _findings(task: Task, population: SimulatedPopulation, settings: ActorSettin
     finally:
         crew.close(gently=True)
     if others := [name for name, hash in bits.items() if hash != bits["this machine"]]:
-        text = (
-            f"The dry step has other bits on {', '.join(deviating)} than on this machine, perhaps because of another "
-        )
+        text = f"The dry step has other bits on {', '.join(others)} than on this machine, perhaps because of another "
         yield Finding(False, f"{text}processor: results would depend on where a client is.")
     elif len(bits) > 1:
         yield Finding(True, "The dry step has the same bits on all of these nodes and on this machine.")

@@ -187,7 +187,7 @@ class Crew:
             with suppress(Exception):
                 refs = {member.handle.leave.remote(): member for member in members if member.node}
                 ready, _ = self.ray.wait(list(refs), num_returns=len(refs), timeout=GRACE) if refs else ([], [])
-                left = {leaving[ref].number for ref in ready}
+                left = {refs[ref].number for ref in ready}
         idle = spare_actors(self._settings)
         for member in members:
             if idle is not None and member.number in left:
