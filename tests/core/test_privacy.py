@@ -110,7 +110,9 @@ def test_all_rows_are_sent_and_an_absent_class_is_noise_alone():
 def test_a_whole_message_is_clipped_and_gets_noise_for_twice_its_norm(monkeypatch):
     """(3, 0, 0) and (0, 4, 0) have norm 5: clipped to 2 they are (1.2, 0, 0) and (0, 1.6, 0); the longest is scaled."""
     widths = []
-    monkeypatch.setattr("protonorm.core.privacy.discrete_gaussian", lambda *a: widths.append(a) or np.zeros(a[1], np.int64))
+    monkeypatch.setattr(
+        "protonorm.core.privacy.discrete_gaussian", lambda *a: widths.append(a) or np.zeros(a[1], np.int64)
+    )
     message = {"classes": torch.tensor([1, 0]), "prototypes": torch.tensor([[3.0, 0, 0], [0, 4.0, 0]])}
     one = client(torch.ones(1, 3), torch.zeros(1, dtype=torch.int64))
     sent = Gaussian(noise=3.0, clip=2.0, bounds="message").apply(TASK, one, message)
@@ -150,10 +152,15 @@ def test_a_claim_is_refused_where_it_would_not_hold():
         build(spiral(protect="gaussian"))
     for method, sent in (("fedavg", "model"), ("lgfedavg", "head"), ("local", "nothing"), ("feddistill", "logits")):
         models = "mlp_small" if method == "fedavg" else None
-        with pytest.raises(ValueError, match=f"must be for a method whose clients send prototypes or second moments alone.* send {sent}"):
+        with pytest.raises(
+            ValueError,
+            match=f"must be for a method whose clients send prototypes or second moments alone.* send {sent}",
+        ):
             build(spiral(algorithm=method, protect="gaussian", models=models))
     protect = {"name": "gaussian", "bounds": "message", "noise": 5.0, "epsilon": 2.0}
-    with pytest.raises(ValueError, match=r"must cover all 3 messages of a client\. Another message would bring .* ε = 1\.9|ε = "):
+    with pytest.raises(
+        ValueError, match=r"must cover all 3 messages of a client\. Another message would bring .* ε = 1\.9|ε = "
+    ):
         build(spiral(protect=protect | {"epsilon": 0.5}))
     assert build(spiral(protect=protect))
 

@@ -14,7 +14,7 @@ from protonorm.core.noise import STEPS, discrete_gaussian, epsilon_of
 from protonorm.core.privacy import CONSTANT, Gaussian, exact_moments, moments_change
 from protonorm.core.training import Training
 from protonorm.session.build import build
-from tests.algorithms.test_analytic import K, TRUNKS, client, own_points, several, task_of
+from tests.algorithms.test_analytic import TRUNKS, K, client, own_points, several, task_of
 from tests.support import run, spiral
 
 
@@ -25,7 +25,9 @@ def protected(one, step):
 def drawn_widths(monkeypatch):
     """Replace noise by zeros, and record its widths."""
     widths = []
-    monkeypatch.setattr("protonorm.core.privacy.discrete_gaussian", lambda *a: widths.append(a[0]) or np.zeros(a[1], int))
+    monkeypatch.setattr(
+        "protonorm.core.privacy.discrete_gaussian", lambda *a: widths.append(a[0]) or np.zeros(a[1], int)
+    )
     return widths
 
 

@@ -90,7 +90,11 @@ def data(tmp_path):
     ("protect", "sent", "line"),
     [
         (MinimumCount(least=5), ["yes", "no", "no"], "without noise"),
-        (Gaussian(bounds="message", noise=10.0, epsilon=0.6), ["with noise"] * 3, "allows 2 of 5 messages: ε = 0 is spent, 0.546 afterwards"),
+        (
+            Gaussian(bounds="message", noise=10.0, epsilon=0.6),
+            ["with noise"] * 3,
+            "allows 2 of 5 messages: ε = 0 is spent, 0.546 afterwards",
+        ),
     ],
 )
 def test_a_preview_has_the_samples_of_each_class_and_what_is_sent(data, protect, sent, line):

@@ -24,6 +24,7 @@ client message:  as of AFL, for the client's own trunk and for the public one
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar
 
 import torch
@@ -36,11 +37,11 @@ from protonorm.algorithms.parts.statistics import (
     Personal,
     denoised,
     gaussian,
+    inverse_temperature,
     personal,
     points,
     ridge,
     share,
-    sharpness,
     square,
     triangle,
 )
@@ -49,7 +50,7 @@ from protonorm.core.model import Trunk
 from protonorm.core.schema import Field, Form, Slot
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Positive, Width
-from protonorm.tensors import Tensors, prefixed, under
+from protonorm.tensors import Tensors, prefixed, strip_prefix
 
 KINDS = ("gram", "moments")
 HALF = 0.5  # of a sample: a difference of counts below this is rounding
@@ -90,9 +91,9 @@ class Analytic(Additive):
         down = tuple(slot for name, size in sizes.items() for slot in self.published(name, size))
         return Schema(up, down, exact={"K": task.num_classes})
 
+    @abstractmethod
     def published(self, name: str, size: int) -> tuple[Slot, ...]:
-        """Describe what the server publishes for a trunk: a head."""
-        return (optional({f"head.{name}": Field((size, "K"))}),)
+        """Describe what the server publishes for a trunk."""
 
     def points_of(self, client: Client) -> Tensors:
         """Compute the points (n, P) of the training samples by trunk."""
@@ -105,20 +106,20 @@ class Analytic(Additive):
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Send the statistics of the training samples, less what was sent, and solve what is the client's own."""
         y = one_hot(client.train.labels, client.num_classes).double()  # (n, K)
-        sent, x = under(state, "sent"), self.points_of(client)
-        now = {f"gram.{name}": triangle(points.T @ points).float() for name, points in x.items()}
-        now |= {f"moments.{name}": (points.T @ y).float() for name, points in x.items()}
+        sent, x = strip_prefix(state, "sent"), self.points_of(client)
+        current = {f"gram.{name}": triangle(points.T @ points).float() for name, points in x.items()}
+        current |= {f"moments.{name}": (points.T @ y).float() for name, points in x.items()}
         if sent and client.training.protect.private:
-            now = sent  # what privacy covers is sent once
-        change = {key: value - sent.get(key, torch.zeros(())) for key, value in now.items()}
-        others = {key: message[key] - sent.get(key, torch.zeros(())) for key in now if key in message}
-        others |= {key: value for key, value in message.items() if key.startswith("noise.")}
-        solved, metrics = self.solve(client, x, y, others)
-        said: Tensors = {}
+            current = sent  # what privacy covers is sent once
+        change = {key: value - sent.get(key, torch.zeros(())) for key, value in current.items()}
+        remaining = {key: message[key] - sent.get(key, torch.zeros(())) for key in current if key in message}
+        remaining |= {key: value for key, value in message.items() if key.startswith("noise.")}
+        solved, metrics = self.solve(client, x, y, remaining)
+        reply: Tensors = {}
         for name in x:
             new = {f"{kind}.{name}": change[f"{kind}.{name}"] for kind in KINDS}
-            said |= new if any(bool(value.any()) for value in new.values()) else {}
-        return Step(state | prefixed("sent", now) | solved, said, metrics)
+            reply |= new if any(bool(value.any()) for value in new.values()) else {}
+        return Step(state | prefixed("sent", current) | solved, reply, metrics)
 
     def solve(self, client: Client, x: Tensors, y: Tensor, others: Tensors) -> tuple[Tensors, dict[str, float]]:
         """Compute what a client keeps besides its statistics, and metrics.
@@ -143,44 +144,60 @@ class Analytic(Additive):
 
     def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
         """Add up the statistics of all rounds, trunk by trunk, and publish what follows from them."""
-        held = dict(state)
+        totals = dict(state)
         for trunk in server.trunks:
             names = [f"{kind}.{tag(trunk)}" for kind in KINDS]
             if any(bool(sums.totals[name].any()) for name in names):
                 noise = f"noise.{tag(trunk)}"
                 names += [noise] if bool(sums.totals[noise]) else []
-                held |= {name: (sums.totals[name] + state.get(name, torch.zeros(()))).float() for name in names}
-        return Step(held, self.publish(held))
+                totals |= {name: (sums.totals[name] + state.get(name, torch.zeros(()))).float() for name in names}
+        return Step(totals, self.publish(totals))
 
-    def publish(self, held: Tensors) -> Tensors:
-        """Compute the server's message from the summed statistics: a head for each trunk."""
-        moments = under(held, "moments")
-        grams = {name: square(held[f"gram.{name}"], len(value)) for name, value in moments.items()}
-        noise = {name: float(held.get(f"noise.{name}", 0.0)) for name in moments}
-        return {f"head.{name}": self.head(grams[name], value, noise[name]).float() for name, value in moments.items()}
-
-    def head(self, gram: Tensor, moments: Tensor, noise: float = 0.0) -> Tensor:
-        """Solve for the head (P, K) of a trunk, given G (P, P) and R (P, K) of all clients, and the noise of G."""
-        raise NotImplementedError
+    @abstractmethod
+    def publish(self, totals: Tensors) -> Tensors:
+        """Compute the server's message from the summed statistics."""
 
     def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
         """Score by linear heads; classes that no client has samples of are excluded."""
-        known = message | state
-        z = self.network(client, known).features(x)
-        return {rule: head(z) for rule, head in self.heads(client, known).items()}
+        tensors = message | state
+        z = self.network(client, tensors).features(x)
+        return {rule: head(z) for rule, head in self.heads(client, tensors).items()}
 
     def network(self, client: Client, state: Tensors) -> SplitModel:
         """Return a network whose features are the points of the client's trunks, side by side."""
         return SplitModel(Points(self, list(self.networks(client).values())), nn.Identity())
 
+    @abstractmethod
     def heads(self, client: Client, state: Tensors) -> dict[str, nn.Module]:
         """Return the head of each rule that is known, on the points."""
+
+
+class OneHead(Analytic):
+    """Analytic method whose server publishes one head for each trunk, which all its clients use."""
+
+    def published(self, name: str, size: int) -> tuple[Slot, ...]:
+        """Describe what the server publishes for a trunk: a head."""
+        return (optional({f"head.{name}": Field((size, "K"))}),)
+
+    def publish(self, totals: Tensors) -> Tensors:
+        """Compute the server's message from the summed statistics: a head for each trunk."""
+        moments = strip_prefix(totals, "moments")
+        grams = {name: square(totals[f"gram.{name}"], len(value)) for name, value in moments.items()}
+        noise = {name: float(totals.get(f"noise.{name}", 0.0)) for name in moments}
+        return {f"head.{name}": self.head(grams[name], value, noise[name]).float() for name, value in moments.items()}
+
+    @abstractmethod
+    def head(self, gram: Tensor, moments: Tensor, noise: float = 0.0) -> Tensor:
+        """Solve for the head (P, K) of a trunk, given G (P, P) and R (P, K) of all clients, and the noise of G."""
+
+    def heads(self, client: Client, state: Tensors) -> dict[str, nn.Module]:
+        """Return the head on the points, once it is known."""
         weights = state.get(f"head.{tag(client.model.trunk)}")
         return {} if weights is None else {self.rules[0]: Head(weights).to(client.device)}
 
 
 @dataclass(frozen=True, config=STRICT)
-class AFL(Analytic):
+class AFL(OneHead):
     """Ridge regression on the frozen features of all clients, from their summed statistics."""
 
     lam: Positive = 0.1  # λ of the ridge
@@ -194,7 +211,7 @@ class AFL(Analytic):
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedCGS(Analytic):
+class FedCGS(OneHead):
     """Gaussian classes with one covariance, fitted to the frozen features of all clients."""
 
     gamma: Positive = 1e-3  # γ, added to the diagonal of the covariance
@@ -252,22 +269,22 @@ class Choir(Analytic):
         """Describe what the server publishes for a trunk: the sums."""
         return optional(statistics(name, size)), variance(name)
 
-    def publish(self, held: Tensors) -> Tensors:
+    def publish(self, totals: Tensors) -> Tensors:
         """Publish the sums themselves: each client takes its own part out of them."""
-        return held
+        return totals
 
     def solve(self, client: Client, x: Tensors, y: Tensor, others: Tensors) -> tuple[Tensors, dict[str, float]]:
         """Solve W_i = argmin ‖XW − Y‖² + μ‖W − W₋ᵢ‖² for each trunk; weigh and calibrate scores by leave-one-out."""
         fits = {name: self.personal(name, points, y, others) for name, points in x.items()}
-        own, public = (fits[tag(list(self.networks(client).values())[place].trunk)] for place in (0, -1))
+        own, public = (fits[tag(list(self.networks(client).values())[position].trunk)] for position in (0, -1))
         w = share(own.scores, public.scores, y) if self.public else 1.0
-        both = w * own.scores + (1 - w) * public.scores  # (n, K), leave-one-out
-        s, s_own, s_public = (sharpness(scores, y.argmax(1)) for scores in (both, own.scores, public.scores))
+        blend = w * own.scores + (1 - w) * public.scores  # (n, K), leave-one-out
+        s, s_own, s_public = (inverse_temperature(scores, y.argmax(1)) for scores in (blend, own.scores, public.scores))
         solved = {"head.own": (s_own * own.weights).float()}
         if self.public:
             solved["head.public"] = (s_public * public.weights).float()
             solved["mix"] = torch.tensor([s * w / s_own, s * (1 - w) / s_public])
-        return solved, {"loss": float((y - both).square().sum()) / len(y), "share": w}
+        return solved, {"loss": float((y - blend).square().sum()) / len(y), "share": w}
 
     def personal(self, name: str, x: Tensor, y: Tensor, others: Tensors) -> Personal:
         """Fit a trunk: W₋ᵢ = (G − G_i + λI)⁻¹ (R − R_i), zero where the others have no samples, and W_i from it."""
@@ -287,12 +304,12 @@ class Choir(Analytic):
         if not self.public:
             return {"own": Head(own).to(client.device)}
         public, (first, second) = state["head.public"], state["mix"]
-        found = {
+        heads = {
             "own": Head(torch.cat([own, torch.zeros_like(public)])),
             "public": Head(torch.cat([torch.zeros_like(own), public])),
             "both": Head(torch.cat([first * own, second * public])),
         }
-        return {rule: head.to(client.device) for rule, head in found.items()}
+        return {rule: head.to(client.device) for rule, head in heads.items()}
 
 
 class Points(nn.Module):

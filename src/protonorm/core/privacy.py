@@ -86,7 +86,7 @@ class Gaussian(Outgoing):
         name, sent = type(task.algorithm).__name__, fields_of(task)
         if sends_moments(task):
             if self.bounds != "samples" or self.clip != 1:
-                raise ValueError(f"protect.bounds and protect.clip must be left out for {name}: its features are units.")
+                raise ValueError(f"protect.bounds and protect.clip must be left out for {name}, of unit features.")
         elif sent != PROTOTYPES:
             others = ", ".join(sorted(sent - PROTOTYPES)) or "nothing"
             raise ValueError(
@@ -108,7 +108,7 @@ class Gaussian(Outgoing):
             )
 
     def apply(self, task: Task, client: Client, message: Tensors) -> Tensors:
-        """Return noisy sums of all classes, scaled so that the longest row has the length C, or noisy second moments."""
+        """Return noisy second moments, or noisy sums of all classes; the longest sum is scaled to length C."""
         if sends_moments(task):
             return self.noisy_moments(task, client) if message else {}
         rows = self.noisy_sums(task, client, message).double()
@@ -178,7 +178,7 @@ def moments_change() -> float:
 
 
 def exact_moments(features: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return integers G (P, P), STEPS² of which are 1, and R (P, K), STEPS of which are 1, of features and one-hot y."""
+    """Return integers: the Gram matrix (P, P), in which STEPS² is 1, and the moments (P, K), in which STEPS is 1."""
     unit = quantised(features.double(), 1.0)
     x = torch.cat([unit, torch.full((len(unit), 1), STEPS // HALF)], 1).double()
     parts = list(zip(x.split(AT_ONCE), y.double().split(AT_ONCE), strict=True))
@@ -193,8 +193,8 @@ def noise(width: int, shape: tuple[int, ...]) -> Tensor:
 
 def is_fixed(features: nn.Module) -> bool:
     """Return whether training leaves a network as it is: nothing is learned, and no statistics of batches are kept."""
-    before = features.training
+    training = features.training
     layers = [layer for layer in features.train().modules() if layer.training]
-    kept = [layer for layer in layers if getattr(layer, "running_mean", None) is not None]
-    features.train(before)
-    return not any(weight.requires_grad for weight in features.parameters()) and not kept
+    stateful = [layer for layer in layers if getattr(layer, "running_mean", None) is not None]
+    features.train(training)
+    return not any(weight.requires_grad for weight in features.parameters()) and not stateful
