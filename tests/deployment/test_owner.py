@@ -93,7 +93,7 @@ def data(tmp_path):
         (
             Gaussian(bounds="message", noise=10.0, epsilon=0.6),
             ["with noise"] * 3,
-            "allows 2 of 5 messages: ε = 0 is spent, 0.546 afterwards",
+            "2 of 5 messages: ε = 0 is spent, 0.546 afterwards",
         ),
     ],
 )

@@ -217,10 +217,7 @@ class Node:
             self._charge(header)
         self._store.save(id, header.round, state)
         self._home.add(header.round, metrics=dict(reply.metrics))
-        told: dict[str, Any] = {
-            "metrics": dict(reply.metrics),
-            "seconds": reply.seconds,
-        }  # seconds grow with the samples
+        told: dict[str, Any] = {"metrics": dict(reply.metrics), "seconds": reply.seconds}  # both tell of samples
         about = self._header(header).model_copy(update=told if self._tells_loss else {})
         return Answer(about, reply.message, counts)
 
