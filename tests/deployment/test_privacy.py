@@ -4,12 +4,17 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
+from protonorm.core.frames import encode_body
 from protonorm.core.privacy import Gaussian
 from protonorm.core.training import Training
+from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.ledger import LEDGER
+from protonorm.deployment.messages import RequestHeader, read_answer_header, read_answer_tensors, write_request
+from protonorm.deployment.node import Node
 from protonorm.deployment.settings import ClientSettings
-from protonorm.deployment.site import make_site
+from protonorm.deployment.site import make_site, open_store
 from tests.deployment.test_node import AGREEMENT, answered, node_of, request
 from tests.support import pictures
 
@@ -70,3 +75,71 @@ def test_nothing_is_sent_with_a_damaged_record(data, tmp_path):
 def test_counts_of_right_answers_are_not_told_with_a_claim_of_privacy():
     with pytest.raises(ValueError, match="allowed must be off with a claim of privacy"):
         ClientSettings.of({"name": "clinic", "protect": "gaussian", "allowed": "accuracy"})
+
+
+def test_data_that_are_scaled_by_their_own_samples_are_refused_with_a_claim_for_single_samples(vectors):
+    given = {"name": "clinic", "protect": "gaussian"}
+    for data in (vectors, vectors["path"]):
+        path = vectors["path"]
+        scaled = {"name": "array", "path": path} if isinstance(data, dict) else f"array:{path}"
+        with pytest.raises(ValueError, match="data must not be scaled by its own samples with a claim of privacy"):
+            ClientSettings.of(given | {"data": scaled})
+    assert ClientSettings.of(given | {"data": vectors})
+    assert ClientSettings.of(given | {"data": f"array:{path}", "protect": {"name": "gaussian", "bounds": "message"}})
+
+
+# ---- methods that release second moments once -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def vectors(tmp_path):
+    x = np.random.default_rng(0).normal(size=(24, 4)).astype(np.float32)
+    np.savez(tmp_path / "vectors.npz", features=x, labels=np.arange(24) % 3, classes=np.array(AGREEMENT.classes))
+    return {"name": "array", "path": f"{tmp_path}/vectors.npz", "standardise": False}
+
+
+def once(vectors, tmp_path, lines, **options):
+    """Node of a client of Choir, whose audit trail is a list."""
+    terms = Agreement.of(
+        {"algorithm": {"name": "choir", "public": False}, "classes": AGREEMENT.classes, "feature_dim": 4, "rounds": 5}
+        | {"seed": 0, "input": {"shape": [4], "type": "float32"}, "trunks": ["frozen:identity"]}
+    )
+    site = make_site(terms, 2, vectors, "frozen:identity", Training(protect=Gaussian(epsilon=1.0)))
+    record = lambda event, **details: lines.append((event, details))  # noqa: E731
+    return terms, Node(terms, site, open_store(tmp_path / "states", terms), "off", record=record, **options)
+
+
+def ask(terms, node, published=None, **change):
+    usual = {"format": 1, "agreement": terms.digest, "client": 2, "round": 1, "kind": "train", "trained": 0}
+    header = RequestHeader.model_validate(usual | change)
+    answer, body = read_answer_header(node.answer(write_request(header, encode_body(published or {}))))
+    return answer, *read_answer_tensors(body)
+
+
+def test_second_moments_are_charged_once_and_the_trail_has_their_loss(vectors, tmp_path):
+    lines = []
+    terms, node = once(vectors, tmp_path, lines)
+    about, first, _ = ask(terms, node)
+    assert {name.partition(".")[0] for name in first} == {"gram", "moments", "noise"}
+    assert (about.metrics, about.seconds) == ({}, 0.0)
+    again = ask(terms, once(vectors, tmp_path, lines)[1])[1]
+    assert all(torch.equal(again[name], value) for name, value in first.items())
+    _, later, _ = ask(terms, once(vectors, tmp_path, lines)[1], first, round=2, trained=1)
+    assert later == {}
+    ((event, details),) = lines
+    assert (event, details["round"], details["ceiling"]) == ("released", 1, 1.0)
+    assert details["epsilon"] == pytest.approx(1.0)
+
+
+def test_a_client_that_begins_anew_is_charged_again_and_stops(vectors, tmp_path):
+    """Its first release is the whole budget; what it lost cannot be released again."""
+    lines = []
+    terms, node = once(vectors, tmp_path, lines, begin_anew=True)
+    _, first, _ = ask(terms, node)
+    for file in (tmp_path / "states").rglob("*.safetensors"):
+        file.unlink()
+    for file in (tmp_path / "states").rglob("answer.bin"):
+        file.unlink()
+    about = ask(terms, once(vectors, tmp_path, lines, begin_anew=True)[1], first, round=2, trained=1)[0]
+    assert "its owner allows 1" in about.declined
+    assert len(lines) == 1

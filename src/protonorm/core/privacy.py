@@ -59,6 +59,11 @@ class Gaussian(Outgoing):
 
     private: ClassVar[bool] = True
 
+    @property
+    def per_sample(self) -> bool:
+        """Whether single samples are clipped, not the message."""
+        return self.bounds == "samples"
+
     def sigma(self, task: Task) -> float:
         """Return the noise multiplier σ."""
         return noise_for(self.epsilon, self.delta, self.releases(task)) if self.noise is None else self.noise

@@ -87,6 +87,11 @@ class Outgoing(ABC):
 
     private: ClassVar[bool] = False  # whether it claims privacy: metrics are not told then, and releases are counted
 
+    @property
+    def per_sample(self) -> bool:
+        """Whether a claim of privacy rests on samples whose features do not depend on each other."""
+        return False
+
     def check(self, task: Task) -> None:
         """Raise ValueError if the step does not cover the replies of the task's method."""
         del task

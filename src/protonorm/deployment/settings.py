@@ -199,6 +199,11 @@ class ClientSettings(Training, Settings):
             raise ValueError(
                 f"allowed must be off with a claim of privacy, which covers no counts, got {self.allowed}."
             )
+        if self.protect.per_sample and is_scaled(self.data):
+            raise ValueError(
+                "data must not be scaled by its own samples with a claim of privacy, because one sample then changes "
+                "all others: give vectors with data.standardise=false, or pictures."
+            )
         return self
 
     @field_validator("data")
@@ -230,6 +235,12 @@ class ClientSettings(Training, Settings):
         if equals:
             return f"{start}{source}={_whole(weights)}"
         return f"{start}{_whole(f'{file}.py')}:{name}" if colon else value
+
+
+def is_scaled(data: str | dict[str, Any]) -> bool:
+    """Return whether numbers of a client's data depend on its other samples: tables, and vectors unless said otherwise."""
+    name, settings = (data["name"], data) if isinstance(data, dict) else (data.partition(":")[0], {})
+    return name == "table" or (name == "array" and settings.get("standardise", True))
 
 
 def _whole(path: str) -> str:
