@@ -70,7 +70,8 @@ def _laplace(scale: int, count: int) -> Integers:
     while len(growing := growing[_happens(np.ones(len(growing)), lambda place: Fraction(1))]):
         size[growing] += scale
     negative = _words(len(size)) >> np.uint64(WORD - 1) == 1
-    return np.where(negative, -size, size)[(size > 0) | ~negative]
+    signed: Integers = np.where(negative, -size, size)[(size > 0) | ~negative]
+    return signed
 
 
 def _happens(gamma: NDArray[np.float64], exactly: Callable[[int], Fraction]) -> NDArray[np.bool_]:
@@ -91,7 +92,7 @@ def _is_below(word: int, gamma: Fraction) -> bool:
         with localcontext(prec=bits):  # digits, far more than the bits need
             chance = (-Decimal(gamma.numerator) / Decimal(gamma.denominator)).exp() * 2**bits
         if abs(word - chance) > 2:
-            return word < chance
+            return bool(word < chance)
         word, bits = (word << WORD) + secrets.randbits(WORD), bits + WORD
 
 

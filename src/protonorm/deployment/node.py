@@ -217,9 +217,9 @@ class Node:
             self._charge(header)
         self._store.save(id, header.round, state)
         self._home.add(header.round, metrics=dict(reply.metrics))
-        told: dict[str, Any] = {"metrics": dict(reply.metrics), "seconds": reply.seconds}  # both tell of samples
-        about = self._header(header).model_copy(update=told if self._tells_loss else {})
-        return Answer(about, reply.message, counts)
+        about: dict[str, Any] = {"metrics": dict(reply.metrics), "seconds": reply.seconds}  # both tell of samples
+        answer = self._header(header).model_copy(update=about if self._tells_loss else {})
+        return Answer(answer, reply.message, counts)
 
     def _evaluate(self, header: RequestHeader, state: Tensors, message: Tensors) -> Tensors:
         """Evaluate the client for its owner, whatever the server asks; keep the measures and the message at home."""

@@ -1,8 +1,8 @@
 """Attacks on a client's own message: what it reveals of the client's samples, before and after the owner's policy.
 
-The attacker is the server, at its best: it knows the network that computed the message. Presence: which classes does the
-client have? Membership: was a sample among those that the message was computed from? Matching: which of many candidate
-pictures is it? Inversion: what does a picture look like that gives the same features? Shapes: K classes, N candidates.
+The attacker is the server at its best, which knows the network that computed the message. Presence: which classes does
+the client have? Membership: was a sample among those that the message was computed from? Matching: which of many
+candidate pictures is it? Inversion: what does a picture look like that gives the same features?
 """
 
 from __future__ import annotations
