@@ -11,10 +11,9 @@ from torch import Tensor
 
 from protonorm.core.model import SplitModel, Trunk
 from protonorm.core.node import Client
-from protonorm.core.protocols import PopulationFacts
 from protonorm.core.randomness import seeded
 from protonorm.core.samples import Samples, view
-from protonorm.core.task import Task
+from protonorm.core.task import PopulationFacts, Task
 from protonorm.core.training import Training, own
 from protonorm.data.dataset import Dataset
 from protonorm.data.partitions import Parts, count_classes

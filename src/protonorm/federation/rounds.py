@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from protonorm.core.algorithm import checked_step
-from protonorm.core.protocols import DeferredEngine, Engine
 from protonorm.core.randomness import SERVER, seeded
-from protonorm.core.task import ByClient, Counts, Lost, Order, Reply, Task
+from protonorm.core.task import ByClient, Counts, DeferredEngine, Engine, Lost, Order, Reply, Task
 from protonorm.core.text import digits
 from protonorm.errors import TooFewReplies
 from protonorm.federation.evaluation import Tally, mean_metrics, prototype_shape
