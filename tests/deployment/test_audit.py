@@ -16,8 +16,9 @@ from protonorm.cli.app import app
 from protonorm.deployment import audit
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.audit import START, ServerTrail, Trail, details, verify
+from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.events import Event
-from protonorm.deployment.folders import ClientFolder, FederationFolder
+from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.https.client import Refused
 from protonorm.deployment.keys import certificate_fingerprint, key_fingerprint, make_client_key
 from protonorm.deployment.settings import FederationSettings
@@ -26,7 +27,7 @@ from tests.deployment.processes import RealFederation
 
 SERVER = """
 import sys
-from protonorm.deployment.folders import FederationFolder
+from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.service import serve_folder
 serve_folder(FederationFolder.open(sys.argv[1]), print, once=True)
 """

@@ -15,8 +15,9 @@ from protonorm.cli.app import app
 from protonorm.core.training import LrSchedule
 from protonorm.deployment import worker
 from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.events import Event
-from protonorm.deployment.folders import ClientFolder, FederationFolder
+from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.https import serving
 from protonorm.deployment.process_lock import Ended, process_lock
 from protonorm.deployment.status import StatusWriter

@@ -13,6 +13,7 @@ import pytest
 
 from protonorm.deployment import doctor
 from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.doctor import (
     compare_clocks,
     find_free_port,
@@ -23,9 +24,10 @@ from protonorm.deployment.doctor import (
     look_at_client,
     look_at_server,
 )
-from protonorm.deployment.folders import ClientFolder, FederationFolder, FederationSettings
+from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.keys import make_authority, make_client_key, make_server_certificate
 from protonorm.deployment.process_lock import process_lock
+from protonorm.deployment.settings import FederationSettings
 from tests.support import pictures
 
 LONG_AGO = dt.datetime(2001, 1, 1, tzinfo=dt.UTC)

@@ -12,8 +12,10 @@ import pytest
 
 from protonorm.core.training import Training
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.folders import ClientFolder, ClientSettings, FederationFolder, FederationSettings, Member
+from protonorm.deployment.client_folder import ClientFolder
+from protonorm.deployment.federation_folder import FederationFolder, Member
 from protonorm.deployment.keys import hosts_of, make_client_certificate, make_client_key, read_certificate
+from protonorm.deployment.settings import ClientSettings, FederationSettings
 from tests.support import pictures
 
 YEAR_AGO = dt.datetime.now(dt.UTC) - dt.timedelta(days=370)
@@ -377,8 +379,8 @@ def test_opening_folders_and_reading_the_roster_needs_no_torch(made, tmp_path):
     client = ClientFolder.create(tmp_path / "berlin", "berlin")
     made.add("berlin", client.public_key)
     code = (
-        "import sys; from protonorm.deployment.folders import FederationFolder as F; "
-        "from protonorm.deployment.folders import ClientFolder as C; "
+        "import sys; from protonorm.deployment.federation_folder import FederationFolder as F; "
+        "from protonorm.deployment.client_folder import ClientFolder as C; "
         f"F.open({str(made.path)!r}).roster; C.open({str(client.path)!r}).joined; "
         "sys.exit(bool({'torch', 'flwr'} & sys.modules.keys()))"
     )

@@ -144,6 +144,14 @@ def details(line: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in line.items() if name not in OWN)
 
 
+def fingerprints(changed: Mapping[str, Any]) -> dict[str, str]:
+    """Return short forms of a key and a certificate for a line of the trail."""
+    from protonorm.deployment.keys import certificate_fingerprint, key_fingerprint
+
+    forms = {"public_key": key_fingerprint, "certificate": certificate_fingerprint}
+    return {name: make(changed[name]) for name, make in forms.items() if changed.get(name)}
+
+
 def _lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield each line, and what is wrong with it by itself."""
     if not path.exists():

@@ -19,11 +19,12 @@ from typing import NamedTuple
 
 from cryptography import x509
 
-from protonorm.deployment.folders import ClientFolder, FederationFolder, TlsFiles
+from protonorm.deployment.client_folder import ClientFolder
+from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.https.client import https_connection
 from protonorm.deployment.keys import check_private, problems_of, problems_of_client, read_certificate, same_key
 from protonorm.deployment.process_lock import is_locked, lock_owner
-from protonorm.deployment.settings import address_of
+from protonorm.deployment.settings import TlsFiles, address_of
 
 PATIENCE = 5.0  # seconds
 SKEW = 60.0  # seconds of acceptable clock difference

@@ -25,7 +25,7 @@ from protonorm.core.randomness import one_thread
 from protonorm.core.task import Counts, Order, Task
 from protonorm.core.types import InputSpec
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.folders import HISTORY, read_history
+from protonorm.deployment.client_folder import HISTORY, read_history
 from protonorm.deployment.site import OwnSite
 from protonorm.federation.client import evaluate_step, first_state, train_step
 from protonorm.federation.evaluation import Tally
@@ -42,7 +42,7 @@ from protonorm.runs.states import FolderStore
 from protonorm.tensors import Tensors, prefixed, under
 
 if TYPE_CHECKING:
-    from protonorm.deployment.folders import ClientFolder
+    from protonorm.deployment.client_folder import ClientFolder
     from protonorm.inference.trained import TrainedClient
 
 MESSAGE, ABOUT = "message.safetensors", "about.json"

@@ -13,8 +13,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from protonorm.deployment.audit import ServerTrail
+from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.events import Event, Log
-from protonorm.deployment.folders import ClientFolder, FederationFolder
+from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.process_lock import ended_by_signal, process_lock
 from protonorm.deployment.settings import address_of
 from protonorm.deployment.status import Presence, State, Status, StatusWriter, seconds_since

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 from pydantic import (
@@ -130,6 +130,14 @@ class Document(BaseModel):
         """Number of 24 digits from the digest, 80 bits, in groups of four: to be read aloud."""
         digits = f"{int(self.digest, 16) % 10**24:024}"
         return " ".join(digits[place : place + 4] for place in range(0, 24, 4))
+
+
+class TlsFiles(NamedTuple):
+    """TLS files of a server or client."""
+
+    authority: Path  # certificate that authenticates the other side
+    certificate: Path
+    key: Path
 
 
 class Settings(Document):

@@ -15,8 +15,9 @@ from pydantic import AllowInfNan, BaseModel, ConfigDict, ValidationError
 
 from protonorm.core.text import shortened
 from protonorm.core.types import Format
+from protonorm.deployment.client_folder import ClientFolder, read_history
 from protonorm.deployment.events import Event, Level, Log, Why, read_events
-from protonorm.deployment.folders import AGREEMENT, ClientFolder, FederationFolder, read_history
+from protonorm.deployment.federation_folder import AGREEMENT, FederationFolder
 from protonorm.deployment.process_lock import is_alive, is_locked, lock_owner, process_began
 from protonorm.files import damaged, pretty, read_json, replace
 from protonorm.runs.layout import INFO

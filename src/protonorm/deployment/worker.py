@@ -11,8 +11,8 @@ from protonorm import __version__
 from protonorm.core.frames import LARGEST_HEADER, BadFrame, split
 from protonorm.core.text import shortened
 from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.engine import digest_of
-from protonorm.deployment.folders import ClientFolder
 from protonorm.deployment.guard import largest_answer
 from protonorm.deployment.https.client import Connection, Refused, Taken, Unreachable, Withdrawn
 from protonorm.deployment.https.protocol import HOLD

@@ -9,7 +9,7 @@ from pathlib import Path
 from jinja2 import Template
 
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.folders import refuse_existing
+from protonorm.files import refuse_existing
 
 PACKAGE = "federation"  # package name of the app
 TARGET = "1.41.0"  # Flower version that the app was tested with

@@ -23,9 +23,10 @@ from aiohttp import web
 from protonorm import __version__
 from protonorm.core.text import shortened
 from protonorm.deployment.engine import Arrived
-from protonorm.deployment.folders import Member, TlsFiles
+from protonorm.deployment.federation_folder import Member
 from protonorm.deployment.https import protocol as wire
 from protonorm.deployment.https.listener import Connection, Limits, Listener
+from protonorm.deployment.settings import TlsFiles
 from protonorm.errors import Failed
 
 SWEEP = 0.25  # seconds between two looks at connections and at the roster

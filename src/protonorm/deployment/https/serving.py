@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 from protonorm.deployment.events import Observer, ignore
 from protonorm.deployment.federation import run_federation
-from protonorm.deployment.folders import FederationFolder
+from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.guard import largest_answer
 from protonorm.deployment.https.listener import Limits
 from protonorm.deployment.https.server import Meet, Server
