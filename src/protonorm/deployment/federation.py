@@ -20,7 +20,8 @@ from protonorm.core.randomness import one_thread
 from protonorm.core.robust import Standing
 from protonorm.core.task import Order, Task
 from protonorm.deployment.agreement import Agreement, terms_of
-from protonorm.deployment.engine import AGAIN, FederationEngine, Transport
+from protonorm.deployment.call import AGAIN
+from protonorm.deployment.engine import FederationEngine, Transport
 from protonorm.deployment.events import Event, Observer, ignore
 from protonorm.deployment.guard import LARGEST_SCALE, check_scale
 from protonorm.errors import Diverged
