@@ -31,7 +31,7 @@ from pathlib import Path
 from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.https.serving import serve
 told = lambda event: print(event.what, event.sentence, flush=True)
-serve(FederationFolder.open(sys.argv[1]), told, denied=print, once=True)
+serve(FederationFolder.open(sys.argv[1]), told, on_denied=print, once=True)
 """
 CLIENT = """
 import sys

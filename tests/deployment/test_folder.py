@@ -133,14 +133,14 @@ def test_who_is_removed_or_has_a_new_key_keeps_its_number(made, tmp_path):
     assert old.certificate != new.certificate
     with pytest.raises(ValueError, match="known already"):
         made.rekey("kyoto", new.public_key)
-    assert made.look().members == [0, 1]
+    assert made.membership().members == [0, 1]
     made.remove("berlin")
-    assert made.look().members == [1]
+    assert made.membership().members == [1]
     with pytest.raises(ValueError, match="no longer a member"):
         made.rekey("berlin", public_key(tmp_path, "third"))
     assert made.add("berlin", new.public_key).active
     made.revoke("kyoto")
-    assert made.look().members == [0]
+    assert made.membership().members == [0]
     assert made.rekey("kyoto", public_key(tmp_path, "fourth")).active
 
 

@@ -47,7 +47,7 @@ def told():
 
 @pytest.fixture
 def server(keys, told):
-    with keys.server(tell=told.append) as made:
+    with keys.server(log=told.append) as made:
         yield made
 
 
@@ -221,7 +221,7 @@ def test_a_new_call_of_the_same_process_takes_the_place_of_the_old_one(keys, ser
 
 def test_unknown_revoked_and_expired_clients_are_refused_in_a_sentence(keys, told):
     members = list(keys.members)
-    with keys.server(roster=lambda: members, tell=told.append) as server:
+    with keys.server(roster=lambda: members, log=told.append) as server:
         stranger = keys.connection(server, 2)
         with pytest.raises(Refused, match="does not know this client's key"):
             stranger.ask(wait=0)
@@ -315,7 +315,7 @@ def test_failed_handshakes_are_told_with_address_and_reason(keys, told, tmp_path
         other.admit(0, years(-3), signer=keys.signer)
     if case in ("expired", "other authority"):
         context.load_cert_chain(*other.tls()[1:])
-    with keys.server(tell=told.append, limits=Limits(handshake=0.3)) as server:
+    with keys.server(log=told.append, limits=Limits(handshake=0.3)) as server:
         with socket.create_connection(("127.0.0.1", server.port), 10) as plain:
             if case == "plaintext":
                 plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
@@ -428,7 +428,7 @@ def test_an_upload_that_broke_off_may_be_begun_again(keys, server, client):
 
 def test_addresses_have_a_cap_that_can_be_set(keys, told):
     """Trap 11: behind a proxy all clients have its address."""
-    with keys.server(limits=Limits(per_address=3), tell=told.append) as server:
+    with keys.server(limits=Limits(per_address=3), log=told.append) as server:
         lines = [keys.line(server) for _ in range(3)]
         with pytest.raises(OSError):  # noqa: PT011
             keys.line(server).recv(1)
@@ -443,7 +443,7 @@ def test_addresses_have_a_cap_that_can_be_set(keys, told):
 
 
 def test_pending_handshakes_and_open_connections_have_caps(keys, told):
-    with keys.server(limits=Limits(pending=2, handshake=1.0), tell=told.append) as server:
+    with keys.server(limits=Limits(pending=2, handshake=1.0), log=told.append) as server:
         silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3)]
         until(lambda: any("too many handshakes are pending" in one for one in told))
         until(lambda: not server._listener._greeting)  # they are given up after a second
@@ -452,7 +452,7 @@ def test_pending_handshakes_and_open_connections_have_caps(keys, told):
         for one in silent:
             one.close()
         client.close()
-    with keys.server(limits=Limits(open=1), tell=told.append) as server:
+    with keys.server(limits=Limits(open=1), log=told.append) as server:
         with keys.line(server) as line:
             until(lambda: server._listener.connections)
             with pytest.raises(OSError):  # noqa: PT011
@@ -477,7 +477,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from tests.deployment.keyring import Keys, until
 keys, told = Keys(Path(sys.argv[1])), []
-with keys.server(tell=told.append) as server:
+with keys.server(log=told.append) as server:
     client = keys.connection(server)
     assert client.ask(wait=0) is None
     client.close()
@@ -512,7 +512,7 @@ def test_too_many_open_files_end_with_them(tmp_path):
 
 
 def test_silence_after_the_handshake_and_dripped_heads_are_cut(keys, told):
-    with keys.server(limits=Limits(header=0.5, idle=1.0), tell=told.append) as server:
+    with keys.server(limits=Limits(header=0.5, idle=1.0), log=told.append) as server:
         silent, dripping = keys.line(server), keys.line(server)
         dripping.sendall(b"GET /v1/work HTT")
         assert silent.recv(1) == b""
@@ -544,7 +544,7 @@ def test_a_client_that_works_may_be_silent_for_longer(keys):
 
 def test_dripped_bodies_and_stalled_readers_are_cut(keys, told, monkeypatch):
     monkeypatch.setattr(server_module.wire, "transfer_seconds", lambda size: 0.5)
-    with keys.server(tell=told.append) as server:
+    with keys.server(log=told.append) as server:
         client = keys.connection(server, largest=2**26)
         client.ask(wait=0)
         server.push({0: bytes(2**25)})
@@ -819,7 +819,7 @@ def test_a_damaged_roster_changes_nothing(keys, told):
             raise ValueError("roster.json is damaged.")
         return keys.members
 
-    with keys.server(roster=roster, tell=told.append) as server:
+    with keys.server(roster=roster, log=told.append) as server:
         state["damaged"] = True
         until(lambda: "roster.json is damaged." in told)
         client = keys.connection(server)

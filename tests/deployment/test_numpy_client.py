@@ -110,7 +110,7 @@ def test_it_takes_part_and_its_classes_improve(tmp_path):
         tmp_path / "run",
         clients=["north", "south", "numpy"],
         deadline=60.0,
-        tell=events.append,
+        notify=events.append,
         clock=lambda: line.now,
     )
     assert [len(one.lost) for one in run.rounds] == [0] * 5

@@ -40,7 +40,7 @@ told = {}
 def tell(sentence):
     kind = " ".join(word for word in sentence.split() if not any(map(str.isdigit, word)))[:60]
     told[kind] = told.get(kind, 0) + 1
-with Server("127.0.0.1", 0, files, lambda: members, 2**20, tell=tell) as server:
+with Server("127.0.0.1", 0, files, lambda: members, 2**20, log=tell) as server:
     print(json.dumps({"port": server.port}), flush=True)
     number = 0
     while True:

@@ -324,7 +324,7 @@ def test_a_client_that_leaves_is_heard_of_and_no_longer_let_in(keys):
         left.append(id)
         members[id] = members[id]._replace(gone="it left")
 
-    with keys.server(roster=lambda: members, leave=leave) as server:
+    with keys.server(roster=lambda: members, on_leave=leave) as server:
         connection = keys.connection(server)
         connection.leave()
         assert left == [0]

@@ -57,21 +57,21 @@ class ClientFolder:
 
         settings = ClientSettings.of({"name": name})
         refuse_existing(path, "a client")
-        made = cls(path.resolve(), settings)
-        for folder in (made.path, made.states, made.log_folder):
+        client = cls(path.resolve(), settings)
+        for folder in (client.path, client.states, client.log_folder):
             make_folder(folder)
-        append(made.public_key_file, make_client_key(made.tls.key).encode() + f" {name}\n".encode())
-        made.change()
-        made.trail.write("created", **fingerprints({"public_key": made.public_key}))
-        return made
+        append(client.public_key_file, make_client_key(client.tls.key).encode() + f" {name}\n".encode())
+        client.change()
+        client.trail.write("created", **fingerprints({"public_key": client.public_key}))
+        return client
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
         """Open an existing client's folder."""
-        place = Path(path).resolve()
-        if not (place / CLIENT).is_file():
+        folder = Path(path).resolve()
+        if not (folder / CLIENT).is_file():
             raise ValueError(f"{path} is no folder of a client; `protonorm deploy join NAME` makes one.")
-        return cls(place, ClientSettings.of(read_json(place / CLIENT), str(place / CLIENT)))
+        return cls(folder, ClientSettings.of(read_json(folder / CLIENT), str(folder / CLIENT)))
 
     def rekey(self) -> str:
         """Make a new key, which is used once a bundle for it is confirmed; return its public line."""
@@ -99,10 +99,10 @@ class ClientFolder:
         """Bundle that the owner confirmed."""
         from protonorm.deployment.agreement import Bundle  # imports torch
 
-        place = self.path / BUNDLE
+        file = self.path / BUNDLE
         if not self.joined:
             raise ValueError(f"{self.path} has no bundle yet: `protonorm deploy client BUNDLE` takes the one you got.")
-        return Bundle.read(place.read_bytes(), str(place))
+        return Bundle.read(file.read_bytes(), str(file))
 
     @property
     def policy(self) -> OwnerPolicy | None:
@@ -147,27 +147,27 @@ class ClientFolder:
         digests = {"bundle": bundle.digest, "agreement": bundle.terms.digest}
         self.trail.write("confirmed", **terms, **digests, allowed=self.settings.allowed, how=how)
 
-    def change(self, **given: Any) -> None:
+    def change(self, **changes: Any) -> None:
         """Change the owner's settings and write them."""
-        before, self.settings = self.settings.plain(), ClientSettings.of({**self.settings.plain(), **given})
+        before, self.settings = self.settings.plain(), ClientSettings.of({**self.settings.plain(), **changes})
         changed = {name: value for name, value in self.settings.plain().items() if before[name] != value}
         if changed:
             self.trail.write("settings", **changed)
         replace(self.path / CLIENT, pretty(self.settings.plain()))
 
-    def known(self) -> list[Agreement]:
+    def confirmed_terms(self) -> list[Agreement]:
         """Return the terms that the owner has confirmed, in their order."""
         from protonorm.deployment.agreement import Agreement
 
         terms = [Agreement.read(path.read_bytes(), str(path)) for path in self.amendments.glob("*.json")]
-        mine = self.bundle.terms
-        terms = [one for one in terms if one.root == mine.root and one.digest != mine.digest]
-        return sorted([mine, *terms], key=lambda one: one.amends.round if one.amends else 0)
+        first = self.bundle.terms
+        terms = [agreement for agreement in terms if agreement.root == first.root and agreement.digest != first.digest]
+        return sorted([first, *terms], key=lambda agreement: agreement.amends.round if agreement.amends else 0)
 
     @property
     def terms(self) -> Agreement:
         """Last terms that the owner has confirmed."""
-        return self.known()[-1]
+        return self.confirmed_terms()[-1]
 
     @property
     def offered(self) -> Agreement | None:
@@ -177,20 +177,20 @@ class ClientFolder:
         if not self.offer_file.is_file():
             return None
         terms = Agreement.read(self.offer_file.read_bytes(), str(self.offer_file))
-        return None if terms.digest in [one.digest for one in self.known()] else terms
+        return None if terms.digest in [agreement.digest for agreement in self.confirmed_terms()] else terms
 
     def offer(self, terms: Agreement) -> bool:
         """Return whether terms are confirmed; keep new ones for the owner to look at, and say so once."""
-        known = self.known()
-        if terms.digest in [one.digest for one in known]:
+        confirmed = self.confirmed_terms()
+        if terms.digest in [agreement.digest for agreement in confirmed]:
             return True
-        terms.refuse_unless_it_follows(known[-1])
+        terms.refuse_unless_it_follows(confirmed[-1])
         if not self.offer_file.is_file() or self.offer_file.read_bytes() != terms.write():
             from protonorm.deployment.events import Log
 
             replace(self.offer_file, terms.write())
-            other = ", ".join(differing(terms.plain(), known[-1].plain()))
-            sentence = f"The server proposes other terms: {other}. `protonorm deploy accept` shows and confirms them."
+            changes = ", ".join(differing(terms.plain(), confirmed[-1].plain()))
+            sentence = f"The server proposes other terms: {changes}. `protonorm deploy accept` shows and confirms them."
             Log(self.log_folder, "client").write("offered", sentence, "warning")
         return False
 
@@ -221,23 +221,23 @@ class ClientFolder:
         """Record in the audit trail which samples came and which went since the last time."""
         import numpy as np
 
-        place, keys = self.path / SAMPLES, np.unique(site.dataset.content_keys())
-        old = np.frombuffer(place.read_bytes()[: place.stat().st_size // 8 * 8], "<u8") if place.exists() else keys[:0]
-        if place.exists() and np.array_equal(old, keys):
+        file, keys = self.path / SAMPLES, np.unique(site.dataset.content_keys())
+        old = np.frombuffer(file.read_bytes()[: file.stat().st_size // 8 * 8], "<u8") if file.exists() else keys[:0]
+        if file.exists() and np.array_equal(old, keys):
             return
         added, removed = np.setdiff1d(keys, old), np.setdiff1d(old, keys)
         facts = site.facts()
         parts = {name: int(getattr(facts, name).sum()) for name in ("train", "validation", "test")}
-        gone = [f"{key:016x}" for key in removed[:LISTED].tolist()]
-        self.trail.write("samples", **parts, added=len(added), removed=len(removed), removed_hashes=gone)
-        replace(place, keys.astype("<u8").tobytes())
+        hashes = [f"{key:016x}" for key in removed[:LISTED].tolist()]
+        self.trail.write("samples", **parts, added=len(added), removed=len(removed), removed_hashes=hashes)
+        replace(file, keys.astype("<u8").tobytes())
 
     def node(self) -> Node:
         """Build the node from data, network and agreement; raise ValueError if they do not fit together."""
         from protonorm.deployment.events import Log
         from protonorm.deployment.node import Node
 
-        def tell(cause: str) -> None:  # causes of errors are not sent to the server
+        def log_cause(cause: str) -> None:  # causes of errors are not sent to the server
             Log(self.log_folder, "client").write("cause", cause, "warning")
 
         site, policy = self.site(), self.policy
@@ -248,7 +248,7 @@ class ClientFolder:
             self.store(),
             self.allowed.allowed,
             begin_anew=self.begin_anew,
-            tell=tell,
+            on_error=log_cause,
             owner=self,
             received=policy.received if policy else None,
         )
@@ -269,8 +269,8 @@ def is_client_folder(path: Path) -> bool:
 
 def read_history(folder: Path) -> dict[int, dict[str, Any]]:
     """Read a client's own evaluations and training losses by round; a later line of a round adds to an earlier one."""
-    path, found = folder / HISTORY, dict[int, dict[str, Any]]()
+    path, history = folder / HISTORY, dict[int, dict[str, Any]]()
     for line in read_lines(path):
         plain = unsealed(line, path, owner=folder.name)
-        found.setdefault(plain.pop("round"), {}).update(plain)
-    return dict(sorted(found.items()))
+        history.setdefault(plain.pop("round"), {}).update(plain)
+    return dict(sorted(history.items()))

@@ -1,7 +1,7 @@
 """Engine of a deployment: sends requests to clients on other machines, with retries and deadlines.
 
-A disconnected client is asked again as soon as it is back; `call` decides when a call ends. Below the quorum the requests
-to clients that were late, lost or refused are repeated; accepted answers are kept meanwhile.
+A disconnected client is asked again as soon as it is back. Below the quorum the requests to clients that were late,
+lost or refused are repeated; accepted answers are kept meanwhile. `call` decides when a call ends.
 
 The quorum is of the members that count: not of those that were revoked, removed or left, also during a round, and not
 of those that were late or refused in several consecutive rounds. These are set aside: they are asked, but not waited
@@ -71,9 +71,9 @@ def digest_of(content: bytes) -> str:
 def accuracy_of(counts: Tensors, rule: str) -> dict[str, float]:
     """Return a client's accuracy, of the test part or else of the validation part, as far as its owner tells it."""
     for part in ("test", "validation"):
-        right, of = counts.get(f"{part}.correct.{rule}"), counts.get(f"{part}.support")
-        if right is not None and of is not None and (samples := int(of.sum())):
-            return {"accuracy": int(right.sum()) / samples}
+        correct, support = counts.get(f"{part}.correct.{rule}"), counts.get(f"{part}.support")
+        if correct is not None and support is not None and (samples := int(support.sum())):
+            return {"accuracy": int(correct.sum()) / samples}
     return {}
 
 
@@ -89,7 +89,7 @@ class FederationEngine:
         agreement: Agreement,
         transport: Transport,
         policy: Policy,
-        tell: Observer = ignore,
+        notify: Observer = ignore,
         clock: Callable[[], float] = time.monotonic,
         chosen: int = 0,
         grace: float | None = None,
@@ -99,13 +99,13 @@ class FederationEngine:
     ) -> None:
         self.grace, self.patience, self.missed, self._note = grace, patience, dict(missed or {}), note
         self._agreement, self._transport, self._policy = agreement, transport, policy
-        self._tell, self._clock = tell, clock
-        self.guard = Guard(agreement, tell=self._tell_refusal)
+        self._notify, self._clock = notify, clock
+        self.guard = Guard(agreement, on_refusal=self._report_refusal)
         self.chosen = chosen  # best round so far: clients keep its states
         self.bytes_up = self.bytes_down = 0  # on the wire
         self.committed = 0  # last committed round
         self._first = True  # whether this is the first call: clients may still be connecting
-        self._start, self._before, self._asked = 0.0, (0, 0), 0  # of the current round
+        self._start, self._bytes_before, self._asked = 0.0, (0, 0), 0  # of the current round
         self._round = 0
         self._digest = ""  # of the answer that is looked at
         self._waiting: tuple[int, ...] = ()  # last reported waiting state
@@ -120,17 +120,17 @@ class FederationEngine:
     ) -> Replies:
         """Evaluate the previous round and train the next in one request; yield replies in the order of the orders."""
         number, rounds = orders[0].round, self._agreement.rounds
-        self._start, self._before, self._asked = self._clock(), (self.bytes_up, self.bytes_down), len(orders)
+        self._start, self._bytes_before, self._asked = self._clock(), (self.bytes_up, self.bytes_down), len(orders)
         counted = sum(order.id not in self.aside for order in orders)
         numbers = {"clients": len(orders), "needed": self._policy.needed(counted)}
-        self._tell(Event("round", f"Round {number} of {rounds} begins.", number, numbers=numbers))
+        self._notify(Event("round", f"Round {number} of {rounds} begins.", number, numbers=numbers))
         kind: Kind = "evaluate+train" if parts else "train"
         for answer in self._call(kind, orders, messages, parts).values():
             if isinstance(answer, Lost):
                 yield answer
             else:
-                about = answer.header
-                yield Reply(about.client, answer.message, about.metrics, about.seconds, answer.counts)
+                header = answer.header
+                yield Reply(header.client, answer.message, header.metrics, header.seconds, answer.counts)
 
     def evaluate(self, orders: Orders, messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
         """Evaluate clients by a separate request; yield Lost for clients whose owners do not allow it."""
@@ -148,11 +148,11 @@ class FederationEngine:
             "replied": len(replied),
             "lost": self._asked - len(replied),
             "seconds": self._clock() - self._start,
-            "bytes_up": self.bytes_up - self._before[0],
-            "bytes_down": self.bytes_down - self._before[1],
+            "bytes_up": self.bytes_up - self._bytes_before[0],
+            "bytes_down": self.bytes_down - self._bytes_before[1],
         }
         sentence = f"Round {round} is done: {len(replied)} of {self._policy.clients} clients took part."
-        self._tell(Event("committed", sentence, round, numbers=numbers))
+        self._notify(Event("committed", sentence, round, numbers=numbers))
 
     def fetch(self, id: int, trained: int) -> Tensors:
         """Raise Failed: a client's state never leaves its owner's machine."""
@@ -167,7 +167,9 @@ class FederationEngine:
         content = torch.frombuffer(bytearray(terms.write()), dtype=torch.uint8)
         orders = [Order(id, round, 0) for id in sorted(ids)]
         answers = self.ask("amend", orders, {TERMS: content}, deadline=OFFERING)
-        return [id for id, one in answers.items() if isinstance(one, Answer) and one.header.metrics.get(CONFIRMED)]
+        return [
+            id for id, answer in answers.items() if isinstance(answer, Answer) and answer.header.metrics.get(CONFIRMED)
+        ]
 
     def renew(self, agreement: Agreement, policy: Policy) -> None:
         """Go on with other members, or by amended terms."""
@@ -214,13 +216,13 @@ class FederationEngine:
         while True:
             now = self._clock()
             for turn in call.expire(now):
-                self._tell_of("late", turn)
+                self._report_client("late", turn)
             self._push(call, now)
             if call.is_done(now):
                 if not self._quiet and "train" in kind:
                     self._judge(call)
                 return {order.id: call.outcome(order.id) for order in orders}
-            self._tell_of_waiting(call, now)
+            self._report_waiting(call, now)
             for arrived in self._transport.pull(call.wake(now) - now):
                 self._take(call, arrived)
 
@@ -231,18 +233,18 @@ class FederationEngine:
         for id, reason in call.missed().items():
             self._count(id, self.missed.get(id, 0) + 1)
             if self.missed[id] == self.patience:
-                who, why = self._policy.label(id), reason.rstrip(".")
+                label, why = self._policy.label(id), reason.rstrip(".")
                 sentence = (
-                    f"C{who[1:]} is set aside after {self.patience} rounds without an answer that counts: {why}. "
+                    f"C{label[1:]} is set aside after {self.patience} rounds without an answer that counts: {why}. "
                     "It is asked on, but not waited for, until it answers well."
                 )
-                self._tell(Event("aside", sentence, self._round, id))
+                self._notify(Event("aside", sentence, self._round, id))
 
     def _take_back(self, id: int) -> None:
         if id in self.aside:
-            who = self._policy.label(id)
-            sentence = f"C{who[1:]} has answered well, and is waited for again."
-            self._tell(Event("back", sentence, self._round, id))
+            label = self._policy.label(id)
+            sentence = f"C{label[1:]} has answered well, and is waited for again."
+            self._notify(Event("back", sentence, self._round, id))
         self._count(id, 0)
 
     def _count(self, id: int, missed: int) -> None:
@@ -269,9 +271,9 @@ class FederationEngine:
             if id(message) not in bodies:
                 bodies[id(message)] = encode_body(message)
             digest = self._agreement.root if kind == "amend" else self._agreement.digest
-            about = {"format": FORMAT, "agreement": digest, "kind": kind, "parts": list(parts)}
-            about |= {"client": order.id, "round": order.round, "trained": order.trained, "chosen": self.chosen}
-            turns.append(Turn(order, write_request(RequestHeader.model_validate(about), bodies[id(message)])))
+            fields = {"format": FORMAT, "agreement": digest, "kind": kind, "parts": list(parts)}
+            fields |= {"client": order.id, "round": order.round, "trained": order.trained, "chosen": self.chosen}
+            turns.append(Turn(order, write_request(RequestHeader.model_validate(fields), bodies[id(message)])))
         if deadline is not None:
             return Call(turns, lambda clients: 0, self._clock(), deadline, patient=False)
         deadline, now = PATIENCE if self._policy.deadline is None else self._policy.deadline, self._clock()
@@ -283,16 +285,16 @@ class FederationEngine:
         unreachable = self._transport.push({id: turn.request for id, turn in due.items()}) if due else {}
         for id, turn in due.items():
             if id in unreachable:
-                known = turn.stands == "away"
+                reported = turn.status == "away"
                 call.miss(turn, "away", now, unreachable[id])
-                if not known:
-                    self._tell_of("away", turn)
+                if not reported:
+                    self._report_client("away", turn)
                 continue
-            if turn.stands == "refused":
+            if turn.status == "refused":
                 self.guard.reopen(id)
             call.ask(turn, now)
             self.bytes_down += len(turn.request)
-            self._tell_of("asked", turn, digest_of(turn.request), bytes=len(turn.request))
+            self._report_client("asked", turn, digest_of(turn.request), bytes=len(turn.request))
 
     def _take(self, call: Call, arrived: Arrived) -> None:
         """Validate what arrived; a final refusal marks the client as refused until it is asked again."""
@@ -301,7 +303,7 @@ class FederationEngine:
             if turn is not None and arrived.client not in call.answers:
                 call.counted -= {arrived.client} if arrived.gone else set()
                 call.miss(turn, "away" if arrived.gone else "lost", now, arrived.failure)
-                self._tell_of("away", turn)
+                self._report_client("away", turn)
             return
         self.bytes_up += len(arrived.content)
         self._digest = digest_of(arrived.content)
@@ -315,11 +317,11 @@ class FederationEngine:
             call.answer(arrived.client, answer, now)
             numbers = {"bytes": len(arrived.content), "seconds": answer.header.seconds}
             numbers |= accuracy_of(answer.counts, self._agreement.task.algorithm.headline)
-            self._tell_of("answered", turn, self._digest, **numbers)
+            self._report_client("answered", turn, self._digest, **numbers)
         elif answer.final:
             call.miss(turn, "refused", now, answer.sentence)
 
-    def _tell_of_waiting(self, call: Call, now: float) -> None:
+    def _report_waiting(self, call: Call, now: float) -> None:
         """Report the clients that block the call, once until that changes."""
         missing, answered = call.waits_for(now), len(call.answers)
         key = (answered, *sorted(turn.order.id for turn in missing)) if missing else ()
@@ -332,17 +334,17 @@ class FederationEngine:
                 f"must; missing: {', '.join([*named, *more])}."
             )
             numbers = {"answered": answered, "needed": call.needed}
-            self._tell(Event("waiting", sentence, self._round, numbers=numbers))
+            self._notify(Event("waiting", sentence, self._round, numbers=numbers))
         self._waiting = key
 
-    def _tell_of(self, what: What, turn: Turn, digest: str = "", **numbers: float) -> None:
+    def _report_client(self, what: What, turn: Turn, digest: str = "", **numbers: float) -> None:
         if self._quiet and what not in OUTSIDE:
             return
         what = OUTSIDE[what] if self._quiet else what
         status = STATUS.get(what, f"is {what}: {turn.reason.rstrip('.')}")
         sentence = f"Round {self._round}: {self._policy.label(turn.order.id)} {status}."
-        self._tell(Event(what, sentence, self._round, turn.order.id, numbers=numbers, digest=digest))
+        self._notify(Event(what, sentence, self._round, turn.order.id, numbers=numbers, digest=digest))
 
-    def _tell_refusal(self, refusal: Refusal) -> None:
+    def _report_refusal(self, refusal: Refusal) -> None:
         sentence = f"Round {self._round}: {refusal.sentence}"
-        self._tell(Event("refused", sentence, self._round, refusal.client, refusal.why, digest=self._digest))
+        self._notify(Event("refused", sentence, self._round, refusal.client, refusal.why, digest=self._digest))

@@ -30,7 +30,7 @@ from protonorm.runs.layout import INFO, committed
 
 if TYPE_CHECKING:
     from protonorm.deployment.agreement import Agreement, Bundle
-    from protonorm.deployment.federation import Seats
+    from protonorm.deployment.federation import Membership
 
 FEDERATION_VARIABLE = "PROTONORM_FEDERATION"  # environment variable with the default folder
 FEDERATION, AGREEMENT, ROSTER, LOCK = "federation.json", "agreement.json", "roster.json", "lock"
@@ -80,24 +80,24 @@ class FederationFolder:
         from protonorm.deployment.keys import make_authority, make_server_certificate
 
         refuse_existing(path, "a federation")
-        made = cls(path.resolve(), settings)
-        for folder in (made.path, made.keys, made.bundles, made.log_folder):
+        federation = cls(path.resolve(), settings)
+        for folder in (federation.path, federation.keys, federation.bundles, federation.log_folder):
             make_folder(folder)
-        make_authority(made.authority_key, made.tls.authority, settings.name)
-        make_server_certificate(made._authority, made.tls.key, made.tls.certificate, settings.hosts)
-        append(made.path / AGREEMENT, agreement.write())
-        append(made.path / ROSTER, pretty({"members": []}))
-        made.trail.write("created", federation=settings.name, agreement=agreement.digest)
-        replace(made.path / FEDERATION, pretty(settings.plain()))  # last, because this file marks a complete federation
-        return made
+        make_authority(federation.authority_key, federation.tls.authority, settings.name)
+        make_server_certificate(federation._authority, federation.tls.key, federation.tls.certificate, settings.hosts)
+        append(federation.path / AGREEMENT, agreement.write())
+        append(federation.path / ROSTER, pretty({"members": []}))
+        federation.trail.write("created", federation=settings.name, agreement=agreement.digest)
+        replace(federation.path / FEDERATION, pretty(settings.plain()))  # last: it marks a complete federation
+        return federation
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
         """Open an existing federation."""
-        place = Path(path).resolve()
-        if not (place / FEDERATION).is_file():
+        folder = Path(path).resolve()
+        if not (folder / FEDERATION).is_file():
             raise ValueError(f"{path} is no folder of a federation; `protonorm deploy init FOLDER` makes one.")
-        return cls(place, FederationSettings.of(read_json(place / FEDERATION), str(place / FEDERATION)))
+        return cls(folder, FederationSettings.of(read_json(folder / FEDERATION), str(folder / FEDERATION)))
 
     @property
     def _authority(self) -> tuple[Path, Path]:
@@ -135,24 +135,24 @@ class FederationFolder:
         """Agreement of all parties, read from its file."""
         from protonorm.deployment.agreement import Agreement  # imports torch
 
-        place = self.path / AGREEMENT
-        return Agreement.read(place.read_bytes(), str(place))
+        file = self.path / AGREEMENT
+        return Agreement.read(file.read_bytes(), str(file))
 
     @property
     def roster(self) -> list[Member]:
         """Clients of the federation in the order of their ids, read from their file when it has changed."""
-        place = self.path / ROSTER
-        about = place.stat()
-        stamp = about.st_mtime_ns, about.st_size
+        file = self.path / ROSTER
+        status = file.stat()
+        stamp = status.st_mtime_ns, status.st_size
         if self._read is None or self._read[0] != stamp:
-            plain = read_json(place).get("members")
+            plain = read_json(file).get("members")
             try:
-                members = [Member(**one) for one in plain or []]
-                assert all(type(getattr(one, name)) is kind for one in members for name, kind in KINDS.items())
+                members = [Member(**member) for member in plain or []]
+                assert all(type(getattr(member, name)) is kind for member in members for name, kind in KINDS.items())
             except (TypeError, AssertionError):
-                raise ValueError(f"{place} is damaged: expected clients with id, name and public_key.") from None
-            if [one.id for one in members] != list(range(len(members))):
-                raise ValueError(f"{place} is damaged: its clients are not numbered 0, 1, 2 and so on.")
+                raise ValueError(f"{file} is damaged: expected clients with id, name and public_key.") from None
+            if [member.id for member in members] != list(range(len(members))):
+                raise ValueError(f"{file} is damaged: its clients are not numbered 0, 1, 2 and so on.")
             self._read = stamp, members
         return list(self._read[1])
 
@@ -163,12 +163,14 @@ class FederationFolder:
         key = check_public_line(public_key)
         with self._locked():
             members = self.roster
-            old = next((one for one in members if one.name.lower() == name.lower()), None)
+            old = next((other for other in members if other.name.lower() == name.lower()), None)
             if old is not None and old.active:
                 raise ValueError(f"There is a client {shown(old.name)} already, number {old.id}.")
-            for one in members:
-                if one.public_key == key and (one is not old or one.revoked):
-                    raise ValueError(f"This key is that of client {shown(one.name)}; every client has one of its own.")
+            for other in members:
+                if other.public_key == key and (other is not old or other.revoked):
+                    raise ValueError(
+                        f"This key is that of client {shown(other.name)}; every client has one of its own."
+                    )
             certificate = make_client_certificate(self._authority, key, name)
             id = len(members) if old is None else old.id
             confirmed = self.current.digest if self.current.amends else ""  # the bundle has these terms
@@ -182,7 +184,7 @@ class FederationFolder:
         from protonorm.deployment.keys import check_public_line, make_client_certificate
 
         key, old = check_public_line(public_key), self.find(name)
-        if any(one.public_key == key for one in self.roster):
+        if any(other.public_key == key for other in self.roster):
             raise ValueError("This key is known already: `protonorm deploy rekey` on the client's machine makes one.")
         if old.gone:
             raise ValueError(f"Client {shown(old.name)} is no longer a member; `deploy add-client` lets it in again.")
@@ -200,9 +202,11 @@ class FederationFolder:
     def find(self, name: str) -> Member:
         """Find a client by its name."""
         members = self.roster
-        member = next((one for one in members if one.name.lower() == name.lower()), None)
+        member = next((other for other in members if other.name.lower() == name.lower()), None)
         if member is None:
-            raise ValueError(f"There is no client {shown(name)}; there are {listed([one.name for one in members])}.")
+            raise ValueError(
+                f"There is no client {shown(name)}; there are {listed([other.name for other in members])}."
+            )
         return member
 
     def change(self, id: int, **fields: Any) -> Member:
@@ -220,8 +224,8 @@ class FederationFolder:
 
         terms = [self.agreement]
         for number in range(1, len(list(self.amendments.glob("*.json"))) + 1):
-            place = self.amendments / f"{number}.json"
-            terms.append(Agreement.read(place.read_bytes(), str(place)))
+            file = self.amendments / f"{number}.json"
+            terms.append(Agreement.read(file.read_bytes(), str(file)))
             terms[-1].refuse_unless_it_follows(terms[-2])
         return terms
 
@@ -240,43 +244,45 @@ class FederationFolder:
             raise ValueError(f"Amended terms must begin in round {first} or later, got {round}.")
         with self._locked():
             terms = self.terms
-            made = terms[-1].amended(settings, round or first)
-            if made.rounds < max(done, made.amends.round - 1 if made.amends else 0):
-                raise ValueError(f"rounds must not be less than the rounds that are done, got {made.rounds}.")
+            amended = terms[-1].amended(settings, round or first)
+            if amended.rounds < max(done, amended.amends.round - 1 if amended.amends else 0):
+                raise ValueError(f"rounds must not be less than the rounds that are done, got {amended.rounds}.")
             make_folder(self.amendments)
-            append(self.amendments / f"{len(terms)}.json", made.write())
-        return made
+            append(self.amendments / f"{len(terms)}.json", amended.write())
+        return amended
 
     def standing(self, member: Member) -> str:
         """Return why a client is not waited for; empty if it is."""
         aside = "set aside" if member.missed >= self.settings.patience else ""
         return "revoked" if member.revoked else member.gone or aside
 
-    def look(self) -> Seats:
+    def membership(self) -> Membership:
         """Return who takes part in the next round, and by which terms."""
-        from protonorm.deployment.federation import Seats
+        from protonorm.deployment.federation import Membership
 
-        members, own = self.roster, FederationFolder.open(self.path).settings
-        return Seats(
-            names=[one.name for one in members],
-            members=[one.id for one in members if one.active],
+        members, settings = self.roster, FederationFolder.open(self.path).settings
+        return Membership(
+            names=[member.name for member in members],
+            members=[member.id for member in members if member.active],
             terms=self.terms,
-            confirmed={one.id: one.confirmed for one in members if one.confirmed},
-            missed={one.id: one.missed for one in members},
-            **{name: getattr(own, name) for name in ("quorum", "deadline", "grace", "patience")},
+            confirmed={member.id: member.confirmed for member in members if member.confirmed},
+            missed={member.id: member.missed for member in members},
+            **{name: getattr(settings, name) for name in ("quorum", "deadline", "grace", "patience")},
         )
 
     def _locked(self) -> FileLock:
         return FileLock(self.path / LOCK, mode=PRIVATE_FILE)
 
     def _write_roster(self, members: Sequence[Member]) -> None:
-        before = {one.id: one._asdict() for one in self.roster}
-        replace(self.path / ROSTER, pretty({"members": [one._asdict() for one in members]}))
-        for one in members:
-            old = before.get(one.id, {})
-            changed = {name: value for name, value in one._asdict().items() if old.get(name) != value}
+        before = {member.id: member._asdict() for member in self.roster}
+        replace(self.path / ROSTER, pretty({"members": [member._asdict() for member in members]}))
+        for member in members:
+            previous = before.get(member.id, {})
+            changed = {name: value for name, value in member._asdict().items() if previous.get(name) != value}
             if changed:
-                self.trail.write("member", client=one.id, name=one.name, changed={**changed, **fingerprints(changed)})
+                self.trail.write(
+                    "member", client=member.id, name=member.name, changed={**changed, **fingerprints(changed)}
+                )
 
     def bundle(self, member: Member) -> Bundle:
         """Create a client's bundle, which contains no secret."""
@@ -289,6 +295,6 @@ class FederationFolder:
 
     def write_bundle(self, member: Member) -> Path:
         """Write a client's bundle to its file."""
-        place = self.bundles / f"{member.name}.json"
-        replace(place, self.bundle(member).write())
-        return place
+        file = self.bundles / f"{member.name}.json"
+        replace(file, self.bundle(member).write())
+        return file

@@ -44,8 +44,8 @@ TAKEN = "A client with the same key is connected already; a key belongs to one c
 NOTHING = "There is nothing here but a federation's own calls."
 
 T = TypeVar("T")
-Tell = Callable[[str], None]
-Meet = Callable[[int, str, str, str], None]  # client, address, version, fingerprint of its certificate
+LogLine = Callable[[str], None]
+OnConnect = Callable[[int, str, str, str], None]  # client, address, version, fingerprint of its certificate
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -69,12 +69,12 @@ class Client:
             self.poll.set_result(None)
 
 
-def undisturbed(tell: Callable[..., None]) -> Callable[..., None]:
+def ignoring_disk_errors(callback: Callable[..., None]) -> Callable[..., None]:
     """Return a function that reports, and does nothing if that cannot be written, as on a full disk."""
 
     def report(*words: Any) -> None:
         with suppress(OSError):
-            tell(*words)
+            callback(*words)
 
     return report
 
@@ -90,25 +90,30 @@ class Server:
         roster: Callable[[], Sequence[Member]],
         largest: int,
         *,
-        tell: Tell = lambda sentence: None,
-        meet: Meet = lambda client, address, version, certificate: None,
+        log: LogLine = lambda sentence: None,
+        on_connect: OnConnect = lambda client, address, version, certificate: None,
         limits: Limits = Limits(),  # noqa: B008
         hold: float = wire.HOLD,
         grace: float = GRACE,
-        leave: Callable[[int], None] = lambda id: None,  # a client wants to leave the federation
+        on_leave: Callable[[int], None] = lambda id: None,  # a client wants to leave the federation
     ) -> None:
-        self._leave = leave
+        self._on_leave = on_leave
         try:
             context = wire.tls_context(ssl.PROTOCOL_TLS_SERVER, *files)
         except (ssl.SSLError, OSError) as error:
             raise Failed(f"The server's certificate and key cannot be used: {error.strerror or error}.") from None
-        self._roster, self._largest, self._tell, self._report = roster, largest, undisturbed(tell), undisturbed(meet)
+        self._roster, self._largest, self._log, self._on_connect = (
+            roster,
+            largest,
+            ignoring_disk_errors(log),
+            ignoring_disk_errors(on_connect),
+        )
         self._limits, self._hold, self._grace = limits, hold, grace
         self._keys: dict[str, int] = {}  # client id by public key
         self._clients: dict[int, Client] = {}
         self._arrived: queue.SimpleQueue[Arrived] = queue.SimpleQueue()
         self._busy = 0  # requests that are handled
-        self._listener = Listener(host, port, context, limits, self._tell)
+        self._listener = Listener(host, port, context, limits, self._log)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started, self._ending = threading.Event(), asyncio.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="https", daemon=True)
@@ -179,8 +184,14 @@ class Server:
 
     def _present(self) -> set[int]:
         """Return the clients with an open connection by which they have asked for work."""
-        connections = [one for transport, one in self._listener.connections.items() if not transport.is_closing()]
-        return {self._keys[one.key] for one in connections if one.key in self._keys and one.instance}
+        connections = [
+            connection for transport, connection in self._listener.connections.items() if not transport.is_closing()
+        ]
+        return {
+            self._keys[connection.key]
+            for connection in connections
+            if connection.key in self._keys and connection.instance
+        }
 
     # The server's thread
 
@@ -221,7 +232,7 @@ class Server:
     def _forward(self, record: logging.LogRecord) -> bool:
         """Report what aiohttp logs, such as a request that is no HTTP, without its traceback."""
         error = record.exc_info[0] if record.exc_info else None
-        self._tell(f"{record.getMessage()} ({error.__name__ if error else 'no details'}).")
+        self._log(f"{record.getMessage()} ({error.__name__ if error else 'no details'}).")
         return False
 
     async def _watch(self) -> None:
@@ -249,16 +260,16 @@ class Server:
         try:
             members = self._roster()
         except (ValueError, OSError) as error:
-            self._tell(str(error))
+            self._log(str(error))
             return
-        before, self._keys = self._keys, {one.public_key: one.id for one in members if one.active}
-        for key, id in before.items():
+        previous, self._keys = self._keys, {member.public_key: member.id for member in members if member.active}
+        for key, id in previous.items():
             if key not in self._keys:
                 self._clients[id].request = b""
                 gone = id not in self._keys.values()
                 self._arrived.put(Arrived(id, failure=GONE if gone else "it has a new key", gone=gone))
-        for one in members:
-            self._clients.setdefault(one.id, Client(one.id, one.name))
+        for member in members:
+            self._clients.setdefault(member.id, Client(member.id, member.name))
 
     @web.middleware
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -275,7 +286,7 @@ class Server:
             raise  # the client has disconnected
         except Exception as error:  # its traceback is for the server's log, and nothing of it for the client
             frames = "".join(traceback.format_exception(error, limit=-FRAMES)).strip()
-            self._tell(f"An unexpected error: {frames}")
+            self._log(f"An unexpected error: {frames}")
             return self._denial(connection, web.HTTPInternalServerError(text="The server met an error of its own."))
         finally:
             self._busy -= 1
@@ -285,8 +296,8 @@ class Server:
 
     def _denial(self, connection: Connection, error: web.HTTPException) -> web.Response:
         sentence = NOTHING if error.status in (404, 405) else error.text
-        who = self._clients[self._keys[connection.key]].name if connection.key in self._keys else connection.address
-        self._tell(f"{who}: {sentence}")
+        sender = self._clients[self._keys[connection.key]].name if connection.key in self._keys else connection.address
+        self._log(f"{sender}: {sentence}")
         response = web.Response(status=error.status, text=sentence, headers=OWN_HEADERS)
         response.force_close()
         return response
@@ -315,22 +326,22 @@ class Server:
     async def _work(self, request: web.Request) -> web.StreamResponse:
         """Send a client its pending request, or hold its call until there is one."""
         client = self._admit(request)
-        self._meet(client, request)
+        self._check_client(client, request)
         if request.headers.get(wire.LEAVE_HEADER):
-            self._leave(client.id)
+            self._on_leave(client.id)
             return web.Response(status=204, headers=OWN_HEADERS)
         client.wake()  # a new call of the same process takes the place of an old one
-        mine = client.poll = asyncio.get_running_loop().create_future()
+        poll = client.poll = asyncio.get_running_loop().create_future()
         try:
             if client.request:
                 await asyncio.sleep(max(0.0, client.sent + AGAIN - time.monotonic()))
             elif not self._ending.is_set():
                 name, _, value = request.headers.get("Prefer", "").partition("=")  # wait=SECONDS
-                known = name.strip() == "wait" and value.strip().isdecimal() and len(value) < 6
-                await asyncio.wait({mine}, timeout=min(self._hold, float(value) if known else wire.HOLD))
-            content = client.request if client.poll is mine else b""
+                valid = name.strip() == "wait" and value.strip().isdecimal() and len(value) < 6
+                await asyncio.wait({poll}, timeout=min(self._hold, float(value) if valid else wire.HOLD))
+            content = client.request if client.poll is poll else b""
         finally:
-            if client.poll is mine:
+            if client.poll is poll:
                 client.poll = None
         if not content:
             return web.Response(status=204, headers=OWN_HEADERS)
@@ -347,42 +358,42 @@ class Server:
             raise self._cut(client, request, "it does not read what it asked for") from None
         return response
 
-    def _meet(self, client: Client, request: web.Request) -> None:
+    def _check_client(self, client: Client, request: web.Request) -> None:
         """Check a client's wire format, version and process."""
         if request.body_exists:
             raise web.HTTPBadRequest(text="A request for work has no content.")
         format, version = (request.headers.get(name, "") for name in (wire.FORMAT_HEADER, wire.VERSION_HEADER))
         if format != str(wire.WIRE):
-            spoken = f"The client speaks version {shortened(format, 20) or 'unknown'} of the wire, the server version"
-            raise web.HTTPUpgradeRequired(text=f"{spoken} {wire.WIRE}: install the same version of protonorm.")
+            versions = f"The client speaks version {shortened(format, 20) or 'unknown'} of the wire, the server version"
+            raise web.HTTPUpgradeRequired(text=f"{versions} {wire.WIRE}: install the same version of protonorm.")
         if version not in (__version__, client.version):
             client.version = version
-            has = f"{client.name} has protonorm {shortened(version, 40) or 'of an unknown version'}"
-            self._tell(f"{has}, the server has {__version__}: all parties should have the same.")
+            client_version = f"{client.name} has protonorm {shortened(version, 40) or 'of an unknown version'}"
+            self._log(f"{client_version}, the server has {__version__}: all parties should have the same.")
         instance = request.headers.get(wire.INSTANCE_HEADER, "")[:64] or "unknown"
-        own = self._listener.find(request.transport)
-        for transport, one in self._listener.connections.items():
-            if one.key == own.key and one.instance not in ("", instance) and not transport.is_closing():
+        connection = self._listener.find(request.transport)
+        for transport, other in self._listener.connections.items():
+            if other.key == connection.key and other.instance not in ("", instance) and not transport.is_closing():
                 raise web.HTTPConflict(text=TAKEN)
-        if not own.instance:
-            self._report(client.id, own.address, shortened(version, 40), own.certificate)
-        own.instance = instance
+        if not connection.instance:
+            self._on_connect(client.id, connection.address, shortened(version, 40), connection.certificate)
+        connection.instance = instance
 
     def _cut(self, client: Client, request: web.Request, reason: str) -> ConnectionError:
         assert request.transport is not None
-        self._tell(f"{client.name} was cut off: {reason}.")
+        self._log(f"{client.name} was cut off: {reason}.")
         request.transport.abort()
         return ConnectionResetError(reason)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         """Take a client's answer; one that was taken already is confirmed again and ignored."""
         client, length = self._admit_answer(request)
-        key, own = request.headers.get(wire.REQUEST_HEADER, "")[:64], request.transport
+        key, transport = request.headers.get(wire.REQUEST_HEADER, "")[:64], request.transport
         if key not in client.answered:
             raise web.HTTPConflict(text="The server does not wait for this answer.")
-        if client.upload is not None and client.upload is not own:
+        if client.upload is not None and client.upload is not transport:
             client.upload.abort()  # an upload that broke off and was begun again
-        client.upload, content = own, bytearray()
+        client.upload, content = transport, bytearray()
         try:
             async with asyncio.timeout(wire.transfer_seconds(length)):
                 async for chunk in request.content.iter_any():
@@ -390,7 +401,7 @@ class Server:
         except TimeoutError:
             raise self._cut(client, request, "its answer arrives too slowly") from None
         finally:
-            client.upload = None if client.upload is own else client.upload
+            client.upload = None if client.upload is transport else client.upload
         if len(content) == length and not client.answered.get(key, True):
             client.answered[key] = True
             if current := key == wire.request_id(client.request):
@@ -407,8 +418,8 @@ class Server:
         elif length is None:
             error = web.HTTPLengthRequired(text="An answer must have a Content-Length.")
         elif length > self._largest:
-            said = f"The answer has {length} bytes; an answer has {self._largest} at most by the agreement."
-            error = web.HTTPRequestEntityTooLarge(self._largest, length, text=said)
+            sentence = f"The answer has {length} bytes; an answer has {self._largest} at most by the agreement."
+            error = web.HTTPRequestEntityTooLarge(self._largest, length, text=sentence)
         else:
             return client, length
         self._lose(client, str(error.text).rstrip("."))
