@@ -18,7 +18,7 @@ from protonorm.deployment.doctor import (
     compare_clocks,
     find_free_port,
     find_name,
-    find_room,
+    find_disk_space,
     find_server,
     find_versions,
     look_at_client,
@@ -199,9 +199,9 @@ def test_a_name_that_nobody_knows_is_told():
 
 
 def test_a_full_disk_is_told(tmp_path, monkeypatch):
-    assert find_room(tmp_path).ok
+    assert find_disk_space(tmp_path).ok
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 99, 2**20))
-    found = find_room(tmp_path)
+    found = find_disk_space(tmp_path)
     assert (found.what, found.ok) == ("disk", False)
     assert "need 1 GiB at least" in found.text
 

@@ -16,8 +16,8 @@ import pytest
 
 from protonorm.deployment.doctor import find_server
 from protonorm.deployment.engine import Arrived
+from protonorm.deployment.https import calls as calls_module
 from protonorm.deployment.https import client as client_module
-from protonorm.deployment.https import server as server_module
 from protonorm.deployment.https.client import Refused, Taken, Unreachable, Withdrawn
 from protonorm.deployment.https.listener import Limits
 from protonorm.deployment.https.protocol import HOLD, request_id, tls_context
@@ -130,7 +130,7 @@ def test_silence_on_the_way_is_noticed(keys, server, monkeypatch):
 
 def test_a_request_is_sent_until_it_is_answered(keys, server, client, monkeypatch):
     """A client that lost a request, as one that was killed, gets it again; after its answer it does not."""
-    monkeypatch.setattr(server_module, "AGAIN", 0.2)
+    monkeypatch.setattr(calls_module, "AGAIN", 0.2)
     server.push({0: b"work"})
     assert client.ask() == b"work"
     start = time.monotonic()
@@ -165,7 +165,7 @@ def test_a_late_answer_arrives_so_that_it_can_be_refused_and_one_that_nobody_ask
         server.push({0: b"%d" % number})
     with pytest.raises(Withdrawn):
         client.answer(b"old", b"too late")
-    assert len(server._clients[0].answered) == server_module.REMEMBERED
+    assert len(server._clients[0].answered) == calls_module.REMEMBERED
     assert server.pull(0.1) == []
 
 
@@ -446,7 +446,7 @@ def test_pending_handshakes_and_open_connections_have_caps(keys, told):
     with keys.server(limits=Limits(pending=2, handshake=1.0), log=told.append) as server:
         silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3)]
         until(lambda: any("too many handshakes are pending" in one for one in told))
-        until(lambda: not server._listener._greeting)  # they are given up after a second
+        until(lambda: not server._listener._handshakes)  # they are given up after a second
         client = keys.connection(server)
         assert client.ask(wait=0) is None
         for one in silent:
@@ -543,7 +543,7 @@ def test_a_client_that_works_may_be_silent_for_longer(keys):
 
 
 def test_dripped_bodies_and_stalled_readers_are_cut(keys, told, monkeypatch):
-    monkeypatch.setattr(server_module.wire, "transfer_seconds", lambda size: 0.5)
+    monkeypatch.setattr(calls_module.wire, "transfer_seconds", lambda size: 0.5)
     with keys.server(log=told.append) as server:
         client = keys.connection(server, largest=2**26)
         client.ask(wait=0)
@@ -598,7 +598,7 @@ def test_versions_are_compared(keys, server, client, told, monkeypatch):
     other._own["Protonorm-Format"] = "2"
     with pytest.raises(Refused, match="speaks version 2 of the wire, the server version 1"):
         other.ask(wait=0)
-    monkeypatch.setitem(server_module.OWN_HEADERS, "Protonorm-Format", "7")
+    monkeypatch.setitem(calls_module.OWN_HEADERS, "Protonorm-Format", "7")
     with pytest.raises(Refused, match="The server speaks version 7 of the wire"):
         client.ask(wait=0)
 
@@ -651,7 +651,7 @@ def test_what_one_client_sends_under_another_s_request_reaches_nobody(keys, serv
     client.answer(b"for one", b"done")
     assert other.ask() == b"for the other"
     other.answer(b"for the other", b"done too")
-    until(lambda: server._arrived.qsize() == 2)
+    until(lambda: server._clients.arrived.qsize() == 2)
     assert sorted(server.pull(5.0)) == [Arrived(0, b"done", current=True), Arrived(1, b"done too", current=True)]
 
 
@@ -831,7 +831,7 @@ def test_an_error_of_the_server_s_own_ends_in_a_sentence(keys, server, client, t
     def fail(*_):
         raise KeyError("secret")
 
-    monkeypatch.setattr(server, "_meet", fail)
+    monkeypatch.setattr(server._calls, "_check_client", fail)
     with pytest.raises(Unreachable, match="HTTP status 500") as failure:
         client.ask(wait=0)
     logged, sent = told
@@ -849,4 +849,4 @@ def test_nothing_is_left_when_clients_come_and_go(keys, server):
         client.close()
     until(lambda: not server._listener.connections)
     assert not server._listener._by_address
-    assert not server._listener._greeting
+    assert not server._listener._handshakes

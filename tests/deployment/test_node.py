@@ -145,7 +145,7 @@ def test_totals_are_looked_at(change, said):
 
 def test_a_repeated_request_costs_nothing_also_in_another_process(tmp_path, site, monkeypatch):
     first = node_of(site, tmp_path).answer(request())
-    monkeypatch.setattr(Node, "_act", lambda *_: pytest.fail("it trains again"))
+    monkeypatch.setattr(Node, "_train_and_evaluate", lambda *_: pytest.fail("it trains again"))
     assert node_of(site, tmp_path).answer(request()) == first
     with pytest.raises(pytest.fail.Exception):
         node_of(site, tmp_path)._act(None)

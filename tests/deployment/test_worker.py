@@ -13,8 +13,8 @@ from protonorm.core.frames import join, split
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.call import REPAIR
 from protonorm.deployment.engine import Arrived
+from protonorm.deployment.https.calls import GONE
 from protonorm.deployment.https.client import Refused, Taken, Unreachable
-from protonorm.deployment.https.server import GONE
 from protonorm.deployment.messages import (
     FORMAT,
     Answer,

@@ -135,6 +135,11 @@ class Listener:
             self.connections[transport] = connection
         return self.connections[transport]
 
+    def await_request(self, connection: Connection, *, works: bool) -> None:
+        """Set the deadline of a connection's next request, which is far away while its client works."""
+        pause = self._limits.working if works else self._limits.idle
+        connection.deadline = asyncio.get_running_loop().time() + pause
+
     def sweep(self, keys: dict[str, int]) -> None:
         """Forget closed connections; cut those that are idle for too long or whose certificate no longer counts."""
         now = asyncio.get_running_loop().time()

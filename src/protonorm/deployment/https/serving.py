@@ -11,8 +11,9 @@ from protonorm.deployment.events import Observer, ignore
 from protonorm.deployment.federation import run_federation
 from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.guard import largest_answer
+from protonorm.deployment.https.calls import OnConnect
 from protonorm.deployment.https.listener import Limits
-from protonorm.deployment.https.server import OnConnect, Server
+from protonorm.deployment.https.server import Server
 from protonorm.runs.run import Run
 
 PRESENCE_EVERY = 2.0  # seconds between two reports of connected clients
@@ -76,8 +77,17 @@ def open_server(
     largest = largest_answer(folder.agreement)
     roster = lambda: folder.roster  # noqa: E731
     on_leave = lambda id: folder.change(id, gone="it left") and None  # noqa: E731
-    address, callbacks = (settings.bind, settings.port), {"on_connect": on_connect, "on_leave": on_leave}
-    return Server(*address, folder.tls, roster, largest, log=on_denied, limits=limits, **callbacks)
+    return Server(
+        settings.bind,
+        settings.port,
+        folder.tls,
+        roster,
+        largest,
+        log=on_denied,
+        on_connect=on_connect,
+        on_leave=on_leave,
+        limits=limits,
+    )
 
 
 def run(folder: FederationFolder, server: Server, notify: Observer = ignore) -> Run:
