@@ -16,9 +16,9 @@ from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.doctor import (
     compare_clocks,
+    find_disk_space,
     find_free_port,
     find_name,
-    find_disk_space,
     find_server,
     find_versions,
     look_at_client,
