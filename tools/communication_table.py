@@ -16,11 +16,9 @@ SETTINGS = {"dataset": "fashion", "models": "plain", "clients": 20, "rounds": 2}
 
 HEAD = """# Communication
 
-What a method's two sides may say is written down once, in its `schema`: names, types and shapes. From it follow the
-floating numbers that client i sends (*up*) and is sent (*down*) in a round, and with the samples of all clients their
-sum over a round. K are the classes, d the features, K_i the classes in client i's training part, K' those that anybody
-has to train on; |…| are the numbers of a network or of a part of it, batch norm's statistics counted, which the
-formulas of papers leave out.
+The floating numbers that client i sends (*up*) and is sent (*down*) in a round follow from a method's `schema`. K are
+the classes, d the features, K_i the classes in client i's training part, K' those that anybody has to train on; |…| are
+the numbers of a network or of a part of it, batch norm's statistics counted, which the formulas of papers leave out.
 
 The *numbers by schema* are those of a round in which everybody takes part and the server knows all K' classes, up and
 down together over all clients. The *numbers measured* were counted from the messages of the second round of
@@ -33,8 +31,7 @@ protonorm run algorithm=… dataset=fashion models=plain clients=20 rounds=2
 that is with K = K' = {classes}, d = {width}, Σ K_i = {held} and
 {sizes}.
 *Other bytes* are class numbers, counts and the like. Every line of a run's `metrics.jsonl` has these counts (`floats`,
-`bytes`). In Python, `experiments.reproduction.communication` has the formulas and sums of any experiment.
-`tools/communication_table.py` writes this page.
+`bytes`). `tools/communication_table.py` writes this page.
 
 | method | up | down | numbers by schema | numbers measured | bytes measured | of these other bytes |
 |---|---|---|---|---|---|---|
@@ -42,10 +39,8 @@ that is with K = K' = {classes}, d = {width}, Σ K_i = {held} and
 
 FOOT = """
 FedKD's numbers by schema are a bound: those of the whole student, r = 1. A matrix travels in factors where that is
-shorter, with ranks that depend on training, so that what FedKD sends is measured and not computed: `floats.up` and
-`floats.down` in each round's record. `server.ratio` is the r of what the server publishes after a round, which goes
-down in the next one. It says nothing about the clients' uploads: their r is `floats.up`, divided by the numbers of the
-whole student and by the number of clients that replied.
+shorter, with ranks that depend on training: `floats.up` and `floats.down` in each round's record say how much.
+`server.ratio` is the r of what the server publishes after a round, which goes down in the next one.
 
 HeteroFL, FedRolex and FjORD send parameters alone, the smaller |model|: batch norm's statistics stay with the client.
 Narrower clients, as with `models=plain@1,0.5`, send less up, and the numbers by schema are a bound. FedMRL's small
@@ -53,9 +48,6 @@ network has 128 features. With `gamma=auto` ProtoNorm's server sends one number 
 
 AFL, FedCGS and Choir send statistics of frozen features, once: P(P + 1)/2 + P·K numbers for each trunk, P = D + 1, and
 are sent a head of P·K, or Choir the sums.
-
-With participation below one, only the round's cohort counts. A client that did not reply has been sent the server's
-message, and has sent nothing.
 """
 
 

@@ -52,7 +52,7 @@ def methods() -> str:
 def method(name: str) -> str:
     """Describe one method."""
     usual = says(name)
-    sections = [f"### {name}", f"[{ALGORITHMS[name].summary}](algorithms/{name}.md)", message_table(usual)]
+    sections = [f"### {name}", message_table(usual)]
     for setting, value in choices(name):
         other = says(name, **{setting: value})
         if other != usual:

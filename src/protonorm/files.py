@@ -57,16 +57,16 @@ TEMPORARY = r"\.[0-9a-f]{16}"  # suffix of a file that is still being written
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Open a new file of an unpredictable name beside a path; on success, flush it to disk and move it to the path."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with explaining_full_disk(path):
         try:
-            with open_private(beside, "xb") as file:
+            with open_private(temporary, "xb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(beside, path)
+            os.replace(temporary, path)
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
 def replace(path: Path, content: bytes | bytearray) -> None:
@@ -165,10 +165,10 @@ HEADER = 8  # bytes at the start of a safetensors file that encode the length of
 
 def seal(content: bytes, stamp: str) -> bytearray:
     """Write the checksum into the bytes of a tensor file that was stamped with `stamp` and a blank checksum."""
-    whole = bytearray(content)
-    place = whole.index(f'"{stamp} {BLANK}"'.encode()) + len(stamp.encode()) + 2
-    whole[place : place + DIGITS] = checksum(content).encode()
-    return whole
+    result = bytearray(content)
+    offset = result.index(f'"{stamp} {BLANK}"'.encode()) + len(stamp.encode()) + 2
+    result[offset : offset + DIGITS] = checksum(content).encode()
+    return result
 
 
 def check_seal(content: bytes, path: Path) -> str:
@@ -176,23 +176,23 @@ def check_seal(content: bytes, path: Path) -> str:
     size = int.from_bytes(content[:HEADER], "little")
     try:
         header = json.loads(content[HEADER : HEADER + size]) if size <= len(content) else None
-        stamp, _, written = header["__metadata__"]["stamp"].rpartition(" ")  # type: ignore[index]
-        sealed_part = f'"{stamp} {written}"'.encode()
-        place = content.index(sealed_part, HEADER, HEADER + size) + len(sealed_part) - 1 - DIGITS
+        stamp, _, expected = header["__metadata__"]["stamp"].rpartition(" ")  # type: ignore[index]
+        sealed_part = f'"{stamp} {expected}"'.encode()
+        offset = content.index(sealed_part, HEADER, HEADER + size) + len(sealed_part) - 1 - DIGITS
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise damaged(path, "it is not a whole tensor file of protonorm") from None
-    digest = hashlib.sha256(memoryview(content)[:place])
+    digest = hashlib.sha256(memoryview(content)[:offset])
     digest.update(BLANK.encode())
-    digest.update(memoryview(content)[place + DIGITS :])
-    if digest.hexdigest()[:DIGITS] != written:
+    digest.update(memoryview(content)[offset + DIGITS :])
+    if digest.hexdigest()[:DIGITS] != expected:
         raise damaged(path, CHANGED)
     return str(stamp)
 
 
 def check_stamp(content: bytes, path: Path, stamp: str) -> bytes:
     """Return the bytes of a tensor file; raise if it is damaged or has another stamp."""
-    if (given := check_seal(content, path)) != stamp:
-        raise ValueError(f"{path} is not the right file: it is stamped {given!r}, and {stamp!r} was expected.")
+    if (actual := check_seal(content, path)) != stamp:
+        raise ValueError(f"{path} is not the right file: it is stamped {actual!r}, and {stamp!r} was expected.")
     return content
 
 
@@ -207,10 +207,10 @@ class Scratch:
 
     def __init__(self, parent: Path | None = None, prefix: str = "protonorm-") -> None:
         """Create the folder after removing those that killed processes left in the same parent."""
-        place = parent or Path(tempfile.gettempdir())
-        remove_abandoned(place, prefix)
+        parent_folder = parent or Path(tempfile.gettempdir())
+        remove_abandoned(parent_folder, prefix)
         for tries_left in reversed(range(TRIES)):
-            self.folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))  # mode 0700
+            self.folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent_folder))  # mode 0700
             self._lock = FileLock(self.folder / LOCK)
             try:
                 self._lock.acquire(timeout=0)
@@ -237,24 +237,24 @@ class Scratch:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def remove_abandoned(place: Path, prefix: str) -> None:
+def remove_abandoned(parent: Path, prefix: str) -> None:
     """Remove the folders of ended processes; keep those of other users, other names and running processes.
 
     A folder without a lock may belong to another program and is removed only if empty.
 
     Args:
-        place: Parent folder.
+        parent: Parent folder.
         prefix: Prefix of the names, ending with a hyphen; or a complete name, for a folder that is known to be ours.
     """
-    whole = not prefix.endswith("-")
-    for folder in place.glob("*"):
-        if not re.fullmatch(re.escape(prefix) + ("" if whole else ENDING), folder.name):
+    complete = not prefix.endswith("-")
+    for folder in parent.glob("*"):
+        if not re.fullmatch(re.escape(prefix) + ("" if complete else ENDING), folder.name):
             continue
         with suppress(OSError):
             status = folder.lstat()
-            own = not hasattr(os, "getuid") or status.st_uid == os.getuid()
-            if own and stat.S_ISDIR(status.st_mode) and _is_abandoned(folder, status):
-                if whole or (folder / LOCK).exists():
+            owned = not hasattr(os, "getuid") or status.st_uid == os.getuid()
+            if owned and stat.S_ISDIR(status.st_mode) and _is_abandoned(folder, status):
+                if complete or (folder / LOCK).exists():
                     _empty(folder)
                     shutil.rmtree(folder, ignore_errors=True)
                 else:

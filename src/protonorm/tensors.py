@@ -21,7 +21,7 @@ def prefixed(name: str, tensors: Mapping[str, Tensor]) -> Tensors:
     return {f"{name}.{key}": value for key, value in tensors.items()}
 
 
-def under(tensors: Mapping[str, Tensor], name: str) -> Tensors:
+def strip_prefix(tensors: Mapping[str, Tensor], name: str) -> Tensors:
     """Return the tensors whose keys start with `name.`, with that prefix stripped."""
     start = f"{name}."
     return {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
@@ -40,8 +40,8 @@ def restore(name: str, module: nn.Module, tensors: Mapping[str, Tensor], whose: 
     Raises:
         ValueError: If names or shapes do not fit the module.
     """
-    weights = OrderedDict(under(tensors, name))
-    weights._metadata = {place: {"version": part._version} for place, part in module.named_modules()}  # type: ignore[attr-defined]
+    weights = OrderedDict(strip_prefix(tensors, name))
+    weights._metadata = {path: {"version": part._version} for path, part in module.named_modules()}  # type: ignore[attr-defined]
     try:
         module.load_state_dict(weights)
     except RuntimeError as error:
@@ -49,16 +49,16 @@ def restore(name: str, module: nn.Module, tensors: Mapping[str, Tensor], whose: 
         raise ValueError(f"The weights of {whose or f'the {name}'} do not fit the network: {misfit}.") from error
 
 
-def _misfit(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
+def _misfit(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
     """Describe how weights do not fit a network, with an example of each kind of mismatch."""
     parts = []
-    if lacking := wanted.keys() - given.keys():
-        parts.append(f"{len(lacking)} that it has are missing, such as {min(lacking)}")
-    if foreign := given.keys() - wanted.keys():
+    if missing := expected.keys() - weights.keys():
+        parts.append(f"{len(missing)} that it has are missing, such as {min(missing)}")
+    if foreign := weights.keys() - expected.keys():
         parts.append(f"{len(foreign)} are of another network, such as {min(foreign)}")
-    if others := [key for key in wanted.keys() & given.keys() if wanted[key].shape != given[key].shape]:
+    if others := [key for key in expected.keys() & weights.keys() if expected[key].shape != weights[key].shape]:
         key = min(others)
-        parts.append(f"{key} has the shape {tuple(given[key].shape)} instead of {tuple(wanted[key].shape)}")
+        parts.append(f"{key} has the shape {tuple(weights[key].shape)} instead of {tuple(expected[key].shape)}")
     return "; ".join(parts) or "they could not be loaded"
 
 
@@ -94,14 +94,14 @@ def all_finite(numbers: Tensor) -> bool:
 
 def encode(tensors: Mapping[str, Tensor], stamp: str = "") -> bytes:
     """Serialise tensors as safetensors; equal tensors produce equal bytes."""
-    whole: Tensors = {}
-    places: set[int] = set()
+    copies: Tensors = {}
+    addresses: set[int] = set()
     for key, value in tensors.items():
-        plain = value.detach().cpu().contiguous()
-        whole[key] = plain.clone() if plain.data_ptr() in places else plain  # safetensors rejects shared memory
-        places.add(plain.data_ptr())
+        tensor = value.detach().cpu().contiguous()
+        copies[key] = tensor.clone() if tensor.data_ptr() in addresses else tensor  # safetensors rejects shared memory
+        addresses.add(tensor.data_ptr())
     # At most one metadata key: safetensors writes several in random order.
-    encoded: bytes = safetensors.torch.save(whole, metadata={"stamp": stamp})
+    encoded: bytes = safetensors.torch.save(copies, metadata={"stamp": stamp})
     return encoded
 
 

@@ -9,7 +9,7 @@ from torch import nn
 import protonorm as pn
 from protonorm.algorithms.duet import Duet, weigh
 from protonorm.core import Client, Samples, seeded
-from protonorm.tensors import under
+from protonorm.tensors import strip_prefix
 from tests.algorithms.tasks import OneNetwork, federation, server, task_of
 from tests.support import pictures, run, spiral
 
@@ -196,7 +196,7 @@ def test_only_by_imitation_does_the_own_network_learn_from_others():
         client, state, message = one.started()
         said = {name: factor * value for name, value in message.items()}
         with seeded(0, 1, 0):  # the same batches
-            return under(one.method.local_update(client, state, said).state, "model")
+            return strip_prefix(one.method.local_update(client, state, said).state, "model")
 
     alone, other = own(0.0, 1.0), own(0.0, 1.5)
     assert all(torch.equal(alone[name], other[name]) for name in alone)

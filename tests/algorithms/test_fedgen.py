@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from protonorm.algorithms.lgfedavg import FedGen, Generator, draw
-from protonorm.tensors import floats, snapshot, under
+from protonorm.tensors import floats, snapshot, strip_prefix
 from tests.algorithms.tasks import federation, server, task_of
 from tests.support import count_floats, pictures, run, spiral
 
@@ -128,7 +128,7 @@ def test_the_generator_learns_features_that_the_head_knows():
     head = torch.tensor([[math.cos(k), math.sin(k)] for k in range(6)])
     step = method.aggregate(server(classes=6), state | {"head.weight": head}, iter([reply(head, [1] * 6)]))
     generator = Generator(method.noise, 6, method.hidden, 2)
-    generator.load_state_dict(generator.state_dict() | under(step.message, "generator"))
+    generator.load_state_dict(generator.state_dict() | strip_prefix(step.message, "generator"))
     labels = torch.arange(6).repeat(20)
     found = (generator.eval()(labels) @ head.T).argmax(1)
     assert float((found == labels).float().mean()) > 0.9

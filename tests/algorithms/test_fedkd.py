@@ -13,7 +13,7 @@ from protonorm.federation.server import Servers
 from protonorm.geometry.factors import compress, decompress
 from protonorm.runs.states import Checkpoint
 from protonorm.session.build import build
-from protonorm.tensors import under
+from protonorm.tensors import strip_prefix
 from tests.algorithms.tasks import OneNetwork, federation, task_of
 from tests.algorithms.tasks import server as any_server
 from tests.support import pictures, run
@@ -249,7 +249,7 @@ def test_the_reported_loss_is_the_sum_of_both_at_the_received_student():
     loss = method.local_update(client, state, message).metrics["loss"]
     x, y = client.train.batch(torch.arange(len(client.train)))
     with torch.no_grad():
-        client.auxiliary.load_state_dict(under(decompress(message, names_of(client)), "student"))
+        client.auxiliary.load_state_dict(strip_prefix(decompress(message, names_of(client)), "student"))
         z, z_s = client.load(state).features(x), client.auxiliary.features(x)
         projected = z_s @ state["projection.weight"].T
         both = method.losses(z, projected, client.model.head(z), client.auxiliary.head(z_s), y)
@@ -297,7 +297,7 @@ def test_the_average_student_answers_beside_the_own_model():
     client.load(step.state).eval()
     with torch.no_grad():
         found = method.scores(client, step.state, message, x)
-        client.auxiliary.load_state_dict(under(decompress(message, names_of(client)), "student"))
+        client.auxiliary.load_state_dict(strip_prefix(decompress(message, names_of(client)), "student"))
         torch.testing.assert_close(found["shared"], client.auxiliary.eval()(x))
         torch.testing.assert_close(found["logits"], client.model(x))
     assert method.rules == ("logits", "shared", "joint")

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import protonorm as pn
-from protonorm.algorithms.feddistill import FedMD, digest_loss, tell
+from protonorm.algorithms.feddistill import FedMD, digest_loss, public_logits
 from protonorm.algorithms.parts.common_inputs import draw_positions, noise, read_public
 from protonorm.core import Client, Samples, SplitModel
 from protonorm.core.training import Training
@@ -44,7 +44,7 @@ def test_logits_are_told_of_the_rounds_inputs_in_their_order(tmp_path):
 def test_an_average_that_one_agrees_with_changes_nothing(tmp_path):
     """Of identical clients loss and gradient are 0."""
     method, client, state = example(tmp_path)
-    consensus = tell(client, client.load(state), method._chosen(method.inputs(client), 1))
+    consensus = public_logits(client, client.load(state), method._chosen(method.inputs(client), 1))
     after = method.local_update(client, state, said(consensus)).state
     torch.testing.assert_close(after, state)
 
@@ -64,7 +64,7 @@ def test_the_error_is_absolute_and_a_mean_over_samples_and_classes(tmp_path):
     ∂/∂W of the head: ¼·(Σ_b z_b) for each row, all above zero. Adam's first step is its rate against the sign.
     """
     method, client, state = example(tmp_path, digest_lr=0.125)
-    logits = tell(client, client.load(state), method._chosen(method.inputs(client), 1))
+    logits = public_logits(client, client.load(state), method._chosen(method.inputs(client), 1))
     after = method.local_update(client, state, said(logits - 1)).state
     torch.testing.assert_close(after["model.head.weight"], torch.eye(2) - 0.125)
 
@@ -76,7 +76,7 @@ def test_a_digest_is_one_step_of_its_own_whatever_the_clients_settings(tmp_path)
     """
     method, client, state = example(tmp_path, digest_lr=0.125)
     own = replace(client, epochs=3, batch_size=1, training=Training(weight_decay=0.5))
-    logits = tell(client, client.load(state), method._chosen(method.inputs(client), 1))
+    logits = public_logits(client, client.load(state), method._chosen(method.inputs(client), 1))
     after = method.local_update(own, state, said(logits + 1)).state
     torch.testing.assert_close(after["model.head.weight"], torch.eye(2) + 0.125)
 
@@ -92,7 +92,7 @@ def test_public_pictures_are_digested_as_they_are(tmp_path):
     np.save(tmp_path / "public.npy", np.arange(32, dtype=np.float32).reshape(16, 1, 2, 1))
     method = FedMD(public=str(tmp_path / "public.npy"), samples=16)
     state = method.init_client(client)
-    consensus = tell(client, client.load(state), method._chosen(method.inputs(client), 1))
+    consensus = public_logits(client, client.load(state), method._chosen(method.inputs(client), 1))
     after = method.local_update(client, state, said(consensus)).state
     torch.testing.assert_close(after, state, rtol=0, atol=1e-6)
 
@@ -129,9 +129,9 @@ def test_a_consensus_is_of_the_round_that_it_names(tmp_path):
     method, client, state = example(tmp_path, rows=rows)
     before, now = (method._chosen(method.inputs(client), round) for round in (1, 2))
     assert before.index.tolist() != now.index.tolist()
-    told = tell(client, client.load(state), before)
+    told = public_logits(client, client.load(state), before)
     torch.testing.assert_close(method.local_update(client, state, said(told)).state, state)
-    wrong = tell(client, client.load(state), now)
+    wrong = public_logits(client, client.load(state), now)
     moved = method.local_update(client, state, said(wrong)).state["model.head.weight"]
     assert not torch.allclose(moved, state["model.head.weight"])
 

@@ -8,7 +8,7 @@ from torch import nn
 import protonorm as pn
 from protonorm.algorithms.fedmrl import FedMRL
 from protonorm.core import Client, Samples
-from protonorm.tensors import under
+from protonorm.tensors import strip_prefix
 from tests.algorithms.tasks import OneNetwork, federation, server, task_of
 from tests.contract.playing import played
 from tests.support import pictures, run, spiral
@@ -82,9 +82,9 @@ def test_of_one_client_the_server_has_the_small_network_and_the_client_a_trained
     one = federation(FedMRL(), clients=1, partition="iid")
     first = one.started()[1]
     seen = played(one.task, one.population, 1)
-    kept = under(seen["after"][0], "small")
-    assert under(seen["step"].message, "small").keys() <= kept.keys()
-    for name, value in under(seen["step"].message, "small").items():
+    kept = strip_prefix(seen["after"][0], "small")
+    assert strip_prefix(seen["step"].message, "small").keys() <= kept.keys()
+    for name, value in strip_prefix(seen["step"].message, "small").items():
         assert torch.equal(value, kept[name])
     assert not torch.equal(seen["after"][0]["projector.weight"], first["projector.weight"])
 

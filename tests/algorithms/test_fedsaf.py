@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from protonorm.algorithms.fedsaf import FedSAF, turned_to
+from protonorm.algorithms.fedsaf import FedSAF, rotate_to
 from protonorm.algorithms.parts.prototypes import class_means
 from protonorm.geometry.losses import structural_loss
 from tests.algorithms.tasks import federation, first_batch_loss, server, task_of
@@ -89,7 +89,7 @@ def test_a_turned_client_lies_on_the_average():
     (5, 5): after centring and turning back they are the average's."""
     last = reply([0, 1, 2, 3], [[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     sent = reply([0, 1, 2, 3], [[5.0, 6.0], [5.0, 4.0], [4.0, 5.0], [6.0, 5.0]])
-    found = turned_to(last, sent, server(classes=5))
+    found = rotate_to(last, sent, server(classes=5))
     torch.testing.assert_close(found["prototypes"], last["prototypes"], atol=1e-5, rtol=0)
 
 
@@ -98,7 +98,7 @@ def test_both_are_centred_over_all_classes_of_the_average():
     with (0, 3): mean (4, 5), centred (2, 4), (2, −2), twice those turned by a quarter. Back: 2(2, −1) + (1, 1) and
     2(−1, −1) + (1, 1)."""
     last = reply([0, 1, 2], [[3.0, 0.0], [0.0, 0.0], [0.0, 3.0]])
-    found = turned_to(last, reply([0, 1], [[6.0, 9.0], [6.0, 3.0]]), server(classes=4))["prototypes"]
+    found = rotate_to(last, reply([0, 1], [[6.0, 9.0], [6.0, 3.0]]), server(classes=4))["prototypes"]
     torch.testing.assert_close(found, torch.tensor([[5.0, -1.0], [-1.0, -1.0]]), atol=1e-5, rtol=0)
 
 
@@ -106,9 +106,9 @@ def test_a_single_class_is_moved_and_what_the_average_lacks_stays_as_it_was_sent
     """Average (1, 0), (−1, 0), mean 0. Sent (3, 3), class 0 filled with (1, 0): mean (2, 1.5), and (1, 1.5) is left."""
     last = reply([0, 1], [[1.0, 0.0], [-1.0, 0.0]])
     sent = reply([1, 4], [[3.0, 3.0], [7.0, 8.0]])
-    assert turned_to(last, sent, server(classes=5))["prototypes"].tolist() == [[1.0, 1.5], [7.0, 8.0]]
+    assert rotate_to(last, sent, server(classes=5))["prototypes"].tolist() == [[1.0, 1.5], [7.0, 8.0]]
     new = reply([3, 4], [[3.0, 3.0], [7.0, 8.0]])
-    assert torch.equal(turned_to(last, new, server(classes=5))["prototypes"], new["prototypes"])
+    assert torch.equal(rotate_to(last, new, server(classes=5))["prototypes"], new["prototypes"])
 
 
 def test_with_rotation_the_average_moves_by_beta():

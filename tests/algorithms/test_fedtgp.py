@@ -6,7 +6,7 @@ import torch
 from protonorm.algorithms.fedtgp import FedTGP, adaptive_margin
 from protonorm.algorithms.parts.prototypes import class_means
 from protonorm.geometry.losses import margin_loss
-from protonorm.tensors import floats, under
+from protonorm.tensors import floats, strip_prefix
 from tests.algorithms.tasks import all_classes, federation, first_batch_loss, server, task_of
 from tests.algorithms.tasks import vectors as reply
 from tests.support import pictures, run, spiral
@@ -91,7 +91,7 @@ def test_what_is_said_is_what_the_remembered_generator_gives():
     method = FedTGP(server_epochs=3)
     state = method.init_server(server(0)).state
     step = method.aggregate(server(), state, iter([reply([0, 2], [[1.0, 2.0], [-3.0, 0.0]])]))
-    kept = under(step.state, "generator")
+    kept = strip_prefix(step.state, "generator")
     hidden = torch.relu(kept["0.weight"] @ kept["1.weight"].T + kept["1.bias"])
     torch.testing.assert_close(step.message["prototypes"], hidden @ kept["3.weight"].T + kept["3.bias"])
     assert not torch.equal(step.state["generator.0.weight"], state["generator.0.weight"])

@@ -10,7 +10,7 @@ from protonorm.algorithms.fml import FML
 from protonorm.core import Client
 from protonorm.geometry.losses import divergence
 from protonorm.session.build import build
-from protonorm.tensors import under
+from protonorm.tensors import strip_prefix
 from tests.algorithms.tasks import Federation, OneNetwork, federation, server, task_of
 from tests.support import pictures, run
 
@@ -106,7 +106,7 @@ def test_the_reported_loss_is_the_sum_of_both_at_the_received_meme():
     x, y = client.train.batch(torch.arange(len(client.train)))
     with torch.no_grad():
         o = client.load(state)(x)
-        client.auxiliary.load_state_dict(under(message, "meme"))
+        client.auxiliary.load_state_dict(strip_prefix(message, "meme"))
         o_g = client.auxiliary(x)
     expected = 0.9 * cross_entropy(o, y) + 0.1 * divergence(o_g, o, "mean")
     expected += 0.2 * cross_entropy(o_g, y) + 0.8 * divergence(o, o_g, "mean")
@@ -136,7 +136,7 @@ def test_only_floats_travel_and_counters_stay_at_home(tmp_path):
     statistics = sum(value.numel() for value in network.buffers() if value.is_floating_point())
     client, state, message = one.started(3)
     kept = one.method.local_update(client, state, message)
-    assert {name.rsplit(".", 1)[1] for name in under(kept.state, "meme")} == {"num_batches_tracked"}
+    assert {name.rsplit(".", 1)[1] for name in strip_prefix(kept.state, "meme")} == {"num_batches_tracked"}
     sent = run(experiment, out=tmp_path).history[1].bytes
     assert sent.up == sent.down == 4 * 4 * (parameters + statistics)
 
@@ -157,7 +157,7 @@ def test_the_average_meme_answers_beside_the_own_model():
     client.load(step.state).eval()
     with torch.no_grad():
         found = method.scores(client, step.state, said, x)
-        client.auxiliary.load_state_dict(under(step.state | said, "meme"))
+        client.auxiliary.load_state_dict(strip_prefix(step.state | said, "meme"))
         torch.testing.assert_close(found["shared"], client.auxiliary.eval()(x))
         torch.testing.assert_close(found["logits"], client.model(x))
     assert method.rules == ("logits", "shared", "joint")

@@ -12,10 +12,10 @@ from protonorm.algorithms.heterofl import (
     HeteroFL,
     OwnClasses,
     cut,
+    indices_of,
     measure,
     new_statistics,
     pixels,
-    places,
     window,
 )
 from protonorm.core import Order
@@ -119,7 +119,7 @@ def test_a_part_computes_what_the_whole_does_without_the_other_channels(name, sh
     small = cut(every, like, turn, counts)
     part.load_state_dict({key: small.get(f"model.{key}", value) for key, value in part.state_dict().items()})
     silent = {key: torch.zeros_like(value) for key, value in every.items()}
-    for key, place in places(every, like, turn, counts).items():
+    for key, place in indices_of(every, like, turn, counts).items():
         at = place if len(place) == 1 else (place[0].unsqueeze(1), place[1])
         silent[key][at] = every[key][at]
     whole.load_state_dict({key: silent.get(f"model.{key}", value) for key, value in whole.state_dict().items()})

@@ -16,7 +16,7 @@ from protonorm.federation.client import first_state, train_step
 from protonorm.federation.policy import Policy
 from protonorm.federation.rounds import begin
 from protonorm.session.build import build
-from protonorm.tensors import under
+from protonorm.tensors import strip_prefix
 from tests.contract.playing import outcome, played, same
 from tests.support import ALIKE, Given, cases, frozen, pictures, run, spiral, vectors
 
@@ -47,7 +47,7 @@ def test_without_its_regularisers_a_method_trains_as_local(method):
     alone = played(*build(tiny(algorithm="local")), 2)["after"]
     found = played(*build(tiny(algorithm={"name": method, **dict.fromkeys(WEIGHTS[method], 0)})), 2)["after"]
     for id, state in alone.items():
-        assert same(under(found[id], "model"), under(state, "model"))
+        assert same(strip_prefix(found[id], "model"), strip_prefix(state, "model"))
 
 
 def test_protonorm_without_alignment_and_upscaling_is_fedproto():

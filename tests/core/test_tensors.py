@@ -6,11 +6,11 @@ from protonorm import tensors
 
 def test_prefixed_and_under_are_inverse():
     state = {"a": torch.ones(2), "b.c": torch.zeros(1)}
-    assert tensors.under(tensors.prefixed("model", state) | {"classes": torch.ones(1)}, "model") == state
+    assert tensors.strip_prefix(tensors.prefixed("model", state) | {"classes": torch.ones(1)}, "model") == state
 
 
 def test_under_does_not_take_a_name_that_only_begins_alike():
-    assert tensors.under({"model2.a": torch.ones(1), "model.a": torch.zeros(1)}, "model").keys() == {"a"}
+    assert tensors.strip_prefix({"model2.a": torch.ones(1), "model.a": torch.zeros(1)}, "model").keys() == {"a"}
 
 
 def test_nbytes_counts_each_type_by_its_size():

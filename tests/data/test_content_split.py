@@ -10,7 +10,7 @@ from PIL import Image
 import protonorm as pn
 from protonorm.config.experiment import LATER
 from protonorm.data.own.datasets import Array
-from protonorm.data.partitions import Parts, count_held, own_part, split_by_content
+from protonorm.data.partitions import Parts, count_validating, own_part, split_by_content
 from protonorm.session.build import build
 
 RANDOM = np.random.default_rng(0)
@@ -20,7 +20,7 @@ def split(keys, train=0.75, validation=0.2, given=None):
     """Split samples of these hashes; return the part of each hash."""
     keys = np.asarray(keys, np.uint64)
     part = split_by_content(np.arange(len(keys)), keys, train, validation, given)
-    kept = len(part.train) - count_held(part.train, keys, validation)
+    kept = len(part.train) - count_validating(part.train, keys, validation)
     named = {"train": part.train[:kept], "validation": part.train[kept:], "test": part.test}
     assert sorted(np.concatenate([part.train, part.test]).tolist()) == list(range(len(keys)))
     return {int(keys[position]): name for name, index in named.items() for position in index}
@@ -91,7 +91,7 @@ def parts_by_key(dataset, **settings):
     given = {"dataset": dataset, "split": "content", "partition": {"name": "iid"}, "clients": 1, "validation": 0.2}
     _, population = build(pn.Experiment.of(given | {"feature_dim": 8, "rounds": 1} | settings))
     data, part = population.dataset, population.parts[0]
-    keys, held = data.content_keys(), int(population.parts.held[0])
+    keys, held = data.content_keys(), int(population.parts.validating[0])
     kept = len(part.train) - held
     facts = population.facts()
     assert [int(one.sum()) for one in (facts.train, facts.validation, facts.test)] == [kept, held, len(part.test)]
@@ -157,4 +157,4 @@ def test_simulations_split_at_random_unless_said_and_their_keys_are_as_before():
 def test_keys_must_fit_the_samples_and_parts_may_have_none(tmp_path):
     with pytest.raises(ValueError, match=r"the keys have shape \(2,\) and type int64; expected uint64"):
         pn.Dataset("d", np.zeros((3, 2), np.float32), np.arange(3), keys=np.arange(2))
-    assert Parts.of([own_part(np.arange(8), None, 0.75, [1, 0])]).held is None
+    assert Parts.of([own_part(np.arange(8), None, 0.75, [1, 0])]).validating is None

@@ -148,7 +148,7 @@ def test_a_repeated_request_costs_nothing_also_in_another_process(tmp_path, site
     monkeypatch.setattr(Node, "_train_and_evaluate", lambda *_: pytest.fail("it trains again"))
     assert node_of(site, tmp_path).answer(request()) == first
     with pytest.raises(pytest.fail.Exception):
-        node_of(site, tmp_path)._act(None)
+        node_of(site, tmp_path)._train_and_evaluate(None)
 
 
 def test_another_request_another_permission_or_a_lost_state_is_computed(tmp_path, site):

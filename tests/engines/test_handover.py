@@ -9,7 +9,7 @@ import pytest
 import protonorm as pn
 from protonorm.core import Order
 from protonorm.data.prepared import Arrays, write_prepared
-from protonorm.engines.handover import hand_over, place, take
+from protonorm.engines.handover import array_location, hand_over, map_array
 from protonorm.engines.processes import Processes
 from protonorm.engines.serial import Serial
 from protonorm.runs.states import FolderStore
@@ -28,22 +28,22 @@ def mapped(tmp_path):
 
 @pytest.mark.parametrize("part", [np.s_[:], np.s_[2:5], np.s_[3:]])
 def test_a_mapped_array_or_a_piece_of_it_is_not_written(mapped, part, tmp_path):
-    told = place(mapped[part], tmp_path / "b.npy")
+    told = array_location(mapped[part], tmp_path / "b.npy")
     assert told["file"] == str(tmp_path / "a.npy")
     assert not (tmp_path / "b.npy").exists()
-    np.testing.assert_array_equal(take(told), mapped[part])
+    np.testing.assert_array_equal(map_array(told), mapped[part])
 
 
 @pytest.mark.parametrize("part", [np.s_[:, 1], np.s_[::2], np.s_[[1, 2]]])
 def test_other_pieces_are_written(mapped, part, tmp_path):
-    told = place(mapped[part], tmp_path / "b.npy")
+    told = array_location(mapped[part], tmp_path / "b.npy")
     assert told == {"file": str(tmp_path / "b.npy")}
-    np.testing.assert_array_equal(take(told), mapped[part])
+    np.testing.assert_array_equal(map_array(told), mapped[part])
 
 
 def test_an_array_whose_file_has_gone_is_written(mapped, tmp_path):
     (tmp_path / "a.npy").unlink()
-    assert place(mapped, tmp_path / "b.npy") == {"file": str(tmp_path / "b.npy")}
+    assert array_location(mapped, tmp_path / "b.npy") == {"file": str(tmp_path / "b.npy")}
     np.testing.assert_array_equal(np.load(tmp_path / "b.npy"), mapped)
 
 

@@ -304,8 +304,8 @@ def test_orders_that_are_late_are_not_begun(tmp_path, monkeypatch):
     host = SimpleNamespace(train=lambda order, message: trained.append(order.id) or Reply(order.id, {}, {}, 0.0))
     worker = Worker(host, io.BytesIO())
     for end in (time.monotonic() - 1, time.monotonic() + 600):
-        worker.obey({"verb": "train", "call": 1, "end": end, "orders": [[0, 1, 0], [1, 1, 0]]}, {})
-    worker.obey({"verb": "train", "call": 2, "orders": [[2, 1, 0]]}, {})
+        worker.handle({"verb": "train", "call": 1, "end": end, "orders": [[0, 1, 0], [1, 1, 0]]}, {})
+    worker.handle({"verb": "train", "call": 2, "orders": [[2, 1, 0]]}, {})
     assert trained == [0, 1, 2]
 
     engine = Processes(*build(spiral()), FolderStore(tmp_path, "key"), workers=2)

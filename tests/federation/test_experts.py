@@ -11,7 +11,7 @@ from protonorm.core.task import Counts
 from protonorm.federation.client import evaluate_step, first_state
 from protonorm.federation.evaluation import Tally
 from protonorm.federation.experts import fit_experts, joint_scores
-from protonorm.geometry.sharpness import fit_sharpness as fit_several
+from protonorm.geometry.temperature import fit_inverse_temperature as fit_several
 from protonorm.inference.info import recommend
 from protonorm.inference.loading import load_from_run
 from protonorm.runs.arrays import unfit
@@ -26,7 +26,7 @@ def rows(*scores):
     return torch.tensor(scores, dtype=torch.float64)
 
 
-def fit_sharpness(scores, y):
+def fit_inverse_temperature(scores, y):
     """Of one rule, as of one among several, and with samples beside them that do not count."""
     others = torch.randn(2, *scores.shape, generator=torch.Generator().manual_seed(3)).to(scores)
     alone = fit_several(scores.unsqueeze(0), y, torch.ones(len(y), dtype=torch.bool))
@@ -43,14 +43,16 @@ def test_a_temperature_by_hand(labels, odds):
     """Two classes, scores (2, 0): p = 1/(1 + e^(−2/T)). Of n samples m are right, and one more is half right, so that
     the likeliest p is (m + ½)/(n + 1), and 2/T = log((m + ½)/(n − m + ½)): log 7, log 5/3, log 3."""
     scores = rows(*[(2.0, 0.0)] * len(labels))
-    assert 2 * fit_sharpness(scores, torch.tensor(labels)) == pytest.approx(math.log(odds), rel=1e-8)
+    assert 2 * fit_inverse_temperature(scores, torch.tensor(labels)) == pytest.approx(math.log(odds), rel=1e-8)
 
 
 def test_a_temperature_has_the_unit_of_the_scores():
     """Scores a thousand times as large, and higher by 5, have a temperature a thousand times as high."""
     scores, y = torch.randn(20, 4, generator=torch.Generator().manual_seed(1)), torch.arange(20) % 4
     scores[torch.arange(20), y] += 1
-    assert fit_sharpness(1000 * scores + 5, y) == pytest.approx(fit_sharpness(scores, y) / 1000, rel=1e-5)
+    assert fit_inverse_temperature(1000 * scores + 5, y) == pytest.approx(
+        fit_inverse_temperature(scores, y) / 1000, rel=1e-5
+    )
 
 
 def test_the_likelihood_is_the_best_there_is():
@@ -60,7 +62,7 @@ def test_the_likelihood_is_the_best_there_is():
     scores[torch.arange(30), y] += 2
     labels = torch.full((30, 5), 1 / 31 / 5).double()
     labels[torch.arange(30), y] += 30 / 31
-    best = fit_sharpness(scores, y)
+    best = fit_inverse_temperature(scores, y)
     losses = [-(labels * (scale * best * scores).log_softmax(1)).sum() for scale in (0.999, 1.0, 1.001)]
     assert losses[1] < losses[0]
     assert losses[1] < losses[2]
@@ -69,17 +71,17 @@ def test_the_likelihood_is_the_best_there_is():
 def test_what_tells_nothing_of_a_temperature():
     """No sample, equal scores, and classes that a rule does not know: of the last the others tell."""
     none = torch.zeros(0, dtype=torch.int64)
-    assert fit_sharpness(torch.zeros(0, 3), none) == 1.0
-    assert fit_sharpness(torch.ones(2, 3), torch.tensor([0, 1])) == 1.0
-    assert fit_sharpness(rows((0.0, -INF)), torch.tensor([1])) == 1.0
+    assert fit_inverse_temperature(torch.zeros(0, 3), none) == 1.0
+    assert fit_inverse_temperature(torch.ones(2, 3), torch.tensor([0, 1])) == 1.0
+    assert fit_inverse_temperature(rows((0.0, -INF)), torch.tensor([1])) == 1.0
     known = rows((2.0, 0.0, -INF), (2.0, 0.0, -INF), (2.0, 0.0, -INF), (9.0, 0.0, -INF))
-    found = fit_sharpness(known, torch.tensor([0, 0, 1, 2]))  # three samples count, as above
+    found = fit_inverse_temperature(known, torch.tensor([0, 0, 1, 2]))  # three samples count, as above
     assert 2 * found == pytest.approx(math.log(5 / 3), rel=1e-8)
-    assert fit_sharpness(rows((math.nan, 0.0)), torch.tensor([1])) == 1.0
+    assert fit_inverse_temperature(rows((math.nan, 0.0)), torch.tensor([1])) == 1.0
 
 
 def test_a_rule_that_is_always_wrong_keeps_its_order_and_weighs_next_to_nothing():
-    found = fit_sharpness(rows((4.0, 0.0), (4.0, 0.0)), torch.tensor([1, 1]))
+    found = fit_inverse_temperature(rows((4.0, 0.0), (4.0, 0.0)), torch.tensor([1, 1]))
     assert 0 < 4 * found < 0.0011
 
 

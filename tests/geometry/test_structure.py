@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from protonorm.geometry.losses import batch_means, structural_loss, turned
+from protonorm.geometry.losses import batch_means, rotate_rows, structural_loss
 
 EVERY = ("cka", "distances", "squared-distances")
 TRIANGLE = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.5, math.sqrt(0.75)]])  # all distances 1
@@ -80,12 +80,12 @@ def test_class_means_of_a_batch_have_gradients():
 @pytest.mark.parametrize(("count", "width"), [(3, 5), (5, 3), (2, 2)])
 def test_what_was_turned_is_turned_back(count, width):
     x = torch.randn(count, width, generator=torch.Generator().manual_seed(2))
-    torch.testing.assert_close(turned(x @ rotation(width), x), x, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(rotate_rows(x @ rotation(width), x), x, atol=1e-5, rtol=1e-4)
 
 
 def test_turning_changes_no_length():
     """(2, 0) turned towards (0, 7) is (0, 2)."""
-    assert turned(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 7.0]])).tolist() == [[pytest.approx(0.0), 2.0]]
+    assert rotate_rows(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 7.0]])).tolist() == [[pytest.approx(0.0), 2.0]]
 
 
 @pytest.mark.parametrize(("count", "width"), [(7, 16), (10, 512), (32, 512)])

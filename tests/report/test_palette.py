@@ -17,7 +17,9 @@ def test_colours_have_enough_contrast_in_both_modes():
     for mode in (0, 1):
         colour = {name: re.findall("#[0-9a-f]{6}", pair)[mode] for name, pair in pairs.items()}
         for name in ("text", "quiet", "accent", "good", "bad"):
-            assert min(contrast(colour[name], colour[under]) for under in ("surface", "page")) >= 4.5, name
+            assert min(contrast(colour[name], colour[strip_prefix]) for strip_prefix in ("surface", "page")) >= 4.5, (
+                name
+            )
         for name in ("edge", "heat", *(f"s{slot}" for slot in range(SLOTS))):
             assert contrast(colour[name], colour["surface"]) >= 3, name
 

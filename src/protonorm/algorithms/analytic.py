@@ -23,6 +23,7 @@ client message:  as of AFL, for the client's own trunk and for the public one
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar
 
 import torch
@@ -34,11 +35,11 @@ from protonorm.algorithms.parts.statistics import (
     Covariance,
     Personal,
     gaussian,
+    inverse_temperature,
     personal,
     points,
     ridge,
     share,
-    sharpness,
     square,
     triangle,
 )
@@ -47,7 +48,7 @@ from protonorm.core.model import Trunk
 from protonorm.core.schema import Field, Form
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Positive, Width
-from protonorm.tensors import Tensors, prefixed, under
+from protonorm.tensors import Tensors, prefixed, strip_prefix
 
 KINDS = ("gram", "moments")
 HALF = 0.5  # of a sample: a difference of counts below this is rounding
@@ -88,27 +89,27 @@ class Analytic(Additive):
         down = tuple(optional(self.published(name, size)) for name, size in sizes.items())
         return Schema(up, down, exact={"K": task.num_classes})
 
+    @abstractmethod
     def published(self, name: str, size: int) -> Form:
-        """Describe what the server publishes for a trunk: a head."""
-        return {f"head.{name}": Field((size, "K"))}
+        """Describe what the server publishes for a trunk."""
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Send the statistics of the training samples, less what was sent, and solve what is the client's own."""
         y = one_hot(client.train.labels, client.num_classes).double()  # (n, K)
-        sent, now, x = under(state, "sent"), Tensors(), Tensors()
+        sent, current, x = strip_prefix(state, "sent"), Tensors(), Tensors()
         for model in self.networks(client).values():
             if (name := tag(model.trunk)) not in x:
                 x[name] = torch.cat([self.points(model, batch).double() for batch, _ in client.train.sweep()])  # (n, P)
-                now[f"gram.{name}"] = triangle(x[name].T @ x[name]).float()
-                now[f"moments.{name}"] = (x[name].T @ y).float()
-        change = {key: value - sent.get(key, torch.zeros(())) for key, value in now.items()}
-        others = {key: message[key] - sent.get(key, torch.zeros(())) for key in now if key in message}
-        solved, metrics = self.solve(client, x, y, others)
-        said: Tensors = {}
+                current[f"gram.{name}"] = triangle(x[name].T @ x[name]).float()
+                current[f"moments.{name}"] = (x[name].T @ y).float()
+        change = {key: value - sent.get(key, torch.zeros(())) for key, value in current.items()}
+        remaining = {key: message[key] - sent.get(key, torch.zeros(())) for key in current if key in message}
+        solved, metrics = self.solve(client, x, y, remaining)
+        reply: Tensors = {}
         for name in x:
             new = {f"{kind}.{name}": change[f"{kind}.{name}"] for kind in KINDS}
-            said |= new if any(bool(value.any()) for value in new.values()) else {}
-        return Step(state | prefixed("sent", now) | solved, said, metrics)
+            reply |= new if any(bool(value.any()) for value in new.values()) else {}
+        return Step(state | prefixed("sent", current) | solved, reply, metrics)
 
     def solve(self, client: Client, x: Tensors, y: Tensor, others: Tensors) -> tuple[Tensors, dict[str, float]]:
         """Compute what a client keeps besides its statistics, and metrics.
@@ -132,41 +133,57 @@ class Analytic(Additive):
 
     def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
         """Add up the statistics of all rounds, trunk by trunk, and publish what follows from them."""
-        held = dict(state)
+        totals = dict(state)
         for trunk in server.trunks:
             names = [f"{kind}.{tag(trunk)}" for kind in KINDS]
             if any(bool(sums.totals[name].any()) for name in names):
-                held |= {name: (sums.totals[name] + state.get(name, torch.zeros(()))).float() for name in names}
-        return Step(held, self.publish(held))
+                totals |= {name: (sums.totals[name] + state.get(name, torch.zeros(()))).float() for name in names}
+        return Step(totals, self.publish(totals))
 
-    def publish(self, held: Tensors) -> Tensors:
-        """Compute the server's message from the summed statistics: a head for each trunk."""
-        moments = under(held, "moments")
-        grams = {name: square(held[f"gram.{name}"], len(value)) for name, value in moments.items()}
-        return {f"head.{name}": self.head(grams[name], value).float() for name, value in moments.items()}
-
-    def head(self, gram: Tensor, moments: Tensor) -> Tensor:
-        """Solve for the head (P, K) of a trunk, given G (P, P) and R (P, K) of all clients."""
-        raise NotImplementedError
+    @abstractmethod
+    def publish(self, totals: Tensors) -> Tensors:
+        """Compute the server's message from the summed statistics."""
 
     def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
         """Score by linear heads; classes that no client has samples of are excluded."""
-        known = message | state
-        z = self.network(client, known).features(x)
-        return {rule: head(z) for rule, head in self.heads(client, known).items()}
+        tensors = message | state
+        z = self.network(client, tensors).features(x)
+        return {rule: head(z) for rule, head in self.heads(client, tensors).items()}
 
     def network(self, client: Client, state: Tensors) -> SplitModel:
         """Return a network whose features are the points of the client's trunks, side by side."""
         return SplitModel(Points(self, list(self.networks(client).values())), nn.Identity())
 
+    @abstractmethod
     def heads(self, client: Client, state: Tensors) -> dict[str, nn.Module]:
         """Return the head of each rule that is known, on the points."""
+
+
+class OneHead(Analytic):
+    """Analytic method whose server publishes one head for each trunk, which all its clients use."""
+
+    def published(self, name: str, size: int) -> Form:
+        """Describe what the server publishes for a trunk: a head."""
+        return {f"head.{name}": Field((size, "K"))}
+
+    def publish(self, totals: Tensors) -> Tensors:
+        """Compute the server's message from the summed statistics: a head for each trunk."""
+        moments = strip_prefix(totals, "moments")
+        grams = {name: square(totals[f"gram.{name}"], len(value)) for name, value in moments.items()}
+        return {f"head.{name}": self.head(grams[name], value).float() for name, value in moments.items()}
+
+    @abstractmethod
+    def head(self, gram: Tensor, moments: Tensor) -> Tensor:
+        """Solve for the head (P, K) of a trunk, given G (P, P) and R (P, K) of all clients."""
+
+    def heads(self, client: Client, state: Tensors) -> dict[str, nn.Module]:
+        """Return the head on the points, once it is known."""
         weights = state.get(f"head.{tag(client.model.trunk)}")
         return {} if weights is None else {self.rules[0]: Head(weights).to(client.device)}
 
 
 @dataclass(frozen=True, config=STRICT)
-class AFL(Analytic):
+class AFL(OneHead):
     """Ridge regression on the frozen features of all clients, from their summed statistics."""
 
     lam: Positive = 0.1  # λ of the ridge
@@ -180,7 +197,7 @@ class AFL(Analytic):
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedCGS(Analytic):
+class FedCGS(OneHead):
     """Gaussian classes with one covariance, fitted to the frozen features of all clients."""
 
     gamma: Positive = 1e-3  # γ, added to the diagonal of the covariance
@@ -238,22 +255,22 @@ class Choir(Analytic):
         """Describe what the server publishes for a trunk: the sums."""
         return statistics(name, size)
 
-    def publish(self, held: Tensors) -> Tensors:
+    def publish(self, totals: Tensors) -> Tensors:
         """Publish the sums themselves: each client takes its own part out of them."""
-        return held
+        return totals
 
     def solve(self, client: Client, x: Tensors, y: Tensor, others: Tensors) -> tuple[Tensors, dict[str, float]]:
         """Solve W_i = argmin ‖XW − Y‖² + μ‖W − W₋ᵢ‖² for each trunk; weigh and calibrate scores by leave-one-out."""
         fits = {name: self.personal(name, points, y, others) for name, points in x.items()}
-        own, public = (fits[tag(list(self.networks(client).values())[place].trunk)] for place in (0, -1))
+        own, public = (fits[tag(list(self.networks(client).values())[position].trunk)] for position in (0, -1))
         w = share(own.scores, public.scores, y) if self.public else 1.0
-        both = w * own.scores + (1 - w) * public.scores  # (n, K), leave-one-out
-        s, s_own, s_public = (sharpness(scores, y.argmax(1)) for scores in (both, own.scores, public.scores))
+        blend = w * own.scores + (1 - w) * public.scores  # (n, K), leave-one-out
+        s, s_own, s_public = (inverse_temperature(scores, y.argmax(1)) for scores in (blend, own.scores, public.scores))
         solved = {"head.own": (s_own * own.weights).float()}
         if self.public:
             solved["head.public"] = (s_public * public.weights).float()
             solved["mix"] = torch.tensor([s * w / s_own, s * (1 - w) / s_public])
-        return solved, {"loss": float((y - both).square().sum()) / len(y), "share": w}
+        return solved, {"loss": float((y - blend).square().sum()) / len(y), "share": w}
 
     def personal(self, name: str, x: Tensor, y: Tensor, others: Tensors) -> Personal:
         """Fit a trunk: W₋ᵢ = (G − G_i + λI)⁻¹ (R − R_i), zero where the others have no samples, and W_i from it."""
@@ -271,12 +288,12 @@ class Choir(Analytic):
         if not self.public:
             return {"own": Head(own).to(client.device)}
         public, (first, second) = state["head.public"], state["mix"]
-        found = {
+        heads = {
             "own": Head(torch.cat([own, torch.zeros_like(public)])),
             "public": Head(torch.cat([torch.zeros_like(own), public])),
             "both": Head(torch.cat([first * own, second * public])),
         }
-        return {rule: head.to(client.device) for rule, head in found.items()}
+        return {rule: head.to(client.device) for rule, head in heads.items()}
 
 
 class Points(nn.Module):

@@ -23,7 +23,7 @@ from protonorm.core.schema import Field, Schema, slots_like
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative, Positive, Seed
 from protonorm.geometry.alignment import equally_spread
-from protonorm.tensors import Tensors, floats, prefixed, restore, snapshot, under
+from protonorm.tensors import Tensors, floats, prefixed, restore, snapshot, strip_prefix
 
 SHARED = "shared.features"
 WEIGHTS = torch.linspace(0, 1, 11, dtype=torch.float64)  # candidates for w, the weight of the own network
@@ -50,20 +50,20 @@ class Duet(Received, Additive):
 
     def init_server(self, server: Server) -> Step:
         """Create a shared network for all clients, with equal weights of both networks."""
-        first = floats(snapshot(SHARED, second_network(server).features)) | {"weight": torch.tensor(0.5)}
-        return Step(first, first)
+        initial = floats(snapshot(SHARED, second_network(server).features)) | {"weight": torch.tensor(0.5)}
+        return Step(initial, initial)
 
     def init_client(self, client: Client) -> Tensors:
         """Create both networks, the common directions and the client's class shares."""
         targets = equally_spread(client.num_classes, client.feature_dim, self.seed)
-        known = {"targets": targets, "prior": self.log_shares(client), "weight": torch.tensor(0.5)}
-        return snapshot("model", client.model) | snapshot(SHARED, second_network(client).features) | known
+        fixed = {"targets": targets, "prior": self.log_shares(client), "weight": torch.tensor(0.5)}
+        return snapshot("model", client.model) | snapshot(SHARED, second_network(client).features) | fixed
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Compute the NLL of each w, then train with CE(o + log π_i, y) + CE(o_g + log π_i, y) + λ H(q_g, q)."""
-        held = self.receive(client, state, message)
-        client.load(held)
-        network, prior = self.network(client, held), held["prior"].to(client.device)
+        received = self.receive(client, state, message)
+        client.load(received)
+        network, prior = self.network(client, received), received["prior"].to(client.device)
         own, shared = network.get_submodule("features.own"), network.get_submodule("features.shared")
         nll = weigh(client, network)
 
@@ -74,32 +74,32 @@ class Duet(Received, Additive):
 
         mean = client.fit(loss, own, shared)
         trained = snapshot(SHARED, shared.get_submodule("features"))
-        said = floats(trained) | examples(client) | {"nll": nll}
-        return Step(held | snapshot("model", client.model) | trained, said, {"loss": mean})
+        reply = floats(trained) | examples(client) | {"nll": nll}
+        return Step(received | snapshot("model", client.model) | trained, reply, {"loss": mean})
 
     def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
         """Weight a client's shared network by its number of samples; sum the NLL of each w."""
-        shared = prefixed(SHARED, under(reply, SHARED))
+        shared = prefixed(SHARED, strip_prefix(reply, SHARED))
         return Contribution(shared, reply["num_examples"], {"nll": reply["nll"]})
 
     def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
         """Publish the average shared network, θ = Σ n_i θ_i / Σ n_i, and the w of least total NLL."""
         total = sums.totals.get("nll", torch.zeros_like(WEIGHTS))
         weight = WEIGHTS[total.argmin()].float() if bool(total.any()) else state["weight"]  # no validation samples
-        said = sums.means | {"weight": weight}
-        return Step(said, said, {"weight": float(weight)})
+        average = sums.means | {"weight": weight}
+        return Step(average, average, {"weight": float(weight)})
 
     def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
         """Score with both networks combined, and with the average shared network."""
-        both = self.network(client, state).eval()(x)
-        return {"logits": both, "shared": self.second(client, state, message)(x)}
+        joint = self.network(client, state).eval()(x)
+        return {"logits": joint, "shared": self.second(client, state, message)(x)}
 
     def network(self, client: Client, state: Tensors) -> SplitModel:
         """Combine the loaded network's features with the shared network's in the state; directions are the head."""
         shared = second_network(client).features
         restore(SHARED, shared, state)
-        both = Both(client.model.features, shared, float(state["weight"]))
-        return SplitModel(both, self._directions(client, state))
+        features = Both(client.model.features, shared, float(state["weight"]))
+        return SplitModel(features, self._directions(client, state))
 
     def second(self, client: Client, state: Tensors, message: Tensors) -> SplitModel:
         """Load the average shared network for prediction, with the directions as its head."""

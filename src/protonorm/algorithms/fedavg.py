@@ -85,6 +85,6 @@ def uniformity_loss(z: Tensor, detached: bool = False) -> Tensor:
     if len(z) < 2:
         return z.new_zeros(())
     squares = torch.pdist(z.float()).square()  # (B(B − 1)/2,)
-    apart = squares.masked_fill(squares <= 0, math.nan)
-    sigma = apart.nanmedian().nan_to_num(nan=1.0).clamp(min=SMALLEST)
+    positive = squares.masked_fill(squares <= 0, math.nan)
+    sigma = positive.nanmedian().nan_to_num(nan=1.0).clamp(min=SMALLEST)
     return (-squares / (sigma.detach() if detached else sigma)).exp().mean()

@@ -28,7 +28,7 @@ from torch.nn.functional import log_softmax, softmax
 
 from protonorm.algorithms.parts.common_inputs import digest_of_public, draw_positions, noise, read_public, same_inputs
 from protonorm.algorithms.parts.messages import Averaged, class_vectors, make_schema
-from protonorm.algorithms.parts.prototypes import AveragedByClass, RunningMeans, lay_out, mean_outputs
+from protonorm.algorithms.parts.prototypes import AveragedByClass, RunningMeans, mean_outputs, scatter_vectors
 from protonorm.algorithms.parts.training import fit_labels
 from protonorm.core import Client, Field, Samples, Schema, Server, SplitModel, Step, Sums, Task, optional
 from protonorm.core.settings import dataclass
@@ -53,15 +53,15 @@ class FedDistill(AveragedByClass):
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train with CE(o, y) + λ·CE(o, softmax ō_y), then compute the mean logits of each class."""
         model = client.load(state)
-        means, known = lay_out(message, "logits", client.num_classes, client)  # (K, K), (K,)
-        taught = softmax(means, dim=1)
+        means, known = scatter_vectors(message, "logits", client.num_classes, client)  # (K, K), (K,)
+        teacher = softmax(means, dim=1)
         running = RunningMeans(client, "logits", client.num_classes)
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
             logits = model(x)
             if self.measured == "during":
                 running.add(logits.detach(), y)
-            return client.cross_entropy(logits, y) + self.lam * distillation_loss(logits, y, taught, known)
+            return client.cross_entropy(logits, y) + self.lam * distillation_loss(logits, y, teacher, known)
 
         mean = client.fit(loss, model)
         during = self.measured == "during"
@@ -69,10 +69,10 @@ class FedDistill(AveragedByClass):
         return Step(snapshot("model", model), own, {"loss": mean})
 
 
-def distillation_loss(logits: Tensor, y: Tensor, taught: Tensor, known: Tensor) -> Tensor:
+def distillation_loss(logits: Tensor, y: Tensor, teacher: Tensor, known: Tensor) -> Tensor:
     """Average −Σ_k t_k log p_k of logits (B, K) to targets t (K, K) of labels y (B,); zero if not known (K,)."""
-    each = -(taught[y] * log_softmax(logits, dim=1)).sum(dim=1)  # (B,)
-    return torch.where(known[y], each, 0.0).sum() / len(y)
+    losses = -(teacher[y] * log_softmax(logits, dim=1)).sum(dim=1)  # (B,)
+    return torch.where(known[y], losses, 0.0).sum() / len(y)
 
 
 ONE_SET = {"fashion", "fashion-mnist"}  # the first is a subset of the second
@@ -131,8 +131,8 @@ class FedMD(Averaged):
         if "logits" in message:
             self._digest(client, model, self._chosen(public, int(message["round"])), message["logits"])
         mean = fit_labels(client, model)
-        said = {"logits": tell(client, model, self._chosen(public, client.round))}
-        return Step(snapshot("model", model), said, {"loss": mean})
+        reply = {"logits": public_logits(client, model, self._chosen(public, client.round))}
+        return Step(snapshot("model", model), reply, {"loss": mean})
 
     def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
         """Publish the average logits; an empty message if there are none."""
@@ -150,17 +150,17 @@ class FedMD(Averaged):
     def _chosen(self, public: Tensor, round: int) -> Samples:
         """Select the public inputs of a round; the label of each is its index among them."""
         positions = draw_positions(len(public), self.samples, self.seed, round)
-        places = torch.zeros(len(public), dtype=torch.int64)
-        places[positions] = torch.arange(self.samples)
-        return Samples(public, places, positions)
+        labels = torch.zeros(len(public), dtype=torch.int64)
+        labels[positions] = torch.arange(self.samples)
+        return Samples(public, labels, positions)
 
-    def _digest(self, client: Client, model: SplitModel, told: Samples, consensus: Tensor) -> None:
+    def _digest(self, client: Client, model: SplitModel, samples: Samples, consensus: Tensor) -> None:
         """Train for an epoch on a consensus's public inputs, with the mean of |o − consensus| over their logits."""
-        wanted = consensus.to(client.device)  # (N, K)
-        own = {"optimiser": "adam", "weight_decay": 0.0, "augment": "none"}
-        size, training = self.digest_batch_size, client.training.model_copy(update=own)
-        reader = replace(client, train=told, lr=self.digest_lr, epochs=1, batch_size=size, training=training)
-        reader.fit(lambda x, places: digest_loss(model(x), wanted[places]), model)
+        targets = consensus.to(client.device)  # (N, K)
+        overrides = {"optimiser": "adam", "weight_decay": 0.0, "augment": "none"}
+        size, training = self.digest_batch_size, client.training.model_copy(update=overrides)
+        reader = replace(client, train=samples, lr=self.digest_lr, epochs=1, batch_size=size, training=training)
+        reader.fit(lambda x, labels: digest_loss(model(x), targets[labels]), model)
 
     def _refused(self) -> ValueError:
         return ValueError(f"public must be other than the clients' own samples, got {self.public}.")
@@ -172,11 +172,11 @@ def digest_loss(logits: Tensor, consensus: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def tell(client: Client, model: SplitModel, chosen: Samples) -> Tensor:
+def public_logits(client: Client, model: SplitModel, chosen: Samples) -> Tensor:
     """Compute the logits (N, K) of samples in evaluation mode, on the CPU."""
     model.eval()
-    found = []
+    outputs = []
     for x, _ in chosen.sweep(device=client.device):
         with client.autocast():
-            found.append(model(x).float().cpu())
-    return torch.cat(found)
+            outputs.append(model(x).float().cpu())
+    return torch.cat(outputs)

@@ -59,17 +59,17 @@ class FedRE(SharedHead):
 
     def schema(self, task: Task) -> Schema:
         """Return the schema: clients send a mixture with its classes and weights, the server a head."""
-        own = {"classes": class_indices("K_i"), "weights": Field(("K_i",), share=True), "mixture": Field(("d",))}
-        return make_schema(task, up=((own,),), down=head_slots(task))
+        reply = {"classes": class_indices("K_i"), "weights": Field(("K_i",), share=True), "mixture": Field(("d",))}
+        return make_schema(task, up=((reply,),), down=head_slots(task))
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train features and received head with cross-entropy, then mix the prototypes: e_i = Σ_j w_ij c_ij."""
         model = client.load(self.receive(client, state, message))
         mean = fit_labels(client, model)
-        own = class_means(client, model)
-        weights = draw_weights(len(own["classes"]))
-        said = {"classes": own["classes"], "weights": weights, "mixture": weights @ own["prototypes"]}
-        return Step(snapshot("model", model), said, {"loss": mean})
+        means = class_means(client, model)
+        weights = draw_weights(len(means["classes"]))
+        reply = {"classes": means["classes"], "weights": weights, "mixture": weights @ means["prototypes"]}
+        return Step(snapshot("model", model), reply, {"loss": mean})
 
     def aggregate(self, server: Server, state: Tensors, replies: Iterable[Tensors]) -> Step:
         """Train the head to predict the class weights of each mixture: the cross-entropy of g(e_i) and w_i."""
@@ -83,8 +83,8 @@ class FedRE(SharedHead):
 
 def draw_weights(count: int) -> Tensor:
     """Draw positive weights (K_i,) that sum to 1: uniform numbers over their sum."""
-    drawn = 1 - torch.rand(count)  # (0, 1]
-    return drawn / drawn.sum()
+    weights = 1 - torch.rand(count)  # (0, 1]
+    return weights / weights.sum()
 
 
 def stack_mixtures(replies: Iterable[Tensors], server: Server) -> tuple[Tensor, Tensor]:

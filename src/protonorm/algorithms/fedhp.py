@@ -37,18 +37,18 @@ class FedHP(AveragedByClass):
 
     def schema(self, task: Task) -> Schema:
         """Return the schema: both sides send prototypes of all classes; clients add counts."""
-        own = {**class_vectors("K"), **class_counts("K", least=0)}
-        return make_schema(task, up=((own,),), down=((class_vectors("K"),),))
+        reply = {**class_vectors("K"), **class_counts("K", least=0)}
+        return make_schema(task, up=((reply,),), down=((class_vectors("K"),),))
 
     def init_server(self, server: Server) -> Step:
         """Create prototypes at the anchors."""
-        said = self._first(server.num_classes, server.feature_dim)
-        return Step(said, said)
+        prototypes = self._first(server.num_classes, server.feature_dim)
+        return Step(prototypes, prototypes)
 
     def init_client(self, client: Client) -> Tensors:
         """Create the client's model, the common anchors, and prototypes at the anchors."""
-        first = self._first(client.num_classes, client.feature_dim)
-        return snapshot("model", client.model) | first | {"anchors": first["prototypes"]}
+        initial = self._first(client.num_classes, client.feature_dim)
+        return snapshot("model", client.model) | initial | {"anchors": initial["prototypes"]}
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
         """Replace the prototypes by the received average, sorted so that row j is class j."""
@@ -57,20 +57,20 @@ class FedHP(AveragedByClass):
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train features and prototypes with CE(−‖z − p_j‖ over j, y) + λ·mean_j(1 − cos(p_j, a_j))."""
-        held = self.receive(client, state, message)
-        client.load(held)
-        model, anchors = self.network(client, held), held["anchors"].to(client.device)
+        received = self.receive(client, state, message)
+        client.load(received)
+        model, anchors = self.network(client, received), received["anchors"].to(client.device)
         prototypes = model.get_parameter("head.prototypes")
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
-            turned = 1 - cosine_similarity(prototypes, anchors).mean()
-            return client.cross_entropy(model(x), y) + self.lam * turned
+            angles = 1 - cosine_similarity(prototypes, anchors).mean()
+            return client.cross_entropy(model(x), y) + self.lam * angles
 
         second = make_optimiser("adam", [prototypes], self.prototype_lr, 0.0, 0.0)
         mean = client.fit(loss, client.model.features, second=second)
-        own = {"classes": held["classes"], "prototypes": prototypes.detach().cpu()}
-        said = own | {"counts": client.train.class_counts(client.num_classes)}
-        return Step(held | snapshot("model", client.model) | own, said, {"loss": mean})
+        trained = {"classes": received["classes"], "prototypes": prototypes.detach().cpu()}
+        reply = trained | {"counts": client.train.class_counts(client.num_classes)}
+        return Step(received | snapshot("model", client.model) | trained, reply, {"loss": mean})
 
     def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
         """Weight a client's prototypes by its class shares, w_ij = n_ij/n_i, or equally."""

@@ -51,9 +51,9 @@ class FedMRL(Received, Averaged):
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train all three with CE(g_i(h), y) + CE(g_g(h[:d_s]), y), h = P_i([f_g(x), f_i(x)])."""
-        held = self.receive(client, state, message)
-        client.load(held)
-        model, small = self.network(client, held), second_network(client)
+        received = self.receive(client, state, message)
+        client.load(received)
+        model, small = self.network(client, received), second_network(client)
         coarse = Nested(small.head, self.auxiliary_dim(client.feature_dim))
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
@@ -62,9 +62,9 @@ class FedMRL(Received, Averaged):
 
         mean = client.fit(loss, model, coarse)  # the small network's features are part of the joint ones
         trained = snapshot("small", small)
-        kept = snapshot("model", client.model) | trained
-        kept |= snapshot("projector", model.get_submodule("features.projector"))
-        return Step(kept, floats(trained) | examples(client, self.weighting), {"loss": mean})
+        new_state = snapshot("model", client.model) | trained
+        new_state |= snapshot("projector", model.get_submodule("features.projector"))
+        return Step(new_state, floats(trained) | examples(client, self.weighting), {"loss": mean})
 
     def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
         """Score with the own head on the joint features, and with the small network's head on the first d_s."""

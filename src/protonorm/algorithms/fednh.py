@@ -56,15 +56,15 @@ class FedNH(Received, Additive):
         """Return the schema: features, scale and directions; clients send those of their classes, with counts."""
         features = slots_like(shared("model.features", task.template.features, self.buffers))
         model = (*features, ({"scale": Field(())},))
-        own = {**class_vectors("K_i"), **class_counts("K_i", least=1)}
-        return make_schema(task, up=(*model, (own,)), down=(*model, (class_vectors("K"),)))
+        vectors = {**class_vectors("K_i"), **class_counts("K_i", least=1)}
+        return make_schema(task, up=(*model, (vectors,)), down=(*model, (class_vectors("K"),)))
 
     def init_server(self, server: Server) -> Step:
         """Create the initial model of all clients, and separated directions."""
         assert server.model is not None
         features = shared("model.features", server.model.features, self.buffers)
-        said = features | self._head(server.num_classes, server.feature_dim)
-        return Step(said, said)
+        model = features | self._head(server.num_classes, server.feature_dim)
+        return Step(model, model)
 
     def init_client(self, client: Client) -> Tensors:
         """Create the client's model and directions, used until the server's arrive."""
@@ -72,16 +72,16 @@ class FedNH(Received, Additive):
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train features and scale with the cross-entropy of s·ê·Wᵀ, then compute the direction of each class."""
-        held = self.receive(client, state, message)
-        client.load(held)
-        model = self.network(client, held)
+        received = self.receive(client, state, message)
+        client.load(received)
+        model = self.network(client, received)
         mean = fit_labels(client, model, self.clip)
         scale = {"scale": model.get_parameter("head.scale").detach().cpu()}
-        own = class_means(client, model)  # means of unit features, so shorter than 1
-        own |= {"prototypes": unit(own["prototypes"])}  # u_ij
-        own |= {"counts": client.train.class_counts(client.num_classes)[own["classes"]]}  # n_ij
-        said = shared("model.features", client.model.features, self.buffers) | scale | own
-        return Step(held | snapshot("model", client.model) | scale, said, {"loss": mean})
+        vectors = class_means(client, model)  # means of unit features, so shorter than 1
+        vectors |= {"prototypes": unit(vectors["prototypes"])}  # u_ij
+        vectors |= {"counts": client.train.class_counts(client.num_classes)[vectors["classes"]]}  # n_ij
+        reply = shared("model.features", client.model.features, self.buffers) | scale | vectors
+        return Step(received | snapshot("model", client.model) | scale, reply, {"loss": mean})
 
     def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
         """Return features and scale with equal weights, and n_ij u_ij of each class."""
@@ -91,10 +91,10 @@ class FedNH(Received, Additive):
 
     def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
         """Step towards the mean of features and scale, and move the directions."""
-        said = {name: torch.lerp(state[name], value, self.server_lr) for name, value in sums.means.items()}
+        model = {name: torch.lerp(state[name], value, self.server_lr) for name, value in sums.means.items()}
         moved = smoothed(state["prototypes"], sums.totals["prototypes"], self.rho)
-        said |= {"classes": state["classes"], "prototypes": moved}
-        return Step(said, said)
+        model |= {"classes": state["classes"], "prototypes": moved}
+        return Step(model, model)
 
     def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
         """Score by s·ê·Wᵀ."""
@@ -108,8 +108,7 @@ class FedNH(Received, Additive):
     def _head(self, num_classes: int, feature_dim: int) -> Tensors:
         if self.scale is None:
             raise ValueError("FedNH has no scale: give one, or let adapted(dataset, networks) take the network's.")
-        place = on_circle if self.initial == "circle" else orthogonal
-        directions = place(num_classes, feature_dim)
+        directions = (on_circle if self.initial == "circle" else orthogonal)(num_classes, feature_dim)
         return {"scale": torch.tensor(self.scale), "classes": torch.arange(num_classes), "prototypes": directions}
 
 

@@ -36,8 +36,8 @@ class FedProto(Prototypes, AveragedByClass):
         """Return the schema: both sides send prototypes, the server from round 1 on; clients add counts if weighted."""
         if self.weighting == "clients":
             return super().schema(task)
-        own = {**class_vectors("K_i"), **class_counts("K_i", least=1)}
-        return make_schema(task, up=((own,),), down=(optional(class_vectors("K'")),))
+        reply = {**class_vectors("K_i"), **class_counts("K_i", least=1)}
+        return make_schema(task, up=((reply,),), down=(optional(class_vectors("K'")),))
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train with CE + λR (Eqs. 4, 5), then compute the local prototypes (Eq. 2)."""

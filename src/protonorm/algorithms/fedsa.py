@@ -45,8 +45,8 @@ class FedSA(Prototypes, AveragedByClass):
 
     def init_server(self, server: Server) -> Step:
         """Draw the anchors."""
-        said = {"anchors": draw_anchors(server.num_classes, server.feature_dim)}
-        return Step(said, said)
+        state = {"anchors": draw_anchors(server.num_classes, server.feature_dim)}
+        return Step(state, state)
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train with CE + λ·MSE(z, a_y) + contrast·margin loss + calibration·CE(g(a), all classes)."""
@@ -65,8 +65,8 @@ class FedSA(Prototypes, AveragedByClass):
         sent = means_by_class(sums, server.feature_dim)
         anchors, classes = state["anchors"].clone(), sent["classes"]
         anchors[classes] = torch.lerp(anchors[classes], sent["prototypes"], 1 - self.decay)
-        said = self.average(server, state, sums) | {"anchors": anchors}
-        return Step(said, said)
+        tensors = self.average(server, state, sums) | {"anchors": anchors}
+        return Step(tensors, tensors)
 
 
 def draw_anchors(num_classes: int, feature_dim: int) -> Tensor:

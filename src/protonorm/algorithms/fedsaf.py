@@ -17,7 +17,7 @@ from protonorm.algorithms.parts.prototypes import AveragedByClass, Prototypes, r
 from protonorm.core import Client, Contribution, Server, Step, Sums
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Fraction, NonNegative
-from protonorm.geometry.losses import Comparison, batch_means, structural_loss, turned
+from protonorm.geometry.losses import Comparison, batch_means, rotate_rows, structural_loss
 from protonorm.tensors import Tensors
 
 
@@ -45,8 +45,8 @@ class FedSAF(Prototypes, AveragedByClass):
 
     def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
         """Scatter a client's prototypes to all classes, rotated to the last average if configured and available."""
-        turn = self.rotation and "prototypes" in state
-        return super().contribution(server, state, turned_to(state, reply, server) if turn else reply)
+        rotate = self.rotation and "prototypes" in state
+        return super().contribution(server, state, rotate_to(state, reply, server) if rotate else reply)
 
     def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
         """Average per class, or move the last average by β; classes that were not sent keep their prototype."""
@@ -60,13 +60,13 @@ class FedSAF(Prototypes, AveragedByClass):
     def structure(self, z: Tensor, y: Tensor, prototypes: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
         """Compute L of class means and of samples, in the precision of z (B, d): y (B,), prototypes (K, d)."""
         with torch.autocast(z.device.type, enabled=False):
-            means, there = batch_means(z, y, len(prototypes))
-            wanted = torch.where(known[y].unsqueeze(1), prototypes[y], z.detach())  # unknown: unchanged
-            classes = structural_loss(means, prototypes, there & known, self.compared)
-            return classes, structural_loss(z, wanted, torch.ones_like(known[y]), self.compared)
+            means, present = batch_means(z, y, len(prototypes))
+            targets = torch.where(known[y].unsqueeze(1), prototypes[y], z.detach())  # unknown: unchanged
+            classes = structural_loss(means, prototypes, present & known, self.compared)
+            return classes, structural_loss(z, targets, torch.ones_like(known[y]), self.compared)
 
 
-def turned_to(state: Tensors, reply: Tensors, server: Server) -> Tensors:
+def rotate_to(state: Tensors, reply: Tensors, server: Server) -> Tensors:
     """Rotate a client's prototypes (K_i, d) to be nearest to the last average's prototypes of the same classes.
 
     Both are centred over all classes of the average; classes that the client lacks are filled in from the average. A
@@ -74,9 +74,9 @@ def turned_to(state: Tensors, reply: Tensors, server: Server) -> Tensors:
     """
     known, shared = state["classes"], torch.isin(reply["classes"], state["classes"])
     classes, vectors = reply["classes"][shared], reply["prototypes"].clone()
-    last = torch.zeros(server.num_classes, server.feature_dim).index_copy_(0, known, state["prototypes"])  # (K, d)
-    own = last.index_copy(0, classes, vectors[shared])
-    mean, own_mean = last[known].mean(dim=0), own[known].mean(dim=0)
+    average = torch.zeros(server.num_classes, server.feature_dim).index_copy_(0, known, state["prototypes"])  # (K, d)
+    own = average.index_copy(0, classes, vectors[shared])
+    mean, own_mean = average[known].mean(dim=0), own[known].mean(dim=0)
     centred = own[classes] - own_mean
-    vectors[shared] = (turned(centred, last[classes] - mean) if len(classes) > 1 else centred) + mean
+    vectors[shared] = (rotate_rows(centred, average[classes] - mean) if len(classes) > 1 else centred) + mean
     return reply | {"prototypes": vectors}

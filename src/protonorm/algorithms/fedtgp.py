@@ -55,15 +55,15 @@ class GeneratedPrototypes(Prototypes):
         batches = shuffled(*clients, self.server_epochs, server.batch_size)
         optimiser = torch.optim.SGD(generator.parameters(), server.lr)
         mean = descend(lambda points, y: loss(points, y, generator(classes)), batches, optimiser, server)
-        said = {"classes": classes, "prototypes": generator(classes).detach()}
-        return Step(snapshot("generator", generator), said, {"generator.loss": mean})
+        prototypes = {"classes": classes, "prototypes": generator(classes).detach()}
+        return Step(snapshot("generator", generator), prototypes, {"generator.loss": mean})
 
     def generator(self, server: Server) -> nn.Sequential:
         """Build the network that maps class indices to prototypes, j -> ĉ_j; its hidden layer has max(d, 64) units."""
         width = server.feature_dim
         hidden = self.hidden or max(width, NARROWEST)
-        into, out = nn.Linear(width, hidden), nn.Linear(hidden, width)
-        return nn.Sequential(nn.Embedding(server.num_classes, width), into, nn.ReLU(), out)
+        first, second = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        return nn.Sequential(nn.Embedding(server.num_classes, width), first, nn.ReLU(), second)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -142,8 +142,8 @@ class FedORGP(GeneratedPrototypes):
 
 def angle_loss(z: Tensor, y: Tensor, prototypes: Tensor, known: Tensor) -> Tensor:
     """Average 1 − cos(z_b, ĉ_y) over a batch: z (B, d), y (B,), ĉ (K, d); zero for classes not known (K,)."""
-    along = (normalize(z) * normalize(prototypes)[y]).sum(dim=1)  # (B,)
-    return torch.where(known[y], 1 - along, 0.0).sum() / len(y)
+    cosine = (normalize(z) * normalize(prototypes)[y]).sum(dim=1)  # (B,)
+    return torch.where(known[y], 1 - cosine, 0.0).sum() / len(y)
 
 
 def orthogonality(points: Tensor, labels: Tensor, prototypes: Tensor, adaptive: bool) -> tuple[Tensor, Tensor]:
@@ -152,13 +152,13 @@ def orthogonality(points: Tensor, labels: Tensor, prototypes: Tensor, adaptive: 
     If adaptive, a term is weighted by 1 + σ((a − 0.3)/0.5), where a is |cos|, or its mean over k ≠ y in the first
     average.
     """
-    along, own = cosines(points, prototypes), one_hot(labels, len(prototypes)).bool()  # (B, K)
+    cosine, own = cosines(points, prototypes), one_hot(labels, len(prototypes)).bool()  # (B, K)
     others = max(len(prototypes) - 1, 1)
-    away, across = 1 - along[own], along.abs().masked_fill(own, 0.0)  # (B,), (B, K)
+    intra, inter = 1 - cosine[own], cosine.abs().masked_fill(own, 0.0)  # (B,), (B, K)
     if adaptive:
-        away = away * _weight(across.sum(dim=1) / others)
-        across = across * _weight(across)
-    return away.mean(), across.sum(dim=1).mean() / others
+        intra = intra * _weight(inter.sum(dim=1) / others)
+        inter = inter * _weight(inter)
+    return intra.mean(), inter.sum(dim=1).mean() / others
 
 
 def _weight(cosine: Tensor) -> Tensor:

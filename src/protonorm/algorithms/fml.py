@@ -127,11 +127,11 @@ class FedKD(TwoNetworks, Additive):
 
         mean = client.fit(loss, model, student, projection, clip=self.clip)
         trained = snapshot("student", student)
-        kept = snapshot("model", model) | snapshot("projection", projection) | integers(trained)
+        new_state = snapshot("model", model) | snapshot("projection", projection) | integers(trained)
         sent = {name: trained[name] for name in received}
         if self.compressed == "updates":
             sent = {name: value - received[name] for name, value in sent.items()}
-        return Step(kept, compress(sent, self.energy(client.round, client.rounds)), {"loss": mean})
+        return Step(new_state, compress(sent, self.energy(client.round, client.rounds)), {"loss": mean})
 
     def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
         """Rebuild a client's student, or its change; all clients have equal weight."""
@@ -172,8 +172,8 @@ class FedKD(TwoNetworks, Additive):
 
     def _publish(self, student: Tensors, server: Server) -> Step:
         energy = self.energy(server.round, server.rounds)
-        said = compress(student, energy) if self.compressed == "weights" else student
-        return Step(student, said, {"energy": energy, "ratio": numbers(said) / numbers(student)})
+        message = compress(student, energy) if self.compressed == "weights" else student
+        return Step(student, message, {"energy": energy, "ratio": numbers(message) / numbers(student)})
 
 
 def _unpack(student: SplitModel, state: Tensors, message: Tensors) -> Tensors:
@@ -190,11 +190,11 @@ def _projection(client: Client) -> nn.Linear:
 
 def _whole_or_factors(name: str, value: Tensor) -> Slot:
     """Describe a tensor (m, …), and its factors where they may be smaller."""
-    whole, q = {name: Field(tuple(value.shape), value.dtype)}, _rank(name)
+    tensor, q = {name: Field(tuple(value.shape), value.dtype)}, _rank(name)
     if not largest_rank(value.shape):
-        return (whole,)
+        return (tensor,)
     shapes = {"u": (len(value), q), "s": (q,), "v": (q, *value.shape[1:])}
-    return whole, {f"{name}.{tag}": Field(shape, value.dtype) for tag, shape in shapes.items()}
+    return tensor, {f"{name}.{tag}": Field(shape, value.dtype) for tag, shape in shapes.items()}
 
 
 def _rank(name: str) -> str:

@@ -49,12 +49,12 @@ from protonorm.core.combine import over
 from protonorm.core.schema import Field, Schema, Slot, slots_like
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count
-from protonorm.tensors import Tensors, prefixed, snapshot, under
+from protonorm.tensors import Tensors, prefixed, snapshot, strip_prefix
 
 HEAD = "model.head."
 COUNTER = ".num_batches_tracked"  # of each layer, zero until it has statistics
 NARROWEST = 1e-6  # a width at which every layer has a single channel
-Place = tuple[Tensor, ...]  # rows, or rows and columns, of a tensor
+Indices = tuple[Tensor, ...]  # rows, or rows and columns, of a tensor
 Pixels = Mapping[str, int]  # columns of a layer per channel of the previous layer, if not 1
 FIRST: Pixels = {}  # for the first channels: their columns are the first, independent of pixels
 
@@ -70,8 +70,8 @@ class WidthSchema(Schema):
         super().check_up(message, owner)
         if self.template is None or self.template.at_width is None:
             return  # a single width: all shapes are exact
-        whole = shapes_at(self.template, 1.0)
-        axes = ((size, full) for name in whole for size, full in zip(message[name].shape, whole[name], strict=True))
+        widest = shapes_at(self.template, 1.0)
+        axes = ((size, full) for name in widest for size, full in zip(message[name].shape, widest[name], strict=True))
         width = min(size / full for size, full in axes)  # the largest r with these sizes ⌈rC⌉
         for name, shape in shapes_at(self.template, width).items():
             if tuple(message[name].shape) != shape:
@@ -81,7 +81,7 @@ class WidthSchema(Schema):
                 )
 
 
-def width_schema(task: Task, *own: Slot) -> Schema:
+def width_schema(task: Task, *slots: Slot) -> Schema:
     """Create the schema in which the server sends the whole model, clients a part with all rows of the head."""
     model = task.template
     whole = parameters(model)
@@ -89,8 +89,8 @@ def width_schema(task: Task, *own: Slot) -> Schema:
     part = tuple(
         ({name: Field(tuple(value.shape), value.dtype, up_to=name in narrow)},) for name, value in whole.items()
     )
-    known = {"K": task.num_classes}
-    return WidthSchema((*part, *own), slots_like(whole), known, {"K_i": task.num_classes}, template=model)
+    exact = {"K": task.num_classes}
+    return WidthSchema((*part, *slots), slots_like(whole), exact, {"K_i": task.num_classes}, template=model)
 
 
 def shapes(model: SplitModel, width: float) -> dict[str, tuple[int, ...]]:
@@ -117,25 +117,25 @@ def pixels(model: SplitModel) -> Pixels:
 
 def cut(whole: Tensors, like: Mapping[str, Tensor], turn: int = 0, pixels: Pixels = FIRST) -> Tensors:
     """Extract tensors with the shapes of `like` from a whole model."""
-    found = {}
-    for name, place in places(whole, like, turn, pixels).items():
+    parts = {}
+    for name, indices in indices_of(whole, like, turn, pixels).items():
         value = whole[name]
-        for axis, index in enumerate(place):
+        for axis, index in enumerate(indices):
             value = value.index_select(axis, index)
-        found[name] = value
-    return found
+        parts[name] = value
+    return parts
 
 
-def places(
+def indices_of(
     whole: Mapping[str, Tensor], like: Mapping[str, Tensor], turn: int = 0, pixels: Pixels = FIRST
-) -> dict[str, Place]:
+) -> dict[str, Indices]:
     """Return the rows, and columns, of each tensor of a whole model that belong to a narrower network."""
-    found: dict[str, Place] = {}
+    indices: dict[str, Indices] = {}
     for name, value in whole.items():
         size, part = value.shape, like[name].shape
         rows = window(size[0], part[0], 1, turn)
-        found[name] = (rows,) if len(size) == 1 else (rows, window(size[1], part[1], pixels.get(name, 1), turn))
-    return found
+        indices[name] = (rows,) if len(size) == 1 else (rows, window(size[1], part[1], pixels.get(name, 1), turn))
+    return indices
 
 
 def window(size: int, part: int, pixels: int, turn: int) -> Tensor:
@@ -168,15 +168,15 @@ class AveragedParts(Received, Additive):
         whole, turn, pixels = self.whole(server, state)
         amount, classes = float(reply.get("num_examples", 1)), reply.get("classes")
         values, weights = {}, {}
-        for name, place in places(whole, reply, turn, pixels).items():
+        for name, indices in indices_of(whole, reply, turn, pixels).items():
             part = reply[name]
             if classes is not None and name.startswith(HEAD):
-                place, part = (classes, *place[1:]), part[classes]
-            at = place if len(place) == 1 else (place[0].unsqueeze(1), place[1])
+                indices, part = (classes, *indices[1:]), part[classes]
+            grid = indices if len(indices) == 1 else (indices[0].unsqueeze(1), indices[1])
             values[name] = torch.zeros_like(whole[name])
-            values[name][at] = part
+            values[name][grid] = part
             weights[name] = torch.zeros(whole[name].shape[:2], dtype=torch.float64)
-            weights[name][at] = amount
+            weights[name][grid] = amount
         return Contribution(values, weights)
 
     def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
@@ -266,14 +266,14 @@ class HeteroFL(AveragedParts):
         """Train the first channels of the whole model with cross-entropy."""
         return self.train(client, state | cut(message, state))
 
-    def train(self, client: Client, held: Tensors) -> Step:
+    def train(self, client: Client, state: Tensors) -> Step:
         """Train the client's part of the whole model with cross-entropy."""
-        client.load(held)
-        model = self.network(client, held)
+        client.load(state)
+        model = self.network(client, state)
         with new_statistics(client.model):
             mean = fit_labels(client, model)
-        said = parameters(client.model) | {"classes": own_classes(client)} | examples(client, self.weighting)
-        return Step(held | snapshot("model", client.model), said, {"loss": mean})
+        reply = parameters(client.model) | {"classes": own_classes(client)} | examples(client, self.weighting)
+        return Step(state | snapshot("model", client.model), reply, {"loss": mean})
 
     def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
         """Score with the client's part of the model."""
@@ -337,8 +337,8 @@ class FedRolex(HeteroFL):
 
     def whole(self, server: Server, state: Tensors) -> tuple[Tensors, int, Pixels]:
         """Return the whole model, this round's offset, which grows by a channel per round, and columns per channel."""
-        counts = {name: int(count) for name, count in under(state, "pixels").items()}
-        return prefixed("model", under(state, "model")), server.round - 1, counts
+        counts = {name: int(count) for name, count in strip_prefix(state, "pixels").items()}
+        return prefixed("model", strip_prefix(state, "model")), server.round - 1, counts
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -363,13 +363,13 @@ class FjORD(AveragedParts):
         masks = self.masks(model)
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
-            kept = masks[np.random.randint(len(masks))]
-            weights = {name: weight * kept[name] for name, weight in model.named_parameters()}
+            mask = masks[np.random.randint(len(masks))]
+            weights = {name: weight * mask[name] for name, weight in model.named_parameters()}
             logits: Tensor = functional_call(model, weights, (x,))
             if not self.distillation:
                 return client.cross_entropy(logits, y)
-            whole = model(x)
-            return client.cross_entropy(whole, y) + client.cross_entropy(logits, whole.detach().softmax(dim=1))
+            teacher = model(x)
+            return client.cross_entropy(teacher, y) + client.cross_entropy(logits, teacher.detach().softmax(dim=1))
 
         mean = client.fit(loss, model)
         measure(client, model)  # statistics from training mix all widths
@@ -378,13 +378,13 @@ class FjORD(AveragedParts):
     def masks(self, model: SplitModel) -> list[Tensors]:
         """Build, for each width up to the model's own, masks that are 1 where a network of that width has weights."""
         assert model.at_width is not None
-        drawn = [step / self.steps for step in range(1, self.steps + 1) if step / self.steps < model.width]
-        found = []
-        for width in [*drawn, model.width]:
+        widths = [step / self.steps for step in range(1, self.steps + 1) if step / self.steps < model.width]
+        result = []
+        for width in [*widths, model.width]:
             with torch.device("meta"):  # shapes only: no weights are drawn
                 sizes = {name: weight.shape for name, weight in model.at_width(width).named_parameters()}
             masks = {name: torch.zeros_like(weight) for name, weight in model.named_parameters()}
             for name, size in sizes.items():
                 masks[name][tuple(slice(length) for length in size)] = 1.0
-            found.append(masks)
-        return found
+            result.append(masks)
+        return result

@@ -33,7 +33,7 @@ from protonorm.algorithms.parts.training import descend, fit_labels
 from protonorm.core import Additive, Client, Contribution, Field, Schema, Server, SplitModel, Step, Sums, Task, optional
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count, NonNegative, Positive
-from protonorm.tensors import Tensors, floats, prefixed, restore, snapshot, under
+from protonorm.tensors import Tensors, floats, prefixed, restore, snapshot, strip_prefix
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -75,8 +75,8 @@ class FedGen(SharedHead, Additive):
         with torch.device("meta"):  # names and shapes only: no weights are drawn
             generator = Generator(self.noise, task.num_classes, self.hidden, task.feature_dim)
         weights = floats(prefixed("generator", generator.state_dict()))
-        taught = {name: Field(tuple(value.shape), value.dtype) for name, value in weights.items()}
-        return make_schema(task, up=(*head, (counts,)), down=(*head, optional({**taught, **sums})))
+        fields = {name: Field(tuple(value.shape), value.dtype) for name, value in weights.items()}
+        return make_schema(task, up=(*head, (counts,)), down=(*head, optional({**fields, **sums})))
 
     def init_server(self, server: Server) -> Step:
         """Create the initial head; the generator is not sent before it is trained."""
@@ -101,7 +101,7 @@ class FedGen(SharedHead, Additive):
 
     def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
         """Weight a client's head by its number of samples; sum the samples of each class."""
-        return Contribution(under(reply, "head"), reply["counts"].sum(), {"counts": reply["counts"]})
+        return Contribution(strip_prefix(reply, "head"), reply["counts"].sum(), {"counts": reply["counts"]})
 
     def conclude(self, server: Server, state: Tensors, sums: Sums) -> Step:
         """Train the generator on the average head, whose logits average the clients', as heads are linear."""
@@ -113,8 +113,8 @@ class FedGen(SharedHead, Additive):
 
         batches = ((draw(counts, server.batch_size),) for _ in range(self.server_steps))
         mean = descend(loss, batches, torch.optim.Adam(generator.parameters(), self.server_lr), server)
-        kept = prefixed("head", average) | floats(snapshot("generator", generator))
-        return Step(kept, kept | {"counts": counts}, {"generator.loss": mean})
+        new_state = prefixed("head", average) | floats(snapshot("generator", generator))
+        return Step(new_state, new_state | {"counts": counts}, {"generator.loss": mean})
 
     def _generator(self, node: Client | Server, tensors: Tensors | None = None) -> "Generator":
         """Build the generator, with the weights of a state or message if it contains them."""
@@ -129,8 +129,8 @@ class Generator(nn.Module):
     def __init__(self, noise: int, num_classes: int, hidden: int, feature_dim: int) -> None:
         super().__init__()
         self.noise, self.num_classes = noise, num_classes
-        into, out = nn.Linear(noise + num_classes, hidden), nn.Linear(hidden, feature_dim)
-        self.layers = nn.Sequential(into, nn.BatchNorm1d(hidden), nn.ReLU(), out)
+        first, second = nn.Linear(noise + num_classes, hidden), nn.Linear(hidden, feature_dim)
+        self.layers = nn.Sequential(first, nn.BatchNorm1d(hidden), nn.ReLU(), second)
 
     def forward(self, labels: Tensor) -> Tensor:
         """Draw noise from [0, 1) and map it with the labels (B,) to features (B, d)."""

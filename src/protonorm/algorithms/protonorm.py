@@ -71,8 +71,8 @@ class ProtoNorm(Prototypes, AveragedByClass):
             "initial=random": (self.initial == "random", "features are pulled before they have been measured"),
             "measured=before": (self.measured == "before", "the first prototypes are those of untrained networks"),
         }
-        for setting, (given, reason) in conflicts.items():
-            if self.gamma == AUTO and given:
+        for setting, (conflicting, reason) in conflicts.items():
+            if self.gamma == AUTO and conflicting:
                 raise ValueError(f"gamma must be a number with {setting}, got auto: {reason}.")
         return self
 
@@ -95,8 +95,8 @@ class ProtoNorm(Prototypes, AveragedByClass):
         """Return an empty message before the first round, or aligned random vectors."""
         if self.initial == "none":
             return Step({}, {})
-        drawn = torch.randn(server.num_classes, server.feature_dim)
-        return self._publish({"classes": torch.arange(server.num_classes), "prototypes": drawn}, server)
+        vectors = torch.randn(server.num_classes, server.feature_dim)
+        return self._publish({"classes": torch.arange(server.num_classes), "prototypes": vectors}, server)
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train with CE + λR towards γ·ĉ_j (Eqs. 4, 15), then compute the local prototypes (Eq. 2)."""
@@ -129,8 +129,8 @@ class ProtoNorm(Prototypes, AveragedByClass):
         gamma = state.get("gamma")
         if gamma is None:
             gamma = torch.tensor(self.measured_gamma(float(sums.totals["length"]) / count, server.feature_dim))
-        known = {"gamma": gamma}
-        return Step(step.state | known, step.message | known, {**step.metrics, "gamma": float(gamma)}, step.figures)
+        scale = {"gamma": gamma}
+        return Step(step.state | scale, step.message | scale, {**step.metrics, "gamma": float(gamma)}, step.figures)
 
     def measured_gamma(self, length: float, width: int) -> float:
         """Compute the γ at which cos(z, ĉ) has the weight 2λγ‖z‖/d = 10 in the loss, for features z of a given norm."""
@@ -141,15 +141,15 @@ class ProtoNorm(Prototypes, AveragedByClass):
         if self.alignment == "none" or not len(vectors):
             return Step(prototypes, prototypes)
         if self.alignment == "normalise":
-            said = prototypes | {"prototypes": normalize(vectors)}
-            return Step(said, said)
+            published = prototypes | {"prototypes": normalize(vectors)}
+            return Step(published, published)
         aligned = align(vectors, self.alignment, s=self.s, schedule=self.schedule, trace=server.round <= 1)
-        said = prototypes | {"prototypes": aligned.prototypes}
+        published = prototypes | {"prototypes": aligned.prototypes}
         metrics = {"alignment.steps": float(aligned.steps)}
         if math.isfinite(aligned.energy):  # may overflow for large s
             metrics["alignment.energy"] = aligned.energy
-        traced = {} if aligned.distances is None else {"alignment.distances": aligned.distances}
-        return Step(said, said, metrics, traced)
+        figures = {} if aligned.distances is None else {"alignment.distances": aligned.distances}
+        return Step(published, published, metrics, figures)
 
     def _upscaling_factor(self, message: Tensors) -> float:
         """Return γ; a measured γ arrives with the prototypes."""

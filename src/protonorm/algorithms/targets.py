@@ -54,12 +54,12 @@ class FixedTargets(Averaged):
 
     @model_validator(mode="after")
     def _refuse_what_is_not_used(self) -> Self:
-        given = {
+        uses = {
             "gamma": ("squared", self.gamma is not None),
             "scale": ("cosine", self.scale != SCALE),
             "balanced": ("cosine", self.balanced),
         }
-        for name, (user, changed) in given.items():
+        for name, (user, changed) in uses.items():
             if changed and self.loss != user:
                 raise ValueError(f"{name} must be left out with loss={self.loss}; it is for loss={user}.")
         if self.targets != SPREAD and self.seed:
@@ -87,12 +87,12 @@ class FixedTargets(Averaged):
 
     def adapted(self, dataset: str, networks: Sequence[str]) -> Self:
         """Fill in the data set's γ and the digest of the file of targets if they are not set."""
-        found = self
+        method = self
         if self.loss == "squared" and self.gamma is None:
-            found = replace(found, gamma=GAMMA.get(dataset, GAMMA_ELSEWHERE))
+            method = replace(method, gamma=GAMMA.get(dataset, GAMMA_ELSEWHERE))
         if self._from_file and self.sha256 is None:
-            found = replace(found, sha256=digest_of(self.targets, TARGETS))
-        return found
+            method = replace(method, sha256=digest_of(self.targets, TARGETS))
+        return method
 
     def schema(self, task: Task) -> Schema:
         """Return the schema: no messages, or heads and the clients' numbers of samples."""
@@ -134,8 +134,8 @@ class FixedTargets(Averaged):
 
         mean = client.fit(loss, model)
         trained = snapshot("model", model)
-        said = head_of(trained) | examples(client) if self.head == "shared" else {}
-        return Step(state | trained, said, {"loss": mean})
+        reply = head_of(trained) | examples(client) if self.head == "shared" else {}
+        return Step(state | trained, reply, {"loss": mean})
 
     def weight(self, client: Client) -> float:
         """Return λ of the client's round, after r completed rounds on the way from λ to λ_R."""

@@ -20,7 +20,7 @@ from protonorm.config.kinds import COMPONENTS, KINDS
 from protonorm.config.parsing import check_plain
 from protonorm.core.algorithm import Algorithm
 from protonorm.core.own_code import own_name
-from protonorm.core.own_failures import told
+from protonorm.core.own_failures import error_text
 from protonorm.core.robust import Rule
 from protonorm.core.settings import sentences
 from protonorm.core.text import html_table, shortened
@@ -408,4 +408,4 @@ def _cause_of(error: BaseException) -> Exception:
         cause = cause.__cause__
     if isinstance(cause, ValueError | OSError | Failed) and not isinstance(cause, PydanticSerializationError):
         return cause
-    return ValueError(f"The settings cannot be written down: {told(cause)}")
+    return ValueError(f"The settings cannot be written down: {error_text(cause)}")

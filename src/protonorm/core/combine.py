@@ -68,7 +68,7 @@ class Mean:
         if not self._weights:
             self._shared = not isinstance(weight, Mapping)
             self._types = {name: value.dtype for name, value in values.items()}
-            self._sums, self._weights, self._totals = _zeros(values), _zeros(by_name), _zeros(totals, whole=torch.int64)
+            self._sums, self._weights, self._totals = _zeros(values), _zeros(by_name), _zeros(totals, dtype=torch.int64)
         for name, value in by_name.items():
             self._weights[name] += value
         for name, value in values.items():
@@ -116,7 +116,7 @@ def divided(sums: Tensor, weight: Tensor) -> Tensor:
     return sums / over(torch.where(weight > 0, weight, 1.0), sums)
 
 
-def _zeros(tensors: Mapping[str, Tensor], whole: torch.dtype = torch.float64) -> Tensors:
+def _zeros(tensors: Mapping[str, Tensor], dtype: torch.dtype = torch.float64) -> Tensors:
     """Return float64 zeros of the tensors' shapes; those of integers have the type `whole`."""
-    kinds = {name: torch.float64 if value.is_floating_point() else whole for name, value in tensors.items()}
+    kinds = {name: torch.float64 if value.is_floating_point() else dtype for name, value in tensors.items()}
     return {name: torch.zeros_like(value, dtype=kinds[name]) for name, value in tensors.items()}

@@ -136,10 +136,10 @@ def _check_index(body: bytes) -> None:
     if len(index) > MOST_TENSORS:
         raise BadFrame(f"it has {len(index)} tensors; {MOST_TENSORS} at most are allowed")
     end = 0
-    for first, last in sorted(_span(name, entry) for name, entry in index.items()):
-        if first != end:
+    for start, stop in sorted(_span(name, entry) for name, entry in index.items()):
+        if start != end:
             raise BadFrame("its tensors overlap, or leave gaps")
-        end = last
+        end = stop
     if end != len(body) - 8 - size:
         raise BadFrame(f"its tensors take {end} bytes, and {len(body) - 8 - size} are there")
 
@@ -166,14 +166,14 @@ def _are_sizes(value: Any, most: int) -> bool:
     return isinstance(value, list) and len(value) <= most and all(type(n) is int and 0 <= n < 2**40 for n in value)
 
 
-def _object(text: bytes, what: str) -> dict[str, Any]:
+def _object(text: bytes, name: str) -> dict[str, Any]:
     try:
-        plain = strict_json(text.decode())
+        value = strict_json(text.decode())
     except (ValueError, RecursionError) as error:
-        raise BadFrame(f"its {what} cannot be read ({shortened(str(error))})") from None
-    if not isinstance(plain, dict):
-        raise BadFrame(f"its {what} is no object")
-    return plain
+        raise BadFrame(f"its {name} cannot be read ({shortened(str(error))})") from None
+    if not isinstance(value, dict):
+        raise BadFrame(f"its {name} is no object")
+    return value
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

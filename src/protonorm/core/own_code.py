@@ -38,13 +38,13 @@ _forbidden: ContextVar[bool] = ContextVar("own_code_forbidden", default=False)
 
 
 @contextmanager
-def without_own_code(wanted: bool = True) -> Iterator[None]:
+def without_own_code(forbidden: bool = True) -> Iterator[None]:
     """Forbid the import of user files inside the context."""
-    before = _forbidden.set(wanted or _forbidden.get())
+    token = _forbidden.set(forbidden or _forbidden.get())
     try:
         yield
     finally:
-        _forbidden.reset(before)
+        _forbidden.reset(token)
 
 
 def refuse_own_code(path: Path) -> None:
@@ -56,18 +56,18 @@ def refuse_own_code(path: Path) -> None:
         )
 
 
-def load_own(place: str, kind: str) -> Any:
+def load_own(location: str, kind: str) -> Any:
     """Import a class or function from a user file: path/to/file.py:Name."""
-    path, _, name = place.rpartition(":")
+    path, _, name = location.rpartition(":")
     if not path.endswith(".py"):
-        more = f" Its settings stand beside it, as {kind}.NAME=VALUE." if ".py:" in path else ""
-        raise ValueError(f"{truncate(place)} is no {kind} of your own: expected file.py:NAME.{more}")
+        note = f" Its settings stand beside it, as {kind}.NAME=VALUE." if ".py:" in path else ""
+        raise ValueError(f"{truncate(location)} is no {kind} of your own: expected file.py:NAME.{note}")
     module = load_file(Path(path))
     if not hasattr(module, name):
         public = {key: value for key, value in vars(module).items() if callable(value) and not key.startswith("_")}
         defined = [key for key, value in public.items() if getattr(value, "__module__", "") == module.__name__]
-        known = nearest(truncate(name), defined or public) if public else "it defines no function and no class."
-        raise ValueError(f"{truncate(path)} has no {kind} {truncate(name)!r}; {known}")
+        hint = nearest(truncate(name), defined or public) if public else "it defines no function and no class."
+        raise ValueError(f"{truncate(path)} has no {kind} {truncate(name)!r}; {hint}")
     return getattr(module, name)
 
 
@@ -89,9 +89,9 @@ def load_file(path: Path) -> ModuleType:
     if spec is None:
         raise ValueError(f"There is no Python file {truncate(str(path))}.")
     name, file, text = spec.name, str(path.resolve()), path.read_bytes()
-    before = sys.modules.get(name)
-    if before is not None and getattr(before, TEXT, text) == text:
-        return before
+    previous = sys.modules.get(name)
+    if previous is not None and getattr(previous, TEXT, text) == text:
+        return previous
     linecache.checkcache(file)  # inspect and traceback read source lines from this cache
     module = importlib.util.module_from_spec(spec)
     setattr(module, TEXT, text)
@@ -103,62 +103,62 @@ def load_file(path: Path) -> ModuleType:
         del sys.modules[name]  # partially initialised
         if isinstance(error, KeyboardInterrupt | MemoryError):
             raise
-        plain = isinstance(error, SyntaxError | ImportError | SystemExit)  # the traceback adds nothing
-        raise ValueError(import_failure(error, path)) from (None if plain else error)
+        expected = isinstance(error, SyntaxError | ImportError | SystemExit)  # the traceback adds nothing
+        raise ValueError(import_failure(error, path)) from (None if expected else error)
     return module
 
 
-def obstacle(thing: Any) -> str | None:
+def obstacle(obj: Any) -> str | None:
     """Return why another process could not import a class or function; None if it can."""
-    if thing.__module__ == "__main__":
-        return f"{thing.__qualname__} is defined in the main script; put it into a file of its own to import it"
-    if "<" in thing.__qualname__:
-        return f"{thing.__qualname__} is defined inside a function; put it at the top of a file"
+    if obj.__module__ == "__main__":
+        return f"{obj.__qualname__} is defined in the main script; put it into a file of its own to import it"
+    if "<" in obj.__qualname__:
+        return f"{obj.__qualname__} is defined inside a function; put it at the top of a file"
     return None
 
 
-def reference(thing: Any) -> dict[str, str]:
+def reference(obj: Any) -> dict[str, str]:
     """Return a JSON reference to a class or function, with a fingerprint; raise a ValueError if its file changed."""
-    path, imported = _file(thing), _imported_text(thing)
+    path, imported = _file(obj), _imported_text(obj)
     if path and imported is not None and path.read_bytes() != imported:
         raise edited(path)
-    file = inspect.getfile(inspect.unwrap(thing))
-    text = "" if imported is None else fingerprint(thing)
-    return {"module": thing.__module__, "name": thing.__qualname__, "file": file, "text": text}
+    file = inspect.getfile(inspect.unwrap(obj))
+    text = "" if imported is None else fingerprint(obj)
+    return {"module": obj.__module__, "name": obj.__qualname__, "file": file, "text": text}
 
 
-def resolve(place: dict[str, str]) -> Any:
+def resolve(location: dict[str, str]) -> Any:
     """Import the target of a `reference` in another process, where a module of that name may be another file."""
-    file = Path(place["file"]).resolve()
+    file = Path(location["file"]).resolve()
     try:
         with importable_torchvision():
-            module = importlib.import_module(place["module"])
+            module = importlib.import_module(location["module"])
     except ImportError:
         module = load_file(file)
     if module.__file__ and Path(module.__file__).resolve() != file:
         module = load_file(file)
-    target = attrgetter(place["name"])(module)
-    if place["text"] and fingerprint(target) != place["text"]:
+    target = attrgetter(location["name"])(module)
+    if location["text"] and fingerprint(target) != location["text"]:
         raise edited(file)
     return target
 
 
-def own_name(thing: Any) -> str:
+def own_name(obj: Any) -> str:
     """Return the name of a class or function as on the command line: file.py:Name, or module:Name for a library."""
-    path = _file(thing)
-    return f"{(_in_library(path) or path.name) if path else thing.__module__}:{thing.__qualname__}"
+    path = _file(obj)
+    return f"{(_in_library(path) or path.name) if path else obj.__module__}:{obj.__qualname__}"
 
 
-def is_installed(thing: Any) -> bool:
+def is_installed(obj: Any) -> bool:
     """Return whether a class or function belongs to this package or a library rather than to a user file."""
-    path = _file(thing)
-    return thing.__module__.partition(".")[0] == "protonorm" or path is None or bool(_in_library(path))
+    path = _file(obj)
+    return obj.__module__.partition(".")[0] == "protonorm" or path is None or bool(_in_library(path))
 
 
-def _imported_text(thing: Any) -> bytes | None:
+def _imported_text(obj: Any) -> bytes | None:
     """Return the content of a user file when a class or function was imported from it; None if not recorded."""
-    modules = [function.__globals__ for function in _functions(inspect.unwrap(thing))]
-    modules.append(vars(sys.modules.get(thing.__module__, inspect)))  # last: it may be a newer import of the file
+    modules = [function.__globals__ for function in _functions(inspect.unwrap(obj))]
+    modules.append(vars(sys.modules.get(obj.__module__, inspect)))  # last: it may be a newer import of the file
     return next((names[TEXT] for names in modules if TEXT in names), None)
 
 
@@ -170,57 +170,58 @@ def edited(path: Path) -> ValueError:
     )
 
 
-def fingerprint(thing: Any) -> str:
+def fingerprint(obj: Any) -> str:
     """Return the first 16 digits of the SHA-256 of the file of a class or function, as it was imported.
 
     The hash includes the values of its closure. Without a file, as in a notebook, its source is hashed instead.
     """
-    contents = _contents(thing, set())
+    contents = _contents(obj, set())
     return hashlib.sha256(b"\0".join(contents)).hexdigest()[:16] if contents else "unknown"
 
 
-def _contents(thing: Any, seen: set[int]) -> list[bytes]:
+def _contents(obj: Any, visited: set[int]) -> list[bytes]:
     """List the content that identifies a class or function: its file or source, and the values of its closure."""
-    content = _content(thing)
-    if content is None or id(thing) in seen:
+    content = _content(obj)
+    if content is None or id(obj) in visited:
         return []
     contents = [content]
-    for cell in getattr(inspect.unwrap(thing), "__closure__", None) or ():
+    for cell in getattr(inspect.unwrap(obj), "__closure__", None) or ():
         with suppress(ValueError):  # the cell is still empty
             value = cell.cell_contents
             contents += [repr(value).encode()] if isinstance(value, PLAIN) else []
-            contents += _contents(value, seen | {id(thing)}) if isinstance(value, FunctionType | type) else []
+            contents += _contents(value, visited | {id(obj)}) if isinstance(value, FunctionType | type) else []
     return contents
 
 
-def _content(thing: Any) -> bytes | None:
+def _content(obj: Any) -> bytes | None:
     """Return the file of a class or function; without a file, its source or that of its functions."""
-    if path := _file(thing):
-        content = _imported_text(thing)
+    if path := _file(obj):
+        content = _imported_text(obj)
         return path.read_bytes() if content is None else content
-    for things in ([thing], _functions(thing)):
+    for objects in ([obj], _functions(obj)):
         with suppress(OSError, TypeError):
-            return "\n".join(map(inspect.getsource, things)).encode() or None
+            return "\n".join(map(inspect.getsource, objects)).encode() or None
     return None
 
 
-def _file(thing: Any) -> Path | None:
+def _file(obj: Any) -> Path | None:
     """Find the file that defines a class or function; None in a notebook or at a prompt."""
-    thing = inspect.unwrap(thing)
-    names = [function.__code__.co_filename for function in _functions(thing)]
+    obj = inspect.unwrap(obj)
+    names = [function.__code__.co_filename for function in _functions(obj)]
     with suppress(OSError, TypeError):
-        names.append(inspect.getfile(thing))  # last: for a class it uses the module's name, which two files may share
+        names.append(inspect.getfile(obj))  # last: for a class it uses the module's name, which two files may share
     paths = (Path(name) for name in names if name.endswith(".py"))
     return next((path.resolve() for path in paths if path.is_file()), None)
 
 
-def _functions(thing: Any) -> list[FunctionType]:
+def _functions(obj: Any) -> list[FunctionType]:
     """List a function itself, or the functions that a class defines."""
-    if isinstance(thing, FunctionType):
-        return [thing]
-    members = vars(thing).values() if isinstance(thing, type) else ()
+    if isinstance(obj, FunctionType):
+        return [obj]
+    members = vars(obj).values() if isinstance(obj, type) else ()
     functions = [member for member in members if isinstance(member, FunctionType)]
-    return [one for one in functions if one.__globals__.get("__name__") == thing.__module__]  # decorators add others
+    own = obj.__module__  # decorators add functions of other modules
+    return [function for function in functions if function.__globals__.get("__name__") == own]
 
 
 def _in_library(path: Path) -> str:

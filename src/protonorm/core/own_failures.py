@@ -18,27 +18,27 @@ def import_failure(error: BaseException, path: Path) -> str:
     """Return the message for a user file that cannot be imported."""
     if isinstance(error, SyntaxError):
         return f"{_at(error.filename or path, error.lineno)}: this is not valid Python: {ended(error.msg or 'broken')}"
-    place = _at(path, _line(error, path))
+    location = _at(path, _line(error, path))
     if isinstance(error, ModuleNotFoundError):
         module = truncate(str(error.name))
         if os.path.isfile(path.parent / f"{module.partition('.')[0]}.py"):
             return (
-                f"{place}: it imports {module!r}, which lies beside it, but a file of one's own is imported alone; "
+                f"{location}: it imports {module!r}, which lies beside it, but a file of one's own is imported alone; "
                 "put both into one file, or install that one."
             )
-        return f"{place}: it imports {module!r}, which is not installed."
+        return f"{location}: it imports {module!r}, which is not installed."
     if isinstance(error, ImportError):
-        return f"{place}: it imports what is not there: {_first_line(error)}"
+        return f"{location}: it imports what is not there: {_first_line(error)}"
     if isinstance(error, SystemExit):
-        return f"{place}: it ends the program when it is imported; put that below `if __name__ == '__main__':`."
-    return f"{place}: it fails when it is imported: {told(error)}"
+        return f"{location}: it ends the program when it is imported; put that below `if __name__ == '__main__':`."
+    return f"{location}: it fails when it is imported: {error_text(error)}"
 
 
-def call_failure(error: BaseException, thing: Any) -> str:
+def call_failure(error: BaseException, obj: Any) -> str:
     """Return the message for a failed call of a user's function or class, with file and line."""
-    path = _file(thing)
+    path = _file(obj)
     line = _line(error, path) if path else None
-    return f"{_at(path, line)}: {told(error)}" if path and line else told(error)
+    return f"{_at(path, line)}: {error_text(error)}" if path and line else error_text(error)
 
 
 def runtime_failure(error: BaseException) -> str | None:
@@ -47,26 +47,26 @@ def runtime_failure(error: BaseException) -> str | None:
         return None
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         if str(frame.f_globals.get("__name__", "")).startswith(PREFIX):
-            place = f"{_at(frame.f_code.co_filename, line)}, in {frame.f_code.co_name}"
-            return f"{place}: {told(error)} {DEBUG}=1 shows how it came there."
+            location = f"{_at(frame.f_code.co_filename, line)}, in {frame.f_code.co_name}"
+            return f"{location}: {error_text(error)} {DEBUG}=1 shows how it came there."
     return None
 
 
-def wrong_arguments(thing: Any, expected: Sequence[str], name: str = "") -> str | None:
+def wrong_arguments(obj: Any, expected: Sequence[str], name: str = "") -> str | None:
     """Return the message for a function that cannot be called with the expected arguments; None if it can."""
     signature = None
     try:
-        signature = inspect.signature(thing)
+        signature = inspect.signature(obj)
         signature.bind(*expected)
     except (TypeError, ValueError):
         if signature:  # some C functions have none
-            name = name or getattr(thing, "__name__", "it")
+            name = name or getattr(obj, "__name__", "it")
             has = truncate(f"{name}({', '.join(signature.parameters)})")
-            return f"{_defined(thing)}{has} has other arguments than expected: {name}({', '.join(expected)})."
+            return f"{_defined(obj)}{has} has other arguments than expected: {name}({', '.join(expected)})."
     return None
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Format an error: its type, unless it is a ValueError, and the first line of its message."""
     line = _first_line(error)
     return line if isinstance(error, ValueError) else f"{type(error).__name__}: {line}"
@@ -99,18 +99,18 @@ def _line(error: BaseException, path: Path) -> int | None:
     return lines[-1] if lines else None
 
 
-def _file(thing: Any) -> Path | None:
+def _file(obj: Any) -> Path | None:
     try:
-        return Path(inspect.getfile(inspect.unwrap(thing)))
+        return Path(inspect.getfile(inspect.unwrap(obj)))
     except (TypeError, OSError):
         return None
 
 
-def _defined(thing: Any) -> str:
+def _defined(obj: Any) -> str:
     """Return file and line of a function or class, followed by a colon; empty if it has no file."""
-    path, code = _file(thing), getattr(inspect.unwrap(thing), "__code__", None)
+    path, code = _file(obj), getattr(inspect.unwrap(obj), "__code__", None)
     try:
-        line = code.co_firstlineno if code else inspect.getsourcelines(thing)[1]
+        line = code.co_firstlineno if code else inspect.getsourcelines(obj)[1]
     except (TypeError, OSError):
         line = None
     return f"{_at(path, line)}: " if path else ""

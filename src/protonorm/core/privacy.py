@@ -120,11 +120,11 @@ class Gaussian(Outgoing):
 
 def is_fixed(features: nn.Module) -> bool:
     """Return whether training leaves a network as it is: nothing is learned, and no statistics of batches are kept."""
-    before = features.training
+    training = features.training
     layers = [layer for layer in features.train().modules() if layer.training]
-    kept = [layer for layer in layers if getattr(layer, "running_mean", None) is not None]
-    features.train(before)
-    return not any(weight.requires_grad for weight in features.parameters()) and not kept
+    stateful = [layer for layer in layers if getattr(layer, "running_mean", None) is not None]
+    features.train(training)
+    return not any(weight.requires_grad for weight in features.parameters()) and not stateful
 
 
 def quantised(x: Tensor, clip: float) -> Tensor:
@@ -132,21 +132,21 @@ def quantised(x: Tensor, clip: float) -> Tensor:
     x = x.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) / clip
     numbers = (x * (STEPS / x.norm(dim=1, keepdim=True).clamp(min=1.0))).long()
     for _ in range(2):  # rounding of the norm may leave it too large by little; then by nothing
-        long = numbers.square().sum(dim=1, keepdim=True) > STEPS**2
-        numbers = torch.where(long, numbers - numbers.sign(), numbers)
-    long = numbers.square().sum(dim=1, keepdim=True) > STEPS**2
-    return torch.where(long, 0, numbers)
+        too_long = numbers.square().sum(dim=1, keepdim=True) > STEPS**2
+        numbers = torch.where(too_long, numbers - numbers.sign(), numbers)
+    too_long = numbers.square().sum(dim=1, keepdim=True) > STEPS**2
+    return torch.where(too_long, 0, numbers)
 
 
 def discrete_gaussian(width: int, count: int) -> list[int]:
     """Draw integers with probabilities proportional to exp(−x²/(2 width²)), exactly."""
-    found: list[int] = []
+    numbers: list[int] = []
     scale, square = width + 1, width * width
-    while len(found) < count:
+    while len(numbers) < count:
         x = _laplace(scale)
         if _happens((abs(x) * scale - square) ** 2, 2 * square * scale * scale):
-            found.append(x)
-    return found
+            numbers.append(x)
+    return numbers
 
 
 def _laplace(scale: int) -> int:
@@ -200,8 +200,8 @@ def epsilon_of_zcdp(rho: float, delta: float) -> float:
     """Return ε at which ρ-zCDP is (ε, δ)-private: the minimum of ρα + ln(1 − 1/α) − ln(αδ)/(α − 1) over α > 1."""
 
     def value(log: float) -> float:
-        more = math.exp(log)  # α − 1
-        return rho * (1 + more) + math.log(more / (1 + more)) - (math.log(delta) + math.log1p(more)) / more
+        excess = math.exp(log)  # α − 1
+        return rho * (1 + excess) + math.log(excess / (1 + excess)) - (math.log(delta) + math.log1p(excess)) / excess
 
     low, high = -20.0, 40.0
     for _ in range(HALVINGS):

@@ -15,22 +15,22 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 @contextmanager
 def listening(listener: Listener | None) -> Iterator[None]:
     """Send progress reports to a listener inside the context."""
-    before = _listener.set(listener)
+    token = _listener.set(listener)
     try:
         yield
     finally:
-        _listener.reset(before)
+        _listener.reset(token)
 
 
-def report(what: str, done: int, whole: int) -> None:
+def report(description: str, done: int, total: int) -> None:
     """Report progress to the current listener, if any."""
     if listener := _listener.get():
-        listener(what, done, whole)
+        listener(description, done, total)
 
 
-def steps(items: Sequence[Item], what: str) -> Iterator[Item]:
+def steps(items: Sequence[Item], description: str) -> Iterator[Item]:
     """Yield items and report progress."""
     for done, item in enumerate(items):
-        report(what, done, len(items))
+        report(description, done, len(items))
         yield item
-    report(what, len(items), len(items))
+    report(description, len(items), len(items))

@@ -24,10 +24,10 @@ class Entry(NamedTuple):
 def nearest(name: str, known: Iterable[str], compared: Callable[[str], str] = str) -> str:
     """Return a hint with the closest known name and all names; `compared` maps a name to the part that is matched."""
     names = sorted(known)
-    parts = {compared(one): one for one in names}
-    begun = [part for part in parts if len(name) > 2 and part.startswith(name.lower())]  # batch: batch_size
-    close = begun if len(begun) == 1 else difflib.get_close_matches(name.lower(), parts, n=1, cutoff=0.5)
-    hint = f"did you mean {parts[close[0]]!r}? " if close else ""
+    parts = {compared(candidate): candidate for candidate in names}
+    completions = [part for part in parts if len(name) > 2 and part.startswith(name.lower())]  # batch: batch_size
+    matches = completions if len(completions) == 1 else difflib.get_close_matches(name.lower(), parts, n=1, cutoff=0.5)
+    hint = f"did you mean {parts[matches[0]]!r}? " if matches else ""
     return f"{hint}Known: {', '.join(names)}."
 
 

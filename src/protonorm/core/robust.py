@@ -76,7 +76,7 @@ class Robust(ABC):
             weight = torch.minimum(weight, median_of_others(weight, weight > 0))
             means[name] = self.center(x, weight).reshape(value.shape).to(value.dtype)
         names = [ALL] if isinstance(self._kept[0].weight, Tensor) else list(means)
-        weights = {name: torch.stack([by_name(one)[name].double() for one in self._kept]).sum(0) for name in names}
+        weights = {name: torch.stack([by_name(part)[name].double() for part in self._kept]).sum(0) for name in names}
         return Sums(means, weights.get(ALL, weights), {name: self._total(name) for name in self._kept[0].totals})
 
     def standings(self) -> list[Standing]:
@@ -86,11 +86,11 @@ class Robust(ABC):
         own, others, cosine, count = (torch.zeros(len(self._kept), dtype=torch.float64) for _ in range(4))
         for name in self._kept[0].values:
             x, weight = self._stacked(name)
-            there = (weight > 0).any(2)  # (N, L)
-            compared = there & (there.sum(0) > 1)
+            present = (weight > 0).any(2)  # (N, L)
+            compared = present & (present.sum(0) > 1)
             length = lengths(x, weight)
             own += (length.square() * compared).sum(1)
-            others += (median_of_others(length, there).square().nan_to_num(posinf=0.0) * compared).sum(1)
+            others += (median_of_others(length, present).square().nan_to_num(posinf=0.0) * compared).sum(1)
             cosine += (cosines(x, weight) * compared).sum(1)
             count += compared.sum(1)
         ratio = torch.where(own == others, 1.0, (own / others).sqrt())  # inf if all others are zero
@@ -99,17 +99,17 @@ class Robust(ABC):
 
     def _stacked(self, name: str) -> tuple[Tensor, Tensor]:
         """Return the vectors of a value, (N, L, P), and their weights, (N, L, Q), in float64."""
-        x = torch.stack([one.values[name].double() for one in self._kept])
-        weight = torch.stack([by_name(one)[ALL if isinstance(one.weight, Tensor) else name] for one in self._kept])
-        several, rows = len(self._kept), x.shape[1] if weight.ndim > 1 else 1
+        x = torch.stack([part.values[name].double() for part in self._kept])
+        weight = torch.stack([by_name(part)[ALL if isinstance(part.weight, Tensor) else name] for part in self._kept])
+        count, rows = len(self._kept), x.shape[1] if weight.ndim > 1 else 1
         if weight.ndim > 2:  # of each number
             weight = weight.reshape(weight.shape + (1,) * (x.ndim - weight.ndim)).expand_as(x)
-        x, weight = x.reshape(several, rows, -1), weight.double().reshape(several, rows, -1)
+        x, weight = x.reshape(count, rows, -1), weight.double().reshape(count, rows, -1)
         return torch.where(weight > 0, x, 0.0), weight
 
     def _total(self, name: str) -> Tensor:
         """Sum a total over the contributions, each at most as long as the median of the others."""
-        values = [one.totals[name] for one in self._kept]
+        values = [part.totals[name] for part in self._kept]
         x = torch.stack(values).double().reshape(len(values), 1, -1)
         total = bounded(x, torch.ones_like(x)).sum(0).reshape(values[0].shape)
         return total if values[0].is_floating_point() else total.round().long()
@@ -125,11 +125,11 @@ class Trimmed(Robust):
     def center(self, x: Tensor, weight: Tensor) -> Tensor:
         """Average the middle of each number's values; as many are left out that at least one or two remain."""
         count = (weight > 0).sum(0)  # (L, Q)
-        dropped = torch.minimum((self._share * count - 1e-9).ceil().long(), (count - 1).clamp(min=0) // 2)
+        trimmed = torch.minimum((self._share * count - 1e-9).ceil().long(), (count - 1).clamp(min=0) // 2)
         ordered = torch.where(weight > 0, x, math.inf).sort(0).values  # (N, L, P)
-        place = torch.arange(len(x)).reshape(-1, 1, 1)
-        kept = (place >= dropped) & (place < count - dropped)
-        return torch.where(kept, ordered, 0.0).sum(0) / (count - 2 * dropped).clamp(min=1)
+        rank = torch.arange(len(x)).reshape(-1, 1, 1)
+        kept = (rank >= trimmed) & (rank < count - trimmed)
+        return torch.where(kept, ordered, 0.0).sum(0) / (count - 2 * trimmed).clamp(min=1)
 
 
 class Median(Trimmed):
@@ -144,14 +144,14 @@ class GeometricMedian(Robust):
 
     def center(self, x: Tensor, weight: Tensor) -> Tensor:
         """Weight each vector by the inverse of its distance, until the point rests."""
-        there = (weight > 0).double()
+        present = (weight > 0).double()
         point = Median().center(x, weight)
         for _ in range(STEPS):
-            away = lengths(torch.where(there > 0, x - point, 0.0), there)  # (N, L)
-            least = (away.amax(0) * 1e-12).clamp(min=1e-30)  # the point may be one of the vectors
-            moved = weighted_mean(x, there / torch.maximum(away, least).unsqueeze(2))
-            change, point = lengths((moved - point).unsqueeze(0)), moved
-            if bool((change <= CLOSE * lengths(moved.unsqueeze(0))).all()):
+            distance = lengths(torch.where(present > 0, x - point, 0.0), present)  # (N, L)
+            smallest = (distance.amax(0) * 1e-12).clamp(min=1e-30)  # the point may be one of the vectors
+            shifted = weighted_mean(x, present / torch.maximum(distance, smallest).unsqueeze(2))
+            change, point = lengths((shifted - point).unsqueeze(0)), shifted
+            if bool((change <= CLOSE * lengths(shifted.unsqueeze(0))).all()):
                 break
         return point
 
@@ -202,15 +202,15 @@ def bounded(x: Tensor, weight: Tensor) -> Tensor:
 def cosines(x: Tensor, weight: Tensor) -> Tensor:
     """Return the cosine (N, L) of each vector to the median of all directions; 1 if that is zero."""
     unit = x / torch.linalg.vector_norm(x, dim=2, keepdim=True).clamp(min=1e-300)
-    usual = Median().center(unit, weight)
-    size = torch.linalg.vector_norm(usual, dim=1)  # (L,)
-    return torch.where(size > 1e-9, (unit * usual).sum(2) / size.clamp(min=1e-9), 1.0)
+    median = Median().center(unit, weight)
+    size = torch.linalg.vector_norm(median, dim=1)  # (L,)
+    return torch.where(size > 1e-9, (unit * median).sum(2) / size.clamp(min=1e-9), 1.0)
 
 
-def median_of_others(values: Tensor, there: Tensor) -> Tensor:
+def median_of_others(values: Tensor, present: Tensor) -> Tensor:
     """Return for each of (N, …) the median of the others along the first axis that are there; inf without others."""
-    count = there.sum(0)  # (…)
-    ordered, order = torch.where(there, values, math.inf).sort(dim=0, stable=True)
+    count = present.sum(0)  # (…)
+    ordered, order = torch.where(present, values, math.inf).sort(dim=0, stable=True)
     rank = order.argsort(dim=0)
     low, high = (((count - less).clamp(min=0) // 2).expand_as(rank) for less in (2, 1))  # places among the others
     middle = [ordered.gather(0, (at + (at >= rank)).clamp(max=len(values) - 1)) for at in (low, high)]
@@ -240,5 +240,5 @@ Rule = Annotated[str, AfterValidator(check_rule)]
 def fold_of(rule: str) -> Callable[[], Fold]:
     """Return the factory of a rule's folds."""
     name, _, number = check_rule(rule).partition(":")
-    made: Callable[..., Fold] = COMBINE[name].load()
-    return (lambda: made(float(number))) if number else made
+    fold: Callable[..., Fold] = COMBINE[name].load()
+    return (lambda: fold(float(number))) if number else fold

@@ -108,13 +108,13 @@ def augmentation(name: str) -> Callable[[Tensor], Tensor] | None:
 def augmented(pictures: Tensor, *, moved: bool) -> Tensor:
     """Flip images (B, H, W, C) with probability 1/2; if `moved`, crop at random from a zero margin of an eighth."""
     count, height, width, _ = pictures.shape
-    above, beside = (height // MARGIN, width // MARGIN) if moved else (0, 0)
+    top, left = (height // MARGIN, width // MARGIN) if moved else (0, 0)
     mirrored = torch.rand(count, 1) < 0.5  # (B, 1)
     rows, columns = torch.arange(height).expand(count, -1), torch.arange(width).expand(count, -1)  # (B, H), (B, W)
     columns = torch.where(mirrored, columns.flip(1), columns)
     if moved:
-        rows = rows + torch.randint(2 * above + 1, (count, 1))
-        columns = columns + torch.randint(2 * beside + 1, (count, 1))
-        pictures = pad(pictures, (0, 0, beside, beside, above, above))  # (B, H + 2a, W + 2b, C)
-    each = torch.arange(count).to(pictures.device)[:, None, None]
-    return pictures[each, rows.to(pictures.device)[:, :, None], columns.to(pictures.device)[:, None, :]]
+        rows = rows + torch.randint(2 * top + 1, (count, 1))
+        columns = columns + torch.randint(2 * left + 1, (count, 1))
+        pictures = pad(pictures, (0, 0, left, left, top, top))  # (B, H + 2a, W + 2b, C)
+    samples = torch.arange(count).to(pictures.device)[:, None, None]
+    return pictures[samples, rows.to(pictures.device)[:, :, None], columns.to(pictures.device)[:, None, :]]

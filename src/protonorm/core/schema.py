@@ -77,40 +77,40 @@ class Schema:
         expected: dict[str, Field] = {}
         for slot in slots:
             expected |= _chosen(slot, message, owner)
-        if strange := sorted(message.keys() - expected.keys()):
-            raise ValueError(f"{owner} holds {', '.join(strange)}, which is not expected.")
+        if extra := sorted(message.keys() - expected.keys()):
+            raise ValueError(f"{owner} holds {', '.join(extra)}, which is not expected.")
         values = dict(self.exact)
         for name, wanted in expected.items():
             self._check_field(message[name], wanted, values, f"{owner} holds {name}")
 
-    def _check_field(self, value: Tensor, wanted: Field, values: dict[str, int], where: str) -> None:
+    def _check_field(self, value: Tensor, field: Field, values: dict[str, int], where: str) -> None:
         shape = tuple(value.shape)
-        if value.dtype != wanted.dtype or len(shape) != len(wanted.shape):
-            raise ValueError(f"{where} as {value.dtype} of shape {shape}; expected {wanted.dtype} of {_text(wanted)}.")
-        for length, size in zip(shape, wanted.shape, strict=True):
-            known = values.setdefault(size, length) if isinstance(size, str) else size
-            fits = 0 < length <= known if wanted.up_to else length == known
+        if value.dtype != field.dtype or len(shape) != len(field.shape):
+            raise ValueError(f"{where} as {value.dtype} of shape {shape}; expected {field.dtype} of {_text(field)}.")
+        for length, size in zip(shape, field.shape, strict=True):
+            expected = values.setdefault(size, length) if isinstance(size, str) else size
+            fits = 0 < length <= expected if field.up_to else length == expected
             if not fits or length > self.bounds.get(str(size), length):
                 limit = f" with {size} at most {self.bounds[str(size)]}" if str(size) in self.bounds else ""
-                raise ValueError(f"{where} of shape {shape}; expected {_text(wanted)}{limit}.")
+                raise ValueError(f"{where} of shape {shape}; expected {_text(field)}{limit}.")
         if not value.numel():
             return
         if value.is_floating_point():
             if not all_finite(value):
                 raise ValueError(f"{where} with numbers that are not finite.")
-            smallest, largest = map(float, torch.aminmax(value)) if wanted.share else (0.0, 1.0)
+            smallest, largest = map(float, torch.aminmax(value)) if field.share else (0.0, 1.0)
             if smallest < 0 or largest > 1:
                 raise ValueError(f"{where} from {smallest:.9g} to {largest:.9g}; expected numbers from 0 to 1.")
             return
-        least, most = map(int, torch.aminmax(value))
-        top = values[wanted.below] if isinstance(wanted.below, str) else wanted.below
-        if (wanted.least is not None and least < wanted.least) or (top is not None and most >= top):
-            low = f" from {wanted.least}" if wanted.least is not None else ""
-            high = f" to {top - 1}" if top is not None else " on"
-            raise ValueError(f"{where} from {least} to {most}; expected whole numbers{low}{high}.")
-        if wanted.some and not least and not most:
+        smallest, largest = map(int, torch.aminmax(value))
+        bound = values[field.below] if isinstance(field.below, str) else field.below
+        if (field.least is not None and smallest < field.least) or (bound is not None and largest >= bound):
+            low = f" from {field.least}" if field.least is not None else ""
+            high = f" to {bound - 1}" if bound is not None else " on"
+            raise ValueError(f"{where} from {smallest} to {largest}; expected whole numbers{low}{high}.")
+        if field.some and not smallest and not largest:
             raise ValueError(f"{where} with nothing but zeros.")
-        if wanted.distinct and len(value.unique()) < value.numel():
+        if field.distinct and len(value.unique()) < value.numel():
             raise ValueError(f"{where} with a number that occurs more than once.")
 
 
@@ -134,6 +134,6 @@ def _chosen(slot: Slot, message: Tensors, owner: str) -> Form:
     raise ValueError(f"{owner} lacks {', '.join(sorted(slot[0].keys() - message.keys()))}.")
 
 
-def _text(wanted: Field) -> str:
-    inside = ", ".join(map(str, wanted.shape)) + ("," if len(wanted.shape) == 1 else "")
-    return f"({inside}) at most" if wanted.up_to else f"({inside})"
+def _text(field: Field) -> str:
+    inside = ", ".join(map(str, field.shape)) + ("," if len(field.shape) == 1 else "")
+    return f"({inside}) at most" if field.up_to else f"({inside})"

@@ -25,8 +25,8 @@ def dataclass(*, frozen: bool, config: ConfigDict) -> Callable[[type[Made]], typ
     """Create a dataclass that validates its fields and raises plain ValueErrors instead of pydantic's."""
 
     def decorate(cls: type[Made]) -> type[Made]:
-        made: Any = pydantic_dataclass(cls, frozen=frozen, config=config)
-        check = made.__init__
+        result: Any = pydantic_dataclass(cls, frozen=frozen, config=config)
+        check = result.__init__
 
         @wraps(check)
         def init(self: Any, *values: Any, **settings: Any) -> None:
@@ -35,8 +35,8 @@ def dataclass(*, frozen: bool, config: ConfigDict) -> Callable[[type[Made]], typ
             except ValidationError as error:
                 raise ValueError(sentences(error, known_fields(type(self)), type(self).__name__)) from None
 
-        made.__init__ = init
-        kept: type[Made] = made
+        result.__init__ = init
+        kept: type[Made] = result
         return kept
 
     return decorate
@@ -48,9 +48,9 @@ def known_fields(cls: Any) -> dict[str, list[str]]:
     return {setting.name: list(known_fields(type(default_of(setting)))) for setting in settings}
 
 
-def default_of(given: Any) -> Any:
+def default_of(setting: Any) -> Any:
     """Return the default of a dataclass field."""
-    return given.default_factory() if given.default_factory is not MISSING else given.default
+    return setting.default_factory() if setting.default_factory is not MISSING else setting.default
 
 
 def validated(cls: type[Made], settings: Any, owner: str, prefix: str) -> Made:
@@ -67,9 +67,9 @@ def unknown(name: str, known: Iterable[str], owner: str, prefix: str = "", hint:
     def last(name: str) -> str:
         return name.rpartition(".")[2]
 
-    help = hint(name) if hint else None
-    help = help or (nearest(shortened(last(name)), known, last) if list(known) else "it has none.")
-    return f"{owner} has no setting {shown(prefix + name)}; {help}"
+    advice = hint(name) if hint else None
+    advice = advice or (nearest(shortened(last(name)), known, last) if list(known) else "it has none.")
+    return f"{owner} has no setting {shown(prefix + name)}; {advice}"
 
 
 def sentences(
@@ -110,12 +110,12 @@ def _is_member(item: Any) -> bool:
     return len(item["loc"]) > 1 and isinstance(item["loc"][-1], int)
 
 
-def _named(place: tuple[int | str, ...], known: Mapping[str, Any]) -> tuple[str, Iterable[str]]:
+def _named(location: tuple[int | str, ...], known: Mapping[str, Any]) -> tuple[str, Iterable[str]]:
     """Return the name of the setting of an error, and the known settings on its level."""
-    first = str(place[0]) if place else ""
-    if place and isinstance(place[0], int):  # a positional argument
-        first = [*known, str(place[0])][min(place[0], len(known))]
+    first = str(location[0]) if location else ""
+    if location and isinstance(location[0], int):  # a positional argument
+        first = [*known, str(location[0])][min(location[0], len(known))]
     inner = known.get(first)
-    if isinstance(inner, list) and inner and len(place) > 1:
-        return f"{first}.{place[1]}", [f"{first}.{name}" for name in inner]
+    if isinstance(inner, list) and inner and len(location) > 1:
+        return f"{first}.{location[1]}", [f"{first}.{name}" for name in inner]
     return first, known

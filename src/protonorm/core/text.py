@@ -85,7 +85,7 @@ def latex_text(text: str) -> str:
 
 def markdown_lines(columns: Sequence[str], head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Format a Markdown table of escaped texts; each column is aligned to the left (l) or right (r)."""
-    rule = ["---:" if side == "r" else "---" for side in columns]
+    rule = ["---:" if alignment == "r" else "---" for alignment in columns]
     return [f"| {' | '.join(line)} |" for line in (head, rule, *rows)]
 
 

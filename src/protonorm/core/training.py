@@ -53,10 +53,10 @@ class LrSchedule:
     @model_validator(mode="after")
     def _refuse_what_is_not_used(self) -> Self:
         for field, users in USED_BY.items():
-            value, usual = getattr(self, field), type(self).__dataclass_fields__[field].default
-            if self.name not in users and value != usual:
-                use = f"{self.name} does not use it, only {' and '.join(users)}"
-                raise ValueError(f"lr_schedule.{field} must be left out, got {value:g}: {use}.")
+            value, default = getattr(self, field), type(self).__dataclass_fields__[field].default
+            if self.name not in users and value != default:
+                reason = f"{self.name} does not use it, only {' and '.join(users)}"
+                raise ValueError(f"lr_schedule.{field} must be left out, got {value:g}: {reason}.")
         return self
 
     @property
@@ -73,13 +73,13 @@ class LrSchedule:
         number = max(round, 1)
         if number <= self.warmup:
             return number / (self.warmup + 1)
-        since = number - self.warmup - 1  # t
+        elapsed = number - self.warmup - 1  # t
         if self.name == "cosine":
-            turn = math.pi * min(since / max(rounds - self.warmup, 1), 1)
-            return self.floor + (1 - self.floor) * (1 + math.cos(turn)) / 2
+            angle = math.pi * min(elapsed / max(rounds - self.warmup, 1), 1)
+            return self.floor + (1 - self.floor) * (1 + math.cos(angle)) / 2
         if self.name == "step":
-            return float(self.decay ** (since // self.every))
-        return float(self.decay ** (since / self.every)) if self.name == "exponential" else 1.0
+            return float(self.decay ** (elapsed // self.every))
+        return float(self.decay ** (elapsed / self.every)) if self.name == "exponential" else 1.0
 
 
 class Outgoing(ABC):
@@ -143,8 +143,8 @@ class MinimumCount(Outgoing):
         """Return the message with the rows of the classes that have enough samples."""
         if "classes" not in message:
             return message
-        kept = client.train.class_counts(client.num_classes)[message["classes"]] >= self.least  # (K_i,)
-        return {name: value[kept] for name, value in message.items()}
+        sufficient = client.train.class_counts(client.num_classes)[message["classes"]] >= self.least  # (K_i,)
+        return {name: value[sufficient] for name, value in message.items()}
 
 
 def make_outgoing(value: Any) -> Outgoing:

@@ -39,13 +39,13 @@ def real_path(path: Path) -> Path:
         raise ValueError(f"{path} cannot be found: {reason(error)}.") from None
 
 
-def require_file(path: Path, what: str = "file") -> os.stat_result:
+def require_file(path: Path, noun: str = "file") -> os.stat_result:
     """Return a file's stat result; raise a ValueError, without opening it, if it is not a regular file."""
     _check_characters(path)
     try:
         facts = path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        raise ValueError(f"There is no {what} {path}.") from None
+        raise ValueError(f"There is no {noun} {path}.") from None
     except OSError as error:
         raise Unreadable(f"{path} cannot be read: {reason(error)}.") from None
     if not stat.S_ISREG(facts.st_mode):
@@ -54,13 +54,13 @@ def require_file(path: Path, what: str = "file") -> os.stat_result:
     return facts
 
 
-def require_room(size: int, what: str, advice: str) -> None:
+def require_room(size: int, noun: str, advice: str) -> None:
     """Raise a ValueError if `size` bytes exceed the memory limit, before any memory is allocated."""
     if size > LIMIT:
-        raise ValueError(f"{what} would take {size / 2**30:.1f} GiB, the limit is {LIMIT / 2**30:.1f} GiB; {advice}")
+        raise ValueError(f"{noun} would take {size / 2**30:.1f} GiB, the limit is {LIMIT / 2**30:.1f} GiB; {advice}")
 
 
-def hash_file(path: Path, digest: Any, what: str, *, silent_below: int = 0) -> str:
+def hash_file(path: Path, digest: Any, description: str, *, silent_below: int = 0) -> str:
     """Return a file's hex digest; report progress unless the file has fewer than `silent_below` bytes."""
     done, size = 0, path.stat().st_size
     buffer = memoryview(bytearray(CHUNK))
@@ -69,7 +69,7 @@ def hash_file(path: Path, digest: Any, what: str, *, silent_below: int = 0) -> s
             digest.update(buffer[:count])
             done += count
             if size >= silent_below:
-                report(what, done, size)
+                report(description, done, size)
     return str(digest.hexdigest())
 
 

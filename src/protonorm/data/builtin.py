@@ -39,10 +39,10 @@ class Spiral:
         random = np.random.default_rng(self.seed)
         size = (ARMS, self.points)
         arm = np.arange(ARMS)[:, None]  # k
-        along = np.linspace(0, 1, self.points)  # (i − 1)/(n − 1)
-        turn, shift = (1, random.uniform(0, 0.5, size)) if self.form == "linear" else (arm, random.normal(size=size))
-        omega = (arm + turn * along) * np.pi / 3 + self.noise * shift  # (6, n)
-        radius = 1 + 9 * along
+        progress = np.linspace(0, 1, self.points)  # (i − 1)/(n − 1)
+        factor, shift = (1, random.uniform(0, 0.5, size)) if self.form == "linear" else (arm, random.normal(size=size))
+        omega = (arm + factor * progress) * np.pi / 3 + self.noise * shift  # (6, n)
+        radius = 1 + 9 * progress
         points = np.stack([radius * np.sin(omega), radius * np.cos(omega)], axis=-1)  # (6, n, 2)
         return Dataset(
             name="spiral",

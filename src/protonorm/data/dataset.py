@@ -101,9 +101,9 @@ class Dataset:
 
     def description(self) -> dict[str, Any]:
         """Return a description of the content, for an experiment's key."""
-        known = {} if self.vocabulary is None else {"vocabulary": self.vocabulary}
+        vocabulary = {} if self.vocabulary is None else {"vocabulary": self.vocabulary}
         sha256 = content_hash(self.inputs, self.labels, self.owner, self.split)
-        return {"name": self.name, "samples": len(self.labels), **known, "sha256": sha256}
+        return {"name": self.name, "samples": len(self.labels), **vocabulary, "sha256": sha256}
 
 
 def sample_keys(samples: Iterable[Any]) -> NDArray[np.uint64]:
@@ -140,9 +140,9 @@ def take_samples(labels: NDArray[np.int64], samples: int) -> NDArray[np.int64]:
     order = np.argsort(labels, kind="stable")  # (N,), by class
     starts = np.cumsum(counts) - counts
     rank = np.arange(len(labels)) - np.repeat(starts, counts)  # of each sample within its class
-    turn = np.lexsort((labels[order], (rank + 0.5) / np.repeat(counts, counts)))  # interleave the classes evenly
-    turn = np.concatenate([turn[rank[turn] == 0], turn[rank[turn] != 0]])  # keep every class
-    return np.sort(order[turn[:samples]])
+    sequence = np.lexsort((labels[order], (rank + 0.5) / np.repeat(counts, counts)))  # interleave the classes evenly
+    sequence = np.concatenate([sequence[rank[sequence] == 0], sequence[rank[sequence] != 0]])  # keep every class
+    return np.sort(order[sequence[:samples]])
 
 
 # Each check may rely on those before it: only the first problem is ever asked for.
@@ -166,11 +166,11 @@ def _input_problems(data: Dataset) -> Iterator[str]:
         row = int((~np.isfinite(inputs)).reshape(len(inputs), -1).any(1).argmax())
         yield f"the inputs hold NaN or infinite values, first in row {row + 1}."
     if inputs.dtype == np.int64:
-        least, most = int(inputs.min()), int(inputs.max())
-        known = most + 1 if data.vocabulary is None else data.vocabulary
-        if least < 0 or not 2 <= known <= MOST_TOKENS or most >= known:
+        smallest, largest = int(inputs.min()), int(inputs.max())
+        vocabulary = largest + 1 if data.vocabulary is None else data.vocabulary
+        if smallest < 0 or not 2 <= vocabulary <= MOST_TOKENS or largest >= vocabulary:
             yield (
-                f"the tokens go from {least} to {most}, of a vocabulary of {known}; "
+                f"the tokens go from {smallest} to {largest}, of a vocabulary of {vocabulary}; "
                 f"expected numbers from 0, of a vocabulary of 2 to {MOST_TOKENS}."
             )
     elif data.vocabulary is not None:
@@ -186,14 +186,14 @@ def channels_first(array: NDArray[Any]) -> str:
 
 def _label_problems(data: Dataset) -> Iterator[str]:
     """Check labels and class names; convert the names to a tuple, or number the classes if none are given."""
-    labels, given = data.labels, data.classes
-    names: Any = given.tolist() if isinstance(given, np.ndarray) else [] if given is None else given
+    labels, classes = data.labels, data.classes
+    names: Any = classes.tolist() if isinstance(classes, np.ndarray) else [] if classes is None else classes
     if isinstance(names, list | tuple) and not names:
-        if (most := int(labels.max(initial=0)) if labels.dtype.kind in "iu" else 0) >= MOST_UNNAMED:
-            yield f"the labels go up to {most}, and no classes are named; expected numbers below {MOST_UNNAMED}."
-        names = list(map(str, range(most + 1)))
+        if (largest := int(labels.max(initial=0)) if labels.dtype.kind in "iu" else 0) >= MOST_UNNAMED:
+            yield f"the labels go up to {largest}, and no classes are named; expected numbers below {MOST_UNNAMED}."
+        names = list(map(str, range(largest + 1)))
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        yield f"classes has {shown(given)}; expected the names of the classes, each a text."
+        yield f"classes has {shown(classes)}; expected the names of the classes, each a text."
     object.__setattr__(data, "classes", tuple(names))
     if labels.ndim != 1 or labels.dtype != np.int64:
         yield f"the labels have shape {labels.shape} and type {labels.dtype}; expected int64 numbers (N,)."

@@ -44,7 +44,7 @@ class _Source:
 def with_trunks(recipes: Sequence[Recipe], inputs: Inputs) -> tuple[list[Recipe], dict[str, Features]]:
     """Return recipes with their trunks, and the features (N, D) of all inputs by the trunks' digests."""
     features: dict[str, Features] = {}
-    made = []
+    completed = []
     for recipe in recipes:
         if frozen := FrozenNetwork.of(recipe.network):
             frozen.check_shape(recipe.shape)
@@ -54,8 +54,8 @@ def with_trunks(recipes: Sequence[Recipe], inputs: Inputs) -> tuple[list[Recipe]
             recipe = replace(
                 recipe, network=frozen.name, trunk=Trunk(frozen.trunk_name, digest, features[digest].shape[1])
             )
-        made.append(recipe)
-    return made, features
+        completed.append(recipe)
+    return completed, features
 
 
 def open_features(frozen: FrozenNetwork, inputs: Inputs, device: str = "cpu") -> Features:
@@ -83,7 +83,7 @@ def compute(frozen: FrozenNetwork, inputs: Inputs, device: str = "cpu") -> Featu
     Every batch is computed by one thread, and the last is filled up, so that neither the number of cores nor the other
     samples of a data set change the bits of a sample's features.
     """
-    trunk, rows, what = (
+    trunk, rows, description = (
         frozen.load().to(device),
         view(inputs).split(BATCH),
         f"Computing features of {frozen.trunk_name}",
@@ -94,12 +94,12 @@ def compute(frozen: FrozenNetwork, inputs: Inputs, device: str = "cpu") -> Featu
         features: Features = np.empty((len(inputs), first.shape[1]), np.float32)
         pool = ThreadPoolExecutor(cores() if device == "cpu" else 1)
         try:
-            report(what, 0, len(inputs))
+            report(description, 0, len(inputs))
             done = 0
             for batch in pool.map(partial(_full, trunk), rows):
                 features[done : done + len(batch)] = batch
                 done += len(batch)
-                report(what, done, len(inputs))
+                report(description, done, len(inputs))
         finally:
             pool.shutdown(cancel_futures=True)
     if not np.isfinite(features).all():

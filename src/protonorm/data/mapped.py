@@ -59,9 +59,9 @@ def open_mapped(root: Path, name: str, version: str, read: Callable[..., Arrays]
 
 def open_copy(root: Path, name: str, version: str, read: Callable[[], Arrays]) -> Mapped:
     """Open the copy of this version; if it is missing or damaged, `read` the source and write it."""
-    place = root / "mapped"
-    folder = place / f"{name}-{short_hash(FORMAT, version)}"
-    _remove_unfinished(place)
+    parent = root / "mapped"
+    folder = parent / f"{name}-{short_hash(FORMAT, version)}"
+    _remove_unfinished(parent)
     damage = ""
     if os.path.lexists(folder):
         try:
@@ -88,8 +88,8 @@ def open_copy(root: Path, name: str, version: str, read: Callable[[], Arrays]) -
                 _remove_copy(folder)
         _write(folder, name, arrays, about)
     except OSError as error:
-        why = f"no copy can be kept in {place} ({reason(error)})"
-        warnings.warn(f"{damage} The samples stay in memory: {why}.".lstrip(), stacklevel=2)
+        problem = f"no copy can be kept in {parent} ({reason(error)})"
+        warnings.warn(f"{damage} The samples stay in memory: {problem}.".lstrip(), stacklevel=2)
         return Mapped(arrays, about)
     if damage:
         warnings.warn(f"{damage} The copy {folder} has been made again from its source.", stacklevel=2)
@@ -99,21 +99,21 @@ def open_copy(root: Path, name: str, version: str, read: Callable[[], Arrays]) -
 
 def _write(folder: Path, name: str, arrays: Arrays, about: dict[str, Any]) -> None:
     """Write all files to a temporary folder, and rename it; keep the copy of a process that was faster."""
-    rest: dict[str, Any] = {"labels": arrays.labels, "split": arrays.split, "classes": np.array(arrays.classes)}
+    columns: dict[str, Any] = {"labels": arrays.labels, "split": arrays.split, "classes": np.array(arrays.classes)}
     optional = {"owner": arrays.owner, "vocabulary": arrays.vocabulary, "keys": arrays.keys}
-    rest |= {name: value for name, value in optional.items() if value is not None}
+    columns |= {name: value for name, value in optional.items() if value is not None}
     files.make_folder(folder.parent)
     with files.Scratch(folder.parent, prefix=f".{name}-") as scratch:
-        beside = scratch.folder
-        with files.replacing(beside / IMAGES) as file:
+        temporary = scratch.folder
+        with files.replacing(temporary / IMAGES) as file:
             np.save(file, arrays.images, allow_pickle=False)
-        with files.replacing(beside / REST) as file:
-            np.savez(file, **rest)
-        facts = {name: _facts(beside / name) for name in (IMAGES, REST)}
-        files.replace(beside / ABOUT, files.sealed({**about, "files": facts}, pretty=True))
+        with files.replacing(temporary / REST) as file:
+            np.savez(file, **columns)
+        facts = {name: _facts(temporary / name) for name in (IMAGES, REST)}
+        files.replace(temporary / ABOUT, files.sealed({**about, "files": facts}, pretty=True))
         scratch.release()
         try:
-            os.replace(beside, folder)
+            os.replace(temporary, folder)
         except OSError:
             if not folder.is_dir():
                 raise
@@ -140,18 +140,18 @@ def _check(folder: Path) -> dict[str, Any]:
         raise files.damaged(folder, "it is not a folder")
     require_file(folder / ABOUT)
     about = files.unsealed((folder / ABOUT).read_bytes(), folder / ABOUT, pretty=True)
-    known = about.get("files")
-    if not isinstance(known, dict) or not set(FACTS) <= about.keys():
+    recorded = about.get("files")
+    if not isinstance(recorded, dict) or not set(FACTS) <= about.keys():
         raise files.damaged(folder / ABOUT, f"it does not tell {', '.join(FACTS)} and files")
     for file in (IMAGES, REST):
-        if _facts(folder / file) != known.get(file):
+        if _facts(folder / file) != recorded.get(file):
             raise files.damaged(folder / file, "it was changed after it was written, as its checksum says")
     return {name: about[name] for name in FACTS}
 
 
 def _facts(path: Path) -> dict[str, Any]:
-    size, what = require_file(path).st_size, f"Checking {path.parent.name}"
-    return {"bytes": size, "sha256": hash_file(path, hashlib.sha256(), what, silent_below=LARGE)}
+    size, description = require_file(path).st_size, f"Checking {path.parent.name}"
+    return {"bytes": size, "sha256": hash_file(path, hashlib.sha256(), description, silent_below=LARGE)}
 
 
 def _remove_older(name: str, kept: Path) -> None:
@@ -173,10 +173,10 @@ def _remove_copy(folder: Path) -> None:
     folder.rmdir()
 
 
-def _remove_unfinished(place: Path) -> None:
+def _remove_unfinished(parent: Path) -> None:
     """Remove unfinished copies of killed processes; keep other hidden files."""
     with suppress(OSError):  # an unreadable folder has nothing to remove
-        for folder in place.glob(".*-*"):
+        for folder in parent.glob(".*-*"):
             with suppress(OSError):
                 if folder.is_dir() and all(OURS.fullmatch(file.name) for file in folder.iterdir()):
-                    files.remove_abandoned(place, folder.name)
+                    files.remove_abandoned(parent, folder.name)

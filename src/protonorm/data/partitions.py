@@ -26,18 +26,18 @@ class ClientIndex(NamedTuple):
 class Parts:
     """Parts of all clients: one array of positions, offsets of the parts, and how many validate."""
 
-    def __init__(self, index: Index, cuts: Index, held: Index | None = None) -> None:
+    def __init__(self, index: Index, cuts: Index, validating: Index | None = None) -> None:
         """Store positions (N,) and cuts (2M + 1,): client i trains on cuts 2i to 2i + 1, and tests on the next.
 
-        The last held[i] of its training samples validate, or as many as their share says.
+        The last validating[i] of its training samples validate, or as many as their share says.
         """
-        self.index, self.cuts, self.held = index, cuts, held
+        self.index, self.cuts, self.validating = index, cuts, validating
 
     @classmethod
-    def of(cls, parts: Sequence[ClientIndex], held: Sequence[int] | None = None) -> Self:
+    def of(cls, parts: Sequence[ClientIndex], validating: Sequence[int] | None = None) -> Self:
         """Concatenate single parts."""
         halves = [half for part in parts for half in part]
-        counts = None if held is None else np.array(held, np.int64)
+        counts = None if validating is None else np.array(validating, np.int64)
         return cls(np.concatenate(halves).astype(np.int64, copy=False), np.cumsum([0, *map(len, halves)]), counts)
 
     def __len__(self) -> int:
@@ -144,9 +144,9 @@ def require_enough(labels: NDArray[np.int64], clients: int, least: int = 1) -> N
 
 def split_share(share: Index, train: float, seed: list[int]) -> ClientIndex:
     """Split a client's share at random, regardless of class."""
-    mixed = np.random.default_rng(seed).permutation(share)
+    shuffled = np.random.default_rng(seed).permutation(share)
     cut = min(max(int(train * len(share)), 1), max(len(share) - 1, 1))
-    return ClientIndex(mixed[:cut], mixed[cut:])
+    return ClientIndex(shuffled[:cut], shuffled[cut:])
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -290,15 +290,15 @@ def parts_of(
         return Parts.of([own_part(share, data.split, train, [how.seed, id]) for id, share in enumerate(shares)])
     keys = data.content_keys()
     parts = [split_by_content(share, keys, train, validation, data.split) for share in shares]
-    return Parts.of(parts, [count_held(part.train, keys, validation) for part in parts])
+    return Parts.of(parts, [count_validating(part.train, keys, validation) for part in parts])
 
 
 def own_part(share: Index, split: NDArray[np.int8] | None, train: float, seed: list[int]) -> ClientIndex:
     """Split a client's samples as the data specify, or at random if any of them is undecided."""
     if split is None or (split[share] < 0).any():
         return split_share(share, train, seed)
-    mixed = np.random.default_rng(seed).permutation(share)
-    return ClientIndex(mixed[split[mixed] == 0], mixed[split[mixed] > 0])
+    shuffled = np.random.default_rng(seed).permutation(share)
+    return ClientIndex(shuffled[split[shuffled] == 0], shuffled[split[shuffled] > 0])
 
 
 def split_by_content(
@@ -312,22 +312,22 @@ def split_by_content(
     """
     share = share[np.argsort(keys[share], kind="stable")]
     if split is not None and not (split[share] < 0).any():
-        tested = split[share] > 0
+        testing = split[share] > 0
     else:
-        tested = (keys[share] >> np.uint64(32)) / 2.0**32 >= train
-        tested[:1], tested[-1:] = False, len(share) > 1
-    trained = share[~tested]
-    held = _validates(trained, keys, validation)
-    return ClientIndex(np.concatenate([trained[~held], trained[held]]), share[tested])
+        testing = (keys[share] >> np.uint64(32)) / 2.0**32 >= train
+        testing[:1], testing[-1:] = False, len(share) > 1
+    training = share[~testing]
+    validating = _validates(training, keys, validation)
+    return ClientIndex(np.concatenate([training[~validating], training[validating]]), share[testing])
 
 
-def count_held(trained: Index, keys: NDArray[np.uint64], validation: float) -> int:
+def count_validating(training: Index, keys: NDArray[np.uint64], validation: float) -> int:
     """Count the validation samples of a training part that was split by content."""
-    return int(_validates(trained, keys, validation).sum())
+    return int(_validates(training, keys, validation).sum())
 
 
-def _validates(trained: Index, keys: NDArray[np.uint64], validation: float) -> NDArray[np.bool_]:
+def _validates(training: Index, keys: NDArray[np.uint64], validation: float) -> NDArray[np.bool_]:
     """Return which training samples validate: not the one with the smallest hash."""
-    held: NDArray[np.bool_] = (keys[trained] & np.uint64(2**32 - 1)) / 2.0**32 < validation
-    held[keys[trained].argmin()] = False
-    return held
+    validating: NDArray[np.bool_] = (keys[training] & np.uint64(2**32 - 1)) / 2.0**32 < validation
+    validating[keys[training].argmin()] = False
+    return validating

@@ -54,31 +54,31 @@ def read_usable(
     paths: Sequence[Path], size: tuple[int, int], channels: int
 ) -> tuple[NDArray[np.uint8], dict[int, str]]:
     """Read the readable images into an array (N − B, H, W, C), and return the errors of B others by position."""
-    images, bad = np.empty((len(paths), *size, channels), np.uint8), {}
+    images, errors = np.empty((len(paths), *size, channels), np.uint8), {}
     for position, path in enumerate(steps(paths, "Reading pictures")):
         try:
             images[position] = read_picture(path, str(path), size, channels)
         except ValueError as error:
-            bad[position] = str(error)
-    return (np.delete(images, list(bad), axis=0) if bad else images), bad
+            errors[position] = str(error)
+    return (np.delete(images, list(errors), axis=0) if errors else images), errors
 
 
 def read_headers(paths: Sequence[Path]) -> tuple[dict[int, ImageHeader], dict[int, str]]:
     """Read headers by position, and return the errors of unreadable ones by position."""
-    headers, bad = {}, {}
+    headers, errors = {}, {}
     for position, path in enumerate(steps(paths, "Reading picture headers")):
         try:
             headers[position] = read_header(path)
         except ValueError as error:
-            bad[position] = str(error)
-    return headers, bad
+            errors[position] = str(error)
+    return headers, errors
 
 
-def describe_bad(bad: Mapping[int, str], count: int) -> str:
+def describe_bad(errors: Mapping[int, str], count: int) -> str:
     """Format the errors of images, one per line, up to a maximum number."""
-    listed = [bad[position] for position in sorted(bad)]
-    more = [f"and {len(listed) - LISTED} more."] if len(listed) > LISTED else []
-    return "\n".join([f"{len(bad)} of {count} pictures cannot be used:", *listed[:LISTED], *more])
+    lines = [errors[position] for position in sorted(errors)]
+    more = [f"and {len(lines) - LISTED} more."] if len(lines) > LISTED else []
+    return "\n".join([f"{len(errors)} of {count} pictures cannot be used:", *lines[:LISTED], *more])
 
 
 @contextmanager
@@ -97,5 +97,5 @@ def open_picture(file: Path | IO[bytes], name: str) -> Iterator[Any]:
     except UnidentifiedImageError:
         raise ValueError(f"{name} is not a picture that can be read; expected {', '.join(FORMATS)}.") from None
     except Exception as error:  # a damaged image can raise almost any exception
-        why = reason(error) if isinstance(error, OSError) else str(error) or type(error).__name__
-        raise ValueError(f"The picture {name} cannot be read: {why.rstrip('.')}.") from error
+        cause = reason(error) if isinstance(error, OSError) else str(error) or type(error).__name__
+        raise ValueError(f"The picture {name} cannot be read: {cause.rstrip('.')}.") from error

@@ -43,12 +43,12 @@ class NpzReader:
     def __init__(self, archive: zipfile.ZipFile, file: IO[bytes], size: int) -> None:
         """Check the names of the arrays; `size` is the size of the file in bytes."""
         self._archive, self._size = archive, size
-        listed = archive.infolist()
-        self._members = {info.filename.removesuffix(".npy"): info for info in listed}
-        if len(self._members) < len(listed):
+        members = archive.infolist()
+        self._members = {info.filename.removesuffix(".npy"): info for info in members}
+        if len(self._members) < len(members):
             raise ValueError("it holds two arrays of the same name")
         file.seek(-END - len(archive.comment), io.SEEK_END)
-        if len(listed) != int.from_bytes(file.read(END)[10:12], "little"):  # a count that zipfile does not check
+        if len(members) != int.from_bytes(file.read(END)[10:12], "little"):  # a count that zipfile does not check
             raise ValueError("it is damaged: arrays are missing")
         for name, info in self._members.items():
             if info.compress_type not in PACKINGS:
@@ -65,17 +65,19 @@ class NpzReader:
         info = self._members[name]
         with _sentences(), self._archive.open(info) as file:
             header = io.BytesIO(file.read(HEADER))
-            first = np.lib.format.read_magic(header) == (1, 0)
-            read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+            version_1 = np.lib.format.read_magic(header) == (1, 0)
+            read = np.lib.format.read_array_header_1_0 if version_1 else np.lib.format.read_array_header_2_0
             shape, _, dtype = read(header)
-        claimed, there = math.prod(shape) * dtype.itemsize, info.file_size - header.tell()
+        expected, available = math.prod(shape) * dtype.itemsize, info.file_size - header.tell()
         if dtype.hasobject:
             raise ValueError(f"{name} holds objects of Python, which are never loaded")
-        if min(shape, default=0) < 0 or claimed != there:
-            raise ValueError(f"{name} has {there} bytes, which do not fit shape {shape} and type {dtype} of its header")
+        if min(shape, default=0) < 0 or expected != available:
+            raise ValueError(
+                f"{name} has {available} bytes, which do not fit shape {shape} and type {dtype} of its header"
+            )
         if info.compress_size > self._size or info.file_size > PACKINGS[info.compress_type] * info.compress_size:
             raise ValueError(f"{name} cannot have {info.file_size} bytes in a file of {self._size}")
-        require_room(claimed, name, "fewer or smaller samples are needed")
+        require_room(expected, name, "fewer or smaller samples are needed")
         return shape
 
     def read(self, name: str) -> NDArray[Any]:
@@ -101,18 +103,18 @@ class NpzReader:
 
 
 @contextmanager
-def open_npz(path: Path, what: str = "prepared data") -> Iterator[NpzReader]:
+def open_npz(path: Path, noun: str = "prepared data") -> Iterator[NpzReader]:
     """Open an .npz file without unpickling anything; raise a ValueError that names it if it is damaged."""
     size = require_file(path).st_size
     try:
-        with ExitStack() as opened:
+        with ExitStack() as stack:
             with _sentences():
-                file = opened.enter_context(path.open("rb"))
-                archive = opened.enter_context(zipfile.ZipFile(file))
+                file = stack.enter_context(path.open("rb"))
+                archive = stack.enter_context(zipfile.ZipFile(file))
                 reader = NpzReader(archive, file, size)
             yield reader
     except ValueError as error:
-        raise ValueError(f"{path} cannot be used as {what}: {str(error).rstrip('.')}.") from error
+        raise ValueError(f"{path} cannot be used as {noun}: {str(error).rstrip('.')}.") from error
 
 
 @contextmanager
@@ -142,10 +144,10 @@ class Arrays(NamedTuple):
     keys: NDArray[np.uint64] | None = None  # (N,): hash of each sample as it was before it was resized or scaled
 
 
-def data_root(given: Path | None = None) -> Path:
+def data_root(root: Path | None = None) -> Path:
     """Return the folder of prepared data: the given one, PROTONORM_DATA, or the user's cache folder."""
-    named = given or os.environ.get("PROTONORM_DATA")
-    return expand(Path(named)) if named else platformdirs.user_cache_path("protonorm")
+    folder = root or os.environ.get("PROTONORM_DATA")
+    return expand(Path(folder)) if folder else platformdirs.user_cache_path("protonorm")
 
 
 def read_prepared(path: Path, options: object = None) -> Arrays:

@@ -39,7 +39,7 @@ from protonorm.runs.layout import read_lines, stamp
 from protonorm.runs.provenance import versions
 from protonorm.runs.schema import typed
 from protonorm.runs.states import FolderStore
-from protonorm.tensors import Tensors, prefixed, under
+from protonorm.tensors import Tensors, prefixed, strip_prefix
 
 if TYPE_CHECKING:
     from protonorm.deployment.client_folder import ClientFolder
@@ -66,7 +66,7 @@ class Home:
         if not (self.folder / MESSAGE).is_file():
             raise ValueError("The client has not trained yet: it can be used after its first two rounds.")
         kept = tensors.load(self.folder / MESSAGE, self._stamp)
-        return int(kept[ROUND]), int(kept[TRAINED]), under(kept, "message")
+        return int(kept[ROUND]), int(kept[TRAINED]), strip_prefix(kept, "message")
 
     def state(self, trained: int) -> Tensors:
         """Return the client's state after a round."""

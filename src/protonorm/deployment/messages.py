@@ -16,7 +16,7 @@ from protonorm.core.types import LARGEST, Format
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.settings import Document
 from protonorm.metrics import metrics
-from protonorm.tensors import Tensors, prefixed, under
+from protonorm.tensors import Tensors, prefixed, strip_prefix
 
 FORMAT: Final = 1  # version of the message format; others are rejected
 REPLY, COUNTS = "said", "counts"  # name prefixes of an answer's tensors: the reply, and the evaluation counts
@@ -119,7 +119,7 @@ def read_answer_tensors(body: bytes) -> tuple[Tensors, Tensors]:
     tensors = decode_body(body)
     if unexpected := [name for name in tensors if name.partition(".")[0] not in (REPLY, COUNTS)]:
         raise BadFrame(f"it holds {unexpected[0][:80]!r}, which is not expected")
-    return under(tensors, REPLY), under(tensors, COUNTS)
+    return strip_prefix(tensors, REPLY), strip_prefix(tensors, COUNTS)
 
 
 def largest_message(schema: Schema, slots: tuple[Slot, ...]) -> int:

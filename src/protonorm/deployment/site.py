@@ -20,7 +20,7 @@ from protonorm.core.training import Training, check_augmentation, refuse_augment
 from protonorm.data.dataset import Dataset
 from protonorm.data.features import with_trunks
 from protonorm.data.own.datasets import OwnFiles
-from protonorm.data.partitions import ClientIndex, Parts, count_held, own_part, split_by_content
+from protonorm.data.partitions import ClientIndex, Parts, count_validating, own_part, split_by_content
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.keys import check_private
 from protonorm.deployment.settings import ClientSettings
@@ -42,7 +42,9 @@ class OwnSite(SimulatedPopulation):
     ) -> None:
         """Create the site; the features of frozen trunks are computed unless they are stored."""
         by_content = training.split == "content"
-        validation_counts = [count_held(index.train, data.content_keys(), training.validation)] if by_content else None
+        validation_counts = (
+            [count_validating(index.train, data.content_keys(), training.validation)] if by_content else None
+        )
         names = [name] if name else None
         (recipe, *_), features = _with_trunks(task, recipe, data)
         parts = Parts.of([index], validation_counts)

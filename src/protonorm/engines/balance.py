@@ -25,10 +25,10 @@ class Costs:
         if client in self._measured:
             return self._measured[client]
         kind = client % self._kinds
-        seconds, seen = self._seconds[kind], self._seen[kind]
-        if not seen:  # nothing is known of this kind of network
-            seconds, seen = sum(self._seconds), sum(self._seen)
-        return self._samples[client] * (seconds / seen if seen else 1.0)
+        seconds, samples = self._seconds[kind], self._seen[kind]
+        if not samples:  # nothing is known of this kind of network
+            seconds, samples = sum(self._seconds), sum(self._seen)
+        return self._samples[client] * (seconds / samples if samples else 1.0)
 
 
 def assign(costs: Mapping[int, float], parts: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -44,9 +44,9 @@ def assign(costs: Mapping[int, float], parts: Sequence[Sequence[int]]) -> list[l
 
 def reassign(clients: Sequence[list[int]], costs: Mapping[int, float]) -> list[list[int]]:
     """Return a new assignment if it is sufficiently faster under the given costs, else the current one."""
-    fresh = assign(costs, [[]] * len(clients))
-    after, before = (max(sum(costs[id] for id in part) for part in parts) for parts in (fresh, clients))
-    return fresh if after < WORTHWHILE * before else list(clients)
+    proposal = assign(costs, [[]] * len(clients))
+    after, before = (max(sum(costs[id] for id in part) for part in parts) for parts in (proposal, clients))
+    return proposal if after < WORTHWHILE * before else list(clients)
 
 
 class Placement:

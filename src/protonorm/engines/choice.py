@@ -70,14 +70,14 @@ def read_engine(word: str) -> EngineChoice:
         return EngineChoice(name, {})
     if name != "ray":
         raise ValueError(f"The engine {name} has no settings, got {shown(word)}.")
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for field in text.split(","):
         key, equals, value = field.partition("=")
         if not equals:
             raise ValueError(f"The engine's settings must be field=value, got {shown(field)} in {shown(word)}.")
-        given[key.strip()] = parse_value(key, value)
-    settings = validated(ActorSettings, given, f"The engine {name}", f"{name}:")
-    return EngineChoice(name, {key: getattr(settings, key) for key in given})
+        values[key.strip()] = parse_value(key, value)
+    settings = validated(ActorSettings, values, f"The engine {name}", f"{name}:")
+    return EngineChoice(name, {key: getattr(settings, key) for key in values})
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -101,6 +101,6 @@ class ActorSettings:
 
     def fit(self, cpus: float, gpus: float) -> int:
         """Return the number of actors that fit into the given resources."""
-        rooms = [cpus / self.num_cpus] if self.num_cpus else []
-        rooms += [gpus / self.num_gpus] if self.num_gpus else []
-        return int(min(rooms) + 1e-9)
+        limits = [cpus / self.num_cpus] if self.num_cpus else []
+        limits += [gpus / self.num_gpus] if self.num_gpus else []
+        return int(min(limits) + 1e-9)

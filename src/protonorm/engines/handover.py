@@ -60,25 +60,25 @@ def obstacle(task: Task, population: SimulatedPopulation) -> str | None:
 
 def hand_over(task: Task, population: SimulatedPopulation, folder: Path) -> dict[str, Any]:
     """Write the arrays into a folder, and return the rest as plain data."""
-    arrays = {name: place(array, folder / f"{name}.npy") for name, array in arrays_of(population).items()}
-    return tell(task, population) | {"arrays": arrays, "path": sys.path}
+    arrays = {name: array_location(array, folder / f"{name}.npy") for name, array in arrays_of(population).items()}
+    return describe_run(task, population) | {"arrays": arrays, "path": sys.path}
 
 
-def take_over(told: dict[str, Any]) -> tuple[Task, SimulatedPopulation]:
+def take_over(setup: dict[str, Any]) -> tuple[Task, SimulatedPopulation]:
     """Build the simulation of `hand_over` in a worker, with memory-mapped arrays."""
-    sys.path[:] = told["path"]
-    return rebuild(told, {name: take(array) for name, array in told["arrays"].items()})
+    sys.path[:] = setup["path"]
+    return rebuild(setup, {name: map_array(array) for name, array in setup["arrays"].items()})
 
 
 def arrays_of(population: SimulatedPopulation) -> dict[str, NDArray[Any]]:
     """Return the arrays of a simulation by name."""
     dataset, parts = population.dataset, population.parts
     arrays = {"inputs": dataset.inputs, "labels": dataset.labels, "index": parts.index, "cuts": parts.cuts}
-    arrays |= {} if parts.held is None else {"held": parts.held}
+    arrays |= {} if parts.validating is None else {"held": parts.validating}
     return arrays | {f"{FEATURES}{digest}": features for digest, features in population.features.items()}
 
 
-def tell(task: Task, population: SimulatedPopulation, refer: Refer = own_code.reference) -> dict[str, Any]:
+def describe_run(task: Task, population: SimulatedPopulation, refer: Refer = own_code.reference) -> dict[str, Any]:
     """Return a simulation without its arrays as plain data; `refer` locates user code."""
     dataset, shared, method = population.dataset, task.shared_network, task.algorithm
     named = registered_name("algorithm", method) is not None
@@ -90,36 +90,36 @@ def tell(task: Task, population: SimulatedPopulation, refer: Refer = own_code.re
         "task": {name: getattr(task, name) for name in settings},
         "input": task.input and task.input.describe(),
         "trunks": [trunk._asdict() for trunk in task.trunks],
-        "shared_network": _tell_recipe(shared, refer) if isinstance(shared, Recipe) else None,
-        "networks": [_tell_recipe(recipe, refer) for recipe in population.networks],
+        "shared_network": _describe_recipe(shared, refer) if isinstance(shared, Recipe) else None,
+        "networks": [_describe_recipe(recipe, refer) for recipe in population.networks],
         "training": population.training.model_dump(mode="json"),
         "client_names": population.client_names,
     }
 
 
 def rebuild(
-    told: dict[str, Any], arrays: Mapping[str, NDArray[Any]], resolve: Resolve = own_code.resolve
+    setup: dict[str, Any], arrays: Mapping[str, NDArray[Any]], resolve: Resolve = own_code.resolve
 ) -> tuple[Task, SimulatedPopulation]:
-    """Build a simulation from its arrays and the data of `tell`; `resolve` loads user code."""
-    about, shared = told["dataset"], told["shared_network"]
-    classes, vocabulary = tuple(about["classes"]), about["vocabulary"]
-    dataset = Dataset(about["name"], arrays["inputs"], arrays["labels"], classes, vocabulary=vocabulary)
-    own = told["algorithm"].get("own")
+    """Build a simulation from its arrays and the data of `describe_run`; `resolve` loads user code."""
+    data, shared = setup["dataset"], setup["shared_network"]
+    classes, vocabulary = tuple(data["classes"]), data["vocabulary"]
+    dataset = Dataset(data["name"], arrays["inputs"], arrays["labels"], classes, vocabulary=vocabulary)
+    own = setup["algorithm"].get("own")
     task = Task(
-        algorithm=resolve(own)(**told["algorithm"]["fields"]) if own else build("algorithm", told["algorithm"]),
-        input=InputSpec(**told["input"]) if told["input"] else None,
+        algorithm=resolve(own)(**setup["algorithm"]["fields"]) if own else build("algorithm", setup["algorithm"]),
+        input=InputSpec(**setup["input"]) if setup["input"] else None,
         shared_network=_make_recipe(shared, resolve) if shared else None,
-        trunks=tuple(Trunk(**trunk) for trunk in told["trunks"]),
-        **told["task"] | {"classes": tuple(told["task"]["classes"])},
+        trunks=tuple(Trunk(**trunk) for trunk in setup["trunks"]),
+        **setup["task"] | {"classes": tuple(setup["task"]["classes"])},
     )
-    networks = [_make_recipe(recipe, resolve) for recipe in told["networks"]]
-    parts, names = Parts(arrays["index"], arrays["cuts"], arrays.get("held")), told["client_names"]
+    networks = [_make_recipe(recipe, resolve) for recipe in setup["networks"]]
+    parts, names = Parts(arrays["index"], arrays["cuts"], arrays.get("held")), setup["client_names"]
     features: Any = {name[len(FEATURES) :]: array for name, array in arrays.items() if name.startswith(FEATURES)}
-    training = Training(**told["training"])
+    training = Training(**setup["training"])
     return task, SimulatedPopulation(task, dataset, parts, networks, training, names, features=features)
 
 
-def place(array: NDArray[Any], path: Path) -> dict[str, Any]:
+def array_location(array: NDArray[Any], path: Path) -> dict[str, Any]:
     """Return the file of an array: the memory-mapped one, or else a new file at `path`."""
     if origin := mapped_from(array):
         return {"file": origin[0], "type": array.dtype.str, "shape": array.shape, "offset": origin[1]}
@@ -137,23 +137,23 @@ def mapped_from(array: NDArray[Any]) -> tuple[str, int] | None:
     return None
 
 
-def take(told: dict[str, Any]) -> NDArray[Any]:
-    """Memory-map the array that `place` described."""
-    if "offset" not in told:
-        mapped: NDArray[Any] = np.load(told["file"], mmap_mode="r", allow_pickle=False)
+def map_array(location: dict[str, Any]) -> NDArray[Any]:
+    """Memory-map the array that `array_location` described."""
+    if "offset" not in location:
+        mapped: NDArray[Any] = np.load(location["file"], mmap_mode="r", allow_pickle=False)
         return mapped
-    return np.memmap(told["file"], told["type"], "r", told["offset"], tuple(told["shape"]))
+    return np.memmap(location["file"], location["type"], "r", location["offset"], tuple(location["shape"]))
 
 
-def _tell_recipe(recipe: Recipe, refer: Refer) -> dict[str, Any]:
+def _describe_recipe(recipe: Recipe, refer: Refer) -> dict[str, Any]:
     network = recipe.network if isinstance(recipe.network, str) else refer(recipe.network)
     return {**asdict(recipe), "network": network, "trunk": recipe.trunk and recipe.trunk._asdict()}
 
 
-def _make_recipe(told: dict[str, Any], resolve: Resolve) -> Recipe:
-    network = told["network"] if isinstance(told["network"], str) else resolve(told["network"])
-    trunk = Trunk(**told["trunk"]) if told["trunk"] else None
-    return Recipe(**told | {"network": network, "shape": tuple(told["shape"]), "trunk": trunk})
+def _make_recipe(fields: dict[str, Any], resolve: Resolve) -> Recipe:
+    network = fields["network"] if isinstance(fields["network"], str) else resolve(fields["network"])
+    trunk = Trunk(**fields["trunk"]) if fields["trunk"] else None
+    return Recipe(**fields | {"network": network, "shape": tuple(fields["shape"]), "trunk": trunk})
 
 
 def _is_plain(fields: dict[str, Any]) -> bool:
@@ -162,14 +162,14 @@ def _is_plain(fields: dict[str, Any]) -> bool:
     return False
 
 
-def refer_by_text(thing: Any) -> dict[str, str]:
+def refer_by_text(obj: Any) -> dict[str, str]:
     """Return the location of a class or function: an installed module, or a file with its text."""
-    place = own_code.reference(thing)
-    if is_installed(thing):
-        return {"module": place["module"], "name": place["name"]}
-    path = Path(place["file"])
+    location = own_code.reference(obj)
+    if is_installed(obj):
+        return {"module": location["module"], "name": location["name"]}
+    path = Path(location["file"])
     own_code.refuse_own_code(path)
-    return {"name": place["name"], "file": str(path), "text": path.read_bytes().decode(BYTES)}
+    return {"name": location["name"], "file": str(path), "text": path.read_bytes().decode(BYTES)}
 
 
 class NodeCode:
@@ -179,37 +179,37 @@ class NodeCode:
         self._folder = folder
         self._files: dict[str, str] = {}  # from the local path to the path on the driver
 
-    def resolve(self, place: dict[str, str]) -> Any:
+    def resolve(self, location: dict[str, str]) -> Any:
         """Load the class or function that `refer_by_text` located."""
         try:
             with importable_torchvision():
-                module = self._load(place) if "text" in place else import_module(place["module"])
+                module = self._load(location) if "text" in location else import_module(location["module"])
         except ImportError as error:
-            raise ValueError(f"{place['module']} cannot be imported on this node: {error}.") from error
-        return attrgetter(place["name"])(module)
+            raise ValueError(f"{location['module']} cannot be imported on this node: {error}.") from error
+        return attrgetter(location["name"])(module)
 
     def translate(self, text: str) -> str:
         """Replace local paths in a text by those on the driver."""
-        for here, there in self._files.items():
-            text = text.replace(here, there)
+        for local, remote in self._files.items():
+            text = text.replace(local, remote)
         return text
 
-    def _load(self, place: dict[str, str]) -> Any:
-        content = place["text"].encode(BYTES)
-        path = self._folder / hashlib.sha256(content).hexdigest()[:16] / Path(place["file"]).name
+    def _load(self, location: dict[str, str]) -> Any:
+        content = location["text"].encode(BYTES)
+        path = self._folder / hashlib.sha256(content).hexdigest()[:16] / Path(location["file"]).name
         make_folder(path.parent)
         if not path.exists():
             replace(path, content)
-        self._files[str(path)] = place["file"]
+        self._files[str(path)] = location["file"]
         with suppress(OSError):
-            self._files[str(path.resolve())] = place["file"]
+            self._files[str(path.resolve())] = location["file"]
         try:
             return own_code.load_file(path)
         except ValueError as error:
             raise ValueError(self.translate(str(error))) from error
 
 
-def tell_error(error: Exception) -> dict[str, str]:
+def error_header(error: Exception) -> dict[str, str]:
     """Return a worker's error as the header of a frame, with its kind if the parent can raise the same type."""
     text = runtime_failure(error)  # set if user code failed
     for kind, name in NAMED.items():
@@ -226,7 +226,7 @@ def raise_error(header: dict[str, Any]) -> None:
     raise RuntimeError(f"A worker failed:\n{header.get('text')}")
 
 
-def how_it_ended(code: int) -> str:
+def exit_text(code: int) -> str:
     """Return how a process ended, by its exit code."""
     return f"{BY_SIGNAL} {-code}, perhaps for lack of memory" if code < 0 else f"ended with code {code}"
 

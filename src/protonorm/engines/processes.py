@@ -18,7 +18,7 @@ from protonorm.core.frames import BadFrame, read_frame, write_frame
 from protonorm.core.randomness import cores
 from protonorm.core.task import ByClient, Counts, Lost, Messages, Order, Reply, Task
 from protonorm.engines.balance import Placement
-from protonorm.engines.handover import BY_SIGNAL, hand_over, how_it_ended, raise_error, read_answer
+from protonorm.engines.handover import BY_SIGNAL, exit_text, hand_over, raise_error, read_answer
 from protonorm.engines.serial import Deadline, Replies
 from protonorm.errors import Failed
 from protonorm.federation.population import SimulatedPopulation
@@ -46,7 +46,7 @@ class Processes:
         self._placement = Placement(sizes, len(population.networks))
         self._placement.balance(range(len(sizes)), range(count))
         self._calls = 0
-        self._owed: dict[int, dict[int, Order]] = {}  # by worker: orders of this call without a reply
+        self._pending: dict[int, dict[int, Order]] = {}  # by worker: orders of this call without a reply
         self._messages: list[Messages | None] = [None] * count  # by worker: last message sent
         states = {"states": str(store.folder.resolve()), "key": store.key, "cache": CACHE // count}
         self.pool = Pool(count, lambda folder: hand_over(task, population, folder) | states)
@@ -77,7 +77,7 @@ class Processes:
 
     def close(self) -> None:
         """End the workers; idle workers finish their queued requests."""
-        self.pool.close(gently=not any(self._owed.values()))
+        self.pool.close(gently=not any(self._pending.values()))
 
     def _ask(
         self, header: dict[str, Any], orders: Sequence[Order], messages: Messages, deadline: float | None = None
@@ -86,52 +86,52 @@ class Processes:
         self._calls += 1
         limit = Deadline(deadline)
         header |= {"call": self._calls} | ({} if deadline is None else {"end": limit.end})
-        self._owed = {}
-        early: dict[int, Reply | Counts | Lost] = {}
+        self._pending = {}
+        answers: dict[int, Reply | Counts | Lost] = {}
         size, sent = AHEAD * len(self.pool), 0
-        for place, order in enumerate(orders):
-            while sent < len(orders) and sent <= place + size:
+        for position, order in enumerate(orders):
+            while sent < len(orders) and sent <= position + size:
                 block = orders[sent : sent + size]
-                early |= limit.lost(block) if limit.passed else self._send(header, block, messages)
+                answers |= limit.lost(block) if limit.passed else self._send(header, block, messages)
                 sent += len(block)
-            while order.id not in early:
-                early |= self._hear(header["verb"], limit)
-            yield early.pop(order.id)
+            while order.id not in answers:
+                answers |= self._receive(header["verb"], limit)
+            yield answers.pop(order.id)
 
     def _send(self, header: dict[str, Any], orders: Sequence[Order], messages: Messages) -> dict[int, Any]:
         """Send orders to the workers of their clients; return no lost clients."""
         shares: dict[int, dict[int, Order]] = {}
         for order in orders:
             shares.setdefault(self._placement.where[order.id], {})[order.id] = order
-        for number, own in shares.items():
-            self._owed.setdefault(number, {}).update(own)
-            self._tell_message(number, own.values(), messages)
-            self.pool.send(number, header | {"orders": list(own.values())})
+        for number, share in shares.items():
+            self._pending.setdefault(number, {}).update(share)
+            self._send_message(number, share.values(), messages)
+            self.pool.send(number, header | {"orders": list(share.values())})
         return {}
 
-    def _hear(self, verb: str, limit: Deadline) -> dict[int, Any]:
+    def _receive(self, verb: str, limit: Deadline) -> dict[int, Any]:
         """Wait for the next answer to this call; late clients and those of an ended or faulty worker are lost."""
         try:
-            heard = self.pool.hear(limit.left)
+            frame = self.pool.receive(limit.left)
         except queue.Empty:
-            late = [order for own in self._owed.values() for order in own.values()]
-            self._owed = {}
+            late = [order for orders in self._pending.values() for order in orders.values()]
+            self._pending = {}
             return limit.lost(late)
-        header, id = heard.header, heard.header.get("id")
-        if heard.gone or "gone" in header:
-            return self._lose(heard.number, heard.gone)
+        header, id = frame.header, frame.header.get("id")
+        if frame.gone or "gone" in header:
+            return self._lose(frame.number, frame.gone)
         if header.get("call") != self._calls:
             return {}  # the answer to an earlier call
-        if type(id) is not int or id not in self._owed.get(heard.number, {}):
-            return self._lose(heard.number, f"answered for client {id}, which it was not asked about")
+        if type(id) is not int or id not in self._pending.get(frame.number, {}):
+            return self._lose(frame.number, f"answered for client {id}, which it was not asked about")
         if "error" in header:
-            del self._owed[heard.number][id]
+            del self._pending[frame.number][id]
             raise_error(header)
         try:
-            answer, seconds = read_answer(verb, id, header, heard.tensors), float(header["seconds"])
+            answer, seconds = read_answer(verb, id, header, frame.tensors), float(header["seconds"])
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-            return self._lose(heard.number, "sent an answer that lacks something")
-        del self._owed[heard.number][id]
+            return self._lose(frame.number, "sent an answer that lacks something")
+        del self._pending[frame.number][id]
         self._placement.note(id, seconds)
         return {id: answer}
 
@@ -139,22 +139,22 @@ class Processes:
         """Replace a worker; its pending clients are lost."""
         self._messages[number] = None
         reason = self.pool.replace(number, reason)
-        return {id: Lost(id, reason) for id in self._owed.pop(number, {})}
+        return {id: Lost(id, reason) for id in self._pending.pop(number, {})}
 
-    def _tell_message(self, number: int, orders: Collection[Order], messages: Messages) -> None:
+    def _send_message(self, number: int, orders: Collection[Order], messages: Messages) -> None:
         """Send a worker the server's message, unless it has received it."""
         if self._messages[number] is messages:
             return
         self._messages[number] = None if isinstance(messages, ByClient) else messages
         if isinstance(messages, ByClient):
             ids = [order.id for order in orders]
-            own = {name: value for id in ids for name, value in prefixed(str(id), messages[id]).items()}
-            self.pool.send(number, {"verb": "message", "ids": ids}, own)
+            tensors = {name: value for id in ids for name, value in prefixed(str(id), messages[id]).items()}
+            self.pool.send(number, {"verb": "message", "ids": ids}, tensors)
         else:
             self.pool.send(number, {"verb": "message"}, messages)
 
 
-class Heard(NamedTuple):
+class WorkerFrame(NamedTuple):
     """Frame from a worker, or the end of its output."""
 
     number: int  # of the worker
@@ -169,7 +169,7 @@ class Pool:
 
     def __init__(self, count: int, hand_over: Handover, module: str = "protonorm.engines.worker") -> None:
         self._hand_over, self._module = hand_over, module
-        self._heard: queue.SimpleQueue[Heard] = queue.SimpleQueue()
+        self._frames: queue.SimpleQueue[WorkerFrame] = queue.SimpleQueue()
         self._workers: list[subprocess.Popen[bytes]] = []
         self._outboxes: list[Outbox] = []  # by worker: frames to send
         self._scratch: Scratch | None = None  # holds arrays until all workers have mapped them
@@ -194,15 +194,15 @@ class Pool:
         return [worker.pid for worker in self._workers]
 
     def send(self, number: int, header: dict[str, Any], tensors: Tensors | None = None) -> None:
-        """Queue a frame for a worker without blocking; `hear` reports a worker that has exited."""
+        """Queue a frame for a worker without blocking; `receive` reports a worker that has exited."""
         self._outboxes[number].put((header, tensors))
 
-    def hear(self, seconds: float | None = None) -> Heard:
+    def receive(self, seconds: float | None = None) -> WorkerFrame:
         """Return the next frame of any worker; raise queue.Empty after `seconds`."""
         while True:
-            heard = self._heard.get(timeout=seconds)
-            if heard.worker is self._workers[heard.number] and not self._note_start(heard):
-                return heard
+            frame = self._frames.get(timeout=seconds)
+            if frame.worker is self._workers[frame.number] and not self._note_start(frame):
+                return frame
 
     def replace(self, number: int, reason: str) -> str:
         """Replace a worker, and return the reason as a clause."""
@@ -238,25 +238,25 @@ class Pool:
     def _expect_ready(self) -> None:
         """Wait for the first frame of a new worker; replace a killed worker, raise for other failures."""
         try:
-            heard = self._heard.get(timeout=START)
+            frame = self._frames.get(timeout=START)
         except queue.Empty:
             raise Failed(f"A worker process has not begun after {START:g} seconds.") from None
-        worker = self._workers[heard.number]
-        if heard.worker is not worker or self._note_start(heard):
+        worker = self._workers[frame.number]
+        if frame.worker is not worker or self._note_start(frame):
             return  # from a replaced worker, or ready
-        reason = heard.gone or _end(worker, GRACE)
+        reason = frame.gone or _end(worker, GRACE)
         if not reason.startswith(BY_SIGNAL) or self._killed == KILLED:
             raise Failed(f"A worker process did not start: it {reason}.")
         self._killed += 1
-        self.replace(heard.number, reason)
+        self.replace(frame.number, reason)
 
-    def _note_start(self, heard: Heard) -> bool:
+    def _note_start(self, frame: WorkerFrame) -> bool:
         """Return whether a frame says that its worker is ready; raise the error of a worker that cannot start."""
-        if "error" in heard.header and heard.number in self._starting:
-            raise_error(heard.header)  # a replacement would fail in the same way
-        if "ready" not in heard.header:
+        if "error" in frame.header and frame.number in self._starting:
+            raise_error(frame.header)  # a replacement would fail in the same way
+        if "ready" not in frame.header:
             return False
-        self._starting.discard(heard.number)
+        self._starting.discard(frame.number)
         if not self._starting and self._scratch:
             self._scratch.remove()
             self._scratch = None
@@ -268,12 +268,12 @@ class Pool:
         reason = ""
         try:
             while frame := read_frame(worker.stdout):
-                self._heard.put(Heard(number, worker, *frame))
+                self._frames.put(WorkerFrame(number, worker, *frame))
         except BadFrame as error:
             reason = f"sent an unreadable message: {error}"
         except (ValueError, OSError, MemoryError) as error:  # closed while reading, or too large for this machine
             reason = f"could not be listened to ({error})"
-        self._heard.put(Heard(number, worker, {"gone": True}, {}, reason))
+        self._frames.put(WorkerFrame(number, worker, {"gone": True}, {}, reason))
 
 
 def start_worker(module: str) -> subprocess.Popen[bytes]:
@@ -308,4 +308,4 @@ def _end(worker: subprocess.Popen[bytes], grace: float) -> str:
         with suppress(BrokenPipeError):
             if stream:
                 stream.close()
-    return "did not end by itself" if code is None else how_it_ended(code)
+    return "did not end by itself" if code is None else exit_text(code)

@@ -41,14 +41,14 @@ class Host:
 
     def __init__(self, task: Task, population: Population, store: FolderStore) -> None:
         self._task, self._population, self._store = task, population, store
-        self._asked: dict[int, Order] = {}  # by client: training order since the last commit
+        self._orders: dict[int, Order] = {}  # by client: training order since the last commit
         self._acted: set[int] = set()  # clients that trained or were evaluated since then
         self._checked: Tensors | None = None  # the last message that passed the schema check
 
     def train(self, order: Order, message: Tensors) -> Reply:
         """Train a client from the state that its order names, and save the new state."""
         self._check(message)
-        self._asked[order.id] = order
+        self._orders[order.id] = order
         site = self._population.site(order.id)
         state, reply = train_step(self._task, site, order, self._state(site, order), message)
         self._store.save(order.id, order.round, state)
@@ -65,10 +65,10 @@ class Host:
 
         States of inactive clients are dropped from the cache: in large populations, few are in the next cohort.
         """
-        for id, order in self._asked.items():
+        for id, order in self._orders.items():
             self._store.keep_only(id, order.round if id in replied else order.trained, chosen)
         self._store.cache.keep(self._acted)
-        self._asked.clear()
+        self._orders.clear()
         self._acted.clear()
 
     def _state(self, site: Site, order: Order) -> Tensors:

@@ -16,10 +16,10 @@ import torch
 
 from protonorm.core.frames import pack, read_frame, unpack, write_frame
 from protonorm.core.task import ByClient, Messages, Order, message_for
-from protonorm.engines.handover import NodeCode, rebuild, take_over, tell_error
+from protonorm.engines.handover import NodeCode, error_header, rebuild, take_over
 from protonorm.engines.serial import Host
 from protonorm.runs.states import FolderStore
-from protonorm.tensors import Tensors, under
+from protonorm.tensors import Tensors, strip_prefix
 
 if TYPE_CHECKING:
     from protonorm.engines.ray.actor import NodeFolder
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Frames = queue.SimpleQueue[tuple[dict[str, Any], Tensors]]
 
 
-def obey_parent(serve: Callable[[Frames, IO[bytes]], None]) -> None:
+def serve_parent(serve: Callable[[Frames, IO[bytes]], None]) -> None:
     """Run `serve` on frames from the parent via stdin and stdout, and exit as soon as the parent closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
     os.umask(0o077)  # files derived from user data are private
@@ -60,16 +60,16 @@ def listen(stream: IO[bytes], frames: Frames) -> None:
 
 def serve(frames: Frames, answers: IO[bytes]) -> None:
     """Build the simulation, then process requests of the parent; send it an error if the build fails."""
-    told, _ = frames.get()
+    setup, _ = frames.get()
     try:
-        task, population = take_over(told)
+        task, population = take_over(setup)
     except Exception as error:
-        write_frame(answers, tell_error(error))
+        write_frame(answers, error_header(error))
         return
-    store = FolderStore(Path(told["states"]), told["key"], told["cache"])
+    store = FolderStore(Path(setup["states"]), setup["key"], setup["cache"])
     worker = Worker(Host(task, population, store), answers)
     write_frame(answers, {"ready": True})
-    while worker.obey(*frames.get()):
+    while worker.handle(*frames.get()):
         pass
 
 
@@ -88,12 +88,12 @@ class Worker:
         self._host, self._answers = host, answers
         self._messages: Messages = {}  # last server message, sent once for several requests
 
-    def obey(self, header: dict[str, Any], tensors: Tensors) -> bool:
+    def handle(self, header: dict[str, Any], tensors: Tensors) -> bool:
         """Process a request frame and send its replies; return False for `close`."""
         if header["verb"] == "message":
             self._messages = tensors
             if "ids" in header:
-                self._messages = ByClient((id, under(tensors, str(id))) for id in header["ids"])
+                self._messages = ByClient((id, strip_prefix(tensors, str(id))) for id in header["ids"])
         elif header["verb"] == "commit":
             self._host.commit(header["round"], set(header["replied"]), header["chosen"])
         else:
@@ -108,21 +108,21 @@ class Worker:
             answer, tensors = act(self._host, header, order, message_for(self._messages, order.id))
             answer["seconds"] = time.perf_counter() - start
         except Exception as error:
-            answer = tell_error(error)
+            answer = error_header(error)
         write_frame(self._answers, {"call": header["call"], "id": order.id, **answer}, tensors)
 
 
 def open_player(content: bytes, node: "NodeFolder", states: Path) -> "tuple[Player | None, bytes]":
     """Build the simulation from its description and this node's arrays; return the player and a frame to send."""
     torch.set_num_threads(1)
-    told, _, _ = unpack(content)
+    setup, _, _ = unpack(content)
     code = NodeCode(node.folder / "code")
     try:
-        task, population = rebuild(told, node.open_all(told["arrays"]), code.resolve)
-        store = FolderStore(states, told["key"], told["cache"])
+        task, population = rebuild(setup, node.open_all(setup["arrays"]), code.resolve)
+        store = FolderStore(states, setup["key"], setup["cache"])
         return Player(Host(task, population, store), store, code), pack({"ready": True})
     except Exception as error:  # all errors are reported to the driver
-        return None, pack(tell_error(error))
+        return None, pack(error_header(error))
 
 
 class Player:
@@ -150,7 +150,7 @@ class Player:
             answer, tensors = act(self._host, header, order, own if header["own"] else self._message)
             file = self._store.copy_out(order.id, order.round) if header["verb"] == "train" else b""
         except Exception as error:  # all errors are reported to the driver
-            failure = tell_error(error)
+            failure = error_header(error)
             return pack(failure | {"text": self._code.translate(failure["text"])})
         return pack(answer | {"seconds": time.perf_counter() - start}, tensors, file)
 
@@ -163,4 +163,4 @@ class Player:
 
 
 if __name__ == "__main__":
-    obey_parent(serve)
+    serve_parent(serve)

@@ -55,24 +55,26 @@ def evaluate_step(
     of a part are prefixed with its name.
     """
     algorithm, client = task.algorithm, site.client(order.round)
-    parted: Tensors = {}  # counts of all parts
-    sharpness: Sharpness = {}
+    all_counts: Tensors = {}  # counts of all parts
+    temperatures: Sharpness = {}
     with seeded(task.seed, order.round, order.id, "evaluate"), torch.no_grad():
         received = algorithm.receive(client, state, message)
         for part in sorted(parts, key=lambda part: part != VALIDATION):  # validation first: `joint` is fitted on it
             samples = client.part(part)
             batches: Iterable[Batch] = score_samples(algorithm, client, samples, state, message, received)
             if JOINT in algorithm.rules and part == VALIDATION:
-                batches, sharpness = _fitted(algorithm, batches)
+                batches, temperatures = _fitted(algorithm, batches)
             elif JOINT in algorithm.rules:
-                scored, fitted = batches, sharpness
+                scored, fitted = batches, temperatures
                 batches = ((s | {JOINT: joint_scores(experts_of(algorithm, s), fitted)}, y) for s, y in scored)
             counts = count_answers(batches, client)
             if part == VALIDATION:
-                counts |= {f"sharpness.{rule}": torch.tensor(x, dtype=torch.float64) for rule, x in sharpness.items()}
+                counts |= {
+                    f"sharpness.{rule}": torch.tensor(x, dtype=torch.float64) for rule, x in temperatures.items()
+                }
             counts["unseen"] = torch.tensor(count_unseen(client, samples, state))
-            parted |= prefixed(part, counts)
-    return Counts(order.id, parted)
+            all_counts |= prefixed(part, counts)
+    return Counts(order.id, all_counts)
 
 
 def score_samples(
@@ -87,8 +89,8 @@ def score_samples(
         if received is not None:
             client.load(received).eval()
             with client.autocast():
-                arrived = algorithm.scores(client, received, message, x)
-            scores |= {"received": arrived["logits"]} if "logits" in arrived else {}
+                received_scores = algorithm.scores(client, received, message, x)
+            scores |= {"received": received_scores["logits"]} if "logits" in received_scores else {}
             client.load(state).eval()
         yield scores, y
 
@@ -100,13 +102,13 @@ def experts_of(algorithm: Algorithm, scores: Mapping[str, Tensor]) -> dict[str, 
 
 def _fitted(algorithm: Algorithm, batches: Iterable[Batch]) -> tuple[list[Batch], Sharpness]:
     """Fit `joint` on validation samples; return them as a single batch with joint scores, and 1/T of each rule."""
-    kept = [({rule: score.cpu() for rule, score in scores.items()}, y.cpu()) for scores, y in batches]
-    if not kept:
+    collected = [({rule: score.cpu() for rule, score in scores.items()}, y.cpu()) for scores, y in batches]
+    if not collected:
         return [], {}
-    scores = {rule: torch.cat([batch[rule] for batch, _ in kept]) for rule in kept[0][0]}  # (n, K)
-    y = torch.cat([labels for _, labels in kept])
-    sharpness, crossed = fit_experts(experts_of(algorithm, scores), y)
-    return [(scores | {JOINT: crossed}, y)], sharpness
+    scores = {rule: torch.cat([batch[rule] for batch, _ in collected]) for rule in collected[0][0]}  # (n, K)
+    y = torch.cat([labels for _, labels in collected])
+    temperatures, joint = fit_experts(experts_of(algorithm, scores), y)
+    return [(scores | {JOINT: joint}, y)], temperatures
 
 
 @torch.no_grad()
@@ -131,9 +133,9 @@ def count_answers(batches: Iterable[Batch], client: Client) -> Tensors:
             total(f"predicted.{rule}", BY_CLASS, y.device).index_add_(0, predicted, torch.ones_like(y))
             for metric in metrics().values():
                 if metric.counts and (rule in PROBABLE or not metric.probabilities):
-                    own = {name: total(f"{name}.{rule}", count, y.device) for name, count in metric.counts.items()}
-                    metric.count(answers, own)
-                    counts |= {f"{name}.{rule}": value for name, value in own.items()}
+                    declared = {name: total(f"{name}.{rule}", count, y.device) for name, count in metric.counts.items()}
+                    metric.count(answers, declared)
+                    counts |= {f"{name}.{rule}": value for name, value in declared.items()}
     return {name: count.cpu() for name, count in counts.items()}
 
 

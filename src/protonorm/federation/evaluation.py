@@ -12,13 +12,13 @@ from protonorm.core.task import Counts
 from protonorm.core.text import digits
 from protonorm.core.types import LARGEST
 from protonorm.geometry.prototypes import margins, spread
-from protonorm.geometry.sharpness import SHARPEST, SMALLEST
+from protonorm.geometry.temperature import SHARPEST, SMALLEST
 from protonorm.metrics import metrics
 from protonorm.metrics.base import ROUNDED, Count, Integers, Metric
 from protonorm.metrics.base import Counts as NamedCounts
 from protonorm.runs.arrays import accuracy_of
 from protonorm.runs.schema import Accuracy, Distances
-from protonorm.tensors import Tensors, under
+from protonorm.tensors import Tensors, strip_prefix
 
 
 class Tally:
@@ -44,49 +44,49 @@ class Tally:
 
     def add(self, counts: Counts) -> None:
         """Add a client's checked counts; under a rule that the client lacks, all its samples count as wrong."""
-        found = {name: value.numpy() for name, value in under(counts.counts, self.part).items()}
-        for rule, held in self._rules.items():
-            if held is None and f"correct.{rule}" in found:
-                silent = [totals or not size for totals, size in zip(self._totals, self._support, strict=True)]
-                held = self._rules[rule] = RuleTally(rule, self._num_classes, silent)
-            if held is not None:
-                held.add(found)
+        values = {name: value.numpy() for name, value in strip_prefix(counts.counts, self.part).items()}
+        for rule, tally in self._rules.items():
+            if tally is None and f"correct.{rule}" in values:
+                unmeasured = [totals or not size for totals, size in zip(self._totals, self._support, strict=True)]
+                tally = self._rules[rule] = RuleTally(rule, self._num_classes, unmeasured)
+            if tally is not None:
+                tally.add(values)
         self._ids.append(counts.id)
-        self._support.append(int(found["support"].sum()))
-        self._totals.append(not found["support"].ndim)
+        self._support.append(int(values["support"].sum()))
+        self._totals.append(not values["support"].ndim)
         if not self._totals[-1]:
-            self._unseen = [self._unseen[0] + int(found["unseen"]), self._unseen[1] + self._support[-1]]
-            self._by_class += found["support"]
+            self._unseen = [self._unseen[0] + int(values["unseen"]), self._unseen[1] + self._support[-1]]
+            self._by_class += values["support"]
 
     def check(self, counts: Counts) -> None:
         """Raise if counts are missing, have the wrong type or shape, or exceed what the samples allow."""
-        held = under(counts.counts, self.part)
-        if "support" in held and not held["support"].ndim:
-            self._check_totals(held)
+        tensors = strip_prefix(counts.counts, self.part)
+        if "support" in tensors and not tensors["support"].ndim:
+            self._check_totals(tensors)
             return
         kinds = countable()
-        wanted = {"support": kinds["correct"], "unseen": Count((), "int64")}
-        wanted |= {name: kinds[kind] for name in held if (kind := name.partition(".")[0]) in kinds}
-        for name, count in wanted.items():
-            value, dtype, shape = held.get(name), getattr(torch, count.dtype), count.sizes(self._num_classes)
+        expected = {"support": kinds["correct"], "unseen": Count((), "int64")}
+        expected |= {name: kinds[kind] for name in tensors if (kind := name.partition(".")[0]) in kinds}
+        for name, count in expected.items():
+            value, dtype, shape = tensors.get(name), getattr(torch, count.dtype), count.sizes(self._num_classes)
             if value is None or value.dtype != dtype or value.shape != shape or not bool((value >= 0).all()):
                 unit = "whole numbers" if dtype is torch.int64 else "numbers"
                 raise ValueError(f"Its counts have no {self.part}.{name} of {shape} {unit}.")
-        if bool((held["support"] > LARGEST).any()):
+        if bool((tensors["support"] > LARGEST).any()):
             raise ValueError(f"Its counts have more than {LARGEST} samples of a class.")
-        if held["unseen"] > held["support"].sum():
+        if tensors["unseen"] > tensors["support"].sum():
             raise ValueError("Its counts have more samples of classes without a prototype than samples.")
-        for rule in sorted({rule for name in wanted if (rule := name.partition(".")[2])}):
-            _check_rule(held, rule)
+        for rule in sorted({rule for name in expected if (rule := name.partition(".")[2])}):
+            _check_rule(tensors, rule)
 
-    def _check_totals(self, held: Tensors) -> None:
+    def _check_totals(self, tensors: Tensors) -> None:
         """Check the counts of a client that reports totals only: samples and correct predictions, each an integer."""
-        for name, value in held.items():
+        for name, value in tensors.items():
             if name != "support" and not name.startswith("correct."):
                 raise ValueError(f"Its counts have {self.part}.{name} beside totals.")
             if value.dtype != torch.int64 or value.ndim or value < 0:
                 raise ValueError(f"Its counts have no {self.part}.{name} that is a whole number.")
-            if value > held["support"]:
+            if value > tensors["support"]:
                 raise ValueError(f"Its counts have more right answers than samples in {name}.")
             if value > LARGEST:
                 raise ValueError(f"Its counts have more than {LARGEST} samples.")
@@ -99,74 +99,74 @@ class Tally:
 
     def unseen(self) -> float | None:
         """Return the share of samples whose class has no local prototype; None without samples."""
-        unseen, whole = self._unseen
-        return digits(unseen / whole) if whole else None
+        unseen, total = self._unseen
+        return digits(unseen / total) if total else None
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the totals for the record; `ids` only if some clients were not evaluated."""
         if not self._ids:
             return {}
         order = np.argsort(self._ids)  # a client that was lost at first is counted late
-        found: dict[str, NDArray[Any]] = {
+        arrays: dict[str, NDArray[Any]] = {
             f"{self.part}.support.clients": np.array(self._support)[order],
             f"{self.part}.support.classes": self._by_class,
         }
         if len(self._ids) < self._clients:
-            found["ids"] = np.array(self._ids)[order]
-        for held in self._rules.values():
-            found |= {f"{self.part}.{name}": one for name, one in held.arrays(order).items()} if held else {}
-        return found
+            arrays["ids"] = np.array(self._ids)[order]
+        for tally in self._rules.values():
+            arrays |= {f"{self.part}.{name}": array for name, array in tally.arrays(order).items()} if tally else {}
+        return arrays
 
 
 class RuleTally:
     """Counts of a round under a rule."""
 
-    def __init__(self, rule: str, num_classes: int, before: Sequence[bool]) -> None:
+    def __init__(self, rule: str, num_classes: int, silent: Sequence[bool]) -> None:
         """Initialise the counts after clients that lack the rule, whose samples count as wrong.
 
         Those marked in `before` have no measures by class: they have no samples, or reported totals only.
         """
         self._rule = rule
-        self._correct = [0] * len(before)
+        self._correct = [0] * len(silent)
         self._by_class = np.zeros((2, num_classes), np.int64)  # correct predictions, predictions
-        self._sharpness: list[float] = [math.nan] * len(before)
+        self._sharpness: list[float] = [math.nan] * len(silent)
         self._values: dict[str, list[float]] = {
-            name: [math.nan if silent or metric.counts else 0.0 for silent in before]
+            name: [math.nan if unmeasured or metric.counts else 0.0 for unmeasured in silent]
             for name, metric in metrics().items()
         }
-        self._counts: list[NamedCounts] = [{}] * len(before)  # of the metrics, by client
+        self._counts: list[NamedCounts] = [{}] * len(silent)  # of the metrics, by client
 
-    def add(self, found: Mapping[str, NDArray[Any]]) -> None:
+    def add(self, values: Mapping[str, NDArray[Any]]) -> None:
         """Add a client's counts; totals alone carry no information on classes and probabilities."""
-        rule, support = self._rule, found["support"]
+        rule, support = self._rule, values["support"]
         declared = (name for metric in metrics().values() for name in metric.counts)
-        counts = {name: found[f"{name}.{rule}"] for name in declared if f"{name}.{rule}" in found}
+        counts = {name: values[f"{name}.{rule}"] for name in declared if f"{name}.{rule}" in values}
         self._counts.append(counts)
-        self._sharpness.append(float(found.get(f"sharpness.{rule}", math.nan)))
+        self._sharpness.append(float(values.get(f"sharpness.{rule}", math.nan)))
         if not support.ndim:
-            self._correct.append(int(found.get(f"correct.{rule}", 0)))
-            for values in self._values.values():
-                values.append(math.nan)
+            self._correct.append(int(values.get(f"correct.{rule}", 0)))
+            for series in self._values.values():
+                series.append(math.nan)
             return
         none = np.zeros(self._by_class.shape[1], np.int64)
-        basic = {name: found.get(f"{name}.{rule}", none) for name in ("correct", "predicted")}
+        basic = {name: values.get(f"{name}.{rule}", none) for name in ("correct", "predicted")}
         self._correct.append(int(basic["correct"].sum()))
         self._by_class += np.stack([basic["correct"], basic["predicted"]])
         for name, metric in metrics().items():
-            known = metric.counts.keys() <= counts.keys()
-            self._values[name].append(metric.of_client(basic | counts, support) if known else math.nan)
+            complete = metric.counts.keys() <= counts.keys()
+            self._values[name].append(metric.of_client(basic | counts, support) if complete else math.nan)
 
     def accuracy(self, support: Integers, order: Integers) -> Accuracy | None:
         """Compute the rule's accuracy; sums follow the order of the clients, so that results are bit-identical."""
-        beside = {name: self._finish(name, metric, support, order) for name, metric in metrics().items()}
-        return accuracy_of(np.array(self._correct, np.int64), support, **beside)
+        metric_values = {name: self._finish(name, metric, support, order) for name, metric in metrics().items()}
+        return accuracy_of(np.array(self._correct, np.int64), support, **metric_values)
 
     def _finish(self, name: str, metric: Metric, support: Integers, order: Integers) -> float | None:
-        have = [i for i in order if metric.counts.keys() <= self._counts[i].keys()] if metric.counts else order
-        if not len(have):
+        counted = [i for i in order if metric.counts.keys() <= self._counts[i].keys()] if metric.counts else order
+        if not len(counted):
             return None
-        sums = {count: np.sum([self._counts[i][count] for i in have], axis=0) for count in metric.counts}
-        return metric.finish(np.array(self._values[name])[order], sums, int(support[have].sum()))
+        sums = {count: np.sum([self._counts[i][count] for i in counted], axis=0) for count in metric.counts}
+        return metric.finish(np.array(self._values[name])[order], sums, int(support[counted].sum()))
 
     def arrays(self, order: Integers) -> dict[str, NDArray[Any]]:
         """Return the totals by client and by class; a metric only if some client has its counts."""
@@ -190,24 +190,24 @@ def countable() -> dict[str, Count]:
     return {"correct": by_class, "predicted": by_class, "sharpness": Count(), **declared}
 
 
-def _check_rule(held: Tensors, rule: str) -> None:
+def _check_rule(tensors: Tensors, rule: str) -> None:
     """Raise if a rule's counts are impossible for the samples."""
-    support, samples = held["support"], held["support"].sum()
-    found = {kind: held[name] for kind in countable() if (name := f"{kind}.{rule}") in held}
+    support, samples = tensors["support"], tensors["support"].sum()
+    counts = {kind: tensors[name] for kind in countable() if (name := f"{kind}.{rule}") in tensors}
     together = [{"correct", "predicted"}, {n for m in metrics().values() if m.probabilities for n in m.counts}]
-    if any(names & found.keys() not in (set(), names) for names in together):
+    if any(names & counts.keys() not in (set(), names) for names in together):
         raise ValueError(f"Its counts have one of two that belong together under {rule}.")
-    if "correct" in found:
-        if bool((found["correct"] > support).any()):
+    if "correct" in counts:
+        if bool((counts["correct"] > support).any()):
             raise ValueError(f"Its counts have more right answers than samples in correct.{rule}.")
-        if bool((found["predicted"] > samples).any()) or found["predicted"].sum() != samples:
+        if bool((counts["predicted"] > samples).any()) or counts["predicted"].sum() != samples:
             raise ValueError(f"Its counts do not have an answer for each sample in predicted.{rule}.")
-        if bool((found["correct"] > found["predicted"]).any()):
+        if bool((counts["correct"] > counts["predicted"]).any()):
             raise ValueError(f"Its counts have more right answers than answers in correct.{rule}.")
     for metric in metrics().values():
-        if metric.counts and metric.counts.keys() <= found.keys():
-            metric.check(found, support, rule)
-    if "sharpness" in found and found["sharpness"] > ROUNDED * SHARPEST / SMALLEST:
+        if metric.counts and metric.counts.keys() <= counts.keys():
+            metric.check(counts, support, rule)
+    if "sharpness" in counts and counts["sharpness"] > ROUNDED * SHARPEST / SMALLEST:
         raise ValueError(f"Its counts have a sharpness.{rule} that is larger than scores can make it.")
 
 
@@ -221,6 +221,6 @@ def prototype_shape(message: Tensors) -> tuple[Distances | None, dict[str, NDArr
     vectors, classes = message.get("prototypes"), message.get("classes")
     if vectors is None or classes is None or vectors.ndim != 2 or not 2 <= len(vectors) == len(classes):
         return None, {}  # a user's own method may use these names for other tensors
-    least, mean, greatest = map(digits, spread(vectors))
+    smallest, mean, largest = map(digits, spread(vectors))
     arrays = {"margins": margins(vectors).float().numpy(), "margins.classes": classes.numpy()}
-    return Distances(min=least, mean=mean, max=greatest), arrays
+    return Distances(min=smallest, mean=mean, max=largest), arrays

@@ -61,9 +61,9 @@ class SimulatedPopulation:
     def facts(self) -> PopulationFacts:
         """Count the samples of each client by part and class."""
         first, middle = self.parts.cuts[:-1:2], self.parts.cuts[1::2]  # (M,) starts of training and test parts
-        held = self.parts.held
-        kept = middle - (held_out(middle - first, self.training.validation) if held is None else held)
-        cuts = np.append(np.stack([first, kept, middle], axis=1).ravel(), self.parts.cuts[-1])  # (3M + 1,)
+        validating = self.parts.validating
+        end = middle - (held_out(middle - first, self.training.validation) if validating is None else validating)
+        cuts = np.append(np.stack([first, end, middle], axis=1).ravel(), self.parts.cuts[-1])  # (3M + 1,)
         counts = count_classes(self.dataset.labels[self.parts.index], cuts, self.dataset.num_classes)
         train, validation, test = counts.reshape(len(self), 3, -1).transpose(1, 0, 2)  # (M, K) each
         return PopulationFacts(train, validation, test, tuple(recipe.name for recipe in self.networks))
@@ -96,8 +96,8 @@ class SimulatedPopulation:
         """Pass two training samples through each network, so that mismatches are raised before the run starts."""
         self.training.protect.check(self.task)
         self.task.check_combine()
-        for place, recipe in enumerate(self.networks):
-            if recipe in self.networks[:place]:
+        for position, recipe in enumerate(self.networks):
+            if recipe in self.networks[:position]:
                 continue
             id = next((id for id in range(self.first, self.first + len(self)) if self.recipe(id) == recipe), self.first)
             batch, _ = self.samples(self.parts[0].train[[0, -1]], id).batch(torch.arange(2))
@@ -151,10 +151,10 @@ class SimulatedSite:
 
     def _client(self, round: int, model: SplitModel, auxiliary: SplitModel | None) -> Client:
         population, training, task = self.population, self.population.training, self.population.task
-        place = self.id - population.first
-        part = population.parts[place]
-        held = None if population.parts.held is None else int(population.parts.held[place])
-        indices = (*hold_out(part.train, training.validation, held), part.test)
+        position = self.id - population.first
+        part = population.parts[position]
+        validating = None if population.parts.validating is None else int(population.parts.validating[position])
+        indices = (*hold_out(part.train, training.validation, validating), part.test)
         train, validation, test = (population.samples(index, self.id) for index in indices)
         return Client(
             self.id,
@@ -171,19 +171,19 @@ class SimulatedSite:
             epochs=own(training.epochs, self.id),
             batch_size=own(training.batch_size, self.id),
             training=training,
-            name=population.client_names[place] if population.client_names else "",
+            name=population.client_names[position] if population.client_names else "",
         )
 
 
 def hold_out(
-    train: NDArray[np.int64], share: float, held: int | None = None
+    train: NDArray[np.int64], share: float, validating: int | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Split a client's training part (n,), in random order: the last samples validate, a share of them or so many."""
-    kept = len(train) - (int(held_out(np.array(len(train)), share)) if held is None else held)
+    kept = len(train) - (int(held_out(np.array(len(train)), share)) if validating is None else validating)
     return train[:kept], train[kept:]
 
 
 def held_out(sizes: NDArray[np.int64], share: float) -> NDArray[np.int64]:
     """Count the validation samples of training parts of given sizes (M,): ⌈share·n⌉, at most n − 1."""
-    held: NDArray[np.int64] = np.ceil(share * sizes - 1e-9).astype(np.int64)
-    return np.minimum(held, sizes - 1)
+    validating: NDArray[np.int64] = np.ceil(share * sizes - 1e-9).astype(np.int64)
+    return np.minimum(validating, sizes - 1)

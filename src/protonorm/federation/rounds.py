@@ -46,7 +46,7 @@ def begin(task: Task, policy: Policy) -> Checkpoint:
         step = checked_step(task.algorithm, "init_server", task.algorithm.init_server(task.server(0)))
     if not policy.solo:
         return Checkpoint(0, step.state, step.message, [0] * policy.clients)
-    state, message = (ByClient((id, one) for id in range(policy.clients)) for one in (step.state, step.message))
+    state, message = (ByClient((id, tensors) for id in range(policy.clients)) for tensors in (step.state, step.message))
     return Checkpoint(0, state, message, [0] * policy.clients)
 
 
@@ -116,8 +116,8 @@ def _conclude(task: Task, policy: Policy, point: Checkpoint, answers: Iterable[R
         if admit(task, answer, replies, policy) and isinstance(answer, Reply):
             servers.add(answer)
     if (count := len(replies.ids)) < (needed := policy.needed(size)):
-        whole, reasons = count + len(replies.lost), _reasons(replies.lost, policy)
-        raise TooFewReplies(f"{count} of {whole} clients replied, {needed} must ({reasons}).")
+        total, reasons = count + len(replies.lost), _reasons(replies.lost, policy)
+        raise TooFewReplies(f"{count} of {total} clients replied, {needed} must ({reasons}).")
     step = servers.conclude()
     if policy.watch and step.standings:
         policy.watch(point.round + 1, step.standings)
@@ -153,9 +153,9 @@ def _add_evaluation(
 
 def _evaluate(task: Task, engine: Engine, policy: Policy, point: Checkpoint) -> list[Tally]:
     """Evaluate the clients that are due, in blocks to bound memory; return a tally for each part of the samples."""
-    tallies, asked = _tallies(task, policy), policy.asked(point.round, task.rounds)
-    due: Sequence[int] = policy.everybody if asked == "all" and policy.parts else ()
-    if asked == "cohort":
+    tallies, scope = _tallies(task, policy), policy.asked(point.round, task.rounds)
+    due: Sequence[int] = policy.everybody if scope == "all" and policy.parts else ()
+    if scope == "cohort":
         due = [id for id, last in enumerate(point.trained) if last == point.round]
     lost: dict[int, str] = {}
     for _ in range(policy.retries + 1):
@@ -206,15 +206,15 @@ def trained_part(
     policy: Policy, point: Checkpoint, cohort: Sequence[int], replies: Replies, step: ServerStep
 ) -> dict[str, Any]:
     """Build the part of a round's record on training and aggregation."""
-    heard: Tensors = {} if isinstance(point.message, ByClient) else point.message
-    asked = 0 if policy.solo else len(replies.ids) + len(replies.lost)  # in a solo run nothing is sent
+    published: Tensors = {} if isinstance(point.message, ByClient) else point.message
+    size = 0 if policy.solo else len(replies.ids) + len(replies.lost)  # in a solo run nothing is sent
     return {
         "round": point.round + 1,
         "cohort": "all" if len(cohort) == policy.clients else list(cohort),
         "lost": {str(id): reason for id, reason in replies.lost.items()},
         "metrics": mean_metrics(replies.metrics),
-        "bytes": Traffic(up=replies.nbytes if asked else 0, down=asked * nbytes(heard)),
-        "floats": Traffic(up=replies.floats if asked else 0, down=asked * numbers(heard)),
+        "bytes": Traffic(up=replies.nbytes if size else 0, down=size * nbytes(published)),
+        "floats": Traffic(up=replies.floats if size else 0, down=size * numbers(published)),
         "server": {name: digits(value) for name, value in step.metrics.items()},
     }
 

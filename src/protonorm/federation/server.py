@@ -130,7 +130,7 @@ class Servers:
 
 def check_message(task: Task, message: Tensors, number: int) -> None:
     """Raise if the server's next message is not finite or violates the schema."""
-    bad = [name for name, value in floats(message).items() if not all_finite(value)]
-    if bad:
-        raise Diverged(f"What the server would say after round {number} is not finite: {', '.join(bad)}.")
+    invalid = [name for name, value in floats(message).items() if not all_finite(value)]
+    if invalid:
+        raise Diverged(f"What the server would say after round {number} is not finite: {', '.join(invalid)}.")
     task.schema.check_down(message, f"What the server would say after round {number}")

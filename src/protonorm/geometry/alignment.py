@@ -100,14 +100,14 @@ def align(
     settings = Settings(s, tolerance, step_limit(*points.shape) if limit is None else limit)
     method = choose(method, *points.shape)
     end = run_method(points, method, schedule, settings, trace)
-    place = evaluate(end.points, s)
+    optimum = evaluate(end.points, s)
     return Alignment(
         prototypes=convert_back(end.points, vectors),
         steps=end.steps,
-        energy=place.level if s == 0 else exp_or_inf(place.level),
+        energy=optimum.level if s == 0 else exp_or_inf(optimum.level),
         min_distance=min(2.0, float(nearest_distances(end.points).min())),
         method=method,
-        residual=place.residual,
+        residual=optimum.residual,
         distances=convert_back(torch.stack(end.rows), vectors) if trace else None,
     )
 
@@ -118,13 +118,13 @@ def choose(method: str, count: int, dimension: int) -> str:
         raise ValueError(f"Unknown method {method!r}; known: {', '.join(METHODS)}.")
     if dimension == 1 and count > 2:
         raise ValueError(f"Only two prototypes can be apart in one dimension, not {count}: d must be at least 2.")
-    known = count <= dimension + 1 or dimension == 2  # whether the optimum has a closed form
-    if method == "exact" and not known:
+    closed_form = count <= dimension + 1 or dimension == 2  # whether the optimum has a closed form
+    if method == "exact" and not closed_form:
         raise ValueError(
             f"No closed form is known for {count} prototypes in {dimension} dimensions: method 'exact' needs "
             f"K ≤ d + 1 or d = 2; use 'descent' (or 'auto', which chooses)."
         )
-    return method if method != "auto" else "exact" if known else "descent"
+    return method if method != "auto" else "exact" if closed_form else "descent"
 
 
 def run_method(points: Tensor, method: str, schedule: Schedule, settings: Settings, trace: bool) -> Trajectory:
@@ -132,8 +132,8 @@ def run_method(points: Tensor, method: str, schedule: Schedule, settings: Settin
     if len(points) == 1:
         return new_trajectory(separate(points), trace)
     if method == "exact":
-        found = simplex(points) if len(points) <= points.shape[1] + 1 else polygon(points)  # nearest to the points
-        return follow(new_trajectory(points, trace), [found], trace)
+        solution = simplex(points) if len(points) <= points.shape[1] + 1 else polygon(points)  # nearest to the points
+        return follow(new_trajectory(points, trace), [solution], trace)
     start = new_trajectory(separate(points), trace)
     if method == "paper":
         return follow(start, updates(start.points, settings.s, schedule), trace)
@@ -147,12 +147,14 @@ def new_trajectory(points: Tensor, trace: bool) -> Trajectory:
 
 def descend_from_several_starts(start: Trajectory, schedule: Schedule, settings: Settings, trace: bool) -> Trajectory:
     """Descend from several starts for some steps, then continue only the lowest descent."""
-    lap = min(RACE, 1 + settings.limit // 4)
-    begun = [(follow(one, islice(path, lap), trace), path) for one, path in starts(start, schedule, settings, trace)]
-    levels = [evaluate(one.points, settings.s).level for one, _ in begun]
+    race = min(RACE, 1 + settings.limit // 4)
+    descents = [
+        (follow(origin, islice(path, race), trace), path) for origin, path in starts(start, schedule, settings, trace)
+    ]
+    levels = [evaluate(origin.points, settings.s).level for origin, _ in descents]
     margin = EQUAL * max(1.0, abs(min(levels)))
-    lowest, path = next(pair for pair, level in zip(begun, levels, strict=True) if level <= min(levels) + margin)
-    begun.clear()  # frees the memory of the other descents
+    lowest, path = next(pair for pair, level in zip(descents, levels, strict=True) if level <= min(levels) + margin)
+    descents.clear()  # frees the memory of the other descents
     return follow(lowest, path, trace)
 
 
@@ -224,8 +226,8 @@ def separate(points: Tensor) -> Tensor:
     zero = points.square().sum(dim=1) == 0
     noise = fixed_directions(points)
     points = torch.where(zero.unsqueeze(1), unit(noise), points)
-    moved = unit(points + NUDGE * noise) if points.shape[1] > 1 else -points
-    return torch.where(find_duplicates(points).unsqueeze(1), moved, points)
+    perturbed = unit(points + NUDGE * noise) if points.shape[1] > 1 else -points
+    return torch.where(find_duplicates(points).unsqueeze(1), perturbed, points)
 
 
 def use_all_dimensions(points: Tensor) -> Tensor:

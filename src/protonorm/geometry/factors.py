@@ -25,17 +25,17 @@ def compress(tensors: Mapping[str, Tensor], energy: float) -> dict[str, Tensor]:
     """Replace each tensor by its factors `.u`, `.s` and `.v` where they are smaller; keep the others unchanged."""
     if not 0 < energy <= 1:
         raise ValueError(f"The energy to keep must lie above 0 and be at most 1, but it is {energy}.")
-    said: dict[str, Tensor] = {}
+    encoded: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         factors = factorise(tensor, energy)
-        said |= {name: tensor} if factors is None else prefixed(name, factors._asdict())
-    return said
+        encoded |= {name: tensor} if factors is None else prefixed(name, factors._asdict())
+    return encoded
 
 
-def decompress(said: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
+def decompress(encoded: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
     """Rebuild the named tensors from the output of `compress`; names tell a parameter called `u` from a factor."""
     return {
-        name: said[name] if name in said else product(Factors(*(said[f"{name}.{tag}"] for tag in Factors._fields)))
+        name: encoded[name] if name in encoded else product(Factors(*(encoded[f"{name}.{tag}"] for tag in "usv")))
         for name in names
     }
 
@@ -77,20 +77,20 @@ def singular(matrix: Tensor) -> Factors:
     peak = matrix.abs().max().clamp(min=SMALLEST)
     wide = (matrix if m <= n else matrix.T) / peak  # so that squares neither overflow nor underflow
     axes = torch.linalg.eigh(wide @ wide.T).eigenvectors.flip(1)  # (k, k)
-    along = axes.T @ wide  # (k, max(m, n)), rows s·v
-    s = torch.linalg.vector_norm(along, dim=1)
-    across = along / s.clamp(min=SMALLEST).unsqueeze(1)
-    return Factors(axes, s * peak, across) if m <= n else Factors(across.T, s * peak, axes.T)
+    scaled = axes.T @ wide  # (k, max(m, n)), rows s·v
+    s = torch.linalg.vector_norm(scaled, dim=1)
+    rows = scaled / s.clamp(min=SMALLEST).unsqueeze(1)
+    return Factors(axes, s * peak, rows) if m <= n else Factors(rows.T, s * peak, axes.T)
 
 
 def rank(s: Tensor, energy: float) -> int:
     """Return the number of leading singular values (k,) whose squares reach a share of all squares; at least 1."""
-    kept = (s / s.max().clamp(min=SMALLEST)).square().cumsum(0)
-    return int((kept < energy * kept[-1]).sum()) + 1
+    energies = (s / s.max().clamp(min=SMALLEST)).square().cumsum(0)
+    return int((energies < energy * energies[-1]).sum()) + 1
 
 
 def product(factors: Factors) -> Tensor:
     """Multiply u (m, q), s (q,) and v (q, …) to a tensor (m, …)."""
     u, s, v = factors
-    whole = (to_float64(u) * to_float64(s)) @ to_float64(v).flatten(1)
-    return whole.to(u).reshape(len(u), *v.shape[1:])
+    matrix = (to_float64(u) * to_float64(s)) @ to_float64(v).flatten(1)
+    return matrix.to(u).reshape(len(u), *v.shape[1:])

@@ -16,8 +16,8 @@ def prototype_loss(z: Tensor, y: Tensor, targets: Tensor, known: Tensor) -> Tens
     This is R of Eq. 15 as in the authors' code. Samples of classes that are not known (K,) contribute zero but are
     counted.
     """
-    apart = torch.where(known[y].unsqueeze(1), z - targets[y], 0.0)  # (B, d)
-    return apart.square().sum() / z.numel()
+    differences = torch.where(known[y].unsqueeze(1), z - targets[y], 0.0)  # (B, d)
+    return differences.square().sum() / z.numel()
 
 
 def class_euclidean(z: Tensor, y: Tensor, targets: Tensor, known: Tensor) -> Tensor:
@@ -61,9 +61,9 @@ def margin_loss(points: Tensor, labels: Tensor, prototypes: Tensor, margin: floa
 
     Distances are computed from differences: the expanded square loses small distances and their gradients.
     """
-    apart = torch.cdist(points, prototypes, compute_mode="donot_use_mm_for_euclid_dist")  # (B, K)
+    distance = torch.cdist(points, prototypes, compute_mode="donot_use_mm_for_euclid_dist")  # (B, K)
     own = labels.unsqueeze(1) == torch.arange(len(prototypes), device=labels.device)  # (B, K)
-    return cross_entropy(-(apart + margin * own), labels)
+    return cross_entropy(-(distance + margin * own), labels)
 
 
 def structural_loss(x: Tensor, y: Tensor, rows: Tensor, by: Comparison) -> Tensor:
@@ -74,12 +74,12 @@ def structural_loss(x: Tensor, y: Tensor, rows: Tensor, by: Comparison) -> Tenso
     The loss is invariant to translation, rotation and scale. It is zero for equal arrangements, and where there is
     nothing to compare: fewer than two rows, or coincident rows.
     """
-    one, two = (gram(x, rows), gram(y, rows)) if by == "cka" else (distances(x, rows), distances(y, rows))
+    first, second = (gram(x, rows), gram(y, rows)) if by == "cka" else (distances(x, rows), distances(y, rows))
     if by == "squared-distances":
-        one, two = one.square(), two.square()
-    sizes = torch.linalg.vector_norm(one) * torch.linalg.vector_norm(two)  # the gradient at zero is zero
+        first, second = first.square(), second.square()
+    sizes = torch.linalg.vector_norm(first) * torch.linalg.vector_norm(second)  # the gradient at zero is zero
     comparable = sizes > 0
-    similarity = (one * two).sum() / torch.where(comparable, sizes, 1.0)
+    similarity = (first * second).sum() / torch.where(comparable, sizes, 1.0)
     return torch.where(comparable, 1 - similarity, 0.0)
 
 
@@ -87,9 +87,9 @@ def gram(x: Tensor, rows: Tensor) -> Tensor:
     """Compute the Gram matrix (n, n) of the centred rows of x (n, d) that count; zero for the others."""
     counted = rows.to(x.dtype).unsqueeze(1)  # (n, 1)
     first = rows.to(torch.uint8).argmax(dim=0, keepdim=True)  # (1,); indexing with a 0-d tensor would synchronise
-    moved = x - x[first].detach()  # relative to the first row that counts: coincident rows become exactly zero
-    mean = (counted * moved).sum(dim=0) / counted.sum().clamp(min=1.0)
-    centred = counted * (moved - mean)
+    shifted = x - x[first].detach()  # relative to the first row that counts: coincident rows become exactly zero
+    mean = (counted * shifted).sum(dim=0) / counted.sum().clamp(min=1.0)
+    centred = counted * (shifted - mean)
     return centred @ centred.T
 
 
@@ -106,13 +106,13 @@ def batch_means(z: Tensor, y: Tensor, num_classes: int) -> tuple[Tensor, Tensor]
     return sums / counts.clamp(min=1.0).unsqueeze(1), counts > 0
 
 
-def turned(x: Tensor, y: Tensor) -> Tensor:
+def rotate_rows(x: Tensor, y: Tensor) -> Tensor:
     """Rotate the rows of x (n, d) about the origin to be nearest to those of y (n, d): x·R, R orthogonal.
 
     R = U·Vᵀ of the singular value decomposition of xᵀ·y; both span at most n dimensions, and R matters only there.
     """
-    across, left = torch.linalg.qr(x.T)  # (d, k), (k, n)
-    along, right = torch.linalg.qr(y.T)
-    u, _, v = torch.linalg.svd(left @ right.T, full_matrices=False)  # (k, k): xᵀ·y between the two bases
-    rows: Tensor = x @ across @ u @ v @ along.T
+    left_basis, left_factor = torch.linalg.qr(x.T)  # (d, k), (k, n)
+    right_basis, right_factor = torch.linalg.qr(y.T)
+    u, _, v = torch.linalg.svd(left_factor @ right_factor.T, full_matrices=False)  # (k, k): xᵀ·y between the two bases
+    rows: Tensor = x @ left_basis @ u @ v @ right_basis.T
     return rows

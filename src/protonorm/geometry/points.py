@@ -105,11 +105,11 @@ def blocks(cloud: Cloud) -> Iterator[Block]:
     for start in range(0, len(left), height):
         squared = left[start : start + height] @ right.T  # |x|² + |y|² − 2 x·y in a single product
         squared.diagonal(start).fill_(math.inf)
-        near = (squared <= CLOSE).nonzero()
-        for rows, columns in chunks(near, cloud):
+        close = (squared <= CLOSE).nonzero()
+        for rows, columns in chunks(close, cloud):
             squared[rows, columns] = cloud.differences(rows + start, columns).square_().sum(dim=1)
-        coincident = near[squared[near[:, 0], near[:, 1]] == 0] if len(near) else near
-        block = Block(start, squared, near, coincident)
+        coincident = close[squared[close[:, 0], close[:, 1]] == 0] if len(close) else close
+        block = Block(start, squared, close, coincident)
         block.exclude(math.inf)
         yield block
 
@@ -135,14 +135,14 @@ def distance_range(points: Tensor) -> Tensor:
     cloud, count = make_cloud(points), len(points)
     if count < 2:
         return points.new_full((3,), math.nan)
-    least, total, greatest = math.inf, 0.0, 0.0
+    smallest, total, largest = math.inf, 0.0, 0.0
     for block in blocks(cloud):
-        apart = block.exclude(0.0).sqrt_()
-        total += float(apart.sum())
-        greatest = max(greatest, float(apart.max()))
-        apart.diagonal(block.start).fill_(math.inf)
-        least = min(least, float(apart.min()))
-    return points.new_tensor([least, total / (count * (count - 1)), greatest]).mul_(cloud.radius)
+        distances = block.exclude(0.0).sqrt_()
+        total += float(distances.sum())
+        largest = max(largest, float(distances.max()))
+        distances.diagonal(block.start).fill_(math.inf)
+        smallest = min(smallest, float(distances.min()))
+    return points.new_tensor([smallest, total / (count * (count - 1)), largest]).mul_(cloud.radius)
 
 
 def nearest_distances(points: Tensor) -> Tensor:
@@ -159,7 +159,7 @@ def find_duplicates(points: Tensor) -> Tensor:
     marks, cloud = points.new_zeros(len(points), dtype=torch.bool), make_cloud(points)
     for block in blocks(cloud):
         rows, columns = block.near[:, 0], block.near[:, 1]
-        apart = block.exclude(0.0)[rows, columns].sqrt_() * cloud.radius
-        equal = (apart <= SAME) & (columns < rows + block.start)
+        distances = block.exclude(0.0)[rows, columns].sqrt_() * cloud.radius
+        equal = (distances <= SAME) & (columns < rows + block.start)
         marks[rows[equal] + block.start] = True
     return marks

@@ -40,19 +40,19 @@ def class_means(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Ten
 
 
 def vectors_by_class(
-    held: Mapping[str, Tensor], name: str, num_classes: int, width: int | None = None
+    tensors: Mapping[str, Tensor], name: str, num_classes: int, width: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return classes (K',) and the named vectors (K', width) of a state or a message; raise if they do not fit."""
-    classes, vectors = held.get("classes"), held[name]
-    wanted = f"expected as many of them as of whole numbers from 0 to {num_classes - 1}, their classes"
+    classes, vectors = tensors.get("classes"), tensors[name]
+    expected = f"expected as many of them as of whole numbers from 0 to {num_classes - 1}, their classes"
     if classes is None or classes.dtype not in INTEGERS or not vectors.is_floating_point():
         kind = "missing" if classes is None else classes.dtype
-        raise ValueError(f"{name} are {vectors.dtype}, and their classes {kind}; {wanted}.")
+        raise ValueError(f"{name} are {vectors.dtype}, and their classes {kind}; {expected}.")
     if vectors.ndim != 2 or classes.shape != vectors.shape[:1] or vectors.shape[1] != (width or vectors.shape[1]):
         shapes = f"{tuple(vectors.shape)}, and their classes of {tuple(classes.shape)}"
-        raise ValueError(f"{name} are of shape {shapes}; {wanted}{f', and {width} numbers each' if width else ''}.")
+        raise ValueError(f"{name} are of shape {shapes}; {expected}{f', and {width} numbers each' if width else ''}.")
     if len(classes) and (int(classes.min()) < 0 or int(classes.max()) >= num_classes):
-        raise ValueError(f"{name} are of classes from {int(classes.min())} to {int(classes.max())}; {wanted}.")
+        raise ValueError(f"{name} are of classes from {int(classes.min())} to {int(classes.max())}; {expected}.")
     return classes.long(), vectors
 
 
@@ -75,8 +75,8 @@ def distances(prototypes: Tensor) -> Tensor:
 
 def spread(prototypes: Tensor) -> tuple[float, float, float]:
     """Compute the minimum, mean and maximum distance between prototypes (K, d), without storing all distances."""
-    least, mean, greatest = distance_range(read_points(prototypes)).tolist()
-    return least, mean, greatest
+    smallest, mean, largest = distance_range(read_points(prototypes)).tolist()
+    return smallest, mean, largest
 
 
 def margins(prototypes: Tensor) -> Tensor:
@@ -122,5 +122,5 @@ def smoothed(directions: Tensor, sums: Tensor, rho: float) -> Tensor:
     """
     towards = unit(to_float64(sums))
     moved = rho * to_float64(directions) + (1 - rho) * towards
-    stays = (towards == 0).all(dim=1) | (moved == 0).all(dim=1)
-    return torch.where(stays.unsqueeze(1), directions, unit(moved).to(directions))
+    unchanged = (towards == 0).all(dim=1) | (moved == 0).all(dim=1)
+    return torch.where(unchanged.unsqueeze(1), directions, unit(moved).to(directions))

@@ -163,38 +163,41 @@ def recommend(run: Run, round: int, among: Collection[str] | None = None) -> Rec
     info, rules = run.info, run.info.rules if among is None else among
     validation = run.rounds[round - 1].validation
     order = dict.fromkeys([info.headline, *info.rules])
-    known = {rule: accuracy for rule in order if rule in rules and (accuracy := validation.get(rule))}
-    if not known:
+    accuracies = {rule: accuracy for rule in order if rule in rules and (accuracy := validation.get(rule))}
+    if not accuracies:
         return usual_rule(info.headline, rules)
-    rule = max(known, key=lambda rule: known[rule].mean)  # the first wins ties
+    rule = max(accuracies, key=lambda rule: accuracies[rule].mean)  # the first wins ties
     probability = rule if rule in PROBABLE else "logits"
-    mean, error = known[rule].mean, known[probability].metrics.get("calibration") if probability in known else None
+    mean, error = (
+        accuracies[rule].mean,
+        accuracies[probability].metrics.get("calibration") if probability in accuracies else None,
+    )
     return Recommendation(rule=rule, by="validation", validation=mean, probability=probability, calibration=error)
 
 
 def usual_rule(headline: str, rules: Collection[str]) -> Recommendation:
     """Recommend the method's default rule, without validation; the first available one if a client lacks it."""
-    usual = "logits" if headline == "received" else headline
-    rule = usual if usual in rules else next(iter(rules), usual)
+    default = "logits" if headline == "received" else headline
+    rule = default if default in rules else next(iter(rules), default)
     return Recommendation(rule=rule, by="headline", probability=rule if rule in PROBABLE else "logits")
 
 
 def sharpness_of(run: Run, id: int, round: int) -> dict[str, float] | None:
     """Return 1/T of a client's rules in `joint`, {} if all are 1; None for a client that was not evaluated."""
     arrays, start = run.arrays(run.rounds[round - 1]), f"validation.{SHARPNESS}.clients."
-    place = arrays["ids"] == id if "ids" in arrays else np.arange(run.info.experiment.clients) == id
-    if JOINT not in run.info.rules or not (place.any() and run.rounds[round - 1].evaluated != "nobody"):
+    selected = arrays["ids"] == id if "ids" in arrays else np.arange(run.info.experiment.clients) == id
+    if JOINT not in run.info.rules or not (selected.any() and run.rounds[round - 1].evaluated != "nobody"):
         return None
-    values = {rule: float(arrays[start + rule][place][0]) for rule in run.info.rules if start + rule in arrays}
+    values = {rule: float(arrays[start + rule][selected][0]) for rule in run.info.rules if start + rule in arrays}
     return {rule: value for rule, value in values.items() if not np.isnan(value)}
 
 
 def client_info(run: Run, id: int, round: int, trained: int) -> ClientInfo:
     """Return the description of a run's client as plain data."""
     info, settings = run.info, run.info.experiment.plain()
-    precision, sharpness = settings.get("precision", "float32"), sharpness_of(run, id, round)
+    precision, temperatures = settings.get("precision", "float32"), sharpness_of(run, id, round)
     assert info.input is not None
-    plain = {
+    fields = {
         "format": FORMAT,
         "client": id,
         "name": info.client_name(id),
@@ -203,7 +206,9 @@ def client_info(run: Run, id: int, round: int, trained: int) -> ClientInfo:
         "trained": trained,
         "algorithm": info.experiment.algorithm,
         "headline": info.headline,
-        "recommended": recommend(run, round, [rule for rule in info.rules if rule != JOINT or sharpness is not None]),
+        "recommended": recommend(
+            run, round, [rule for rule in info.rules if rule != JOINT or temperatures is not None]
+        ),
         "network": info.network(id),
         "auxiliary": settings.get("auxiliary"),
         "feature_dim": info.experiment.feature_dim,
@@ -212,11 +217,11 @@ def client_info(run: Run, id: int, round: int, trained: int) -> ClientInfo:
         "classes": info.classes,
         "lowered": bool(settings.get("lowering", True)) and settings.get("device") == "cpu" and precision == "float32",
         "precision": precision,
-        "sharpness": sharpness,
+        "sharpness": temperatures,
         "trunk": info.trunk(info.network(id)),
         "second_trunk": info.trunk(settings.get("auxiliary")),
     }
-    return typed(ClientInfo, plain, run.folder / layout.INFO)
+    return typed(ClientInfo, fields, run.folder / layout.INFO)
 
 
 def facts_of(run: Run, id: int, round: int) -> Facts:

@@ -25,7 +25,7 @@ from protonorm.runs import layout
 from protonorm.runs.run import Run, read_run
 from protonorm.runs.schema import TrunkInfo, typed
 from protonorm.runs.states import FolderStore, load_tensors, message_to, trained_rounds
-from protonorm.tensors import Tensors, under
+from protonorm.tensors import Tensors, strip_prefix
 
 UNKNOWN = "unknown"  # fingerprint of code without source
 
@@ -63,14 +63,14 @@ def assemble(
     return _with_its_rules(TrainedClient(info, method, client, state, message, origin, (first, second)))
 
 
-def _algorithm(info: ClientInfo, source: Path, given: Method | None) -> Algorithm:
+def _algorithm(info: ClientInfo, source: Path, method: Method | None) -> Algorithm:
     name = info.algorithm.name
     settings: dict[str, Any] = {key: value for key, value in info.algorithm.settings.items() if key != "source"}
-    if given is not None:
-        made = make_own(given, settings, "algorithm", name) if isinstance(given, type) else given
-        if not isinstance(made, Algorithm):
-            raise ValueError(f"{shown(given)} is not an algorithm: expected a class of pn.Algorithm, or an object.")
-        return made
+    if method is not None:
+        algorithm = make_own(method, settings, "algorithm", name) if isinstance(method, type) else method
+        if not isinstance(algorithm, Algorithm):
+            raise ValueError(f"{shown(method)} is not an algorithm: expected a class of pn.Algorithm, or an object.")
+        return algorithm
     if name not in ALGORITHMS:
         raise ValueError(
             f"The algorithm {name} is not one of the package: give it by --algorithm file.py:Class, "
@@ -87,14 +87,14 @@ def _tell_of_other_code(info: ClientInfo, own: OwnCode) -> None:
     method = own.algorithm if own.algorithm is None or isinstance(own.algorithm, type) else type(own.algorithm)
     of_method = {"name": info.algorithm.name, "source": info.algorithm.settings.get("source")}
     pairs = {"network": (info.network, own.network), "second network": (info.auxiliary, own.auxiliary)}
-    for kind, (recorded, given) in (pairs | {"algorithm": (of_method, method)}).items():
-        before = recorded.get("source") if isinstance(recorded, dict) else None
-        if given is None or isinstance(given, str) or before in (None, UNKNOWN):
+    for kind, (recorded, code) in (pairs | {"algorithm": (of_method, method)}).items():
+        original = recorded.get("source") if isinstance(recorded, dict) else None
+        if code is None or isinstance(code, str) or original in (None, UNKNOWN):
             continue
-        now = before
+        current = original
         with suppress(ValueError):  # its file was edited after the import: the executed source is unknown
-            now = fingerprint(given)
-        if now not in (before, UNKNOWN):
+            current = fingerprint(code)
+        if current not in (original, UNKNOWN):
             warnings.warn(
                 f"The {kind} {recorded['name']} has another text now than when client {info.name} was trained: "
                 "its answers may be others.",
@@ -102,32 +102,32 @@ def _tell_of_other_code(info: ClientInfo, own: OwnCode) -> None:
             )
 
 
-def _with_its_rules(found: TrainedClient) -> TrainedClient:
+def _with_its_rules(client: TrainedClient) -> TrainedClient:
     """Recommend a rule that the client has; without its second network it lacks some of the method's rules."""
-    info = found.info
-    if found.client.auxiliary is not None or not found.algorithm.auxiliary:
-        return found
+    info = client.info
+    if client.client.auxiliary is not None or not client.algorithm.auxiliary:
+        return client
     try:
-        rules = list(found.scores(probe(info, 1).numpy()))
+        rules = list(client.scores(probe(info, 1).numpy()))
     except ValueError:
-        return found  # it cannot predict at all, and raises an error when asked to
+        return client  # it cannot predict at all, and raises an error when asked to
     if info.recommended.rule in rules:
-        return found
-    run = found.source
+        return client
+    run = client.source
     advice = recommend(run, info.round, rules) if isinstance(run, Run) else usual_rule(info.headline, rules)
-    return replace(found, info=info.model_copy(update={"recommended": advice}))
+    return replace(client, info=info.model_copy(update={"recommended": advice}))
 
 
 def _client(info: ClientInfo, source: Path, own: OwnCode, test: Samples | None, method: Algorithm) -> Client:
     """Build the client with its network, the second one if available, and no data but test samples."""
-    given = own.network
-    if given is None and info.trunk is None and not isinstance(info.network, str):
+    network = own.network
+    if network is None and info.trunk is None and not isinstance(info.network, str):
         name = info.network_name
         raise ValueError(
             f"The network {name} is not one of the package: give it by --network {name}, "
             "or in Python as network=FUNCTION."
         )
-    recipe = _recipe(info, info.network if info.trunk else given or info.network, info.trunk)
+    recipe = _recipe(info, info.network if info.trunk else network or info.network, info.trunk)
     second = None  # builder of the second network: the given one, a built-in one, or the client's if both are equal
     if method.auxiliary:
         second = own.auxiliary or (info.auxiliary if isinstance(info.auxiliary, str) else None)
@@ -141,7 +141,7 @@ def _client(info: ClientInfo, source: Path, own: OwnCode, test: Samples | None, 
             further = None if item is None else _recipe(info, item, info.second_trunk, width, start)
             auxiliary = None if further is None else further()
     except (ValueError, TypeError, OverflowError) as error:
-        if given is not None:
+        if network is not None:
             raise
         raise damaged(source, str(error)) from error
     none = Samples.none(tuple(info.input.shape))
@@ -165,8 +165,8 @@ def _recipe(info: ClientInfo, item: Any, trunk: TrunkInfo | None, width: int = 0
     shape, classes = info.input.network_shape, len(info.classes)
     if trunk is None:
         return Recipe(item, shape, width or info.feature_dim, classes, info.lowered)
-    named, own = str(item["name"] if isinstance(item, dict) else item), Trunk(*trunk.identity)
-    return Recipe(named, shape, width or info.feature_dim, classes, trunk=own, start=start)
+    name, recipe_trunk = str(item["name"] if isinstance(item, dict) else item), Trunk(*trunk.identity)
+    return Recipe(name, shape, width or info.feature_dim, classes, trunk=recipe_trunk, start=start)
 
 
 def load_client(
@@ -200,14 +200,14 @@ def load_client(
     content = (folder / INFO).read_bytes()
     if (version := format_of(content, folder / INFO)) != FORMAT:
         raise ValueError(f"{folder} is of format {version}; this version reads format {FORMAT}: export it again.")
-    plain = unsealed(content, folder / INFO, pretty=True)
-    weights, facts = plain.pop("weights", None), typed(Facts, plain.pop("facts", {}), folder / INFO)
-    info = typed(ClientInfo, plain, folder / INFO)
-    held = tensors.load(folder / WEIGHTS, STAMP)
+    fields = unsealed(content, folder / INFO, pretty=True)
+    weights, facts = fields.pop("weights", None), typed(Facts, fields.pop("facts", {}), folder / INFO)
+    info = typed(ClientInfo, fields, folder / INFO)
+    saved = tensors.load(folder / WEIGHTS, STAMP)
     if checksum((folder / WEIGHTS).read_bytes()) != weights:
         raise damaged(folder / WEIGHTS, f"it is not the file that {INFO} was written with")
     own = OwnCode(network, algorithm, auxiliary)
-    return assemble(info, facts, folder / INFO, under(held, "state"), under(held, "message"), own)
+    return assemble(info, facts, folder / INFO, strip_prefix(saved, "state"), strip_prefix(saved, "message"), own)
 
 
 def load_from_run(
@@ -228,22 +228,22 @@ def load_from_run(
     if not run.rounds:
         raise ValueError(f"No round of {run.folder} is done: its clients have not trained yet.")
     layout.refuse_without_networks(run.folder)
-    held, path, round = _load_server(run, checkpoint)
-    trained = trained_rounds(held, run.info.experiment.clients, round, path)[id]
+    saved, path, round = _load_server(run, checkpoint)
+    trained = trained_rounds(saved, run.info.experiment.clients, round, path)[id]
     if not trained:
         raise ValueError(f"Client {run.client_name(id)} has not trained yet: it was in no round's cohort.")
     state = FolderStore(run.folder / layout.CLIENTS, run.info.key, cache=0).load(id, trained)
     info = client_info(run, id, round, trained)
     own = OwnCode(network, algorithm, auxiliary)
-    return assemble(info, run, run.folder / layout.INFO, state, message_to(held, id), own, test)
+    return assemble(info, run, run.folder / layout.INFO, state, message_to(saved, id), own, test)
 
 
 def _load_server(run: Run, checkpoint: str) -> tuple[Tensors, Path, int]:
     """Return the server's state after the chosen or the last round, its file, and the round."""
     done, last = layout.committed(run.folder), len(run.rounds)
     round = run.chosen.record.round if checkpoint == "chosen" and run.chosen and run.chosen.by == "validation" else last
-    kept = read_run(run.folder).chosen if done > last else run.chosen
-    if round != done and not (kept and kept.by == "validation" and kept.record.round == round):
+    chosen = read_run(run.folder).chosen if done > last else run.chosen
+    if round != done and not (chosen and chosen.by == "validation" and chosen.record.round == round):
         raise ValueError(f"{run.folder} has gone on to round {done}; its clients after round {round} are gone.")
     path = run.folder / (layout.SERVER if round == done else layout.CHOSEN)
     return load_tensors(path, layout.stamp(run.info.key, "server", round)), path, round

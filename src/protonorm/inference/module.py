@@ -59,9 +59,9 @@ class Nearest(nn.Module):
 class Joint(nn.Module):
     """Sum of the log-probabilities of rules, each at its temperature."""
 
-    def __init__(self, rules: Iterable[str], sharpness: Mapping[str, float]) -> None:
+    def __init__(self, rules: Iterable[str], temperatures: Mapping[str, float]) -> None:
         super().__init__()
-        self.rules, self.sharpness = tuple(rules), dict(sharpness)
+        self.rules, self.sharpness = tuple(rules), dict(temperatures)
 
     def forward(self, scores: dict[str, Tensor]) -> Tensor:
         """Map scores (n, K) by rule to joint scores (n, K)."""
@@ -89,9 +89,9 @@ class ClientModule(nn.Module):
     @property
     def rules(self) -> tuple[str, ...]:
         """Names of the rules, in the order of the outputs."""
-        own = tuple(name.removeprefix("by_") for name in self.scores)
-        beside = {"shared": self.second, "received": self.received, JOINT: self.joint}
-        return (*own, *(rule for rule, module in beside.items() if module is not None))
+        heads = tuple(name.removeprefix("by_") for name in self.scores)
+        optional = {"shared": self.second, "received": self.received, JOINT: self.joint}
+        return (*heads, *(rule for rule, module in optional.items() if module is not None))
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """Score images (n, H, W, C) as uint8, vectors (n, D) as float32 or tokens (n, L) as int64, by rule."""
@@ -122,12 +122,14 @@ def make_module(trained: "TrainedClient") -> ClientModule:
         shared = second(replace(plain, auxiliary=deepcopy(plain.auxiliary)), trained.state, trained.message)
     scores |= {"logits": network.head} if "logits" in method.rules else {}
     module = ClientModule(network.features, scores | heads, other, shared, trained.trunks)
-    if (sharpness := trained.known_sharpness(module.rules)) is not None:
-        module.joint = Joint(trained.experts(module.rules), sharpness)
+    if (temperatures := trained.known_sharpness(module.rules)) is not None:
+        module.joint = Joint(trained.experts(module.rules), temperatures)
     x = probe(trained.info, PROBES)
-    wanted = {rule: torch.from_numpy(value) for rule, value in replace(trained, client=plain).scores(x.numpy()).items()}
+    expected = {
+        rule: torch.from_numpy(value) for rule, value in replace(trained, client=plain).scores(x.numpy()).items()
+    }
     with torch.no_grad():
-        if differ(module(x), wanted):
+        if differ(module(x), expected):
             raise ValueError(
                 f"{trained.info.algorithm.name} has prediction rules of its own, which cannot be made one torch "
                 "module; `predict` and `scores` of the client do what it says."
@@ -137,11 +139,11 @@ def make_module(trained: "TrainedClient") -> ClientModule:
 
 def raised(network: SplitModel) -> SplitModel:
     """Copy a network to the CPU, with its layers in torch's own forms."""
-    plain = deepcopy(network).cpu()
-    for layer in plain.modules():
+    copy = deepcopy(network).cpu()
+    for layer in copy.modules():
         if type(layer) in LOWERED:
             layer.__class__ = nn.Conv2d
-    return plain
+    return copy
 
 
 def probe(info: ClientInfo, count: int) -> Tensor:
@@ -154,15 +156,15 @@ def probe(info: ClientInfo, count: int) -> Tensor:
     return torch.from_numpy(random.standard_normal(shape).astype(np.float32))
 
 
-def differ(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> bool:
+def differ(actual: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> bool:
     """Return whether scores (n, K) by rule differ by more than rounding."""
 
     def is_close(rule: str) -> bool:
-        given, expected = found[rule].detach().double(), wanted[rule].double()
-        size = max([1.0, *expected[expected.isfinite()].abs().tolist()])
-        return given.shape == expected.shape and torch.allclose(given, expected, rtol=0.0, atol=CLOSE * size)
+        x, y = actual[rule].detach().double(), expected[rule].double()
+        size = max([1.0, *y[y.isfinite()].abs().tolist()])
+        return x.shape == y.shape and torch.allclose(x, y, rtol=0.0, atol=CLOSE * size)
 
-    return found.keys() != wanted.keys() or not all(map(is_close, wanted))
+    return actual.keys() != expected.keys() or not all(map(is_close, expected))
 
 
 def _network(trained: "TrainedClient", plain: Client, state: Tensors) -> tuple[SplitModel, dict[str, nn.Module]]:
@@ -173,10 +175,10 @@ def _network(trained: "TrainedClient", plain: Client, state: Tensors) -> tuple[S
     copy = replace(plain, model=deepcopy(plain.model), auxiliary=deepcopy(plain.auxiliary))
     model = copy.load(state)
     network, heads = (getattr(trained.algorithm, name, None) for name in ("network", "heads"))
-    made = network(copy, state) if callable(network) else model
-    if not isinstance(made, SplitModel):
+    complete = network(copy, state) if callable(network) else model
+    if not isinstance(complete, SplitModel):
         raise ValueError(f"The network of {trained.info.algorithm.name} is not cut into features and head.")
-    return made, dict(heads(copy, trained.message | state)) if callable(heads) else {}
+    return complete, dict(heads(copy, trained.message | state)) if callable(heads) else {}
 
 
 class Outputs(nn.Module):
@@ -196,11 +198,11 @@ def onnx_graph(info: ClientInfo, module: ClientModule) -> bytes:
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ValueError(f"ONNX needs {', '.join(missing)}, not installed here: pip install '.[onnx]' in a checkout.")
     onnx: Any = import_module("onnx")
-    before = logging.root.manager.disable
+    disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)  # the exporter's messages
     try:
         with warnings.catch_warnings(action="ignore"), torch.no_grad():
-            made: Any = torch.onnx.export(
+            program: Any = torch.onnx.export(
                 Outputs(module),
                 (probe(info, 2),),
                 input_names=[INPUT],
@@ -209,12 +211,12 @@ def onnx_graph(info: ClientInfo, module: ClientModule) -> bytes:
                 dynamo=True,
                 verbose=False,
             )
-            graph = made.model_proto
+            graph = program.model_proto
     except Exception as error:  # the exporter can raise almost any exception
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise ValueError(f"The network {info.network_name} cannot be written as ONNX: {reason}.") from error
     finally:
-        logging.disable(before)
+        logging.disable(disabled)
     properties = {
         "classes": json.dumps(info.classes),
         "rule": info.recommended.rule,
@@ -229,9 +231,9 @@ def onnx_graph(info: ClientInfo, module: ClientModule) -> bytes:
     runtime: Any = import_module("onnxruntime")
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
     for x in (probe(info, count) for count in TRIED):
-        found = dict(zip(module.rules, map(torch.from_numpy, session.run(None, {INPUT: x.numpy()})), strict=True))
+        scores = dict(zip(module.rules, map(torch.from_numpy, session.run(None, {INPUT: x.numpy()})), strict=True))
         with torch.no_grad():
-            if differ(found, module(x)):
+            if differ(scores, module(x)):
                 name = info.network_name
                 raise ValueError(f"The network {name} has other scores as ONNX than here; it was not written.")
     return content

@@ -86,8 +86,8 @@ def margins(squared: Numbers) -> Numbers:
     if squared.shape[1] < 2:
         return np.ones(len(squared))
     first, second = np.sqrt(np.maximum(np.partition(squared, 1, axis=1)[:, :2], 0.0)).T
-    apart = second > 0
-    return np.where(apart, 1 - np.divide(first, second, out=np.zeros_like(first), where=apart), 0.0)
+    valid = second > 0
+    return np.where(valid, 1 - np.divide(first, second, out=np.zeros_like(first), where=valid), 0.0)
 
 
 @dataclass(frozen=True, repr=False)
@@ -162,10 +162,10 @@ class TrainedClient:
             ValueError: If the inputs have another shape or type, or the client has no such rule.
         """
         scores = self.scores(x)
-        if (wanted := rule_name(rule or self.rule)) not in scores:
-            raise ValueError(f"There is no rule {wanted!r} here; known: {', '.join(scores)}.")
-        best: NDArray[np.int64] = scores[wanted].argmax(1)
-        return best
+        if (name := rule_name(rule or self.rule)) not in scores:
+            raise ValueError(f"There is no rule {name!r} here; known: {', '.join(scores)}.")
+        classes: NDArray[np.int64] = scores[name].argmax(1)
+        return classes
 
     def confidence(self, x: NDArray[Any]) -> dict[str, NDArray[np.float64]]:
         """Return the softmax of the scores (n, K) under each rule: certainty of the rule, not its accuracy."""
@@ -178,11 +178,11 @@ class TrainedClient:
             Answers with `classes`, `probability` and `agree`, (n,) each, and `rules`, which has `classes`,
             `confidence` and `margin` of each rule.
         """
-        scores, wanted = self.scores(x), self.info.recommended
+        scores, advice = self.scores(x), self.info.recommended
         by_prototypes = type(self.algorithm).scores is prototype_scores
         lengths = np.square(self.features(x)).sum(1) if by_prototypes else None  # ‖z‖², (n,)
         softmax = {rule: _softmax(value) for rule, value in scores.items()}
-        return answers_of(wanted.rule, wanted.probability, scores, softmax, lengths)
+        return answers_of(advice.rule, advice.probability, scores, softmax, lengths)
 
     @torch.no_grad()
     def scores(self, x: NDArray[Any]) -> dict[str, NDArray[np.float64]]:
@@ -194,8 +194,8 @@ class TrainedClient:
                 received = self.algorithm.receive(self.client, self.state, self.message)
                 if received is not None:
                     scores["received"] = self._scores(received, inputs)["logits"]
-                if (sharpness := self.known_sharpness(scores)) is not None:
-                    scores[JOINT] = joint_scores({rule: scores[rule] for rule in self.experts(scores)}, sharpness)
+                if (temperatures := self.known_sharpness(scores)) is not None:
+                    scores[JOINT] = joint_scores({rule: scores[rule] for rule in self.experts(scores)}, temperatures)
         except (LookupError, TypeError, RuntimeError) as error:
             if lacks_memory(error):
                 raise
@@ -205,15 +205,15 @@ class TrainedClient:
 
     def experts(self, rules: Iterable[str]) -> list[str]:
         """Return the rules that `joint` sums: all that the method reports."""
-        known = set(rules)
-        return [rule for rule in self.algorithm.rules if rule in known and rule != JOINT]
+        available = set(rules)
+        return [rule for rule in self.algorithm.rules if rule in available and rule != JOINT]
 
     def known_sharpness(self, rules: Iterable[str]) -> dict[str, float] | None:
         """Return 1/T of the rules; None if they cannot be combined as in the run's tests."""
-        sharpness, lacks_second = self.info.sharpness, self.algorithm.auxiliary and self.client.auxiliary is None
-        if JOINT not in self.algorithm.rules or sharpness is None or lacks_second:
+        temperatures, lacks_second = self.info.sharpness, self.algorithm.auxiliary and self.client.auxiliary is None
+        if JOINT not in self.algorithm.rules or temperatures is None or lacks_second:
             return None
-        return None if sharpness.keys() - {*self.experts(rules), JOINT} else sharpness
+        return None if temperatures.keys() - {*self.experts(rules), JOINT} else temperatures
 
     @torch.no_grad()
     def features(self, x: NDArray[Any] | None = None) -> NDArray[np.float64]:
@@ -221,8 +221,8 @@ class TrainedClient:
         client = self.client
         if x is None and not len(client.test):
             raise ValueError(f"Client {self.name} has no test samples here; give inputs, (n, …).")
-        own = (batch for batch, _ in client.test.sweep(device=client.device))
-        batches = own if x is None else self._batches(self._checked(x))
+        test_batches = (batch for batch, _ in client.test.sweep(device=client.device))
+        batches = test_batches if x is None else self._batches(self._checked(x))
         with one_thread(), client.autocast():
             model = client.load(self.state).eval()
             return torch.cat([model.features(batch).double().cpu() for batch in batches]).numpy()
@@ -248,10 +248,10 @@ class TrainedClient:
             facts, graph = self.facts, onnx_graph(self.info, self.module) if onnx else None
         tensors = prefixed("state", self.state) | prefixed("message", self.message)
         content = seal(encode(tensors, f"{STAMP} {BLANK}"), STAMP)
-        plain = self.info.model_dump(mode="json") | {"facts": facts.model_dump(mode="json")}
+        fields = self.info.model_dump(mode="json") | {"facts": facts.model_dump(mode="json")}
         make_folder(folder)
         replace(folder / WEIGHTS, content)
-        replace(folder / INFO, sealed(plain | {"weights": checksum(content)}, pretty=True))
+        replace(folder / INFO, sealed(fields | {"weights": checksum(content)}, pretty=True))
         replace(folder / CARD, model_card(self.info, facts, onnx=onnx).encode("utf-8", "backslashreplace"))
         (folder / ONNX).unlink(missing_ok=True)  # of a client saved here earlier
         if graph is not None:
@@ -286,18 +286,18 @@ class TrainedClient:
 def _array(x: Any, kind: str) -> NDArray[Any]:
     """Convert a list of numbers to an array; raise a ValueError if the type cannot represent each of them."""
     try:
-        given = np.array(x)
-        if given.dtype.kind not in "iuf":
+        values = np.array(x)
+        if values.dtype.kind not in "iuf":
             raise ValueError("they are not numbers")
         with np.errstate(all="ignore"):
-            made: NDArray[Any] = given.astype(kind)
-        same = np.isfinite(made) if kind == "float32" else made == given
-        if not same.all():
-            raise ValueError(f"{shown(given[~same][0].item())} does not fit the type {kind}")
+            array: NDArray[Any] = values.astype(kind)
+        exact = np.isfinite(array) if kind == "float32" else array == values
+        if not exact.all():
+            raise ValueError(f"{shown(values[~exact][0].item())} does not fit the type {kind}")
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise ValueError(f"The inputs {shown(x)} cannot be made an array of numbers: {reason}.") from None
-    return made
+    return array
 
 
 def _softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -77,8 +77,8 @@ class Metric(ABC):
             samples: Number of samples of these clients.
         """
         del sums, samples
-        known = clients[~np.isnan(clients)]
-        return float(known.mean()) if len(known) else None
+        values = clients[~np.isnan(clients)]
+        return float(values.mean()) if len(values) else None
 
 
 class BalancedAccuracy(Metric):
@@ -89,8 +89,8 @@ class BalancedAccuracy(Metric):
 
     def of_client(self, counts: Counts, support: Integers) -> float:
         """Compute the mean of correct/support over the classes with samples."""
-        there = support > 0
-        return float((counts["correct"][there] / support[there]).mean()) if there.any() else math.nan
+        present = support > 0
+        return float((counts["correct"][present] / support[present]).mean()) if present.any() else math.nan
 
 
 class MacroF1(Metric):
@@ -148,18 +148,18 @@ class Calibration(Metric):
         assert answers.log_probabilities is not None
         confidence = answers.log_probabilities.amax(1).exp()  # (B,)
         bins = (confidence * BINS).long().clamp(max=BINS - 1)
-        samples, confident, right = counts["bins"]  # rows of a single tensor, updated in place
+        samples, confidences, correct = counts["bins"]  # rows of a single tensor, updated in place
         samples.index_add_(0, bins, confidence.new_ones(len(confidence)))
-        confident.index_add_(0, bins, confidence)
-        right.index_add_(0, bins, answers.correct.double())
+        confidences.index_add_(0, bins, confidence)
+        correct.index_add_(0, bins, answers.correct.double())
 
     def check(self, counts: Mapping[str, Tensor], support: Tensor, rule: str) -> None:
         """Raise if bins do not add up to the samples, or have more confidence or correct predictions than samples."""
-        samples, confidence, right = counts["bins"]
+        samples, confidence, correct = counts["bins"]
         if (
             samples.sum() != support.sum()
             or bool((confidence > ROUNDED * samples).any())
-            or bool((right > samples).any())
+            or bool((correct > samples).any())
         ):
             raise ValueError(f"Its counts have bins.{rule} that are not those of its samples.")
 
@@ -175,5 +175,5 @@ class Calibration(Metric):
 
 def calibration_error(bins: Numbers) -> float | None:
     """Compute the mean |accuracy − confidence| of bins (3, B), weighted by samples; clamped to 1 against rounding."""
-    samples, confidence, right = bins
-    return min(1.0, float(np.abs(right - confidence).sum() / samples.sum())) if samples.sum() else None
+    samples, confidence, correct = bins
+    return min(1.0, float(np.abs(correct - confidence).sum() / samples.sum())) if samples.sum() else None

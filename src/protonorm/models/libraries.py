@@ -31,16 +31,16 @@ class LibraryNetwork(NamedTuple):
     @classmethod
     def of(cls, text: str) -> "LibraryNetwork | None":
         """Parse such a name; None for other names."""
-        library, colon, rest = text.partition(":")
-        network, _, layer = rest.partition("@")
+        library, colon, item = text.partition(":")
+        network, _, layer = item.partition("@")
         return cls(library, network, layer or None) if colon and library in BUILDERS else None
 
     def check(self) -> None:
         """Raise ValueError with similar names if the library does not have the network."""
-        known = NAMES[self.library]()
-        if self.network not in known:
-            near = difflib.get_close_matches(shortened(self.network).lower(), known, n=3, cutoff=0.5)
-            hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it has {len(known)} others."
+        names = NAMES[self.library]()
+        if self.network not in names:
+            matches = difflib.get_close_matches(shortened(self.network).lower(), names, n=3, cutoff=0.5)
+            hint = f"did you mean {' or '.join(map(repr, matches))}?" if matches else f"it has {len(names)} others."
             raise ValueError(f"{self.library} has no network {shown(self.network)} for pictures; {hint}")
 
     def build(self, shape: tuple[int, ...], feature_dim: int, num_classes: int) -> SplitModel:

@@ -216,6 +216,6 @@ class TokenConvolution(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Map tokens (B, L) to (B, 96); padding is ignored."""
         vectors = self.embedding(tokens).transpose(1, 2)  # (B, 64, L)
-        there = (tokens != 0).unsqueeze(1)  # (B, 1, L)
+        present = (tokens != 0).unsqueeze(1)  # (B, 1, L)
         maps = torch.cat([convolution(vectors) for convolution in self.convolutions], dim=1).relu()  # (B, 96, L)
-        return (maps * there).amax(2)
+        return (maps * present).amax(2)

@@ -51,16 +51,16 @@ class Window(NamedTuple):
 
     def windows(self, input: Tensor) -> Tensor:
         """Return all kernel windows of maps (B, C, H, W) as a view (B, H', W', k, k', C)."""
-        (down, right), (above, beside) = self.stride, self.padding
-        padded = pad(input.permute(0, 2, 3, 1), (0, 0, beside, beside, above, above))  # (B, H + 2p, W + 2p', C)
+        (down, right), (top, left) = self.stride, self.padding
+        padded = pad(input.permute(0, 2, 3, 1), (0, 0, left, left, top, top))  # (B, H + 2p, W + 2p', C)
         return padded.unfold(1, self.kernel[0], down).unfold(2, self.kernel[1], right).permute(0, 1, 2, 4, 5, 3)
 
 
 @cache
 def _taps(window: Window, size: Pair) -> Tensor:
     """Return which tap, if any, connects each output point with each point of maps (H, W): 0 or 1 (P·Q, k·k')."""
-    along = zip(window.out(size), size, *window, strict=True)
-    rows, columns = (_taps_along(*axis) for axis in along)  # (H', H, k), (W', W, k')
+    axes = zip(window.out(size), size, *window, strict=True)
+    rows, columns = (_taps_along(*axis) for axis in axes)  # (H', H, k), (W', W, k')
     return torch.einsum("ahi,bwj->abhwij", rows, columns).reshape(window.pairs(size), -1)
 
 
@@ -109,8 +109,8 @@ class DenseConv2d(SmallMapConv2d):
     """Convolution over all channels; deep in a network its maps are small."""
 
     def _point(self, input: Tensor, row: int, column: int) -> Tensor:
-        mixed = functional.linear(input.flatten(1), self.weight[:, :, row, column], self.bias)
-        return mixed[:, :, None, None]
+        outputs = functional.linear(input.flatten(1), self.weight[:, :, row, column], self.bias)
+        return outputs[:, :, None, None]
 
     def _is_slow(self, window: Window, size: Pair) -> bool:
         height, width = window.out(size)
@@ -179,12 +179,12 @@ def _with_bias(maps: Tensor, bias: Tensor | None) -> Tensor:
     return maps if bias is None else maps + bias[:, None, None]
 
 
-def laid_out(network: SplitModel, *, lowered: bool) -> SplitModel:
+def to_channels_last(network: SplitModel, *, lowered: bool) -> SplitModel:
     """Convert a network to channels_last memory, as images are stored, and lower it if `lowered`."""
-    laid: SplitModel = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub lacks it
+    converted: SplitModel = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub lacks it
     if lowered:
-        lower(laid)
-    return laid
+        lower(converted)
+    return converted
 
 
 def lower(network: nn.Module) -> None:

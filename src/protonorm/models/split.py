@@ -72,16 +72,16 @@ def dry_run(network: nn.Module, shape: tuple[int, ...]) -> tuple[list[LayerRun],
 
 
 def _find_named(network: nn.Module, runs: list[LayerRun], name: str) -> LayerRun:
-    known = dict(network.named_modules())
-    if name not in known:
-        last = [run.name for run in runs[-SHOWN:]]
-        raise ValueError(f"{name_of(network, 'The')} has no layer {name!r}; {nearest(name, last)}")
-    if not is_linear(known[name]):
+    modules = dict(network.named_modules())
+    if name not in modules:
+        names = [run.name for run in runs[-SHOWN:]]
+        raise ValueError(f"{name_of(network, 'The')} has no layer {name!r}; {nearest(name, names)}")
+    if not is_linear(modules[name]):
         raise ValueError(
-            f"The layer {name!r} of {name_of(network)} is a {type(known[name]).__name__}; "
+            f"The layer {name!r} of {name_of(network)} is a {type(modules[name]).__name__}; "
             f"expected a linear layer, such as {_suggest(runs)}."
         )
-    if run := next((run for run in runs if run.layer is known[name]), None):
+    if run := next((run for run in runs if run.layer is modules[name]), None):
         return run
     raise ValueError(f"The layer {name!r} of {name_of(network)} does not run in a forward pass; {_suggest(runs)} does.")
 
@@ -93,19 +93,19 @@ def _find_deciding(network: nn.Module, runs: list[LayerRun], output: Any) -> Lay
             f"{name_of(network, 'The')} has no linear layer that runs in a forward pass, where it could be cut; "
             "write its base and its head as a pn.SplitModel."
         )
-    given = _tensors(output)
-    places = {tensor.untyped_storage().data_ptr() for tensor in given}
-    widths = {tensor.shape[-1] for tensor in given if tensor.ndim}
-    direct = [run for run in runs if run.output.untyped_storage().data_ptr() in places]
-    found = direct or [run for run in runs if outputs_of(run.layer) in widths]
-    if len({run.name for run in found}) != 1:
-        what = f"{len(given)} outputs" if len(given) != 1 else "an output"
-        why = "that several linear layers may decide" if found else "that no linear layer decides by itself"
+    tensors = _tensors(output)
+    addresses = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+    widths = {tensor.shape[-1] for tensor in tensors if tensor.ndim}
+    returned = [run for run in runs if run.output.untyped_storage().data_ptr() in addresses]
+    candidates = returned or [run for run in runs if outputs_of(run.layer) in widths]
+    if len({run.name for run in candidates}) != 1:
+        outputs = f"{len(tensors)} outputs" if len(tensors) != 1 else "an output"
+        problem = "that several linear layers may decide" if candidates else "that no linear layer decides by itself"
         raise ValueError(
-            f"{name_of(network, 'The')} gives {what} {why}; name the one to cut at "
-            f"(layer=NAME in Python, --layer NAME, or …@NAME in models): {_suggest(found or runs)}."
+            f"{name_of(network, 'The')} gives {outputs} {problem}; name the one to cut at "
+            f"(layer=NAME in Python, --layer NAME, or …@NAME in models): {_suggest(candidates or runs)}."
         )
-    return found[-1]
+    return candidates[-1]
 
 
 def _tensors(output: Any) -> list[Tensor]:
@@ -181,8 +181,8 @@ def split(
     """
     if not isinstance(module, nn.Module):
         raise ValueError(f"{module!r} is not a network: expected an nn.Module.")
-    given: dict[str, Any] = {"feature_dim": feature_dim, "num_classes": num_classes, "shape": shape}
-    for name, value in given.items():
+    arguments: dict[str, Any] = {"feature_dim": feature_dim, "num_classes": num_classes, "shape": shape}
+    for name, value in arguments.items():
         sizes = value if name == "shape" else (value,)
         if not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
             raise ValueError(f"{name} must be of whole numbers from 1, got {value}.")

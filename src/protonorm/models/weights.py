@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from protonorm.core.own_failures import told
+from protonorm.core.own_failures import error_text
 from protonorm.core.text import shortened
 from protonorm.core.types import shown
 from protonorm.models import FROZEN
@@ -53,13 +53,13 @@ def read_weights(path: Path) -> Mapping[str, Tensor]:
             from safetensors.torch import load_file
 
             return load_file(path)
-        found = torch.load(path, map_location="cpu", weights_only=True)
-        found = found.get("state_dict", found)
-        if not all(isinstance(value, Tensor) for value in found.values()):
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        loaded = loaded.get("state_dict", loaded)
+        if not all(isinstance(value, Tensor) for value in loaded.values()):
             raise ValueError("it holds more than named tensors")
     except Exception as error:  # readers raise almost any type
-        raise ValueError(f"{path} cannot be used as weights: {told(error)}") from error
-    weights: Mapping[str, Tensor] = found
+        raise ValueError(f"{path} cannot be used as weights: {error_text(error)}") from error
+    weights: Mapping[str, Tensor] = loaded
     return weights
 
 
@@ -80,7 +80,7 @@ def download(name: str) -> Path:
     except ValueError:
         raise
     except Exception as error:
-        raise ValueError(f"The weights of {name} could not be downloaded: {told(error)}") from error
+        raise ValueError(f"The weights of {name} could not be downloaded: {error_text(error)}") from error
 
 
 def package_file(name: str) -> Path | None:
@@ -134,8 +134,8 @@ def _timm_cache(name: str) -> tuple[Path | None, str]:
     from huggingface_hub import try_to_load_from_cache
 
     config = _timm_config(name)
-    found = (try_to_load_from_cache(config.hf_hub_id, file) for file in FILES)
-    path = next((Path(one) for one in found if isinstance(one, str)), None)
+    candidates = (try_to_load_from_cache(config.hf_hub_id, file) for file in FILES)
+    path = next((Path(path) for path in candidates if isinstance(path, str)), None)
     return path, config.license or "as its page on the Hugging Face hub says"
 
 
@@ -156,9 +156,9 @@ _CACHES: dict[str, Callable[[str], tuple[Path | None, str]]] = {
 
 def _timm_preparation(name: str) -> Preparation:
     config = timm().get_pretrained_cfg(name)
-    plain = timm().data.resolve_data_config(pretrained_cfg=config.to_dict() if config else {})
-    kind = plain["interpolation"] if plain["interpolation"] in ("bilinear", "bicubic") else "bicubic"
-    return Preparation(plain["input_size"][-1], kind, tuple(plain["mean"]), tuple(plain["std"]))
+    data = timm().data.resolve_data_config(pretrained_cfg=config.to_dict() if config else {})
+    kind = data["interpolation"] if data["interpolation"] in ("bilinear", "bicubic") else "bicubic"
+    return Preparation(data["input_size"][-1], kind, tuple(data["mean"]), tuple(data["std"]))
 
 
 def _torchvision_preparation(name: str) -> Preparation:
@@ -174,16 +174,16 @@ def library_trunk(library: LibraryNetwork, file: Path) -> nn.Module:
     if library.library == "timm":
         network: nn.Module = timm().create_model(library.network, pretrained=False)
         classifier = network.pretrained_cfg.get("classifier") or ()  # type: ignore[union-attr, operator]
-        dropped: tuple[str, ...] = (classifier,) if isinstance(classifier, str) else tuple(classifier)
+        removed: tuple[str, ...] = (classifier,) if isinstance(classifier, str) else tuple(classifier)
         network.reset_classifier(0)  # type: ignore[operator]
     else:
         network = torchvision().models.get_model(library.network, weights=None)
         linear = [name for name, layer in network.named_modules() if isinstance(layer, nn.Linear)]
         if not linear:
             raise ValueError(f"{library.library}:{library.network} has no linear layer as its classifier.")
-        dropped = (linear[-1],)
+        removed = (linear[-1],)
         network.set_submodule(linear[-1], nn.Identity())
-    prefixes = tuple(f"{name}." for name in dropped)
+    prefixes = tuple(f"{name}." for name in removed)
     weights = {name: value for name, value in read_weights(file).items() if not name.startswith(prefixes or ("\0",))}
     try:
         network.load_state_dict(weights)
@@ -200,8 +200,8 @@ def cached() -> list[str]:
     models: Any = torchvision().models
     names = [f"torchvision:{name}" for name in models.list_models(module=models) if _torchvision_cache(name).is_file()]
     if find_spec("timm"):
-        known = timm().list_models(pretrained=True)
+        available = timm().list_models(pretrained=True)
         names += [
-            f"timm:{name}" for name in known if timm().get_pretrained_cfg(name).hf_hub_id and _timm_cache(name)[0]
+            f"timm:{name}" for name in available if timm().get_pretrained_cfg(name).hf_hub_id and _timm_cache(name)[0]
         ]
     return [f"{FROZEN}{name}" for name in names]

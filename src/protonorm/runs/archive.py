@@ -48,23 +48,23 @@ def archive_runs(folders: Sequence[Path], to: Path, *, with_clients: bool = Fals
         with at_rest(folder):
             pass  # raise for an active run before anything is written
     make_folder(to)
-    made: dict[str, tuple[int, int]] = {}
+    archived: dict[str, tuple[int, int]] = {}
     with _rewriting(to) as add:
         for folder in folders:
             with at_rest(folder):
                 run = read_whole(folder)
                 _refuse_to_replace(to / run.info.key, run, with_clients)
                 add(run.info.key, _contents(run, with_clients))
-                made[run.info.key] = len(run.rounds), run.info.experiment.rounds
+                archived[run.info.key] = len(run.rounds), run.info.experiment.rounds
     study = study_in(to)
-    return [Archive(to / key, *rounds, study.size(key)) for key, rounds in made.items() if study]
+    return [Archive(to / key, *rounds, study.size(key)) for key, rounds in archived.items() if study]
 
 
 @contextmanager
 def _rewriting(to: Path, without: Sequence[str] = ()) -> Iterator[Callable[[str, dict[str, bytes]], None]]:
     """Rewrite the study file of a folder: the added runs first, then its other runs except those in `without`."""
     with locked(to, "nothing was changed", temporary=True):
-        before, added = study_in(to), set(without)
+        study, added = study_in(to), set(without)
         with replacing(to / RECORDS) as file, ZipFile(file, "w", ZIP_LZMA) as packed:
 
             def add(key: str, contents: dict[str, bytes]) -> None:
@@ -73,9 +73,9 @@ def _rewriting(to: Path, without: Sequence[str] = ()) -> Iterator[Callable[[str,
                 added.add(key)
 
             yield add
-            if before:
-                for key in [key for key in before.runs if key not in added]:
-                    add(key, {name: before.read(key, name) for name in before.runs[key]})
+            if study:
+                for key in [key for key in study.runs if key not in added]:
+                    add(key, {name: study.read(key, name) for name in study.runs[key]})
 
 
 def at_rest(folder: Path) -> AbstractContextManager[None]:
@@ -85,10 +85,10 @@ def at_rest(folder: Path) -> AbstractContextManager[None]:
 
 def refuse_place(to: Path, folders: Sequence[Path], root: Path | None = None) -> None:
     """Raise a ValueError if the folder for archives contains the runs, or is inside a run."""
-    place = to.resolve()
-    if root and place == root.resolve():
+    target = to.resolve()
+    if root and target == root.resolve():
         raise ValueError(f"{to} is the folder of all runs; give another one for their archived records by --to.")
-    if any(place == run.parent or run in (place, *place.parents) for run in map(Path.resolve, folders)):
+    if any(target == run.parent or run in (target, *target.parents) for run in map(Path.resolve, folders)):
         raise ValueError(f"{to} is where the runs are; give another folder for their archived records by --to.")
 
 
@@ -116,13 +116,13 @@ def _blocks(run: Run) -> Iterator[bytes]:
 
     Of other rounds only displayed arrays are kept; the rest, client metrics other than accuracy, becomes padding.
     """
-    whole = {run.chosen.record.round if run.chosen else 0, len(run.rounds)}
+    complete = {run.chosen.record.round if run.chosen else 0, len(run.rounds)}
     for record in run.rounds:
-        if record.round in whole:
+        if record.round in complete:
             yield run.block(record)
             continue
-        kept = {name: array for name, array in run.arrays(record).items() if EVERY_ROUND & {*name.split(".")[:2]}}
-        yield encode_arrays(kept, layout.stamp(run.info.key, "evaluation", record.round), record.arrays.size)
+        displayed = {name: array for name, array in run.arrays(record).items() if EVERY_ROUND & {*name.split(".")[:2]}}
+        yield encode_arrays(displayed, layout.stamp(run.info.key, "evaluation", record.round), record.arrays.size)
 
 
 def _origins(run: Run) -> bytes:
@@ -142,14 +142,14 @@ def _refuse_to_replace(target: Path, run: Run, with_clients: bool) -> None:
         raise ValueError(f"{target} exists and is not an archived record; it is left as it is.")
     if not is_packed(target):
         return
-    before = read_run(target)
-    if len(before.rounds) > len(run.rounds):
+    existing = read_run(target)
+    if len(existing.rounds) > len(run.rounds):
         raise ValueError(
-            f"{target} holds {len(before.rounds)} rounds of {before.info.key}, and {run.folder} has "
+            f"{target} holds {len(existing.rounds)} rounds of {existing.info.key}, and {run.folder} has "
             f"{len(run.rounds)}; it is left as it is."
         )
     old, new = (read_lines(folder / layout.METRICS) for folder in (target, run.folder))
-    if new[: len(before.rounds)] != old:
+    if new[: len(existing.rounds)] != old:
         raise ValueError(f"{target} holds other numbers than {run.folder} in the same rounds; it is left as it is.")
     if not with_clients and layout.exists(target / layout.SERVER):
         raise ValueError(f"{target} was archived with its clients; give --with-clients again, or remove it first.")
@@ -192,9 +192,9 @@ def inner_names(folder: Path) -> Iterator[str]:
     if is_packed(folder) and (study := study_in(folder.parent)):
         yield from (name for name in study.runs[folder.name] if "/" in name)
     for part, names in INNER.items():
-        place = folder / part
-        if place.is_dir() and not place.is_symlink():  # a link points outside the run
-            files = (path for path in sorted(place.iterdir()) if re.fullmatch(names, path.name) and _is_file(path))
+        inner = folder / part
+        if inner.is_dir() and not inner.is_symlink():  # a link points outside the run
+            files = (path for path in sorted(inner.iterdir()) if re.fullmatch(names, path.name) and _is_file(path))
             yield from (f"{part}/{path.name}" for path in files)
 
 
@@ -215,7 +215,7 @@ def remove_runs(folders: Sequence[Path], more: Extras = lambda _: ()) -> dict[Pa
     """Remove runs and return the other files kept in each folder; remove nothing if any run is active."""
     for folder in folders:
         refuse_others(folder)
-    kept, emptied = {}, set()
+    others, candidates = {}, set()
     packed = [folder for folder in folders if is_packed(folder)]
     with ExitStack() as locks:
         for folder in folders:
@@ -228,17 +228,17 @@ def remove_runs(folders: Sequence[Path], more: Extras = lambda _: ()) -> dict[Pa
                 study.path.unlink()
         for folder in folders:
             ours = [*more(folder), *own_files(folder)]
-            kept[folder] = other_files(folder, ours)
-            emptied |= {place for path in ours for place in path.parents if folder in place.parents}
+            others[folder] = other_files(folder, ours)
+            candidates |= {parent for path in ours for parent in path.parents if folder in parent.parents}
             for path in ours:
                 path.unlink(missing_ok=True)
     for folder in folders:
         (folder / layout.LOCK).unlink(missing_ok=True)
-        emptied |= {folder, *(folder / part for part in INNER)}
-    for place in sorted(emptied, key=lambda path: len(path.parts), reverse=True):
+        candidates |= {folder, *(folder / part for part in INNER)}
+    for parent in sorted(candidates, key=lambda path: len(path.parts), reverse=True):
         with suppress(OSError):  # not empty, or missing
-            place.rmdir()
-    return kept
+            parent.rmdir()
+    return others
 
 
 def _is_file(path: Path) -> bool:

@@ -42,12 +42,12 @@ class ArrayCache(dict[int, Arrays]):
 
 def encode_arrays(arrays: Mapping[str, NDArray[Any]], stamp: str, size: int = 0) -> bytes:
     """Encode arrays with a stamp and a checksum, padded to `size` bytes; integers use the smallest dtype."""
-    whole = {name: np.ascontiguousarray(_small(array)) for name, array in arrays.items()}
-    content: bytes = safetensors.numpy.save(whole, {"stamp": f"{stamp} {BLANK}"})
+    compact = {name: np.ascontiguousarray(_small(array)) for name, array in arrays.items()}
+    content: bytes = safetensors.numpy.save(compact, {"stamp": f"{stamp} {BLANK}"})
     if (room := size - len(content)) > 0:  # safetensors allows trailing spaces in the header
         header = HEADER + int.from_bytes(content[:HEADER], "little")
-        begin = (header - HEADER + room).to_bytes(HEADER, "little") + content[HEADER:header]
-        content = begin + b" " * room + content[header:]
+        prefix = (header - HEADER + room).to_bytes(HEADER, "little") + content[HEADER:header]
+        content = prefix + b" " * room + content[header:]
     return bytes(seal(content, stamp))
 
 
@@ -67,13 +67,13 @@ def read_arrays(path: Path, stamp: str, content: bytes | None = None) -> Arrays:
 
 def unfit(evaluation: Arrays, clients: int, classes: int) -> list[str]:
     """List the names of a round's invalid arrays: unknown, of the wrong shape or dtype, or with values out of range."""
-    tested = evaluation["ids"].size if "ids" in evaluation else clients
-    shown = evaluation["margins.classes"].size if "margins.classes" in evaluation else -1
-    sizes = {"clients": tested, "classes": classes}
+    evaluated = evaluation["ids"].size if "ids" in evaluation else clients
+    margins = evaluation["margins.classes"].size if "margins.classes" in evaluation else -1
+    sizes = {"clients": evaluated, "classes": classes}
 
     def fits(name: str, array: NDArray[Any]) -> bool:
         if name == "margins":
-            return array.shape == (shown,) and array.dtype.kind == "f"
+            return array.shape == (margins,) and array.dtype.kind == "f"
         if name in ("ids", "margins.classes"):
             return _counts(array, array.size, clients if name == "ids" else classes)
         part, kind, unit, *_ = (*name.split(".", 3), "", "")
@@ -81,10 +81,12 @@ def unfit(evaluation: Arrays, clients: int, classes: int) -> list[str]:
         if part not in PARTS or kind not in MEASURES:
             return False
         if kind in (*METRICS, SHARPNESS):
-            most = 1 if kind in METRICS and metrics()[kind].share else np.finfo(np.float32).max
-            return array.shape == (size,) and array.dtype.kind == "f" and not bool(((array < 0) | (array > most)).any())
-        below = kind != "correct" or (support.shape == array.shape and bool((array <= support).all()))
-        return _counts(array, size) and below
+            limit = 1 if kind in METRICS and metrics()[kind].share else np.finfo(np.float32).max
+            return (
+                array.shape == (size,) and array.dtype.kind == "f" and not bool(((array < 0) | (array > limit)).any())
+            )
+        fits_support = kind != "correct" or (support.shape == array.shape and bool((array <= support).all()))
+        return _counts(array, size) and fits_support
 
     return [name for name, array in evaluation.items() if not fits(name, array)]
 
@@ -106,7 +108,7 @@ def _small(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(next(fitting, np.int64))
 
 
-def accuracy_of(correct: Integers, support: Integers, **beside: Any) -> Accuracy | None:
+def accuracy_of(correct: Integers, support: Integers, **metric_values: Any) -> Accuracy | None:
     """Compute accuracies from correct predictions and samples (M,), beside other metrics; None without samples."""
     tested = support > 0
     if not tested.any():
@@ -118,7 +120,7 @@ def accuracy_of(correct: Integers, support: Integers, **beside: Any) -> Accuracy
         mean=digits(shares.mean()),
         worst=digits(worst.mean()),
         p10=digits(np.percentile(shares, 10)),
-        **{name: None if value is None else digits(value) for name, value in beside.items()},
+        **{name: None if value is None else digits(value) for name, value in metric_values.items()},
     )
 
 

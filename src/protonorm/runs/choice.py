@@ -27,8 +27,8 @@ class Choice(NamedTuple):
 
 def choose_round(rounds: Sequence[RoundRecord], rule: str) -> Choice | None:
     """Select the round to report under a rule; a run without tests has only validation accuracies."""
-    known = [(record, test) for record in rounds if (test := record.rules.get(rule))]
-    tested = [(record, test) for record, test in known if record.evaluated == "all"]
+    tested_rounds = [(record, test) for record in rounds if (test := record.rules.get(rule))]
+    tested = [(record, test) for record, test in tested_rounds if record.evaluated == "all"]
     untested = [record for record in rounds if record.evaluated == "all" and not record.rules]
     candidates = [record for record, _ in tested] or untested
     validated = [(record, part.mean) for record in candidates if (part := record.validation.get(rule))]
@@ -36,7 +36,7 @@ def choose_round(rounds: Sequence[RoundRecord], rule: str) -> Choice | None:
         return Choice(max(validated, key=lambda pair: pair[1])[0], "validation")
     if tested:
         return Choice(max(tested, key=lambda pair: pair[1].pooled)[0], "test")
-    return Choice(known[-1][0], "last") if known else None
+    return Choice(tested_rounds[-1][0], "last") if tested_rounds else None
 
 
 @dataclass

@@ -98,9 +98,9 @@ class Study:
 
     def _unpack(self, key: str, name: str) -> bytes:
         member = self.runs[key][name]
-        most = LARGEST.get(Path(name).suffix, LARGEST_ARRAYS)
-        if member.file_size > most:
-            raise ValueError(f"{self.path}: {key}/{name} must have at most {most / 2**20:g} MiB when it is unpacked.")
+        limit = LARGEST.get(Path(name).suffix, LARGEST_ARRAYS)
+        if member.file_size > limit:
+            raise ValueError(f"{self.path}: {key}/{name} must have at most {limit / 2**20:g} MiB when it is unpacked.")
         try:
             if member.compress_type == ZIP_LZMA:
                 with self.path.open("rb") as file:
@@ -180,14 +180,14 @@ def is_plain_name(name: str) -> bool:
     return name not in ("", ".", "..") and not re.search(r"[/\\\0]", name)
 
 
-def stamp(key: str, what: str, round: int) -> str:
+def stamp(key: str, owner: str, round: int) -> str:
     """Return the stamp of a tensor file: key of the run, owner, round.
 
     The server's stamp has its own checksum, because the number of committed rounds is read from it without the rest
     of the file.
     """
-    text = f"{key} {what} {round}"
-    return f"{text} {checksum(text.encode())[:8]}" if what == "server" else text
+    text = f"{key} {owner} {round}"
+    return f"{text} {checksum(text.encode())[:8]}" if owner == "server" else text
 
 
 def snapshot_rounds(done: int, *, last: bool = True) -> set[int]:
@@ -218,8 +218,8 @@ def committed(folder: Path) -> int:
         with path.open("rb") if path.exists() else BytesIO(read_file(path) or b"") as file:
             size = min(int.from_bytes(file.read(HEADER), "little"), LARGEST_HEADER)
             stamped = json.loads(file.read(size))["__metadata__"]["stamp"].rpartition(" ")[0]
-        key, what, rounds, _ = stamped.rsplit(" ", 3)
-        sealed_stamp = stamp(key, what, int(rounds))
+        key, owner, rounds, _ = stamped.rsplit(" ", 3)
+        sealed_stamp = stamp(key, owner, int(rounds))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise damaged(path, "it is not a whole state file of protonorm") from error
     if stamped != sealed_stamp:
@@ -229,8 +229,8 @@ def committed(folder: Path) -> int:
 
 def is_archived(folder: Path) -> bool:
     """Return whether a run was archived, packed or unpacked again."""
-    older = (folder / f"{METRICS}.xz").exists() and not (folder / METRICS).exists()
-    return older or exists(folder / ARCHIVED) or is_packed(folder)
+    old_format = (folder / f"{METRICS}.xz").exists() and not (folder / METRICS).exists()
+    return old_format or exists(folder / ARCHIVED) or is_packed(folder)
 
 
 def archived_rounds(folder: Path) -> int:
@@ -322,5 +322,5 @@ def find_run(root: Path, name: str) -> Path:
     if len(matches) == 1:
         return matches[0]
     known = [folder.name for folder in matches or find_runs(root)]
-    what = "Several runs begin with" if matches else "There is no run"
-    raise ValueError(f"{what} {name!r} in {root}; there are: {', '.join(known) or 'none'}.")
+    problem = "Several runs begin with" if matches else "There is no run"
+    raise ValueError(f"{problem} {name!r} in {root}; there are: {', '.join(known) or 'none'}.")

@@ -71,17 +71,17 @@ def _git(*words: str, without: Sequence[str] = ()) -> str | None:
     """
     empty = {f"GIT_CONFIG_KEY_{number}": name for number, name in enumerate(without)}
     empty |= {f"GIT_CONFIG_VALUE_{number}": "" for number in range(len(without))}
-    shut = os.environ | empty | {"GIT_CONFIG_COUNT": str(len(without)), "GIT_ALLOW_PROTOCOL": "none"}
+    environment = os.environ | empty | {"GIT_CONFIG_COUNT": str(len(without)), "GIT_ALLOW_PROTOCOL": "none"}
     try:
-        done = subprocess.run([*GIT, *words], env=shut, capture_output=True, timeout=PATIENCE, check=True)
+        process = subprocess.run([*GIT, *words], env=environment, capture_output=True, timeout=PATIENCE, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return os.fsdecode(done.stdout).strip("\n")
+    return os.fsdecode(process.stdout).strip("\n")
 
 
 def _cpu() -> str:
     """Return the processor's name."""
     with suppress(OSError):
-        if found := re.search(r"^model name.*?:[ \t]*(.*\S)", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
-            return found[1]
+        if match := re.search(r"^model name.*?:[ \t]*(.*\S)", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
+            return match[1]
     return platform.processor() or platform.machine() or "unknown"

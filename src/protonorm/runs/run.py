@@ -187,11 +187,14 @@ class Run:
             return None
         everybody = [pair for pair in tested if pair[0].evaluated == "all"]  # a cohort may be easier
         best = max(everybody or tested, key=lambda pair: pair[1].pooled)
-        own = np.full(self.info.experiment.clients, np.nan)  # (M,) best accuracy of each client
+        bests = np.full(self.info.experiment.clients, np.nan)  # (M,) best accuracy of each client
         for record, _ in tested:
-            own = np.fmax(own, self.by_client(record, rule))  # NaN where a client was not evaluated
-        ends = [RoundSummary(of.round, known.pooled, known.mean, known.worst) for of, known in (best, tested[-1])]
-        return Summary(ends[0], ends[1], float(f"{own[~np.isnan(own)].mean():.6g}"))
+            bests = np.fmax(bests, self.by_client(record, rule))  # NaN where a client was not evaluated
+        ends = [
+            RoundSummary(of.round, accuracy.pooled, accuracy.mean, accuracy.worst)
+            for of, accuracy in (best, tested[-1])
+        ]
+        return Summary(ends[0], ends[1], float(f"{bests[~np.isnan(bests)].mean():.6g}"))
 
     @cached_property
     def seconds(self) -> dict[int, float]:
@@ -242,14 +245,14 @@ class Run:
         Raises:
             ValueError: No prototypes of this round are recorded, or their file is missing or damaged.
         """
-        path, known = self._prototypes_path(round), self.snapshots()
-        if round not in known:
-            rounds = f"they are of rounds {', '.join(map(str, known))}" if known else "the record has none"
+        path, recorded = self._prototypes_path(round), self.snapshots()
+        if round not in recorded:
+            rounds = f"they are of rounds {', '.join(map(str, recorded))}" if recorded else "the record has none"
             raise ValueError(f"No prototypes of round {shown(round)} are recorded; {rounds}.")
         arrays = read_arrays(path, stamp(self.info.key, "prototypes", round))
         classes, vectors = (arrays.get(name, np.zeros(0)) for name in ("classes", "prototypes"))
-        shaped = vectors.ndim == 2 and len(vectors) and classes.shape == vectors.shape[:1]
-        if not shaped or classes.min() < 0 or classes.max() >= len(self.info.classes):
+        fits = vectors.ndim == 2 and len(vectors) and classes.shape == vectors.shape[:1]
+        if not fits or classes.min() < 0 or classes.max() >= len(self.info.classes):
             raise damaged(path, "it does not hold prototypes and their classes")
         return Prototypes(classes.astype(np.int64), vectors.astype(np.float64))
 
@@ -328,8 +331,8 @@ def first_rounds(run: Run, rounds: int | None) -> Run:
     """
     if rounds is None or (rounds >= run.info.experiment.rounds and not run.stopped_early):
         return run
-    asked = {"experiment": run.info.experiment.model_copy(update={"rounds": rounds})}
-    info = run.info.model_copy(update=asked | {"changed": run.info.changed | {"rounds": rounds}})
+    limited = {"experiment": run.info.experiment.model_copy(update={"rounds": rounds})}
+    info = run.info.model_copy(update=limited | {"changed": run.info.changed | {"rounds": rounds}})
     failure = run.failure if run.failure and run.failure.round <= rounds else None
     return Run(run.folder, info, run.rounds[:rounds], failure)
 
@@ -361,13 +364,13 @@ def unread_reason(error: BaseException, folder: Path) -> str:
 
 
 def _read_rounds(folder: Path, key: str) -> list[RoundRecord]:
-    path, before = folder / layout.METRICS, exists(folder / layout.PENDING)
+    path, pending_before = folder / layout.METRICS, exists(folder / layout.PENDING)
     done = committed(folder)  # read first: an active run appends a line before it commits
     if not done:
         layout.refuse_rounds_without(folder, layout.SERVER)
     lines = read_lines(path)
-    waits = before or exists(folder / layout.PENDING)  # whether the last committed round is not evaluated yet
-    if len(lines) < done - waits:
+    pending = pending_before or exists(folder / layout.PENDING)  # whether the last committed round is not evaluated yet
+    if len(lines) < done - pending:
         raise damaged(path, f"{len(lines)} lines for {done} committed rounds")
     rounds = [typed(RoundRecord, unsealed(line, path, owner=key), path) for line in lines[:done]]
     for number, record in enumerate(rounds, 1):

@@ -140,8 +140,8 @@ class RunInfo(Part):
             return names.index(client)
         if text.isascii() and text.isdecimal() and int(text) < clients:
             return int(text)
-        known = nearest(shortened(text), names) if names else f"the run has clients 0 to {clients - 1}."
-        raise ValueError(f"There is no client {shortened(text)}; {known}")
+        hint = nearest(shortened(text), names) if names else f"the run has clients 0 to {clients - 1}."
+        raise ValueError(f"There is no client {shortened(text)}; {hint}")
 
     def network(self, id: int) -> Any:
         """Return a client's network: a str, or a dict for a user-defined network."""
@@ -158,7 +158,7 @@ class RunInfo(Part):
         if not isinstance(network, dict):
             return str(network)
         same_name = [other for other in self.networks if isinstance(other, dict) and other["name"] == network["name"]]
-        different = [other for place, other in enumerate(same_name) if other not in same_name[:place]]
+        different = [other for position, other in enumerate(same_name) if other not in same_name[:position]]
         return f"{network['name']} no. {different.index(network) + 1}" if len(different) > 1 else str(network["name"])
 
 
@@ -177,8 +177,8 @@ class Accuracy(Part):
     @model_validator(mode="after")
     def _check_ranges(self) -> Self:
         for name, value in self.metrics.items():
-            known = metrics().get(name)
-            if value is not None and (value < 0 or (known is not None and known.share and value > 1)):
+            metric = metrics().get(name)
+            if value is not None and (value < 0 or (metric is not None and metric.share and value > 1)):
                 raise ValueError(f"{name} is {value:g}, which is outside of its range")
         return self
 
@@ -306,16 +306,16 @@ def typed(model: type[Model], value: dict[str, Any], path: Path) -> Model:
 
 
 def refuse_other_names(
-    folder: Path, found: RunInfo, classes: Sequence[str], client_names: Sequence[str] | None
+    folder: Path, recorded: RunInfo, classes: Sequence[str], client_names: Sequence[str] | None
 ) -> None:
     """Raise a ValueError if the run has other names of classes or clients, which are not part of its key."""
-    pairs = {"classes": (found.classes, classes), "clients": (found.client_names, client_names)}
-    for what, (before, now) in pairs.items():
-        for number, (was, new) in enumerate(zip_longest(before or (), now or ())):
+    pairs = {"classes": (recorded.classes, classes), "clients": (recorded.client_names, client_names)}
+    for noun, (before, current) in pairs.items():
+        for number, (was, new) in enumerate(zip_longest(before or (), current or ())):
             if was != new:
                 was, new = ("without a name" if name is None else shown(name) for name in (was, new))
                 raise ValueError(
-                    f"{folder} is a run of data with other names of {what}: number {number} was {was}, and is {new} "
+                    f"{folder} is a run of data with other names of {noun}: number {number} was {was}, and is {new} "
                     "now. The run is left as it is; give another folder with --out (out=… in Python), or move this one "
                     "away."
                 )

@@ -13,7 +13,7 @@ from protonorm.core.task import ByClient, Messages
 from protonorm.files import check_seal, damaged, replace
 from protonorm.runs.layout import CLIENTS, is_archived, read_tensor_file, stamp
 from protonorm.runs.run import Run
-from protonorm.tensors import Tensors, nbytes, prefixed, under
+from protonorm.tensors import Tensors, nbytes, prefixed, strip_prefix
 
 CACHE = 2**29  # bytes of cached states, summed over all processes of a run
 
@@ -184,8 +184,8 @@ def pack(point: Checkpoint) -> Tensors:
     for name, value in (("state", point.state), ("message", point.message)):
         if isinstance(value, ByClient):
             packed[f"{name}.{ALONE}"] = torch.tensor(len(value))
-            for id, own in value.items():
-                packed |= prefixed(f"{name}.{id}", own)
+            for id, tensors in value.items():
+                packed |= prefixed(f"{name}.{id}", tensors)
         else:
             packed |= prefixed(name, value)
     return packed
@@ -194,17 +194,17 @@ def pack(point: Checkpoint) -> Tensors:
 def unpack(packed: Tensors, round: int, trained: list[int]) -> Checkpoint:
     """Restore a checkpoint from the tensors of `pack`."""
 
-    def unpacked(name: str) -> Messages:
-        value = under(packed, name)
-        return ByClient((id, under(value, str(id))) for id in range(len(trained))) if ALONE in value else value
+    def restored(name: str) -> Messages:
+        value = strip_prefix(packed, name)
+        return ByClient((id, strip_prefix(value, str(id))) for id in range(len(trained))) if ALONE in value else value
 
-    return Checkpoint(round, unpacked("state"), unpacked("message"), list(trained))
+    return Checkpoint(round, restored("state"), restored("message"), list(trained))
 
 
 def message_to(packed: Tensors, id: int) -> Tensors:
     """Return the last message to a client, from the server or, in a solo run, from the client's own server."""
-    message = under(packed, "message")
-    return under(message, str(id)) if ALONE in message else message
+    message = strip_prefix(packed, "message")
+    return strip_prefix(message, str(id)) if ALONE in message else message
 
 
 def trained_rounds(packed: Tensors, clients: int, rounds: int, path: Path) -> list[int]:

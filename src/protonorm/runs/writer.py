@@ -120,11 +120,11 @@ class RunWriter:
         if self.chosen and self.chosen == round - 1:  # the best round will no longer be the last one
             replace(self.folder / layout.CHOSEN, (self.folder / layout.SERVER).read_bytes())
             self._chosen_trained = self._trained
-        common: Tensors = {} if isinstance(point.message, ByClient) else point.message
-        if {"classes", "prototypes"} <= common.keys():
+        message: Tensors = {} if isinstance(point.message, ByClient) else point.message
+        if {"classes", "prototypes"} <= message.keys():
             path = self.folder / layout.PROTOTYPES / f"{round}.safetensors"
-            kept = {name: common[name] for name in ("classes", "prototypes")}
-            tensors.save(path, kept, self._stamp("prototypes", round))
+            prototypes = {name: message[name] for name in ("classes", "prototypes")}
+            tensors.save(path, prototypes, self._stamp("prototypes", round))
         if figures:
             tensors.save(self.folder / layout.FIGURES, figures, self._stamp("figures", 1))  # 1 for figures of any round
 
@@ -133,8 +133,8 @@ class RunWriter:
         self._trained = None  # unknown if Ctrl-C interrupts the save: all states are kept
         tensors.save(self.folder / layout.SERVER, pack(point), self._stamp("server", point.round))
         self._trained, self._done = list(point.trained), point.round
-        for gone in snapshot_rounds(point.round - 1) - snapshot_rounds(point.round):
-            (self.folder / layout.PROTOTYPES / f"{gone}.safetensors").unlink(missing_ok=True)
+        for removed in snapshot_rounds(point.round - 1) - snapshot_rounds(point.round):
+            (self.folder / layout.PROTOTYPES / f"{removed}.safetensors").unlink(missing_ok=True)
 
     @property
     def chosen(self) -> int:
@@ -168,19 +168,19 @@ class RunWriter:
     def _append(self, outcome: RoundOutcome) -> RoundRecord:
         """Append a round to metrics, evaluations and timings."""
         round = outcome.record["round"]
-        place = self.folder / layout.EVALUATIONS
+        evaluations = self.folder / layout.EVALUATIONS
         block = encode_arrays(outcome.arrays, self._stamp("evaluation", round))
-        start = place.stat().st_size if place.exists() else 0
+        start = evaluations.stat().st_size if evaluations.exists() else 0
         record = RoundRecord(**outcome.record, arrays=ArrayRef(start=start, size=len(block)))
         line = sealed(record.model_dump(mode="json"), owner=self.key)
         metrics = self.folder / layout.METRICS
         try:  # nothing is written that could not be read again
             typed(RoundRecord, unsealed(line, metrics, owner=self.key), metrics)
             if self._info:
-                read_block(block, place, self._info, round)
+                read_block(block, evaluations, self._info, round)
         except ValueError as error:
             raise ValueError(f"Round {round} is not written, for it could not be read again: {error}") from error
-        append(place, block)
+        append(evaluations, block)
         append(metrics, line)
         seconds = {name: float(f"{value:.4g}") for name, value in outcome.seconds.items()}
         append(self.folder / layout.TIMINGS, sealed({"of": round, **seconds}, owner=self.key))
@@ -200,7 +200,7 @@ class RunWriter:
         cut(metrics, sum(map(len, read_lines(metrics)[:kept])))
         cut(self.folder / layout.EVALUATIONS, size)
         times = read_lines(timings)
-        last = max((place for place, line in enumerate(times, 1) if 1 <= _round_of(line) <= kept), default=0)
+        last = max((number for number, line in enumerate(times, 1) if 1 <= _round_of(line) <= kept), default=0)
         cut(timings, sum(map(len, times[:last])))
         return chosen
 
@@ -214,14 +214,14 @@ class RunWriter:
         clients = read_info(self.folder / layout.INFO).experiment.clients
         return packed, trained_rounds(packed, clients, round, self.folder / name)
 
-    def _stamp(self, what: str, round: int) -> str:
-        return stamp(self.key, what, round)
+    def _stamp(self, owner: str, round: int) -> str:
+        return stamp(self.key, owner, round)
 
 
 def _decisive(info: RunInfo, rounds: int) -> dict[str, Any]:
     """Return the settings that determine the results of `rounds` rounds."""
-    plain = info.experiment.plain() | {"rounds": rounds}
-    return {name: value for name, value in plain.items() if name not in UNDECISIVE}
+    settings = info.experiment.plain() | {"rounds": rounds}
+    return {name: value for name, value in settings.items() if name not in UNDECISIVE}
 
 
 def _round_of(line: bytes) -> int:
@@ -240,11 +240,15 @@ class TrainedRound(NamedTuple):
     seconds: Mapping[str, float]
 
 
-def _warn_of_versions(before: dict[str, str], now: dict[str, str]) -> None:
+def _warn_of_versions(recorded: dict[str, str], current: dict[str, str]) -> None:
     """Warn if a run is resumed with other versions than it was started with."""
-    if other := [f"{name} {now[name]} (was {before.get(name)})" for name in now if now[name] != before.get(name)]:
-        told = f"The run goes on with other versions than it began with: {', '.join(other)}. Its last bits may differ."
-        warnings.warn(told, stacklevel=4)
+    if other := [
+        f"{name} {current[name]} (was {recorded.get(name)})" for name in current if current[name] != recorded.get(name)
+    ]:
+        warning = (
+            f"The run goes on with other versions than it began with: {', '.join(other)}. Its last bits may differ."
+        )
+        warnings.warn(warning, stacklevel=4)
 
 
 class DeferredWriter(RunWriter):
@@ -288,8 +292,8 @@ class DeferredWriter(RunWriter):
     def add_evaluation(self, evaluated: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> RoundRecord:
         """Record the evaluation of the pending round."""
         assert self.pending is not None
-        known = {name: getattr(self.pending, name) for name in PendingRound.model_fields if name != "seconds"}
-        record = self._append(RoundOutcome(known | dict(evaluated), arrays, self.pending.seconds, {}))
+        fields = {name: getattr(self.pending, name) for name in PendingRound.model_fields if name != "seconds"}
+        record = self._append(RoundOutcome(fields | dict(evaluated), arrays, self.pending.seconds, {}))
         if self._standing:
             self._standing.add(record)
         self.pending = None

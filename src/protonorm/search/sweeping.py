@@ -21,7 +21,7 @@ from protonorm.core.own_failures import runtime_failure
 from protonorm.core.progress import report
 from protonorm.core.randomness import cores
 from protonorm.engines.processes import Pool
-from protonorm.engines.worker import Frames, obey_parent
+from protonorm.engines.worker import Frames, serve_parent
 from protonorm.errors import Failed
 from protonorm.federation.rounds import Round
 from protonorm.files import damaged
@@ -193,7 +193,7 @@ class Crew:
                     number = idle.popleft()
                     busy[number] = waiting.popleft()
                     self._pool.send(number, {"settings": busy[number].settings})
-                number, _, header, _, gone = self._pool.hear()
+                number, _, header, _, gone = self._pool.receive()
                 if number not in busy:
                     continue  # an idle worker has exited, and no run is left for it
                 key = busy[number].key
@@ -244,4 +244,4 @@ def serve(frames: Frames, answers: IO[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    obey_parent(serve)
+    serve_parent(serve)

@@ -62,7 +62,7 @@ def files(folder):
 
 
 def pids(engine):
-    return [member.told["pid"] for member in engine.crew.members.values()]
+    return [member.facts["pid"] for member in engine.crew.members.values()]
 
 
 def kill(pid):
@@ -94,7 +94,7 @@ def test_states_are_on_the_nodes_and_their_second_copies_are_the_files_of_serial
 
 @pytest.mark.long
 def test_nodes_drop_what_the_committed_round_has_replaced(engine):
-    folders = [Path(tempfile.gettempdir()) / member.told["folders"][1] for member in engine.crew.members.values()]
+    folders = [Path(tempfile.gettempdir()) / member.facts["folders"][1] for member in engine.crew.members.values()]
     list(engine.train(orders(), {}))
     engine.commit(1, range(6))
     list(engine.train(orders(2, 1), {}))
@@ -139,7 +139,7 @@ def test_a_state_is_sent_only_where_it_is_lacking(engine, serial, monkeypatch):
     list(engine.evaluate(orders(1, 1), {}, ("test",)))
     assert not sent
     member = next(iter(engine.crew.members.values()))
-    folder = Path(tempfile.gettempdir()) / member.told["folders"][1]
+    folder = Path(tempfile.gettempdir()) / member.facts["folders"][1]
     gone = sorted(member.holds)[0]
     (folder / f"{gone}.1.safetensors").unlink()  # a cleaner of temporary files has been there
     list(serial.train(orders(), {}))
@@ -156,7 +156,7 @@ def test_a_state_is_sent_only_where_it_is_lacking(engine, serial, monkeypatch):
     assert [[id for id in range(6) if id in one.holds] for one in engine.crew.members.values()] == mine[::-1]
     list(engine.evaluate(orders(3, 3), {}, ("test",)))  # after which the actors have obeyed
     for one, clients in zip(engine.crew.members.values(), mine[::-1], strict=True):
-        found = (Path(tempfile.gettempdir()) / one.told["folders"][1]).glob("*.safetensors")
+        found = (Path(tempfile.gettempdir()) / one.facts["folders"][1]).glob("*.safetensors")
         assert sorted(path.name for path in found) == [f"{id}.3.safetensors" for id in clients]  # nothing of the others
 
 
@@ -279,8 +279,8 @@ def test_orders_that_are_late_are_not_given(engine, monkeypatch):
     limit.end = time.monotonic() - 1
     call = module.Call({"verb": "train"}, {}, lambda *_: None, limit)
     engine.orders.give(call, Order(0, 1, 0))
-    assert not engine.orders.owed
-    assert engine.orders.hear(call) == {0: Lost(0, "it had not replied after 5 seconds")}
+    assert not engine.orders.pending
+    assert engine.orders.receive(call) == {0: Lost(0, "it had not replied after 5 seconds")}
     given = []
     monkeypatch.setattr(engine.orders, "give", lambda call, order: given.append(order))
     assert all(isinstance(one, Lost) for one in engine.train(orders(), {}, deadline=0.0))
@@ -292,7 +292,7 @@ def test_an_actor_has_few_orders_at_once(engine, monkeypatch):
     """With one at a time, each of the two actors has one order of three."""
     monkeypatch.setattr(module, "DEPTH", 1)
     answers = engine.train(orders(), {})
-    seen = [(next(answers).id, len(engine.orders.owed)) for _ in range(6)]
+    seen = [(next(answers).id, len(engine.orders.pending)) for _ in range(6)]
     assert [id for id, _ in seen] == list(range(6))
     assert max(count for _, count in seen) <= 2
 
@@ -385,7 +385,7 @@ def test_progress_tells_of_actors_and_of_clients_that_are_pending(engine):
 @pytest.mark.long
 def test_nothing_is_left_on_the_node_after_a_run_nor_after_a_broken_one(engine, monkeypatch, tmp_path):
     members = list(engine.crew.members.values())
-    folders = [Path(tempfile.gettempdir()) / name for member in members for name in member.told["folders"]]
+    folders = [Path(tempfile.gettempdir()) / name for member in members for name in member.facts["folders"]]
     assert len(set(folders)) == 3  # one for the node, one for each actor
     assert all(folder.is_dir() for folder in folders)
     next(engine.train(orders(), {}))

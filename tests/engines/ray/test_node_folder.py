@@ -126,11 +126,11 @@ def test_what_a_node_lacks_is_sent_once_and_in_pieces(mapped, monkeypatch, join)
     monkeypatch.setattr("protonorm.engines.ray.crew.PIECE", 32)
     supply = Supply({"inputs": mapped, "labels": np.arange(15, dtype=np.int32)[::-1]})
     actor = Recorder(join())
-    lacking = supply.lacking({facts.name: actor.node.find(facts) for facts in supply.facts})
+    lacking = supply.missing({facts.name: actor.node.find(facts) for facts in supply.facts})
     assert [facts.name for facts in lacking] == ["labels"]
     supply.send(Store, actor, "here", lacking)
     assert actor.pieces == [32, 28]
-    assert supply.lacking({facts.name: actor.node.find(facts) for facts in supply.facts}) == []
+    assert supply.missing({facts.name: actor.node.find(facts) for facts in supply.facts}) == []
     np.testing.assert_array_equal(actor.node.open(supply.facts[1]), np.arange(15)[::-1])
     assert supply.nbytes == 480 + 60
 

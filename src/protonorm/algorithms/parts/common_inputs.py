@@ -29,15 +29,15 @@ FEW = 16  # rows compared first
 def digest_of(file: str, what: str) -> str:
     """Return the SHA-256 of a file's content."""
     path = existing(file, what)
-    found = path.stat()
-    return _hashed(path.resolve(), found.st_size, found.st_mtime_ns)
+    status = path.stat()
+    return _hashed(path.resolve(), status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=16)  # called by every client of a process
 def _hashed(path: Path, size: int, time: int) -> str:
     del size, time  # cache keys: a changed file is a different entry
-    with path.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digest_of_public(public: str) -> str:
@@ -58,51 +58,51 @@ def existing(file: str, what: str) -> Path:
     return path
 
 
-def read_array(file: str, what: str, wanted: str, digest: str | None) -> NDArray[Any]:
+def read_array(file: str, what: str, expected: str, digest: str | None) -> NDArray[Any]:
     """Map the array of a .npy file; raise if its content differs from the digest. `wanted` is for errors."""
     path = existing(file, what)
     if digest is not None and digest_of(file, what) != digest:
         raise ValueError(f"{path} is not the file of {what} that the run began with: its content has changed.")
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
-        raise ValueError(f"{path} cannot be used as {what} ({error}); {wanted}.") from error
-    if not isinstance(found, np.ndarray):
-        raise ValueError(f"{path} cannot be used as {what}: it holds several arrays; {wanted}.")
-    array: NDArray[Any] = found
+        raise ValueError(f"{path} cannot be used as {what} ({error}); {expected}.") from error
+    if not isinstance(loaded, np.ndarray):
+        raise ValueError(f"{path} cannot be used as {what}: it holds several arrays; {expected}.")
+    array: NDArray[Any] = loaded
     return array
 
 
 def read_targets(file: str, num_classes: int, feature_dim: int, digest: str | None = None) -> Tensor:
     """Read unit vectors (K, d) of all classes from a .npy file of K rows of d numbers, of any length."""
-    wanted = f"expected a .npy file of {num_classes} rows, the classes, of {feature_dim} numbers"
-    found = read_array(file, TARGETS, wanted, digest)
-    if found.dtype.kind != "f":
-        raise ValueError(f"{file} cannot be used as targets: it holds {found.dtype}; {wanted} of a floating type.")
-    if found.shape != (num_classes, feature_dim):
-        raise ValueError(f"{file} cannot be used as targets: its shape is {found.shape}; {wanted}.")
-    vectors = np.array(found, dtype=np.float64)  # (K, d)
+    expected = f"expected a .npy file of {num_classes} rows, the classes, of {feature_dim} numbers"
+    array = read_array(file, TARGETS, expected, digest)
+    if array.dtype.kind != "f":
+        raise ValueError(f"{file} cannot be used as targets: it holds {array.dtype}; {expected} of a floating type.")
+    if array.shape != (num_classes, feature_dim):
+        raise ValueError(f"{file} cannot be used as targets: its shape is {array.shape}; {expected}.")
+    vectors = np.array(array, dtype=np.float64)  # (K, d)
     if not np.isfinite(vectors).all() or not vectors.any(axis=1).all():
         raise ValueError(f"{file} cannot be used as targets: a row is zero or not finite, and has no direction.")
     _, exponents = np.frexp(np.abs(vectors).max(axis=1, keepdims=True))  # (K, 1)
     return normalize(torch.from_numpy(np.ldexp(vectors, -exponents))).float()  # scaling by powers of two is exact
 
 
-def read_public(public: str, wanted: InputSpec, least: int, digest: str | None = None) -> Tensor:
+def read_public(public: str, spec: InputSpec, least: int, digest: str | None = None) -> Tensor:
     """Map public inputs (P, …) from a .npy file or a data set; raise if they do not fit the networks' input."""
     source = "a .npy file" if is_file(public) else "a data set"
-    told = f"expected {source} of at least {least} inputs of shape {wanted.shape} and type {wanted.type}"
-    found = _load(public, told, digest)
-    if found.shape[1:] != wanted.shape or str(found.dtype) != wanted.type or len(found) < least:
-        raise ValueError(f"{public} cannot be used as {PUBLIC}: it holds {found.shape} of {found.dtype}; {told}.")
-    if wanted.vocabulary is not None and found.size and (found.min() < 0 or found.max() >= wanted.vocabulary):
+    expected = f"expected {source} of at least {least} inputs of shape {spec.shape} and type {spec.type}"
+    inputs = _load(public, expected, digest)
+    if inputs.shape[1:] != spec.shape or str(inputs.dtype) != spec.type or len(inputs) < least:
+        raise ValueError(f"{public} cannot be used as {PUBLIC}: it holds {inputs.shape} of {inputs.dtype}; {expected}.")
+    if spec.vocabulary is not None and inputs.size and (inputs.min() < 0 or inputs.max() >= spec.vocabulary):
         raise ValueError(
-            f"{public} cannot be used as {PUBLIC}: it holds tokens from {found.min()} to {found.max()}; "
-            f"expected tokens from 0 to {wanted.vocabulary - 1}."
+            f"{public} cannot be used as {PUBLIC}: it holds tokens from {inputs.min()} to {inputs.max()}; "
+            f"expected tokens from 0 to {spec.vocabulary - 1}."
         )
-    if found.dtype.kind == "f" and not _finite(public, digest or digest_of_public(public)):
+    if inputs.dtype.kind == "f" and not _finite(public, digest or digest_of_public(public)):
         raise ValueError(f"{public} cannot be used as {PUBLIC}: some of its numbers are NaN or infinite.")
-    return view(found)
+    return view(inputs)
 
 
 @lru_cache(maxsize=4)  # called in every round
@@ -117,9 +117,9 @@ def same_inputs(public: Tensor, own: Tensor) -> bool:
     return alike and all(torch.equal(public[:rows], own[:rows].cpu()) for rows in (FEW, len(public)))
 
 
-def _load(public: str, wanted: str, digest: str | None) -> NDArray[Any]:
+def _load(public: str, expected: str, digest: str | None) -> NDArray[Any]:
     if is_file(public):
-        return read_array(public, PUBLIC, wanted, digest)
+        return read_array(public, PUBLIC, expected, digest)
     if digest is not None and digest_of_public(public) != digest:
         raise ValueError(f"{public} is not the data set that the run began with: its content has changed.")
     inputs: NDArray[Any] = INPUTS.load()(public)

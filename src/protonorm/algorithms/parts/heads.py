@@ -13,7 +13,7 @@ from torch.nn.functional import linear as linear_function
 from protonorm.algorithms.parts.messages import Received
 from protonorm.algorithms.parts.training import descend
 from protonorm.core import Client, Server, SplitModel, Step, Task
-from protonorm.tensors import Tensors, floats, prefixed, snapshot, under
+from protonorm.tensors import Tensors, floats, prefixed, snapshot, strip_prefix
 
 SCALES = (0.01, 1.0, 100.0)  # scales of random features for which a head is compared with its linear layer
 TOLERANCE = 1e-3  # of that comparison, relative to the largest logit
@@ -40,11 +40,11 @@ def train_head(
     state: Tensors, loss: Callable[[Tensor, Tensor], Tensor], batches: Iterable[tuple[Tensor, Tensor]], server: Server
 ) -> Step:
     """Train the server's head by SGD on a loss of its logits (B, K) and the targets of a batch."""
-    head = linear(under(state, "head"))
+    head = linear(strip_prefix(state, "head"))
     optimiser = torch.optim.SGD(head.parameters(), server.lr)
-    mean = descend(lambda vectors, wanted: loss(head(vectors), wanted), batches, optimiser, server)
-    said = snapshot("head", head)
-    return Step(said, said, {"head.loss": mean})
+    mean = descend(lambda vectors, targets: loss(head(vectors), targets), batches, optimiser, server)
+    tensors = snapshot("head", head)
+    return Step(tensors, tensors, {"head.loss": mean})
 
 
 def first_head(server: Server) -> Tensors:
@@ -54,12 +54,12 @@ def first_head(server: Server) -> Tensors:
 
 def head_of(state: Tensors) -> Tensors:
     """Extract the head from a model's state: head.weight (K, d), and head.bias (K,) if there is one."""
-    return prefixed("head", _layer(under(state, "model.head")))
+    return prefixed("head", _layer(strip_prefix(state, "model.head")))
 
 
 def take_head(state: Tensors, message: Tensors) -> Tensors:
     """Replace a client's head by the server's."""
-    received, own = under(message, "head"), _layer(under(state, "model.head"))
+    received, own = strip_prefix(message, "head"), _layer(strip_prefix(state, "model.head"))
     if _shapes(received) != _shapes(own):
         shapes = f"this client's has {_shapes(own)} and the shared one {_shapes(received)}"
         raise ValueError(f"Heads are shared, so that all must have one form, but {shapes}.")
@@ -86,17 +86,17 @@ def check_linear(model: SplitModel, task: Task) -> None:
     """Raise if a network's head is more than a linear layer: the server trains that layer alone."""
     check_one_layer(model, task)
     head, generator = floats(model.head.state_dict()), torch.Generator().manual_seed(0)
-    drawn = {name: torch.randn(value.shape, generator=generator).to(value) for name, value in head.items()}
-    layer = _layer(drawn)
+    parameters = {name: torch.randn(value.shape, generator=generator).to(value) for name, value in head.items()}
+    layer = _layer(parameters)
     weight = layer["weight"]  # (K, d)
     scales = torch.tensor(SCALES).unsqueeze(1)
     z = (scales * torch.randn(len(SCALES), weight.shape[1], generator=generator)).to(weight)  # (3, d)
     training = model.head.training
-    found = functional_call(model.head.eval(), drawn, (z,))
+    logits = functional_call(model.head.eval(), parameters, (z,))
     model.head.train(training)
     expected = linear_function(z, weight, layer.get("bias"))  # (3, K)
     limit = TOLERANCE * expected.abs().amax(dim=1, keepdim=True)
-    if found.shape != expected.shape or not bool(((found - expected).abs() <= limit).all()):
+    if logits.shape != expected.shape or not bool(((logits - expected).abs() <= limit).all()):
         raise ValueError(
             "The server trains heads as linear layers, so that each must be one and nothing else, "
             "but one has a nonlinearity or another layer that changes its logits."
@@ -108,8 +108,8 @@ def _layer(head: Tensors) -> Tensors:
     names = sorted(floats(head))
     layer = {name.rpartition(".")[2]: head[name] for name in names}
     if len(layer) < len(names) or set(layer) not in ({"weight"}, {"weight", "bias"}) or layer["weight"].ndim != 2:
-        given = ", ".join(names) or "none"
-        raise ValueError(f"Heads are shared, so that each must have the parameters of one linear layer, got {given}.")
+        listing = ", ".join(names) or "none"
+        raise ValueError(f"Heads are shared, so that each must have the parameters of one linear layer, got {listing}.")
     return layer
 
 

@@ -58,10 +58,10 @@ Buffers = Literal["averaged", "local"]  # batch norm's running statistics: avera
 
 def shared(name: str, module: nn.Module, buffers: Buffers) -> Tensors:
     """Copy what a module shares under `name.`: all floating tensors or all parameters, under each of their names."""
-    whole = floats(snapshot(name, module))
+    tensors = floats(snapshot(name, module))
     if buffers == "averaged":
-        return whole
-    return {key: whole[key] for key, _ in module.named_parameters(prefix=name, remove_duplicate=False)}
+        return tensors
+    return {key: tensors[key] for key, _ in module.named_parameters(prefix=name, remove_duplicate=False)}
 
 
 class Averaged(Additive):

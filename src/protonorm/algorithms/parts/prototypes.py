@@ -53,10 +53,10 @@ def mean_outputs(client: Client, network: nn.Module, name: str, width: int) -> T
         with client.autocast():
             outputs = network(x)
         means.add(outputs, y)
-    found = means.result()
-    if not all_finite(found[name]):
+    result = means.result()
+    if not all_finite(result[name]):
         raise Diverged(f"The {name} of {client.label} are not finite after round {client.round}.")
-    return found
+    return result
 
 
 def train_prototypes(
@@ -66,7 +66,7 @@ def train_prototypes(
 
     They are those of the model before or after training, or running means during it.
     """
-    before = class_means(client, model) if measured == "before" else None
+    untrained = class_means(client, model) if measured == "before" else None
     running = RunningMeans(client, "prototypes", client.feature_dim)
 
     def of_batch(x: Tensor, y: Tensor) -> Tensor:
@@ -76,22 +76,22 @@ def train_prototypes(
         return loss(z, y)
 
     mean = client.fit(of_batch, model)
-    own = running.result() if measured == "during" else before or class_means(client, model)
-    return Step(snapshot("model", model) | own, own, {"loss": mean})
+    prototypes = running.result() if measured == "during" else untrained or class_means(client, model)
+    return Step(snapshot("model", model) | prototypes, prototypes, {"loss": mean})
 
 
 def received_prototypes(message: Tensors, client: Client) -> tuple[Tensor, Tensor]:
     """Scatter a message's prototypes to all classes: (K, d), and which classes are known (K,)."""
-    return lay_out(message, "prototypes", client.feature_dim, client)
+    return scatter_vectors(message, "prototypes", client.feature_dim, client)
 
 
-def lay_out(message: Tensors, name: str, width: int, client: Client) -> tuple[Tensor, Tensor]:
+def scatter_vectors(message: Tensors, name: str, width: int, client: Client) -> tuple[Tensor, Tensor]:
     """Scatter the named vectors to all classes: (K, width), and which classes are known (K,)."""
     vectors = torch.zeros(client.num_classes, width, device=client.device)
     known = torch.zeros(client.num_classes, dtype=torch.bool, device=client.device)
     if name in message:
-        classes, found = vectors_by_class(message, name, client.num_classes, width)
-        vectors[classes.to(client.device)] = found.to(vectors)
+        classes, received = vectors_by_class(message, name, client.num_classes, width)
+        vectors[classes.to(client.device)] = received.to(vectors)
         known[classes.to(client.device)] = True
     return vectors, known
 
@@ -99,9 +99,9 @@ def lay_out(message: Tensors, name: str, width: int, client: Client) -> tuple[Te
 def by_class(reply: Tensors, server: Server, name: str = "prototypes", weights: Tensor | None = None) -> Contribution:
     """Scatter a reply's vectors (K_i, width) to all classes, weighted by weights (K_i,), its `counts`, or equally."""
     classes, vectors = reply["classes"], reply[name]
-    given = reply.get("counts") if weights is None else weights
+    counts = reply.get("counts") if weights is None else weights
     rows = vectors.new_zeros(server.num_classes, vectors.shape[1]).index_copy_(0, classes, vectors)  # (K, width)
-    shares = torch.ones(len(classes), dtype=torch.float64) if given is None else given.double()
+    shares = torch.ones(len(classes), dtype=torch.float64) if counts is None else counts.double()
     weight = torch.zeros(server.num_classes, dtype=torch.float64).index_copy_(0, classes, shares)  # (K,)
     return Contribution({name: rows}, weight)
 
@@ -118,10 +118,10 @@ def keep_missing(state: Tensors, sent: Tensors, server: Server, name: str = "pro
     """Add the previous vectors of classes that were not sent in this round."""
     if name not in state:
         return sent
-    known, before = vectors_by_class(state, name, server.num_classes, sent[name].shape[1])
-    missed = ~torch.isin(known, sent["classes"])
-    classes, order = torch.cat([sent["classes"], known[missed]]).sort()
-    return {"classes": classes, name: torch.cat([sent[name], before[missed].to(sent[name])])[order]}
+    known, previous = vectors_by_class(state, name, server.num_classes, sent[name].shape[1])
+    missing = ~torch.isin(known, sent["classes"])
+    classes, order = torch.cat([sent["classes"], known[missing]]).sort()
+    return {"classes": classes, name: torch.cat([sent[name], previous[missing].to(sent[name])])[order]}
 
 
 class AveragedByClass(Additive):
@@ -159,9 +159,9 @@ def prototype_scores(
     """Score by the nearest global prototype, the nearest local prototype (Eq. 6), and the logits, in a single pass."""
     z = client.model.features(x)
     scores = {}
-    for rule, held in (("nearest-global", message), ("nearest-local", state)):
-        if "prototypes" in held:
-            classes, vectors = vectors_by_class(held, "prototypes", client.num_classes, client.feature_dim)
+    for rule, tensors in (("nearest-global", message), ("nearest-local", state)):
+        if "prototypes" in tensors:
+            classes, vectors = vectors_by_class(tensors, "prototypes", client.num_classes, client.feature_dim)
             scores[rule] = closeness(z, classes.to(z.device), vectors.to(z.device), client.num_classes)
     return scores | {"logits": client.model.head(z)}
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, pad
 
-from protonorm.geometry.sharpness import fit_sharpness
+from protonorm.geometry.temperature import fit_inverse_temperature
 
 GRID = torch.logspace(-2, 4, 13, dtype=torch.float64)  # candidates for μ
 ROUNDED = 1e-12  # eigenvalues below this share of the largest are rounding errors
@@ -71,8 +71,8 @@ def gaussian(gram: Tensor, moments: Tensor, gamma: float, covariance: Covariance
     means = moments[:-1] / counts.where(known, torch.ones_like(counts))  # (D, K)
     centre = gram[:-1, -1:] / total
     between = (means * counts) @ means.T if covariance == "within" else total * centre @ centre.T
-    spare = total - (int(known.sum()) if covariance == "within" else 1)
-    weights = ridge((gram[:-1, :-1] - between) / spare.clamp(min=1), means, gamma)
+    freedom = total - (int(known.sum()) if covariance == "within" else 1)
+    weights = ridge((gram[:-1, :-1] - between) / freedom.clamp(min=1), means, gamma)
     bias = (counts / total).log().where(known, torch.zeros_like(counts)) - (means * weights).sum(0) / 2
     return torch.cat([weights, bias.unsqueeze(0)])
 
@@ -95,14 +95,16 @@ def personal(x: Tensor, y: Tensor, prior: Tensor, known: Tensor, grid: Tensor = 
     """
     u, s = left_basis(x)
     residual = y - x @ prior
-    along = u.T @ residual  # (r, K)
+    projected = u.T @ residual  # (r, K)
     shrunk = s / (s + grid.unsqueeze(1))  # (μ, r)
-    free = 1 - u.square() @ shrunk.T  # (n, μ): 1 − A_jj
-    left_out = [(residual - u @ (one.unsqueeze(1) * along)) / free[:, [i]] for i, one in enumerate(shrunk)]  # (n, K)
-    errors = torch.stack([one.square().sum(0) for one in left_out])  # (μ, K)
+    complement = 1 - u.square() @ shrunk.T  # (n, μ): 1 − A_jj
+    left_out = [
+        (residual - u @ (row.unsqueeze(1) * projected)) / complement[:, [i]] for i, row in enumerate(shrunk)
+    ]  # (n, K)
+    errors = torch.stack([residuals.square().sum(0) for residuals in left_out])  # (μ, K)
     best = torch.where(known, errors[:, known].sum(1).argmin(), errors[:, ~known].sum(1).argmin())  # (K,)
     scores = y - torch.stack(left_out).gather(0, best.expand(1, len(y), -1)).squeeze(0)
-    weights = prior + x.T @ (u @ (along / (s.unsqueeze(1) + grid[best])))
+    weights = prior + x.T @ (u @ (projected / (s.unsqueeze(1) + grid[best])))
     return Personal(weights, scores, float((y - scores).square().sum()) / len(y))
 
 
@@ -116,13 +118,13 @@ def left_basis(x: Tensor) -> tuple[Tensor, Tensor]:
     return x @ v[:, kept] / s[kept].sqrt(), s[kept]
 
 
-def share(one: Tensor, other: Tensor, y: Tensor) -> float:
+def share(scores: Tensor, other_scores: Tensor, y: Tensor) -> float:
     """Return the w from 0 to 1 for which w·one + (1 − w)·other, scores (n, K), is nearest to the labels Y (n, K)."""
-    apart = one - other
-    size = float(apart.square().sum())
-    return min(max(float(((y - other) * apart).sum()) / size, 0.0), 1.0) if size else 0.5
+    difference = scores - other_scores
+    size = float(difference.square().sum())
+    return min(max(float(((y - other_scores) * difference).sum()) / size, 0.0), 1.0) if size else 0.5
 
 
-def sharpness(scores: Tensor, labels: Tensor) -> float:
+def inverse_temperature(scores: Tensor, labels: Tensor) -> float:
     """Return the factor of scores (n, K) whose softmax fits labels (n,) best."""
-    return float(fit_sharpness(scores.unsqueeze(0), labels, torch.ones(len(labels), dtype=torch.bool)))
+    return float(fit_inverse_temperature(scores.unsqueeze(0), labels, torch.ones(len(labels), dtype=torch.bool)))

@@ -39,10 +39,10 @@ class OwnFiles(ABC):
     @property
     def options(self) -> Options:
         """Settings that define how the data are read."""
-        given: dict[str, Any] = {name: getattr(self, name) for name in Options._fields if hasattr(self, name)}
-        if isinstance(names := given.get("drop"), str):  # one name, or several separated by commas
-            given["drop"] = tuple(name.strip() for name in names.split(",") if name.strip())
-        return Options(**given)
+        values: dict[str, Any] = {name: getattr(self, name) for name in Options._fields if hasattr(self, name)}
+        if isinstance(names := values.get("drop"), str):  # one name, or several separated by commas
+            values["drop"] = tuple(name.strip() for name in names.split(",") if name.strip())
+        return Options(**values)
 
     @property
     def name(self) -> str:
@@ -69,8 +69,8 @@ class OwnFiles(ABC):
     def dataset(self) -> Dataset:
         """Read or map the data with any number of classes: one of several sites may have a single class."""
         (images, labels, split, _, owner, vocabulary, keys), (classes, clients) = self.opened().arrays, self.names
-        given = None if owner is None else split
-        return Dataset(self.name, images, labels, classes, owner, given, vocabulary, clients, keys)
+        own_split = None if owner is None else split
+        return Dataset(self.name, images, labels, classes, owner, own_split, vocabulary, clients, keys)
 
     def description(self) -> dict[str, Any]:
         """Return a description of the content, independent of its path."""

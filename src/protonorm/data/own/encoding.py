@@ -70,9 +70,11 @@ def encode_labels(values: NDArray[Any], where: str) -> tuple[NDArray[np.int64], 
     if values.dtype.kind == "f":
         if not np.isfinite(values).all():
             raise ValueError(f"{where} has labels that are NaN or infinite.")
-        odd = values[(values != np.floor(values)) | (np.abs(values) > 2**53)]
-        if len(odd):
-            raise ValueError(f"{where} has the label {odd[0]:g}; expected classes, which are whole numbers or words.")
+        invalid = values[(values != np.floor(values)) | (np.abs(values) > 2**53)]
+        if len(invalid):
+            raise ValueError(
+                f"{where} has the label {invalid[0]:g}; expected classes, which are whole numbers or words."
+            )
         values = values.astype(np.int64)
     elif values.dtype.kind not in "iub":
         values = values.astype(str)
@@ -139,13 +141,13 @@ def _encode_numbers(column: Frame, gaps: NDArray[np.bool_], options: Options, wh
 
 def _encode_words(column: Frame, gaps: NDArray[np.bool_], options: Options, where: str) -> NDArray[np.float32]:
     """Return one-hot rows in the sorted order of the words."""
-    known, codes = np.unique(column[~gaps].astype(str).to_numpy(dtype=object).astype(str), return_inverse=True)
-    if len(known) > options.categories:
+    words, codes = np.unique(column[~gaps].astype(str).to_numpy(dtype=object).astype(str), return_inverse=True)
+    if len(words) > options.categories:
         raise ValueError(
-            f"{where} has {len(known)} different words, and {options.categories} at most are allowed{_hint(column)}; "
+            f"{where} has {len(words)} different words, and {options.categories} at most are allowed{_hint(column)}; "
             "leave it out with dataset.drop, or set dataset.categories."
         )
-    result = np.zeros((len(column), len(known)), np.float32)
+    result = np.zeros((len(column), len(words)), np.float32)
     result[np.flatnonzero(~gaps), codes] = 1
     result[gaps] = result[~gaps].mean(0)
     return result
@@ -159,11 +161,11 @@ def _hint(column: Frame) -> str:
         numbers: Frame = pandas.to_numeric(column, errors="coerce")
     except OverflowError:  # a number of hundreds of digits
         return ""
-    odd = (numbers.isna() & column.notna()).to_numpy(dtype=bool)
-    if not odd.any() or odd.mean() > 0.5:
+    textual = (numbers.isna() & column.notna()).to_numpy(dtype=bool)
+    if not textual.any() or textual.mean() > 0.5:
         return ""
-    row = int(odd.argmax())
-    return f" (numbers but for {odd.sum()}, such as {shown(str(column.iloc[row]))} in row {row + 1})"
+    row = int(textual.argmax())
+    return f" (numbers but for {textual.sum()}, such as {shown(str(column.iloc[row]))} in row {row + 1})"
 
 
 def scale_columns(values: NDArray[Any], options: Options, names: Sequence[str] = ()) -> NDArray[np.float32]:
@@ -172,13 +174,13 @@ def scale_columns(values: NDArray[Any], options: Options, names: Sequence[str] =
         if options.standardise:
             mean = _mean(values, lambda rows: rows)  # (D,)
             deviation = np.sqrt(_mean(values, lambda rows: np.square(rows - mean)))
-            bad = np.flatnonzero(~np.isfinite(mean) | ~np.isfinite(deviation))
+            unusable = np.flatnonzero(~np.isfinite(mean) | ~np.isfinite(deviation))
         else:
             result = values.astype(np.float32)
-            bad = np.flatnonzero(~np.isfinite(result).all(0))
-    if len(bad):
-        name = names[bad[0]] if names else f"column {bad[0] + 1}"
-        worst = np.nan_to_num(np.abs(values[:, bad[0]].astype(np.float64)), nan=np.inf)
+            unusable = np.flatnonzero(~np.isfinite(result).all(0))
+    if len(unusable):
+        name = names[unusable[0]] if names else f"column {unusable[0] + 1}"
+        worst = np.nan_to_num(np.abs(values[:, unusable[0]].astype(np.float64)), nan=np.inf)
         raise ValueError(f"{name} holds NaN, infinite or too large numbers, such as in row {int(worst.argmax()) + 1}")
     if not options.standardise:
         return result
@@ -192,25 +194,25 @@ def scale_columns(values: NDArray[Any], options: Options, names: Sequence[str] =
     return result
 
 
-def _mean(values: NDArray[Any], of: Any) -> NDArray[np.float64]:
+def _mean(values: NDArray[Any], transform: Any) -> NDArray[np.float64]:
     """Compute the mean over the rows in double precision, without copying all of them."""
-    parts = (of(values[start : start + ROWS].astype(np.float64)).sum(0) for start in range(0, len(values), ROWS))
+    parts = (transform(values[start : start + ROWS].astype(np.float64)).sum(0) for start in range(0, len(values), ROWS))
     total: NDArray[np.float64] = sum(parts, np.zeros(values.shape[1])) / len(values)
     return total
 
 
 def tokenise(texts: Sequence[str], options: Options) -> NDArray[np.int64]:
     """Build tokens (N, L) from texts: their first words or characters, case-insensitive."""
-    most = options.length or USUAL_LENGTH[options.unit]
-    rows = [hashes(text, options.unit, most, options.vocabulary) for text in steps(texts, "Reading texts")]
+    limit = options.length or USUAL_LENGTH[options.unit]
+    rows = [hashes(text, options.unit, limit, options.vocabulary) for text in steps(texts, "Reading texts")]
     return padded(rows, options, "The column of texts")
 
 
-def hashes(text: str, unit: Unit, most: int, vocabulary: int) -> list[int]:
+def hashes(text: str, unit: Unit, limit: int, vocabulary: int) -> list[int]:
     """Return a text's tokens; a run of spaces counts as one character, and is ignored between words."""
-    plain = " ".join(text.casefold().split())
-    pieces = WORD.findall(plain) if unit == "words" else list(plain)
-    return [_token(piece, vocabulary) for piece in pieces[:most]]
+    normalised = " ".join(text.casefold().split())
+    pieces = WORD.findall(normalised) if unit == "words" else list(normalised)
+    return [_token(piece, vocabulary) for piece in pieces[:limit]]
 
 
 @lru_cache(maxsize=2**16)
@@ -235,11 +237,13 @@ def number_rows(values: Sequence[Any], where: str) -> list[NDArray[Any]]:
 def padded(rows: Sequence[Sequence[int] | NDArray[Any]], options: Options, where: str) -> NDArray[np.int64]:
     """Build tokens (N, L): short texts are padded with 0, and long ones truncated if a length is given."""
     longest = max(1, *map(len, rows))
-    most = min(options.length or longest, longest)
-    require_room(8 * most * len(rows), f"{where} with {most} tokens a row", "dataset.length=256, say, makes it less.")
-    tokens = np.zeros((len(rows), most), np.int64)
+    length = min(options.length or longest, longest)
+    require_room(
+        8 * length * len(rows), f"{where} with {length} tokens a row", "dataset.length=256, say, makes it less."
+    )
+    tokens = np.zeros((len(rows), length), np.int64)
     for target, row in zip(tokens, rows, strict=True):
-        target[: len(row)] = row[:most]
+        target[: len(row)] = row[:length]
     if tokens.min() < 0:
         raise ValueError(f"{where} holds the token {tokens.min()}; expected numbers from 0.")
     return tokens

@@ -73,11 +73,11 @@ def files_in(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     return _inside(folder, lambda path: path.suffix.lower() in suffixes)
 
 
-def _inside(folder: Path, wanted: Callable[[Path], bool]) -> list[Path]:
+def _inside(folder: Path, accepts: Callable[[Path], bool]) -> list[Path]:
     try:
         if not folder.is_dir():
             raise ValueError(f"There is no folder {folder}.")
-        return sort_by_name(path for path in folder.iterdir() if not path.name.startswith(".") and wanted(path))
+        return sort_by_name(path for path in folder.iterdir() if not path.name.startswith(".") and accepts(path))
     except OSError as error:
         raise ValueError(f"{folder} cannot be read: {reason(error)}.") from None
 
@@ -111,8 +111,8 @@ def common_form(paths: Sequence[Path], headers: Sequence[ImageHeader], options: 
             "dataset.size says otherwise.",
             stacklevel=3,
         )
-    what = f"{len(paths)} pictures of {height}×{width}"
-    require_room(len(paths) * height * width * channels, what, "dataset.size=64, say, makes them smaller.")
+    description = f"{len(paths)} pictures of {height}×{width}"
+    require_room(len(paths) * height * width * channels, description, "dataset.size=64, say, makes them smaller.")
     return (height, width), channels
 
 
@@ -120,29 +120,29 @@ def read_picture_files(files: Sequence[PictureFile], folder: Path, options: Opti
     """Read the listed images of a folder into arrays."""
     _class_names(files, folder)
     tell_left_out(folder, {file.path for file in files})
-    headers, bad = read_headers([file.path for file in files])  # by position
+    headers, errors = read_headers([file.path for file in files])  # by position
     paths = [files[position].path for position in headers]
     size, channels = (1, 1), 1  # if bad headers end it anyway, pixels are read only to list all that are damaged
-    if headers and (options.skip_bad or not bad):
+    if headers and (options.skip_bad or not errors):
         size, channels = common_form(paths, list(headers.values()), options)
     images, damaged = read_usable(paths, size, channels)
-    bad |= {list(headers)[position]: why for position, why in damaged.items()}
-    good = [file for position, file in enumerate(files) if position not in bad]
-    if bad:
-        description = describe_bad(bad, len(files))
+    errors |= {list(headers)[position]: text for position, text in damaged.items()}
+    readable = [file for position, file in enumerate(files) if position not in errors]
+    if errors:
+        description = describe_bad(errors, len(files))
         if not options.skip_bad:
             raise ValueError(f"{description}\n--skip-bad, or dataset.skip_bad=true, goes on without them.")
-        if not good:
+        if not readable:
             raise ValueError(f"{description}\nNo picture is left.")
-        if lost := {file.client for file in files} - {file.client for file in good}:
-            owner = next(file.path for file in files if file.client in lost)
+        if emptied := {file.client for file in files} - {file.client for file in readable}:
+            owner = next(file.path for file in files if file.client in emptied)
             raise ValueError(f"{description}\nNo picture is left of the client that {owner} is of.")
-        warnings.warn(f"{description}\nThe other {len(good)} are used.", stacklevel=2)
-    classes = _class_names(good, folder)
+        warnings.warn(f"{description}\nThe other {len(readable)} are used.", stacklevel=2)
+    classes = _class_names(readable, folder)
     number = {name: k for k, name in enumerate(classes)}
-    labels, owner = np.array([(number[file.label], file.client) for file in good], np.int64).T.copy()  # (N,) each
-    keys = sample_keys(file.path.read_bytes() for file in good)  # of files: sizes and forms change with others
-    return Arrays(images, labels, np.array([file.split for file in good], np.int8), classes, owner, keys=keys)
+    labels, owner = np.array([(number[file.label], file.client) for file in readable], np.int64).T.copy()  # (N,) each
+    keys = sample_keys(file.path.read_bytes() for file in readable)  # of files: sizes and forms change with others
+    return Arrays(images, labels, np.array([file.split for file in readable], np.int8), classes, owner, keys=keys)
 
 
 def read_folder(path: Path, options: Options) -> Arrays:
@@ -162,21 +162,21 @@ def files_version(paths: Iterable[Path]) -> str:
     return short_hash(*((path, version(path)) for path in paths))
 
 
-def tell_left_out(folder: Path, taken: Collection[Path]) -> None:
+def tell_left_out(folder: Path, used: Collection[Path]) -> None:
     """Warn about unused files in a folder, by kind."""
-    if counts := count_left_out(folder, taken):
+    if counts := count_left_out(folder, used):
         listed = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-        warnings.warn(f"In {folder} {len(taken)} pictures were found; left out: {listed}.", stacklevel=3)
+        warnings.warn(f"In {folder} {len(used)} pictures were found; left out: {listed}.", stacklevel=3)
 
 
-def count_left_out(folder: Path, taken: Collection[Path]) -> Counter[str]:
+def count_left_out(folder: Path, used: Collection[Path]) -> Counter[str]:
     """Count the unused files in a folder and its sub-folders, by kind; links are not followed."""
     counts: Counter[str] = Counter()
-    for place, folders, names in os.walk(folder):
+    for parent, folders, names in os.walk(folder):
         counts[HIDDEN] += sum(name.startswith(".") for name in (*folders, *names))
         folders[:] = [name for name in folders if not name.startswith(".")]
-        for path in (Path(place, name) for name in names if not name.startswith(".")):
-            if path not in taken:
+        for path in (Path(parent, name) for name in names if not name.startswith(".")):
+            if path not in used:
                 ending = path.suffix.lower()
                 counts[ELSEWHERE if ending in SUFFIXES else ending or UNNAMED] += 1
     return +counts  # the unary plus drops zeros
@@ -235,8 +235,8 @@ def read_clients(path: Path, options: Options) -> Arrays:
     for client, arrays in zip(paths, clients, strict=True):
         if arrays.classes != first.classes:
             differ = sorted(set(arrays.classes) ^ set(first.classes))
-            why = f"they differ in {', '.join(differ)}" if differ else "they are in another order"
-            raise ValueError(f"{client} and {paths[0]} name other classes: {why}; labels must mean the same.")
+            difference = f"they differ in {', '.join(differ)}" if differ else "they are in another order"
+            raise ValueError(f"{client} and {paths[0]} name other classes: {difference}; labels must mean the same.")
         if arrays.images.shape[1:] != first.images.shape[1:]:
             size, expected = ("×".join(map(str, images.shape[1:])) for images in (arrays.images, first.images))
             raise ValueError(f"The pictures of {client} are {size}, those of {paths[0]} {expected}.")

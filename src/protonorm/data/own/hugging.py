@@ -38,14 +38,14 @@ def from_hugging_face(data: Saved, name: str = "datasets", options: Options | No
 def read_saved(path: Path, options: Options) -> Arrays:
     """Read a saved folder; raise a ValueError if it is invalid."""
     datasets = _import_datasets()
-    bars = not datasets.are_progress_bars_disabled()  # the library's own
+    enabled = not datasets.are_progress_bars_disabled()  # the library's own
     datasets.disable_progress_bars()
     try:
         saved = datasets.load_from_disk(str(path))
     except Exception as error:  # a damaged folder can raise almost any exception
         raise ValueError(f"{path} cannot be read as saved datasets: {encoding.one_line(error)}.") from error
     finally:
-        if bars:
+        if enabled:
             datasets.enable_progress_bars()
     return arrays_of(saved, options, str(path))
 
@@ -74,28 +74,30 @@ def arrays_of(data: Saved, options: Options, where: str) -> Arrays:
     column, split = options.input or next(iter(pictures), None), np.zeros(len(labels), np.int8)
     if column is None:
         for name, kind in kinds.items():
-            about = f"The column {shown(name)} of {where}"
+            where_column = f"The column {shown(name)} of {where}"
             if not isinstance(kind, datasets.Value | datasets.ClassLabel):
                 raise ValueError(
-                    f"{about} holds a {'dict' if isinstance(kind, dict) else 'list'} in each row; "
+                    f"{where_column} holds a {'dict' if isinstance(kind, dict) else 'list'} in each row; "
                     f"dataset.input={name} learns from it, dataset.drop leaves it out."
                 )
             if "binary" in kind.dtype:
-                raise ValueError(f"{about} holds bytes, which mean nothing by themselves; dataset.drop leaves it out.")
+                raise ValueError(
+                    f"{where_column} holds bytes, which mean nothing by themselves; dataset.drop leaves it out."
+                )
         return frame_arrays(data.to_pandas(), options, where)._replace(labels=labels, classes=classes)
     if column in pictures:
         return Arrays(stored_pictures(datasets, data, column, options), labels, split, classes)
-    about, values = f"The column {shown(column)} of {where}", _values(data, column)
+    where_column, values = f"The column {shown(column)} of {where}", _values(data, column)
     if isinstance(values[0], str):
         for row, value in enumerate(values, 1):
             if not isinstance(value, str):
-                raise ValueError(f"{about} has no text in row {row}.")
+                raise ValueError(f"{where_column} has no text in row {row}.")
         return Arrays(encoding.tokenise(values, options), labels, split, classes, vocabulary=options.vocabulary)
-    rows = encoding.number_rows(values, about)
+    rows = encoding.number_rows(values, where_column)
     if all(row.dtype.kind in "iu" for row in rows):
-        tokens = encoding.padded(rows, options, about)
+        tokens = encoding.padded(rows, options, where_column)
         return Arrays(tokens, labels, split, classes, vocabulary=int(tokens.max()) + 1)
-    return Arrays(encoding.vectors(rows, options, about), labels, split, classes)
+    return Arrays(encoding.vectors(rows, options, where_column), labels, split, classes)
 
 
 def _joined(datasets: Any, data: Saved, where: str) -> Saved:

@@ -88,18 +88,18 @@ def frame_arrays(frame: Frame, options: Options, where: str) -> Arrays:
     encoding.check_columns([str(name) for name in frame.columns], options, "text", where)
     if not len(frame):
         raise ValueError(f"{where} has no rows.")
-    for name, what in ((options.label, "label"), (options.text, "text")):
+    for name, noun in ((options.label, "label"), (options.text, "text")):
         if name is not None and (gaps := frame[name].isna().to_numpy()).any():
             row = int(gaps.argmax()) + 1
-            raise ValueError(f"The column {shown(name)} of {where} has no {what} in row {row}; every row needs one.")
-    about = f"The column {shown(options.label)} of {where}"
-    labels, classes = encoding.encode_labels(frame[options.label].to_numpy(), about)
+            raise ValueError(f"The column {shown(name)} of {where} has no {noun} in row {row}; every row needs one.")
+    where_label = f"The column {shown(options.label)} of {where}"
+    labels, classes = encoding.encode_labels(frame[options.label].to_numpy(), where_label)
     split = np.zeros(len(labels), np.int8)
     if options.text is not None:
         tokens = encoding.tokenise([str(text) for text in frame[options.text]], options)
         return Arrays(tokens, labels, split, classes, vocabulary=options.vocabulary)
-    rest = frame.drop(columns=[options.label, *options.drop])
-    return Arrays(encoding.encode_columns(rest, options, where), labels, split, classes, keys=row_keys(rest))
+    inputs = frame.drop(columns=[options.label, *options.drop])
+    return Arrays(encoding.encode_columns(inputs, options, where), labels, split, classes, keys=row_keys(inputs))
 
 
 def row_keys(frame: Frame) -> NDArray[np.uint64]:
@@ -131,8 +131,8 @@ def read_frame(path: Path, separator: str, words: Sequence[str] = ()) -> Frame:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} cannot be read as a table: it is not UTF-8 text ({error.reason}).") from error
     except (ValueError, csv.Error) as error:  # includes pandas' own errors
-        why = encoding.one_line(error).removeprefix("Error tokenizing data. C error: ")
-        raise ValueError(f"{path} cannot be read as a table: {why}.") from error
+        problem = encoding.one_line(error).removeprefix("Error tokenizing data. C error: ")
+        raise ValueError(f"{path} cannot be read as a table: {problem}.") from error
 
 
 class Watched(io.FileIO):
@@ -168,6 +168,6 @@ def _read_header(path: Path, separator: str) -> list[str]:
         raise ValueError(f"its first line has one name only ({shown(names[0])}); dataset.separator sets the separator")
     if "" in names:
         raise ValueError(f"column {names.index('') + 1} has no name in the first line")
-    if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise ValueError(f"the name {shown(twice[0])} is there twice in the first line")
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        raise ValueError(f"the name {shown(repeated[0])} is there twice in the first line")
     return header

@@ -183,8 +183,8 @@ def _read_members(files: Mapping[str, Path], layout: Layout) -> dict[str, bytes]
     (path,) = files.values()
     names = {f"{layout.folder}/{name}": name for name in (*layout.train, layout.test, layout.names)}
     members: dict[str, bytes] = {}
-    for place, content in tar_members(path, names.__contains__):
-        members[names[place]] = content
+    for member, content in tar_members(path, names.__contains__):
+        members[names[member]] = content
         report(f"Reading {path.name}", len(members), len(names))
     if missing := [name for name in names.values() if name not in members]:
         raise ValueError(f"{path} is not the official archive: it lacks {', '.join(missing)}.")
@@ -250,17 +250,17 @@ def read_flowers(files: Mapping[str, Path]) -> Arrays:
     if split.min() < 0 or labels.min() < 0 or labels.max() >= len(NAMES):
         raise ValueError("imagelabels.mat and setid.mat do not belong together.")
     images = _empty_images(len(labels))
-    seen = np.zeros(len(labels), bool)
+    filled = np.zeros(len(labels), bool)
     path = files["102flowers.tgz"]
     for name, content in tar_members(path, lambda name: PICTURE.fullmatch(name) is not None):
         row = int(name[-9:-4]) - 1
         if not 0 <= row < len(labels):
             raise ValueError(f"{path} holds {name}, but {len(labels)} photographs have labels.")
         images[row] = read_picture(io.BytesIO(content), name, (SIDE, SIDE), 3)
-        seen[row] = True
-        report(f"Reading {path.name}", int(seen.sum()), len(labels))
-    if not seen.all():
-        raise ValueError(f"{path} is not whole: {int((~seen).sum())} of {len(labels)} photographs are missing.")
+        filled[row] = True
+        report(f"Reading {path.name}", int(filled.sum()), len(labels))
+    if not filled.all():
+        raise ValueError(f"{path} is not whole: {int((~filled).sum())} of {len(labels)} photographs are missing.")
     return Arrays(images, labels, split, NAMES)
 
 

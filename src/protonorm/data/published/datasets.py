@@ -44,13 +44,13 @@ class Published(ABC):
     def description(self) -> dict[str, Any]:
         """Return a description of the content, independent of its path; the hash is of all samples."""
         pool, (_, about) = self._open()
-        taken = {"samples": self.samples, "of": about["samples"]} if self.samples else {}
-        return {"name": self.name} | ({"pool": pool} if pool else {}) | about | taken
+        sample = {"samples": self.samples, "of": about["samples"]} if self.samples else {}
+        return {"name": self.name} | ({"pool": pool} if pool else {}) | about | sample
 
     def fits(self, description: Mapping[str, Any]) -> bool:
         """Return whether a description may be of this dataset, as far as can be decided without images."""
-        taken = description.get("samples") if "of" in description else None
-        return description.get("name") == self.name and taken == self.samples
+        samples = description.get("samples") if "of" in description else None
+        return description.get("name") == self.name and samples == self.samples
 
     def _open(self) -> tuple[Pool | None, Mapped]:
         path = real_path(self.path)

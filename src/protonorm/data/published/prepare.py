@@ -112,9 +112,9 @@ def prepare(
     """Create NAME.npz from official files, or any if not `checked`; `checksums` by file replace the official."""
     source, files = find_files(name, folder)
     if checked:
-        known = {file.name: file.md5 for file in source.files} | dict(checksums or {})
+        expected = {file.name: file.md5 for file in source.files} | dict(checksums or {})
         for file, path in files.items():
-            require_md5(path, known[file], unpacked=source.unpacked)
+            require_md5(path, expected[file], unpacked=source.unpacked)
     arrays: Arrays = source.reader.load()(files)
     path = data_root(root) / f"{name}.npz"
     report(f"Writing {path.name}", 0, 1)
@@ -204,24 +204,24 @@ def _damage(path: Path, md5: str | None, unpacked: bool) -> ValueError | None:
 
 def fetch(url: str, part: Path) -> None:
     """Download a file, resuming after the bytes that already exist."""
-    have = part.stat().st_size if part.exists() else 0
+    received = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"User-Agent": "protonorm"})
-    if have:
-        request.add_header("Range", f"bytes={have}-")
+    if received:
+        request.add_header("Range", f"bytes={received}-")
     try:
         with urllib.request.urlopen(request, timeout=WAIT) as answer:
             resumed = answer.status == PARTIAL
-            have = have if resumed else 0
-            whole = have + int(answer.headers.get("Content-Length") or 0)
+            received = received if resumed else 0
+            total = received + int(answer.headers.get("Content-Length") or 0)
             with open_private(part, "ab" if resumed else "wb") as file:
                 while chunk := answer.read(CHUNK):
                     file.write(chunk)
-                    have += len(chunk)
-                    report(f"Downloading {part.stem}", have, whole)
-            if have < whole:
-                raise http.client.IncompleteRead(b"", whole - have)
+                    received += len(chunk)
+                    report(f"Downloading {part.stem}", received, total)
+            if received < total:
+                raise http.client.IncompleteRead(b"", total - received)
     except urllib.error.HTTPError as error:
-        if error.code == 416 and have:  # the file is already complete
+        if error.code == 416 and received:  # the file is already complete
             return
         raise NotFetched(f"{url} cannot be downloaded: the server answers {error.code} {error.reason}.") from error
     except (OSError, http.client.HTTPException) as error:
@@ -231,12 +231,12 @@ def fetch(url: str, part: Path) -> None:
         ) from error
 
 
-def tar_members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+def tar_members(path: Path, accepts: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
     """Yield the name and content of the wanted files of a .tar.gz, in archive order."""
     with reading(path), tarfile.open(path, "r:gz") as archive:
         for member in archive:
             name = _plain(member.name)
-            if not member.isfile() or not wanted(name):
+            if not member.isfile() or not accepts(name):
                 continue
             _check_size(path, name, member.size)
             file = archive.extractfile(member)
@@ -246,12 +246,12 @@ def tar_members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str
             yield name, content
 
 
-def zip_members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+def zip_members(path: Path, accepts: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
     """Yield the name and content of the wanted files of a .zip, sorted by name."""
     with reading(path), zipfile.ZipFile(path) as archive:
         for member in sorted(archive.infolist(), key=lambda member: member.filename):
             name = _plain(member.filename)
-            if not member.is_dir() and wanted(name):
+            if not member.is_dir() and accepts(name):
                 _check_size(path, name, member.file_size)
                 yield name, archive.read(member)
 

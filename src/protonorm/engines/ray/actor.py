@@ -52,19 +52,19 @@ class Actor:
         self.leave()
         self._node, self._scratch = NodeFolder(token), Scratch()
         ray: Any = import_module("ray")
-        here = {
+        node = {
             "node": ray.get_runtime_context().get_node_id(),
             "pid": os.getpid(),
             "arrays": {facts.name: self._node.find(facts) for facts in starmap(ArrayFacts, json.loads(content))},
             "folders": [self._node.folder.name, self._scratch.folder.name],
         }
-        return json.dumps(facts_here() | here).encode()
+        return json.dumps(facts_here() | node).encode()
 
-    def write(self, sha256: str, offset: int, whole: int, piece: bytes) -> str:
+    def write(self, sha256: str, offset: int, total: int, piece: bytes) -> str:
         """Write a piece of an array for all actors of this node; return an error message, or an empty string."""
         assert self._node, "an actor looks before it is sent something"
         try:
-            self._node.write(sha256, offset, whole, piece)
+            self._node.write(sha256, offset, total, piece)
         except OSError as error:
             return str(error)
         return ""
@@ -169,22 +169,22 @@ class NodeFolder:
                     return "found"
             return ""
 
-    def write(self, sha256: str, offset: int, whole: int, piece: bytes) -> None:
+    def write(self, sha256: str, offset: int, total: int, piece: bytes) -> None:
         """Write a piece of an array; after the last piece, raise an OSError if the checksum differs."""
         part = self.folder / f"{sha256}.part"
         with open_private(part, "r+b" if offset else "wb") as file:
             file.seek(offset)
             file.write(piece)
-        if offset + len(piece) < whole:
+        if offset + len(piece) < total:
             return
         with part.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
-                raise OSError(f"an array of {whole} bytes did not arrive whole in {self.folder}")
+                raise OSError(f"an array of {total} bytes did not arrive whole in {self.folder}")
         os.replace(part, self.folder / f"{sha256}.array")
 
-    def open_all(self, told: Sequence[Sequence[Any]]) -> dict[str, NDArray[Any]]:
+    def open_all(self, arrays: Sequence[Sequence[Any]]) -> dict[str, NDArray[Any]]:
         """Memory-map arrays, given the fields of their facts."""
-        return {facts.name: self.open(facts) for facts in starmap(ArrayFacts, told)}
+        return {facts.name: self.open(facts) for facts in starmap(ArrayFacts, arrays)}
 
     def open(self, facts: ArrayFacts) -> NDArray[Any]:
         """Memory-map an array that was found or sent."""
@@ -224,12 +224,12 @@ class NodeFolder:
 
 def sweep(folders: list[str], seconds: float) -> bool:
     """Remove folders of this node by name, once their processes have exited; return whether all are removed."""
-    place, end = Path(tempfile.gettempdir()), time.monotonic() + seconds
-    while any((place / name).exists() for name in folders) and time.monotonic() < end:
+    parent, end = Path(tempfile.gettempdir()), time.monotonic() + seconds
+    while any((parent / name).exists() for name in folders) and time.monotonic() < end:
         for name in folders:
-            remove_abandoned(place, name)
+            remove_abandoned(parent, name)
         time.sleep(0.05)
-    return not any((place / name).exists() for name in folders)
+    return not any((parent / name).exists() for name in folders)
 
 
 def hash_array(array: NDArray[Any]) -> str:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from protonorm.core.own_failures import truncate
 from protonorm.core.randomness import cores
-from protonorm.engines.handover import how_it_ended
+from protonorm.engines.handover import exit_text
 from protonorm.errors import Failed
 from protonorm.files import Scratch
 
@@ -116,10 +116,10 @@ def spare_actors(settings: Hashable = None) -> list[Any] | None:
     """
     if not _local:
         return None
-    spare = _local[0].spare
-    for handle in [handle for other in spare.keys() - {settings} for handle in spare.pop(other)]:
+    idle = _local[0].spare
+    for handle in [handle for other in idle.keys() - {settings} for handle in idle.pop(other)]:
         load_ray().kill(handle)
-    return spare.setdefault(settings, [])
+    return idle.setdefault(settings, [])
 
 
 def describe() -> str:
@@ -132,12 +132,17 @@ def describe() -> str:
 
 def nodes(ray: Any) -> list[Node]:
     """List the alive nodes."""
-    found = (
-        Node(one["NodeID"], one["NodeManagerHostname"], one["Resources"].get("CPU", 0), one["Resources"].get("GPU", 0))
-        for one in ray.nodes()
-        if one["Alive"]
+    alive = (
+        Node(
+            node["NodeID"],
+            node["NodeManagerHostname"],
+            node["Resources"].get("CPU", 0),
+            node["Resources"].get("GPU", 0),
+        )
+        for node in ray.nodes()
+        if node["Alive"]
     )
-    return sorted(found, key=lambda node: (node.host, node.id))
+    return sorted(alive, key=lambda node: (node.host, node.id))
 
 
 def on_node(id: str) -> Any:
@@ -156,8 +161,8 @@ def disconnect() -> None:
 
 def _start(ray: Any, cpus: int) -> None:
     """Start a private cluster on this machine; retry after timeouts, which occur on a busy machine."""
-    here = str(Path(__file__).resolve().parents[3])  # actors must import this package from the same place
-    paths = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+    source = str(Path(__file__).resolve().parents[3])  # actors must import this package from the same place
+    paths = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
     for attempt in range(TRIES):
         scratch = Scratch(short_folder())
         try:
@@ -192,7 +197,7 @@ def _watch(ray: Any, scratch: Scratch) -> None:
     def wait() -> None:
         code = raylet.wait()
         if ray.is_initialized() and any(local.scratch is scratch for local in _local):
-            text = f"protonorm: The Ray cluster of this process has ended: its raylet {how_it_ended(code)}. {RESUME}"
+            text = f"protonorm: The Ray cluster of this process has ended: its raylet {exit_text(code)}. {RESUME}"
             os.write(2, f"{text}\n".encode())  # Ray is about to end the process
             os._exit(1)
 
@@ -233,19 +238,19 @@ def _options() -> dict[str, Any]:
 
 def short_folder() -> Path:
     """Return a temporary folder whose path is short enough for socket names."""
-    usual = Path(tempfile.gettempdir())
-    return usual if len(os.fsencode(usual)) <= SOCKETS else Path("/tmp")
+    default = Path(tempfile.gettempdir())
+    return default if len(os.fsencode(default)) <= SOCKETS else Path("/tmp")
 
 
 @contextmanager
 def _environment(variables: dict[str, str]) -> Iterator[None]:
     """Set environment variables inside the context."""
-    before = {name: os.environ.get(name) for name in variables}
+    previous = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in previous.items():
             os.environ.pop(name, None)
             os.environ.update({} if value is None else {name: value})
 
@@ -254,8 +259,8 @@ def reason(error: BaseException) -> str:
     """Shorten an error message of Ray to one line."""
     lines = [COLOUR.sub("", line).strip() for line in str(error).splitlines()]
     lines = [line for line in lines if line and "in its creation task" not in line]
-    telling = (line for mark in ("No module named", "because") for line in reversed(lines) if mark in line)
-    return truncate(next(telling, "".join(lines[-1:])).rstrip(".") or type(error).__name__)
+    informative = (line for mark in ("No module named", "because") for line in reversed(lines) if mark in line)
+    return truncate(next(informative, "".join(lines[-1:])).rstrip(".") or type(error).__name__)
 
 
 @contextmanager

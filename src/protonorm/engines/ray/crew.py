@@ -44,12 +44,12 @@ class Member:
     again: bool = False  # whether it is reused from an earlier run of this process
     stage: str = "look"  # while it starts: look or open
     node: str = ""  # id of its node
-    told: dict[str, Any] = field(default_factory=dict)  # facts that it reported on its node
+    facts: dict[str, Any] = field(default_factory=dict)  # facts that it reported on its node
     message: int = 0  # number of the last message sent to it
     holds: dict[int, set[int]] = field(default_factory=dict)  # by client: rounds whose states it has
 
     def __str__(self) -> str:
-        return node_name(self.told.get("host", ""), self.node)
+        return node_name(self.facts.get("host", ""), self.node)
 
 
 class Killed(Failed):
@@ -59,16 +59,16 @@ class Killed(Failed):
 class Crew:
     """Actors of one run."""
 
-    def __init__(self, ray: Any, settings: ActorSettings, supply: "Supply", told: dict[str, Any]) -> None:
+    def __init__(self, ray: Any, settings: ActorSettings, supply: "Supply", setup: dict[str, Any]) -> None:
         self.ray, self._settings, self._supply = ray, settings, supply
         self.members: dict[int, Member] = {}  # ready actors by number
         self.coming: dict[Any, Member] = {}  # starting actors by the Ray reference of their pending answer
         self.losses = 0  # actors lost since the last answer
         self._count = 0  # target number of actors
         self._token, self._hired = secrets.token_hex(4), 0
-        self._told = pack(told | {"arrays": supply.facts})
+        self._setup = pack(setup | {"arrays": supply.facts})
         self._versions = versions_here()
-        self._said: set[str] = set()  # failures already reported
+        self._warned: set[str] = set()  # failures already reported
         self._folders: dict[str, set[str]] = {}  # by node: folders that its actors created
         self._supplied: set[str] = set()  # nodes that were sent their missing arrays, while an actor is on them
 
@@ -81,10 +81,10 @@ class Crew:
         while self.coming:
             report("Starting actors", len(self.members), count)
             left = end - time.monotonic()
-            done, _ = self.ray.wait(list(self.coming), timeout=max(0.0, min(left, 1.0)))
-            if done:
+            ready, _ = self.ray.wait(list(self.coming), timeout=max(0.0, min(left, 1.0)))
+            if ready:
                 try:
-                    self.advance(done[0])
+                    self.advance(ready[0])
                 except Killed:
                     if self.losses == LOSSES:
                         raise
@@ -109,9 +109,9 @@ class Crew:
 
     def hire(self, node: str | None = None) -> Member:
         """Request another actor from Ray, on any node or on a given one; `advance` processes its answers."""
-        spare = spare_actors(None if node else self._settings)
+        idle = spare_actors(None if node else self._settings)
         self._hired += 1
-        member = Member(self._hired, spare.pop(), again=True) if spare else Member(self._hired, self._new(node))
+        member = Member(self._hired, idle.pop(), again=True) if idle else Member(self._hired, self._new(node))
         self.coming[member.handle.look.remote(self._token, json.dumps(self._supply.facts).encode())] = member
         return member
 
@@ -121,17 +121,17 @@ class Crew:
         try:
             content = self.ray.get(ref)
             if member.stage == "look":
-                self._meet(member, json.loads(content))
-                lacking = self._supply.lacking(member.told["arrays"])
-                if lacking and member.node not in self._supplied:  # else another actor of the node received them
+                self._check_versions(member, json.loads(content))
+                missing = self._supply.missing(member.facts["arrays"])
+                if missing and member.node not in self._supplied:  # else another actor of the node received them
                     self._supplied.add(member.node)
-                    self._supply.send(self.ray, member.handle, str(member), lacking)
-                self.coming[member.handle.open.remote(self._told)], member.stage = member, "open"
+                    self._supply.send(self.ray, member.handle, str(member), missing)
+                self.coming[member.handle.open.remote(self._setup)], member.stage = member, "open"
                 return None
             header, _, _ = unpack(content)
         except self.ray.exceptions.RayError as error:
             if not member.again or member.stage != "look":
-                raise self._refuse(member, error) from error
+                raise self._start_failure(member, error) from error
             self.hire()  # the actor ended while idle
             return None
         except Failed:
@@ -148,8 +148,8 @@ class Crew:
         try:
             return self.advance(ref)
         except (Failed, ValueError, OSError, RuntimeError) as error:
-            if str(error) not in self._said:  # the same node may fail repeatedly
-                self._said.add(str(error))
+            if str(error) not in self._warned:  # the same node may fail repeatedly
+                self._warned.add(str(error))
                 warnings.warn(f"{error} This actor is given up; the run goes on.", stacklevel=2)
             self.lose()
             return None
@@ -163,11 +163,11 @@ class Crew:
 
     def refill(self) -> None:
         """Restore the initial number of actors, as far as resources allow and unless actors keep failing."""
-        there = len(self.members) + len(self.coming)
-        if self.losses > LOSSES or there >= self._count:
+        present = len(self.members) + len(self.coming)
+        if self.losses > LOSSES or present >= self._count:
             return
         room = sum(self._settings.fit(node.cpus, node.gpus) for node in nodes(self.ray))
-        for _ in range(min(self._count, room) - there):
+        for _ in range(min(self._count, room) - present):
             self.hire()
 
     def dismiss(self, member: Member) -> None:
@@ -185,13 +185,13 @@ class Crew:
         left: set[int] = set()
         if gently:
             with suppress(Exception):
-                leaving = {member.handle.leave.remote(): member for member in members if member.node}
-                done, _ = self.ray.wait(list(leaving), num_returns=len(leaving), timeout=GRACE) if leaving else ([], [])
-                left = {leaving[ref].number for ref in done}
-        spare = spare_actors(self._settings)
+                refs = {member.handle.leave.remote(): member for member in members if member.node}
+                ready, _ = self.ray.wait(list(refs), num_returns=len(refs), timeout=GRACE) if refs else ([], [])
+                left = {refs[ref].number for ref in ready}
+        idle = spare_actors(self._settings)
         for member in members:
-            if spare is not None and member.number in left:
-                spare.append(member.handle)
+            if idle is not None and member.number in left:
+                idle.append(member.handle)
             else:
                 self.dismiss(member)
         self.members, self.coming = {}, {}
@@ -201,20 +201,20 @@ class Crew:
     def _new(self, node: str | None) -> Any:
         resources = {"num_cpus": self._settings.num_cpus, "num_gpus": self._settings.num_gpus}
         once = {"max_restarts": 0, "max_task_retries": 0}  # a restarted actor would lack its states
-        place = on_node(node) if node else "SPREAD"
-        return self.ray.remote(Actor).options(scheduling_strategy=place, **resources, **once).remote()
+        strategy = on_node(node) if node else "SPREAD"
+        return self.ray.remote(Actor).options(scheduling_strategy=strategy, **resources, **once).remote()
 
     def _everybody(self) -> list[Member]:
         return [*self.members.values(), *self.coming.values()]
 
-    def _meet(self, member: Member, facts: dict[str, Any]) -> None:
+    def _check_versions(self, member: Member, facts: dict[str, Any]) -> None:
         """Record the facts on an actor's node; raise Failed if other versions could change results."""
-        member.node, member.told = facts["node"], facts
+        member.node, member.facts = facts["node"], facts
         self._folders.setdefault(member.node, set()).update(facts["folders"])
         different = {
-            name: f"{there} instead of {here}"
-            for name, here in self._versions.items()
-            if (there := facts["versions"].get(name, "unknown")) != here
+            name: f"{actual} instead of {expected}"
+            for name, expected in self._versions.items()
+            if (actual := facts["versions"].get(name, "unknown")) != expected
         }
         if source := different.pop("source", ""):
             ours = f"{self._versions['protonorm']}, but with other source files ({source})"
@@ -226,15 +226,15 @@ class Crew:
                 "Results are promised on equal versions alone: install the same everywhere."
             )
 
-    def _refuse(self, member: Member, error: Exception) -> Failed:
+    def _start_failure(self, member: Member, error: Exception) -> Failed:
         """Dismiss an actor that did not start, and return an error that names its node, if known."""
         self.dismiss(member)
-        found = re.search(r"ip=([\w.:]+)", str(error))
-        place = f" on node {member}" if member.node else f" on the node at {found[1]}" if found else ""
-        why = reason(error)
-        hint = " Is it installed there?" if "No module named" in why else ""
+        match = re.search(r"ip=([\w.:]+)", str(error))
+        location = f" on node {member}" if member.node else f" on the node at {match[1]}" if match else ""
+        cause = reason(error)
+        hint = " Is it installed there?" if "No module named" in cause else ""
         died = isinstance(error, self.ray.exceptions.RayActorError) and "in its creation task" not in str(error)
-        return (Killed if died else Failed)(f"An actor did not begin{place}: {why}.{hint}")
+        return (Killed if died else Failed)(f"An actor did not begin{location}: {cause}.{hint}")
 
     def _sweep(self) -> None:
         """Remove the files that killed actors left on their nodes."""
@@ -266,23 +266,23 @@ class Supply:
         """Total bytes of all arrays."""
         return sum(facts.nbytes for facts in self.facts)
 
-    def lacking(self, told: Mapping[str, str]) -> list[ArrayFacts]:
+    def missing(self, available: Mapping[str, str]) -> list[ArrayFacts]:
         """List the arrays that a node neither has on disk nor has received."""
-        return [facts for facts in self.facts if not told.get(facts.name)]
+        return [facts for facts in self.facts if not available.get(facts.name)]
 
-    def send(self, ray: Any, actor: Any, node: str, lacking: Sequence[ArrayFacts]) -> None:
+    def send(self, ray: Any, actor: Any, node: str, missing: Sequence[ArrayFacts]) -> None:
         """Send arrays to one actor of a node, for all actors there."""
-        what = f"Megabytes of data sent to node {node}"
-        whole, done = sum(facts.nbytes for facts in lacking), 0
-        for facts in lacking:
+        description = f"Megabytes of data sent to node {node}"
+        total, done = sum(facts.nbytes for facts in missing), 0
+        for facts in missing:
             content = np.ascontiguousarray(self._arrays[facts.name]).reshape(-1).view(np.uint8)
             for offset in range(0, facts.nbytes, PIECE):
-                report(what, done >> 20, whole >> 20)
+                report(description, done >> 20, total >> 20)
                 piece = ray.put(content[offset : offset + PIECE].tobytes())
                 if error := ray.get(actor.write.remote(facts.sha256, offset, facts.nbytes, piece)):
                     raise Failed(f"Node {node} cannot keep the data: {error}.")
                 done += min(PIECE, facts.nbytes - offset)
-        report(what, whole >> 20, whole >> 20)
+        report(description, total >> 20, total >> 20)
 
 
 def facts_of(name: str, array: NDArray[Any]) -> ArrayFacts:

@@ -14,7 +14,7 @@ from protonorm.core.progress import report
 from protonorm.core.task import ByClient, Counts, Lost, Messages, Order, Reply, Task, message_for
 from protonorm.engines.balance import Placement
 from protonorm.engines.choice import ActorSettings
-from protonorm.engines.handover import arrays_of, raise_error, read_answer, refer_by_text, tell
+from protonorm.engines.handover import arrays_of, describe_run, raise_error, read_answer, refer_by_text
 from protonorm.engines.ray.cluster import connect, nodes, reason
 from protonorm.engines.ray.crew import START, Crew, Member, Supply
 from protonorm.engines.serial import Deadline, Replies
@@ -42,14 +42,14 @@ class Ray:
     ) -> None:
         settings = ActorSettings(num_cpus=num_cpus, num_gpus=num_gpus)
         settings.check_device(population.training.device)
-        told = tell(task, population, refer_by_text)  # first, because it may raise on user code
+        setup = describe_run(task, population, refer_by_text)  # first, because it may raise on user code
         ray = connect((workers or 0) * num_cpus)
         count = min(room(ray, settings, workers), len(population))
         self._store = store
         self._placement = Placement(population.parts.sizes().sum(1).tolist(), len(population.networks))
-        self._asked: dict[int, Order] = {}  # by client: training order since the last commit
-        told |= {"key": store.key, "cache": CACHE // count}
-        self.crew = Crew(ray, settings, Supply(arrays_of(population)), told)
+        self._orders: dict[int, Order] = {}  # by client: training order since the last commit
+        setup |= {"key": store.key, "cache": CACHE // count}
+        self.crew = Crew(ray, settings, Supply(arrays_of(population)), setup)
         self.orders = Orders(self.crew, self._placement, store)
         try:
             self.crew.start(count)
@@ -60,7 +60,7 @@ class Ray:
     def train(self, orders: Sequence[Order], messages: Messages, deadline: float | None = None) -> Replies:
         """Train clients; yield replies in the sequence of `orders`, after their new states are in the run's folder."""
         self._placement.balance([order.id for order in orders], list(self.crew.members))
-        self._asked |= {order.id: order for order in orders}
+        self._orders |= {order.id: order for order in orders}
         return self._ask({"verb": "train"}, orders, messages, deadline)
 
     def evaluate(self, orders: Sequence[Order], messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
@@ -70,24 +70,24 @@ class Ray:
     def commit(self, round: int, replied: Collection[int], chosen: int = 0) -> None:
         """Remove replaced states, here and on the nodes, and record the seconds of clients."""
         replied = set(replied)
-        valid = {id: round if id in replied else order.trained for id, order in self._asked.items()}
-        for id, kept in valid.items():
-            self._store.keep_only(id, kept, chosen)
+        valid = {id: round if id in replied else order.trained for id, order in self._orders.items()}
+        for id, kept_round in valid.items():
+            self._store.keep_only(id, kept_round, chosen)
         for member in self.crew.members.values():
-            held = [id for id in valid if id in member.holds]
-            gone = [id for id in held if valid[id] not in member.holds[id]]  # moved to another actor
-            member.holds |= {id: {valid[id]} for id in held}
-            for id in gone:
+            stored = [id for id in valid if id in member.holds]
+            moved = [id for id in stored if valid[id] not in member.holds[id]]  # moved to another actor
+            member.holds |= {id: {valid[id]} for id in stored}
+            for id in moved:
                 del member.holds[id]
-            header = {"round": round, "replied": [id for id in held if id in replied], "gone": gone}
+            header = {"round": round, "replied": [id for id in stored if id in replied], "gone": moved}
             member.handle.commit.remote(pack(header))
         self._placement.commit(replied)
-        self._asked = {}
+        self._orders = {}
         self.crew.refill()
 
     def close(self) -> None:
         """End the actors and remove their files; idle actors remove their own."""
-        self.crew.close(gently=not self.orders.owed)
+        self.crew.close(gently=not self.orders.pending)
 
     def _ask(
         self, header: dict[str, Any], orders: Sequence[Order], messages: Messages, deadline: float | None
@@ -99,31 +99,31 @@ class Ray:
         self.crew.refill()
         early: dict[int, Reply | Counts | Lost] = {}
         sent = answered = 0
-        for place, order in enumerate(orders):
-            while sent < len(orders) and sent <= place + AHEAD * max(1, len(self.crew.members)):
+        for position, order in enumerate(orders):
+            while sent < len(orders) and sent <= position + AHEAD * max(1, len(self.crew.members)):
                 if call.limit.passed:
                     early |= call.limit.lost([orders[sent]])
                 else:
                     self.orders.give(call, orders[sent])
                 sent += 1
             while order.id not in early:
-                new = self.orders.hear(call)
+                new = self.orders.receive(call)
                 early |= new
                 answered += len(new)
-                what = f"{VERBS[header['verb']]} on {len(self.crew.members)} actors, clients that have answered"
-                report(what, answered, len(orders))
+                description = f"{VERBS[header['verb']]} on {len(self.crew.members)} actors, clients that have answered"
+                report(description, answered, len(orders))
             yield early.pop(order.id)
 
 
 def room(ray: Any, settings: ActorSettings, workers: int | None) -> int:
     """Return the number of actors to start: `workers`, at most as many as fit into the cluster."""
-    found = nodes(ray)
-    most = sum(settings.fit(node.cpus, node.gpus) for node in found)
-    if not most:
-        has = "; ".join(f"{node} has {node.cpus:g} and {node.gpus:g}" for node in found) or "it has no node"
-        wanted = f"{settings.num_cpus:g} cores and {settings.num_gpus:g} GPUs"
-        raise ValueError(f"No node has room for an actor with {wanted}: {has}.")
-    return min(workers, most) if workers else most
+    alive = nodes(ray)
+    capacity = sum(settings.fit(node.cpus, node.gpus) for node in alive)
+    if not capacity:
+        has = "; ".join(f"{node} has {node.cpus:g} and {node.gpus:g}" for node in alive) or "it has no node"
+        resources = f"{settings.num_cpus:g} cores and {settings.num_gpus:g} GPUs"
+        raise ValueError(f"No node has room for an actor with {resources}: {has}.")
+    return min(workers, capacity) if workers else capacity
 
 
 class Call(NamedTuple):
@@ -139,18 +139,18 @@ class Orders:
 
     def __init__(self, crew: Crew, placement: Placement, store: FolderStore) -> None:
         self._crew, self._placement, self._store, self._ray = crew, placement, store, crew.ray
-        self.owed: dict[Any, tuple[Member, Order]] = {}  # unanswered, by Ray reference, in the sequence of sending
+        self.pending: dict[Any, tuple[Member, Order]] = {}  # unanswered, by Ray reference, in the sequence of sending
         self._queues: dict[int, deque[Order]] = {}  # by actor: orders to send
-        self._stranded: list[Order] = []  # orders without an actor
-        self._died: Counter[int] = Counter()  # by client: actors lost while it was running
+        self._unassigned: list[Order] = []  # orders without an actor
+        self._failures: Counter[int] = Counter()  # by client: actors lost while it was running
         self._sent: tuple[Messages | None, int, Any] = None, 0, b""  # last message, its number, its Ray reference
 
     def give(self, call: Call, order: Order) -> None:
         """Queue an order at the client's actor."""
         loads = Counter({number: len(self._queues.get(number, ())) for number in self._crew.members})
-        loads.update(member.number for member, _ in self.owed.values())
+        loads.update(member.number for member, _ in self.pending.values())
         if not loads:
-            self._stranded.append(order)
+            self._unassigned.append(order)
             return
         number = self._placement.actor_of(order.id, loads)
         self._queues.setdefault(number, deque()).append(order)
@@ -161,55 +161,55 @@ class Orders:
 
         Sent orders are never cancelled: Ray's actors would wait forever for a call cancelled in transit.
         """
-        queue, held = self._queues.get(member.number), sum(other is member for other, _ in self.owed.values())
-        while queue and held < DEPTH and not call.limit.passed:
+        queue, running = self._queues.get(member.number), sum(other is member for other, _ in self.pending.values())
+        while queue and running < DEPTH and not call.limit.passed:
             order, file = queue.popleft(), b""
             if order.trained and order.trained not in member.holds.get(order.id, ()):
                 file = self._store.copy_out(order.id, order.trained)
                 member.holds.setdefault(order.id, set()).add(order.trained)
-            alone = isinstance(call.messages, ByClient)
-            number, message = (0, b"") if alone else self._message(member, call.messages)
-            header = call.header | {"order": list(order), "message": number, "own": alone}
-            own = message_for(call.messages, order.id) if alone else None
-            self.owed[member.handle.act.remote(pack(header, own, file), message)] = member, order
-            held += 1
+            solo = isinstance(call.messages, ByClient)
+            number, message = (0, b"") if solo else self._message(member, call.messages)
+            header = call.header | {"order": list(order), "message": number, "own": solo}
+            own = message_for(call.messages, order.id) if solo else None
+            self.pending[member.handle.act.remote(pack(header, own, file), message)] = member, order
+            running += 1
 
-    def hear(self, call: Call) -> dict[int, Any]:
+    def receive(self, call: Call) -> dict[int, Any]:
         """Wait for the next answer; late clients are lost, and lost actors are replaced."""
-        waited = [*self.owed, *self._crew.coming]
-        if not waited:
+        pending = [*self.pending, *self._crew.coming]
+        if not pending:
             late = call.limit.passed
             return self._give_up(call.limit.reason if late else "no actor is left, and none can be started")
-        usual = None if self.owed else START  # Ray reports lost actors by itself
+        patience = None if self.pending else START  # Ray reports lost actors by itself
         left = call.limit.left
-        done, _ = self._ray.wait(waited, timeout=usual if left is None else left)
-        if not done:
+        ready, _ = self._ray.wait(pending, timeout=patience if left is None else left)
+        if not ready:
             return self._give_up(call.limit.reason or f"no actor has begun after {START:g} seconds")
-        if done[0] not in self._crew.coming:
-            return self._take(call, done[0])
-        if self._crew.try_advance(done[0]):  # an actor is ready
-            stranded, self._stranded = self._stranded, []
+        if ready[0] not in self._crew.coming:
+            return self._take(call, ready[0])
+        if self._crew.try_advance(ready[0]):  # an actor is ready
+            stranded, self._unassigned = self._unassigned, []
             for order in stranded:
                 self.give(call, order)
         return {}
 
     def drop(self) -> None:
         """Discard all queued and pending orders."""
-        self.owed, self._queues, self._stranded, self._died = {}, {}, [], Counter()
+        self.pending, self._queues, self._unassigned, self._failures = {}, {}, [], Counter()
 
     def _message(self, member: Member, message: Messages) -> tuple[int, Any]:
         """Return the message's number, and its reference if the actor lacks it; a node receives a message once."""
-        before, number, ref = self._sent
-        if before is not message:
+        previous, number, ref = self._sent
+        if previous is not message:
             assert not isinstance(message, ByClient)
             number, ref = number + 1, self._ray.put(pack({}, message))
             self._sent = message, number, ref
-        known, member.message = member.message == number, number
-        return number, b"" if known else ref
+        received, member.message = member.message == number, number
+        return number, b"" if received else ref
 
     def _take(self, call: Call, ref: Any) -> dict[int, Any]:
         """Process an actor's answer; an invalid answer marks the actor as lost."""
-        member, order = self.owed[ref]
+        member, order = self.pending[ref]
         try:
             header, tensors, file = unpack(self._ray.get(ref))
             if "error" not in header and "lacks" not in header:
@@ -219,7 +219,7 @@ class Orders:
                     member.holds.setdefault(order.id, set()).add(order.round)
                 self._crew.losses = 0
                 self._placement.note(order.id, float(header["seconds"]))
-                del self.owed[ref]
+                del self.pending[ref]
                 self._send(call, member)
                 return {order.id: answer}
         except self._ray.exceptions.RayTaskError as error:
@@ -228,7 +228,7 @@ class Orders:
             return self._lose(call, member, reason(error))
         except (BadFrame, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             return self._lose(call, member, f"its reply is unusable ({error})")
-        del self.owed[ref]
+        del self.pending[ref]
         if "error" in header:
             if header["error"] == "file":
                 header["text"] = f"{header.get('text')} (on node {member})"
@@ -238,26 +238,26 @@ class Orders:
         self.give(call, order)
         return {}
 
-    def _lose(self, call: Call, member: Member, why: str) -> dict[int, Any]:
+    def _lose(self, call: Call, member: Member, cause: str) -> dict[int, Any]:
         """Move the pending orders of a lost actor to other actors, and start a new one.
 
         A client that was running in several lost actors counts as lost itself, because it may be the cause.
         """
-        pending = [order for other, order in self.owed.values() if other is member]
+        pending = [order for other, order in self.pending.values() if other is member]
         pending += self._queues.pop(member.number, ())
-        self.owed = {ref: owed for ref, owed in self.owed.items() if owed[0] is not member}
+        self.pending = {ref: entry for ref, entry in self.pending.items() if entry[0] is not member}
         self._crew.lose(member)
         first, lost = pending[0].id, dict[int, Any]()
-        self._died[first] += 1
-        if self._died[first] >= TRIES:
-            lost[first] = Lost(first, f"{TRIES} actors ended while it was at work, the last on node {member}: {why}")
+        self._failures[first] += 1
+        if self._failures[first] >= TRIES:
+            lost[first] = Lost(first, f"{TRIES} actors ended while it was at work, the last on node {member}: {cause}")
         for order in pending[len(lost) :]:
             self.give(call, order)
         return lost
 
-    def _give_up(self, why: str) -> dict[int, Any]:
+    def _give_up(self, reason: str) -> dict[int, Any]:
         """Mark the clients of all open orders as lost."""
-        late = [order for _, order in self.owed.values()]
-        late += [order for queue in self._queues.values() for order in queue] + self._stranded
+        late = [order for _, order in self.pending.values()]
+        late += [order for queue in self._queues.values() for order in queue] + self._unassigned
         self.drop()
-        return {order.id: Lost(order.id, why) for order in late}
+        return {order.id: Lost(order.id, reason) for order in late}

@@ -27,7 +27,7 @@ CURVED = 1e-12  # minimum cosine between a move and the change of gradient along
 REST = 4.0  # a in units of √K/d: with less, first trials of a line search go too far; with more, steps are short
 
 
-class Place(NamedTuple):
+class Iterate(NamedTuple):
     """Iterate of the descent."""
 
     vectors: Tensor  # (K, d), any length
@@ -59,14 +59,14 @@ def step_limit(count: int, dimension: int) -> int:
     return max(20, min(500, WORK // (count * count * (dimension + PASSES))))
 
 
-def evaluate(vectors: Tensor, s: float) -> Place:
+def evaluate(vectors: Tensor, s: float) -> Iterate:
     """Evaluate the energy and its gradient at the directions of the vectors."""
     lengths = vectors.norm(dim=1, keepdim=True)
     points = vectors / lengths
     state = force_field(points, s)
-    pull = project(points, state.force)
-    residual = float(pull.norm(dim=1).max()) / radial(len(points), s)
-    return Place(vectors, points, math.inf if state.touching else state.level, pull.div_(-lengths), residual)
+    force = project(points, state.force)
+    residual = float(force.norm(dim=1).max()) / radial(len(points), s)
+    return Iterate(vectors, points, math.inf if state.touching else state.level, force.div_(-lengths), residual)
 
 
 def radial(count: int, s: float) -> float:
@@ -76,66 +76,66 @@ def radial(count: int, s: float) -> float:
 
 def descend(points: Tensor, settings: Settings) -> Iterator[Tensor]:
     """Yield the points of a descent from unit points (K, d) until the residual is small or the energy stops falling."""
-    place, memory, steps = evaluate(points, settings.s), Memory(points), 0
-    while steps < settings.limit and place.residual > settings.tolerance:
-        following = search(place, direction(place, memory, settings.s), settings.s)
-        if following is not None:
-            memory.add(following.vectors - place.vectors, following.gradient - place.gradient)
-            place, steps = following, steps + 1
-            yield place.points
+    iterate, memory, steps = evaluate(points, settings.s), Memory(points), 0
+    while steps < settings.limit and iterate.residual > settings.tolerance:
+        successor = search(iterate, direction(iterate, memory, settings.s), settings.s)
+        if successor is not None:
+            memory.add(successor.vectors - iterate.vectors, successor.gradient - iterate.gradient)
+            iterate, steps = successor, steps + 1
+            yield iterate.points
         elif memory.order:
             memory.order.clear()  # restart along the force itself
         else:
             return
 
 
-def direction(place: Place, memory: "Memory", s: float) -> Tensor:
+def direction(iterate: Iterate, memory: "Memory", s: float) -> Tensor:
     """Choose the direction of the next step, (K, d), in which no row turns by more than 45 degrees."""
-    lengths = place.vectors.norm(dim=1, keepdim=True)
+    lengths = iterate.vectors.norm(dim=1, keepdim=True)
     if memory.order:
-        move = memory.direction(place.gradient, divider(place, s))
-        if dot(move, place.gradient) < 0:
+        move = memory.direction(iterate.gradient, divider(iterate, s))
+        if dot(move, iterate.gradient) < 0:
             return move.div_(max(1.0, float((move.norm(dim=1, keepdim=True) / lengths).max())))
         memory.order.clear()
-    pull: Tensor = -place.gradient * lengths
-    return pull.mul_(lengths / (pull.norm(dim=1, keepdim=True) + radial(len(pull), s)))
+    force: Tensor = -iterate.gradient * lengths
+    return force.mul_(lengths / (force.norm(dim=1, keepdim=True) + radial(len(force), s)))
 
 
-def divider(place: Place, s: float) -> Callable[[Tensor], Tensor] | None:
+def divider(iterate: Iterate, s: float) -> Callable[[Tensor], Tensor] | None:
     """Create a function that divides gradients (K, d) by the known stiffness; None where it does not pay."""
-    count, dimension = place.points.shape
+    count, dimension = iterate.points.shape
     if s > 0 or count <= dimension:
         return None
-    lengths, resistance = place.vectors.norm(dim=1, keepdim=True), stiffness(place.points)
+    lengths, resistance = iterate.vectors.norm(dim=1, keepdim=True), stiffness(iterate.points)
     return lambda slopes: resistance.divide(slopes * lengths).mul_(lengths)
 
 
-def search(place: Place, move: Tensor, s: float) -> Place | None:
+def search(iterate: Iterate, move: Tensor, s: float) -> Iterate | None:
     """Find a point along the move that fulfils the weak Wolfe conditions, or at least has lower energy."""
-    slope = dot(place.gradient, move)
-    low, low_slope, high, reach = 0.0, slope, math.inf, 1.0
+    slope = dot(iterate.gradient, move)
+    low, low_slope, high, length = 0.0, slope, math.inf, 1.0
     best = None
     for _ in range(TRIALS):
-        there = evaluate(place.vectors + reach * move, s)
-        steep = dot(there.gradient, move)
-        if is_too_far(place, there, slope * reach, steep * reach, s):
-            high = reach
-            share = low_slope / (low_slope - steep) if steep > 0 else 0.5  # estimated zero of the slope
-            reach = low + min(max(share, 0.1), 0.9) * (high - low)
-        elif steep < CURVATURE * slope:
-            best, low, low_slope = there, reach, steep
-            reach = 2 * reach if high == math.inf else (low + high) / 2
+        candidate = evaluate(iterate.vectors + length * move, s)
+        new_slope = dot(candidate.gradient, move)
+        if is_too_far(iterate, candidate, slope * length, new_slope * length, s):
+            high = length
+            share = low_slope / (low_slope - new_slope) if new_slope > 0 else 0.5  # estimated zero of the slope
+            length = low + min(max(share, 0.1), 0.9) * (high - low)
+        elif new_slope < CURVATURE * slope:
+            best, low, low_slope = candidate, length, new_slope
+            length = 2 * length if high == math.inf else (low + high) / 2
         else:
-            return there
+            return candidate
     return best
 
 
-def is_too_far(place: Place, there: Place, fall: float, rise: float, s: float) -> bool:
+def is_too_far(iterate: Iterate, candidate: Iterate, fall: float, rise: float, s: float) -> bool:
     """Return whether the energy fell less than the slope predicted; use the new slope where rounding dominates."""
-    count = len(place.vectors)
+    count = len(iterate.vectors)
     noise = NOISE * (count * (count - 1) / 2 if s == 0 else 1 + s)
     if -fall > noise:
-        return not there.level <= place.level + DECREASE * fall
+        return not candidate.level <= iterate.level + DECREASE * fall
     return not rise <= (2 * DECREASE - 1) * fall
 
 
@@ -163,13 +163,13 @@ class Memory:
         inner = (pair @ pair.T).tolist()
         if inner[0][1] <= CURVED * (inner[0][0] * inner[1][1]) ** 0.5:
             return
-        place = self.order.pop(0) if len(self.order) == LENGTH else len(self.order)
-        self.order.append(place)
-        both = [place, LENGTH + place]
-        self.rows[both] = pair
+        slot = self.order.pop(0) if len(self.order) == LENGTH else len(self.order)
+        self.order.append(slot)
+        slots = [slot, LENGTH + slot]
+        self.rows[slots] = pair
         products = (self.rows @ pair.T).cpu().numpy()  # (2m, 2)
-        self.products[:, both] = products
-        self.products[both] = products.T
+        self.products[:, slots] = products
+        self.products[slots] = products.T
 
     def direction(self, gradient: Tensor, divide: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """Apply minus the inverse Hessian to a gradient (K, d).
@@ -178,28 +178,28 @@ class Memory:
             gradient: Gradient (K, d).
             divide: Applies the initial inverse Hessian of the recursion; a scalar multiple of the identity by default.
         """
-        curvature = {place: self.products[place, LENGTH + place] for place in self.order}
-        slopes, shares, taken = self._along(gradient), np.zeros(2 * LENGTH), {}
-        for place in reversed(self.order):
-            taken[place] = (slopes[place] - self.products[place] @ shares) / curvature[place]
-            shares[LENGTH + place] = taken[place]
-        rest = gradient - self._mixed(shares, gradient)
+        curvature = {slot: self.products[slot, LENGTH + slot] for slot in self.order}
+        slopes, weights, coefficients = self._along(gradient), np.zeros(2 * LENGTH), {}
+        for slot in reversed(self.order):
+            coefficients[slot] = (slopes[slot] - self.products[slot] @ weights) / curvature[slot]
+            weights[LENGTH + slot] = coefficients[slot]
+        residual = gradient - self._mixed(weights, gradient)
         newest = self.order[-1]
         scale = curvature[newest] / self.products[LENGTH + newest, LENGTH + newest]
-        move = divide(rest) if divide else rest.mul_(scale)
-        slopes, shares = self._along(move), np.zeros(2 * LENGTH)
-        for place in self.order:
-            along = slopes[LENGTH + place] + self.products[LENGTH + place] @ shares
-            shares[place] = taken[place] - along / curvature[place]
-        return move.add_(self._mixed(shares, move)).neg_()
+        move = divide(residual) if divide else residual.mul_(scale)
+        slopes, weights = self._along(move), np.zeros(2 * LENGTH)
+        for slot in self.order:
+            projection = slopes[LENGTH + slot] + self.products[LENGTH + slot] @ weights
+            weights[slot] = coefficients[slot] - projection / curvature[slot]
+        return move.add_(self._mixed(weights, move)).neg_()
 
     def _along(self, vector: Tensor) -> NDArray[np.float64]:
         """Multiply all rows by a (K, d) tensor, (2m,)."""
         return (self.rows @ vector.flatten()).cpu().numpy()
 
-    def _mixed(self, shares: NDArray[np.float64], like: Tensor) -> Tensor:
+    def _mixed(self, weights: NDArray[np.float64], like: Tensor) -> Tensor:
         """Compute the combination of the rows with coefficients (2m,), (K, d)."""
-        return (torch.from_numpy(shares).to(self.rows) @ self.rows).view_as(like)
+        return (torch.from_numpy(weights).to(self.rows) @ self.rows).view_as(like)
 
 
 class Stiffness(NamedTuple):

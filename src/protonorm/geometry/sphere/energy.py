@@ -119,15 +119,15 @@ def sum_logs(block: Block) -> float:
 
 def push(cloud: Cloud, weights: Tensor, block: Block) -> Tensor:
     """Compute diag(W·1)·C − W·C for the rows of a block, close pairs by differences; overwrites the weights."""
-    close = weights[block.near[:, 0], block.near[:, 1]].unsqueeze(1)
+    close_weights = weights[block.near[:, 0], block.near[:, 1]].unsqueeze(1)
     weights[block.near[:, 0], block.near[:, 1]] = 0.0
     own = cloud.ball[block.start : block.start + len(weights)]
     force = weights.sum(dim=1, keepdim=True) * own - weights @ cloud.ball
-    done = 0
+    count = 0
     for rows, columns in chunks(block.near, cloud):
         differences = cloud.differences(rows + block.start, columns)
-        force.index_add_(0, rows, differences.mul_(close[done : done + len(rows)]))
-        done += len(rows)
+        force.index_add_(0, rows, differences.mul_(close_weights[count : count + len(rows)]))
+        count += len(rows)
     return force
 
 
@@ -163,7 +163,7 @@ DEFAULT_SCHEDULE = Schedule()
 def updates(points: Tensor, s: float, schedule: Schedule) -> Iterator[Tensor]:
     """Yield the points after each update of Algorithm 1 from unit points (K, d)."""
     velocity = torch.zeros_like(points)
-    previous, calm = math.inf, 0
+    previous, agreements = math.inf, 0
     for t in range(schedule.steps):
         force = force_of(force_field(points, s), s)  # Eq. 11
         strength = float(force.norm(dim=1).mean())
@@ -174,7 +174,7 @@ def updates(points: Tensor, s: float, schedule: Schedule) -> Iterator[Tensor]:
         velocity.mul_(schedule.mu).add_(force, alpha=schedule.rate(t))  # Eq. 12
         points = unit(points + velocity)  # Eq. 13, 14
         yield points
-        calm = calm + 1 if t > WARM_UP.get(schedule.stop, t) and schedule.agree(strength, previous) else 0
-        if calm == schedule.patience:
+        agreements = agreements + 1 if t > WARM_UP.get(schedule.stop, t) and schedule.agree(strength, previous) else 0
+        if agreements == schedule.patience:
             return
         previous = strength

@@ -11,7 +11,7 @@ SMALLEST = 1e-30  # of differences: smaller ones count as zero, and larger ones 
 STEPS = 80  # upper limit; few are needed
 
 
-def fit_sharpness(scores: Tensor, y: Tensor, rows: Tensor) -> Tensor:
+def fit_inverse_temperature(scores: Tensor, y: Tensor, rows: Tensor) -> Tensor:
     """Find the 1/T (E,) that maximises the likelihood of labels (n,) under softmax(scores/T), scores (E, n, K).
 
     Only the samples selected by `rows` (n,) or (E, n) count.
@@ -24,32 +24,32 @@ def fit_sharpness(scores: Tensor, y: Tensor, rows: Tensor) -> Tensor:
     invalid = (scores.isnan() | (scores == math.inf)).any(2)  # (E, n)
     usable = scores.gather(2, true).squeeze(2).isfinite() & ~invalid & rows
     s = scores.double().masked_fill(~usable.unsqueeze(2), 0.0)
-    known = s.isfinite()  # (E, n, K)
-    highest, lowest = s.amax(2, keepdim=True), s.masked_fill(~known, math.inf).amin(2, keepdim=True)
+    finite_scores = s.isfinite()  # (E, n, K)
+    highest, lowest = s.amax(2, keepdim=True), s.masked_fill(~finite_scores, math.inf).amin(2, keepdim=True)
     spread = (highest - lowest).flatten(1).amax(1) if len(y) else s.new_zeros(len(s))  # (E,)
-    apart = (spread > SMALLEST) & (spread < 1 / SMALLEST)
-    spread = spread.where(apart, spread.new_ones(()))
+    separable = (spread > SMALLEST) & (spread < 1 / SMALLEST)
+    spread = spread.where(separable, spread.new_ones(()))
     s = (s - highest) / spread.view(-1, 1, 1)  # from −1 to 0, and −∞
-    finite = s.masked_fill(~known, 0.0)
+    finite = s.masked_fill(~finite_scores, 0.0)
     share = 1 / (usable.sum(1, keepdim=True) + 1)  # (E, 1)
-    wanted = (1 - share) * finite.gather(2, true).squeeze(2) + share * finite.sum(2) / known.sum(2)  # (E, n)
-    return (_roots(s, finite, wanted, usable) / spread).where(apart, spread.new_ones(()))
+    target = (1 - share) * finite.gather(2, true).squeeze(2) + share * finite.sum(2) / finite_scores.sum(2)  # (E, n)
+    return (_roots(s, finite, target, usable) / spread).where(separable, spread.new_ones(()))
 
 
-def _roots(s: Tensor, finite: Tensor, wanted: Tensor, usable: Tensor) -> Tensor:
+def _roots(s: Tensor, finite: Tensor, target: Tensor, usable: Tensor) -> Tensor:
     """Find each u (E,) at which the mean score under softmax(u·s) equals `wanted`, averaged over usable samples."""
     u = s.new_ones(len(s))
     low, high, done = FLATTEST * u, SHARPEST * u, torch.zeros_like(u, dtype=torch.bool)
     for _ in range(STEPS):
         p = (u.view(-1, 1, 1) * s).softmax(2)
         mean = (p * finite).sum(2)  # (E, n)
-        slope = ((mean - wanted) * usable).sum(1)
+        slope = ((mean - target) * usable).sum(1)
         bend = (((p * finite.square()).sum(2) - mean.square()) * usable).sum(1)
         low, high = u.where(slope < 0, low), high.where(slope < 0, u)
         step = u - slope / bend
         after = step.where((step > low) & (step < high), (low * high).sqrt())  # also if the step is NaN
-        near = (after - u).abs() <= PRECISION * u
-        u, done = u.where(done, after), done | near
+        converged = (after - u).abs() <= PRECISION * u
+        u, done = u.where(done, after), done | converged
         if bool(done.all()):
             break
     return u
