@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.folders import ClientFolder, FederationFolder
+from protonorm.deployment.client_folder import ClientFolder
+from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.settings import FederationSettings
 
 from .flower_way import FlowerFederation, free_port
@@ -34,7 +35,7 @@ OURS, SAME_LOOP, FLOWER = "protonorm deploy", "Flower, push and pull", "Flower, 
 SERVER = """
 import json, sys, time
 from protonorm.deployment.https.serving import serve
-from protonorm.deployment.folders import FederationFolder
+from protonorm.deployment.federation_folder import FederationFolder
 def tell(event):
     with open(sys.argv[2], "a") as file:
         file.write(json.dumps([time.time(), event.what, event.round, dict(event.numbers)]) + "\\n")
@@ -44,7 +45,7 @@ serve(folder, tell, once=True)
 """
 CLIENT = """
 import sys
-from protonorm.deployment.folders import ClientFolder
+from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.worker import run_client
 run_client(ClientFolder.open(sys.argv[1]), linger=0.0)
 """

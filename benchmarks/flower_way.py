@@ -83,7 +83,7 @@ def main(grid, context):
             file.write(json.dumps([time.time(), event.what, event.round, dict(event.numbers)]) + "\\n")
 
     names = [f"client-{number}" for number in range(clients)]
-    run_federation(terms, transport, Path(os.environ["BENCH_RECORD"]), clients=names, deadline=600.0, tell=tell)
+    run_federation(terms, transport, Path(os.environ["BENCH_RECORD"]), clients=names, deadline=600.0, notify=tell)
 '''
 
 

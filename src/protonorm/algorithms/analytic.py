@@ -23,6 +23,7 @@ client message:  as of AFL, for the client's own trunk and for the public one
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar
 
 import torch
@@ -88,9 +89,9 @@ class Analytic(Additive):
         down = tuple(optional(self.published(name, size)) for name, size in sizes.items())
         return Schema(up, down, exact={"K": task.num_classes})
 
+    @abstractmethod
     def published(self, name: str, size: int) -> Form:
-        """Describe what the server publishes for a trunk: a head."""
-        return {f"head.{name}": Field((size, "K"))}
+        """Describe what the server publishes for a trunk."""
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Send the statistics of the training samples, less what was sent, and solve what is the client's own."""
@@ -139,15 +140,9 @@ class Analytic(Additive):
                 totals |= {name: (sums.totals[name] + state.get(name, torch.zeros(()))).float() for name in names}
         return Step(totals, self.publish(totals))
 
+    @abstractmethod
     def publish(self, totals: Tensors) -> Tensors:
-        """Compute the server's message from the summed statistics: a head for each trunk."""
-        moments = strip_prefix(totals, "moments")
-        grams = {name: square(totals[f"gram.{name}"], len(value)) for name, value in moments.items()}
-        return {f"head.{name}": self.head(grams[name], value).float() for name, value in moments.items()}
-
-    def head(self, gram: Tensor, moments: Tensor) -> Tensor:
-        """Solve for the head (P, K) of a trunk, given G (P, P) and R (P, K) of all clients."""
-        raise NotImplementedError
+        """Compute the server's message from the summed statistics."""
 
     def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
         """Score by linear heads; classes that no client has samples of are excluded."""
@@ -159,14 +154,36 @@ class Analytic(Additive):
         """Return a network whose features are the points of the client's trunks, side by side."""
         return SplitModel(Points(self, list(self.networks(client).values())), nn.Identity())
 
+    @abstractmethod
     def heads(self, client: Client, state: Tensors) -> dict[str, nn.Module]:
         """Return the head of each rule that is known, on the points."""
+
+
+class OneHead(Analytic):
+    """Analytic method whose server publishes one head for each trunk, which all its clients use."""
+
+    def published(self, name: str, size: int) -> Form:
+        """Describe what the server publishes for a trunk: a head."""
+        return {f"head.{name}": Field((size, "K"))}
+
+    def publish(self, totals: Tensors) -> Tensors:
+        """Compute the server's message from the summed statistics: a head for each trunk."""
+        moments = strip_prefix(totals, "moments")
+        grams = {name: square(totals[f"gram.{name}"], len(value)) for name, value in moments.items()}
+        return {f"head.{name}": self.head(grams[name], value).float() for name, value in moments.items()}
+
+    @abstractmethod
+    def head(self, gram: Tensor, moments: Tensor) -> Tensor:
+        """Solve for the head (P, K) of a trunk, given G (P, P) and R (P, K) of all clients."""
+
+    def heads(self, client: Client, state: Tensors) -> dict[str, nn.Module]:
+        """Return the head on the points, once it is known."""
         weights = state.get(f"head.{tag(client.model.trunk)}")
         return {} if weights is None else {self.rules[0]: Head(weights).to(client.device)}
 
 
 @dataclass(frozen=True, config=STRICT)
-class AFL(Analytic):
+class AFL(OneHead):
     """Ridge regression on the frozen features of all clients, from their summed statistics."""
 
     lam: Positive = 0.1  # λ of the ridge
@@ -180,7 +197,7 @@ class AFL(Analytic):
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedCGS(Analytic):
+class FedCGS(OneHead):
     """Gaussian classes with one covariance, fitted to the frozen features of all clients."""
 
     gamma: Positive = 1e-3  # γ, added to the diagonal of the covariance

@@ -52,7 +52,7 @@ def init(
     """Create a federation: its agreement, a certificate authority, the server's certificate, and settings."""
     with reporting(quiet=as_json):
         check_installed()
-        from protonorm.deployment.folders import FederationFolder
+        from protonorm.deployment.federation_folder import FederationFolder
         from protonorm.deployment.settings import FederationSettings, is_loopback
 
         hosts = host or ["localhost", "127.0.0.1"]
@@ -144,7 +144,7 @@ def rekey(
     """
     with reporting():
         either = open_either(folder)
-        from protonorm.deployment.folders import ClientFolder
+        from protonorm.deployment.client_folder import ClientFolder
 
         if isinstance(either, ClientFolder):
             if name is not None:

@@ -16,7 +16,7 @@ from protonorm.core.text import visible
 
 if TYPE_CHECKING:
     from protonorm.deployment.agreement import Bundle
-    from protonorm.deployment.folders import ClientFolder
+    from protonorm.deployment.client_folder import ClientFolder
 
 
 Told = StrEnum("Told", ["off", "accuracy", "classes"])  # evaluation results that a client reports to the server
@@ -44,7 +44,7 @@ def join(
     """Create a key on this machine and print its public half, which the server's owner needs to register the client."""
     with reporting():
         check_installed()
-        from protonorm.deployment.folders import CLIENT_VARIABLE, ClientFolder
+        from protonorm.deployment.client_folder import CLIENT_VARIABLE, ClientFolder
         from protonorm.deployment.keys import key_fingerprint
 
         created = ClientFolder.create(folder or Path(os.environ.get(CLIENT_VARIABLE) or name), name)
@@ -230,7 +230,7 @@ def export(
 def _open(bundle: Path | None, folder: Path | None) -> "tuple[ClientFolder, Bundle | None]":
     """Open the client's folder, named after the bundle if none is given, and read the bundle."""
     from protonorm.deployment.agreement import LARGEST_BUNDLE, Bundle
-    from protonorm.deployment.folders import CLIENT_VARIABLE, ClientFolder
+    from protonorm.deployment.client_folder import CLIENT_VARIABLE, ClientFolder
 
     if folder is None and os.environ.get(CLIENT_VARIABLE):
         folder = Path(os.environ[CLIENT_VARIABLE])

@@ -14,7 +14,8 @@ from protonorm.cli.options import Json, path_option, read_path
 from protonorm.core.text import visible
 
 if TYPE_CHECKING:
-    from protonorm.deployment.folders import ClientFolder, FederationFolder
+    from protonorm.deployment.client_folder import ClientFolder
+    from protonorm.deployment.federation_folder import FederationFolder
 
 
 NewFolder = Annotated[Path, typer.Argument(parser=read_path, metavar="FOLDER", help="A folder that is not there yet.")]
@@ -52,7 +53,7 @@ def check_installed() -> None:
 def open_federation(path: Path | None) -> "FederationFolder":
     """Open the federation's folder."""
     check_installed()
-    from protonorm.deployment.folders import FEDERATION_VARIABLE, FederationFolder
+    from protonorm.deployment.federation_folder import FEDERATION_VARIABLE, FederationFolder
 
     return FederationFolder.open(path or Path(os.environ.get(FEDERATION_VARIABLE) or "."))
 
@@ -60,15 +61,16 @@ def open_federation(path: Path | None) -> "FederationFolder":
 def open_either(path: Path | None) -> "FederationFolder | ClientFolder":
     """Open the folder of a federation or of a client."""
     check_installed()
-    from protonorm.deployment import folders
+    from protonorm.deployment.client_folder import CLIENT, CLIENT_VARIABLE, ClientFolder
+    from protonorm.deployment.federation_folder import FEDERATION, FEDERATION_VARIABLE, FederationFolder
 
-    chosen = path or os.environ.get(folders.FEDERATION_VARIABLE) or os.environ.get(folders.CLIENT_VARIABLE) or "."
-    if (Path(chosen) / folders.CLIENT).is_file():
-        return folders.ClientFolder.open(chosen)
-    if (Path(chosen) / folders.FEDERATION).is_file():
-        return folders.FederationFolder.open(chosen)
+    folder = path or os.environ.get(FEDERATION_VARIABLE) or os.environ.get(CLIENT_VARIABLE) or "."
+    if (Path(folder) / CLIENT).is_file():
+        return ClientFolder.open(folder)
+    if (Path(folder) / FEDERATION).is_file():
+        return FederationFolder.open(folder)
     raise ValueError(
-        f"{chosen} is neither the folder of a federation (`protonorm deploy init`) nor of a client "
+        f"{folder} is neither the folder of a federation (`protonorm deploy init`) nor of a client "
         "(`protonorm deploy join`); name one with --folder."
     )
 
@@ -90,7 +92,7 @@ def status(
         if web:
             serve_web(either, host, port, password)
             return
-        from protonorm.deployment.folders import ClientFolder
+        from protonorm.deployment.client_folder import ClientFolder
         from protonorm.deployment.status import view_client, view_federation
 
         while True:
@@ -113,7 +115,7 @@ def status(
 
 def serve_web(folder: "FederationFolder | ClientFolder", host: str, port: int, password: Path | None) -> None:
     """Serve a federation's status page until Ctrl-C or a signal to end."""
-    from protonorm.deployment.folders import ClientFolder
+    from protonorm.deployment.client_folder import ClientFolder
     from protonorm.deployment.process_lock import ended_by_signal
     from protonorm.deployment.status import view_federation
     from protonorm.deployment.web import read_password, render, serve_page
@@ -131,7 +133,7 @@ def stop(folder: EitherPath = None) -> None:
     """Stop the server or the client of a folder; finished rounds are kept, and the next start resumes."""
     with reporting():
         either = open_either(folder)
-        from protonorm.deployment.folders import ClientFolder
+        from protonorm.deployment.client_folder import ClientFolder
         from protonorm.deployment.process_lock import end_owner
 
         role, lock = ("client", either.lock) if isinstance(either, ClientFolder) else ("server", either.server_lock)
@@ -143,8 +145,8 @@ def doctor(folder: EitherPath = None, as_json: Json = False) -> None:
     """Diagnose a deployment: versions, disk, keys, certificate, name, port, clock, data."""
     with reporting(quiet=True):
         either = open_either(folder)
+        from protonorm.deployment.client_folder import ClientFolder
         from protonorm.deployment.doctor import look_at_client, look_at_server
-        from protonorm.deployment.folders import ClientFolder
 
         findings = look_at_client(either) if isinstance(either, ClientFolder) else look_at_server(either)
         say_findings(findings, as_json=as_json, fine="Nothing is wrong.")
