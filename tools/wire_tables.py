@@ -92,9 +92,9 @@ def _kind(member: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     if "const" in member:
         return f"`{json_of(member['const'])}`"
     if "enum" in member:
-        return ", ".join(f"`{json_of(one)}`" for one in member["enum"])
+        return ", ".join(f"`{json_of(value)}`" for value in member["enum"])
     if "anyOf" in member:
-        return " or ".join(_kind(one, schema) for one in member["anyOf"])
+        return " or ".join(_kind(option, schema) for option in member["anyOf"])
     kind = {
         "integer": "whole number",
         "number": "number",

@@ -36,14 +36,14 @@ class Refusal(NamedTuple):
     final: bool  # whether the client is lost for this round
 
 
-Tell = Callable[[Refusal], None]
+OnRefusal = Callable[[Refusal], None]
 
 
 class Guard:
     """Validator of answers: an answer counts once, and only in the call that requested it."""
 
-    def __init__(self, agreement: Agreement, scale: float = LARGEST_SCALE, tell: Tell | None = None) -> None:
-        self._agreement, self._task, self._scale, self._tell = agreement, agreement.task, scale, tell
+    def __init__(self, agreement: Agreement, scale: float = LARGEST_SCALE, on_refusal: OnRefusal | None = None) -> None:
+        self._agreement, self._task, self._scale, self._on_refusal = agreement, agreement.task, scale, on_refusal
         schema = self._task.schema
         self.largest = largest_message(schema, schema.up) + largest_counts(self._task)
         self.refused: Counter[Why] = Counter()
@@ -91,8 +91,8 @@ class Guard:
             outcome = outcome._replace(final=True)
         if isinstance(outcome, Refusal):
             self.refused[outcome.why] += 1
-            if self._tell:
-                self._tell(outcome)
+            if self._on_refusal:
+                self._on_refusal(outcome)
         if not isinstance(outcome, Refusal) or outcome.final:
             self._open.discard(sender)
             self._closed.add(sender)

@@ -19,7 +19,7 @@ from protonorm.metrics import metrics
 from protonorm.tensors import Tensors, prefixed, strip_prefix
 
 FORMAT: Final = 1  # version of the message format; others are rejected
-SAID, COUNTED = "said", "counts"  # name prefixes of an answer's tensors: the reply, and the evaluation counts
+REPLY, COUNTS = "said", "counts"  # name prefixes of an answer's tensors: the reply, and the evaluation counts
 PER_TENSOR = 512  # bytes that the tensor index may take per tensor
 
 Kind = Literal["train", "evaluate", "evaluate+train", "keep", "amend"]
@@ -104,7 +104,7 @@ def read_request(content: bytes, largest: int = LARGEST_BODY) -> Request:
 
 def write_answer(answer: Answer) -> bytes:
     """Serialise an answer."""
-    tensors = prefixed(SAID, answer.message) | prefixed(COUNTED, answer.counts)
+    tensors = prefixed(REPLY, answer.message) | prefixed(COUNTS, answer.counts)
     return join(answer.header.model_dump(mode="json"), encode_body(tensors))
 
 
@@ -117,16 +117,16 @@ def read_answer_header(content: bytes, largest: int = LARGEST_BODY) -> tuple[Ans
 def read_answer_tensors(body: bytes) -> tuple[Tensors, Tensors]:
     """Decode an answer's reply and counts, or raise a BadFrame."""
     tensors = decode_body(body)
-    if strange := [name for name in tensors if name.partition(".")[0] not in (SAID, COUNTED)]:
-        raise BadFrame(f"it holds {strange[0][:80]!r}, which is not expected")
-    return strip_prefix(tensors, SAID), strip_prefix(tensors, COUNTED)
+    if unexpected := [name for name in tensors if name.partition(".")[0] not in (REPLY, COUNTS)]:
+        raise BadFrame(f"it holds {unexpected[0][:80]!r}, which is not expected")
+    return strip_prefix(tensors, REPLY), strip_prefix(tensors, COUNTS)
 
 
 def largest_message(schema: Schema, slots: tuple[Slot, ...]) -> int:
     """Return the maximal size in bytes of a message's tensors by the schema; LARGEST_BODY if unbounded."""
     total, tensors = 0, 1
     for slot in slots:
-        sizes = [sum(_largest(schema, one.shape, one.dtype.itemsize) for one in form.values()) for form in slot]
+        sizes = [sum(_largest(schema, field.shape, field.dtype.itemsize) for field in form.values()) for form in slot]
         total += max(sizes)
         tensors += max(len(form) for form in slot)
     return min(LARGEST_BODY, total + PER_TENSOR * tensors)
