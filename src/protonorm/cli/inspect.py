@@ -13,7 +13,7 @@ from protonorm.cli.options import Json, NoOwnCode, Settings, SkipBad, Workers, w
 from protonorm.cli.progress import Display
 from protonorm.core.text import visible
 
-WIDEST, MOST_CLASSES = 2**16, 2**20
+WIDEST, MAX_CLASSES = 2**16, 2**20
 LARGEST = 2**24  # maximum numbers of a sample: sixteen samples are examined
 HEADINGS = ("width", "features", "base", "head", "MACs", "negative", "smallest")  # of numbers
 ABOUT = (
@@ -30,7 +30,7 @@ def inspect(
     model: Annotated[str, typer.Argument(help=NETWORK)],
     shape: Annotated[str, typer.Option(help=SHAPE)] = "3x32x32",
     feature_dim: Annotated[int, typer.Option("--d", min=1, max=WIDEST, help="Width of the decision layer.")] = 512,
-    classes: Annotated[int, typer.Option(min=1, max=MOST_CLASSES, help="Number of classes.")] = 10,
+    classes: Annotated[int, typer.Option(min=1, max=MAX_CLASSES, help="Number of classes.")] = 10,
     layer: Annotated[str | None, typer.Option(help="Layer to cut at; the last linear one if not given.")] = None,
     as_json: Json = False,
     no_own_code: NoOwnCode = False,

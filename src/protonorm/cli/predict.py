@@ -143,7 +143,7 @@ def find_client(
 
 def find_pictures(paths: list[Path]) -> list[Path]:
     """List picture files, and those in folders; other files in the folders are counted and reported."""
-    from protonorm.data.own.folders import pictures_in, tell_left_out
+    from protonorm.data.own.folders import pictures_in, warn_of_unused_files
     from protonorm.data.pictures import SUFFIXES
 
     pictures: dict[Path, None] = {}
@@ -152,7 +152,7 @@ def find_pictures(paths: list[Path]) -> list[Path]:
         if not inside:
             raise ValueError(f"{path} has no pictures in it; expected files that end in {', '.join(SUFFIXES)}.")
         if path.is_dir():
-            tell_left_out(path, set(inside))
+            warn_of_unused_files(path, set(inside))
         pictures |= dict.fromkeys(inside)
     return list(pictures)
 
@@ -171,7 +171,7 @@ def read_pictures(
         raise ValueError(f"This client was trained on pictures of {channels} channels; files have 1 or 3.")
     usable, bad = pictures.read_usable(paths, (height, width), channels)
     if bad:
-        problem = pictures.describe_bad(bad, len(paths))
+        problem = pictures.describe_errors(bad, len(paths))
         if not skip_bad or not len(usable):
             raise ValueError(problem + ("\nNo picture is left." if skip_bad else "\n--skip-bad goes on without them."))
         warnings.warn(problem, stacklevel=1)

@@ -31,7 +31,16 @@ from protonorm.data.dataset import Dataset
 from protonorm.data.partitions import Given
 from protonorm.errors import Failed
 from protonorm.models import SCALABLE, base_and_width, is_frozen
-from protonorm.models.choose import Choice, chosen, describe_choice, described, family_of, named, networks, usual_width
+from protonorm.models.choose import (
+    Choice,
+    chosen,
+    default_width,
+    describe_choice,
+    described,
+    family_of,
+    named,
+    networks,
+)
 
 FORMAT = 3  # version of a run's files; part of the key
 UNDECISIVE = ("retries",)  # settings that do not affect results, and so are not in the key
@@ -179,7 +188,7 @@ class Experiment(Training):
         models = family_of(choice)
         self._take_over_clients()
         evaluated = _evaluated(self.evaluate, self.evaluate_all_every, self.evaluate_every, self.clients)
-        vars(self).update(models=models, feature_dim=self.feature_dim or usual_width(choice), **evaluated)
+        vars(self).update(models=models, feature_dim=self.feature_dim or default_width(choice), **evaluated)
         vars(self).update(algorithm=self.algorithm.adapted(dataset, [named(item) for item in networks(models)]))
         vars(self).update(auxiliary=_second_network(self.auxiliary, self.algorithm, models))
         if self.algorithm.needs_shared_network:
@@ -198,7 +207,7 @@ class Experiment(Training):
             raise ValueError("early_stopping needs a validation part; validation=0 turns it off.")
         if not self.tested and not self.validation:
             raise ValueError("tested=false needs a validation part: with validation=0 nothing would be evaluated.")
-        usual_settings: dict[str, Any] = {"models": chosen(family), "feature_dim": usual_width(models)}
+        usual_settings: dict[str, Any] = {"models": chosen(family), "feature_dim": default_width(models)}
         by_default = evaluated == _evaluated(None, None, self.evaluate_every, self.clients)
         usual_settings |= evaluated if by_default else dict.fromkeys(evaluated)  # both are listed as changed
         self._changed.update(differences(self, dataset, usual_settings))

@@ -24,7 +24,7 @@ from protonorm.core.registry import find, nearest
 from protonorm.core.robust import MEAN, Rule
 from protonorm.core.task import Task
 from protonorm.core.text import shortened, visible
-from protonorm.core.types import LARGEST, Count, Format, InputSpec, Positive, Seed, Width, shown
+from protonorm.core.types import MAX_INT, Count, Format, InputSpec, Positive, Seed, Width, shown
 from protonorm.deployment.keys import check_public_line, key_fingerprint
 from protonorm.deployment.settings import Document, Host, Word, canonical, differing, full_value, listed, read_object
 from protonorm.models import MODELS, is_frozen
@@ -34,7 +34,7 @@ from protonorm.models.libraries import LibraryNetwork
 
 TRUNK_TERMS = ("trunks", "shared_trunk")
 LARGEST_FILE = 2**22  # bytes of an agreement
-MOST_CLASSES = 100_000
+MAX_CLASSES = 100_000
 
 OF_TASK = ("feature_dim", "rounds", "seed", "head_bias", "server_lr", "server_batch_size", "combine")  # as in a Task
 ROBUST_RULE = "cosine"  # by which messages are combined unless the settings say otherwise, if the method combines them
@@ -74,7 +74,7 @@ class Agreement(Document):
 
     format: Format
     algorithm: dict[str, Any]  # name and all settings
-    classes: Annotated[list[ClassName], MinLen(2), MaxLen(MOST_CLASSES)]  # K names, in the order of the labels
+    classes: Annotated[list[ClassName], MinLen(2), MaxLen(MAX_CLASSES)]  # K names, in the order of the labels
     feature_dim: Width  # d
     rounds: Count  # R
     seed: Seed  # of all randomness except that of privacy protection
@@ -82,7 +82,7 @@ class Agreement(Document):
     shared_network: ClassName | None = None  # network of all clients, or the auxiliary network that clients share
     head_bias: bool = True  # whether heads have a bias; only if heads are shared
     server_lr: Positive = 0.01  # learning rate of server-side training
-    server_batch_size: Annotated[int, Ge(2), Le(LARGEST)] = 32
+    server_batch_size: Annotated[int, Ge(2), Le(MAX_INT)] = 32
     combine: Rule = MEAN  # how the server combines the clients' messages
     evaluated: list[Part] = ["test"]  # sample parts on which clients may be asked to evaluate
     evaluate_every: Count = 1  # rounds
@@ -294,7 +294,7 @@ class Bundle(Document):
 
     format: Format
     federation: Word
-    client: Annotated[int, Ge(0), Le(LARGEST)]
+    client: Annotated[int, Ge(0), Le(MAX_INT)]
     name: Word
     public_key: Annotated[str, MaxLen(1000)]  # the client's own, so that it can verify that the bundle is meant for it
     host: Host

@@ -113,7 +113,7 @@ def run_federation(
                 task, engine, members.loop_policy, point, writer, notify, partial(members.renew, engine)
             ):
                 pass
-            left = set(members.policy.everybody)
+            left = set(members.policy.participants)
             for best in writer.reported():  # the last round for clients that joined after the best one
                 orders = [Order(id, best.round, last) for id, last in enumerate(best.trained) if last and id in left]
                 engine.deliver(orders, best.message)
@@ -178,7 +178,7 @@ class Members:
 
     def renew(self, engine: FederationEngine, point: Checkpoint) -> tuple[Task, Policy, Checkpoint]:
         """Look up who takes part in the next round and by which terms, and offer amended terms."""
-        before, waits = (self.agreement.digest, list(self.policy.everybody)), False
+        before, waits = (self.agreement.digest, list(self.policy.participants)), False
         while True:
             membership = self._registry.membership()
             self._adopt(membership, point.round, among := self._confirmed(engine, membership, point.round + 1))
@@ -192,8 +192,8 @@ class Members:
         self._describe(membership)
         engine.grace, engine.patience = membership.grace, membership.patience
         engine.renew(self.agreement, self.policy)
-        if (self.agreement.digest, list(self.policy.everybody)) != before:
-            names = ", ".join(membership.names[id] for id in self.policy.everybody) or "nobody"
+        if (self.agreement.digest, list(self.policy.participants)) != before:
+            names = ", ".join(membership.names[id] for id in self.policy.participants) or "nobody"
             sentence = f"From round {point.round + 1} on members are: {names}; agreement {self.agreement.fingerprint}."
             self._notify(Event("members", sentence, point.round + 1, numbers={"rounds": self.agreement.rounds}))
         trained = point.trained + [0] * (len(membership.names) - len(point.trained))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from protonorm.core.frames import LARGEST_HEADER, BadFrame
+from protonorm.core.frames import MAX_HEADER, BadFrame
 from protonorm.core.task import Counts, Reply
 from protonorm.core.text import shortened
 from protonorm.deployment.agreement import Agreement
@@ -171,4 +171,4 @@ def check_scale(reply: Reply, largest: float = LARGEST_SCALE) -> None:
 
 def largest_answer(agreement: Agreement) -> int:
     """Return the maximal size of a client's answer in bytes."""
-    return Guard(agreement).largest + LARGEST_HEADER
+    return Guard(agreement).largest + MAX_HEADER

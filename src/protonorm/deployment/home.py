@@ -32,7 +32,7 @@ from protonorm.federation.evaluation import Tally
 from protonorm.federation.experts import JOINT
 from protonorm.files import append, cut, sealed, unsealed
 from protonorm.inference.info import FORMAT as CLIENT_FORMAT
-from protonorm.inference.info import MEASURED, ClientInfo, Facts, Measured, Recommendation, preprocessing, usual_rule
+from protonorm.inference.info import MEASURED, ClientInfo, Facts, Measured, Recommendation, default_rule, preprocessing
 from protonorm.inference.loading import OwnCode, assemble
 from protonorm.models.choose import Network, described
 from protonorm.runs.layout import read_lines, stamp
@@ -168,13 +168,13 @@ def _client_info(
     algorithm, inputs = terms.task.algorithm, InputSpec.model_validate(network_info["input"])
     sharpness = line.get("sharpness") if JOINT in algorithm.rules else None
     rules = [rule for rule in algorithm.rules if rule != JOINT or sharpness is not None]
-    usual = usual_rule(algorithm.headline, rules)
+    usual = default_rule(algorithm.headline, rules)
     measured = line.get("validation", {}).get("rules", {})
     order = dict.fromkeys([algorithm.headline, *rules])
     accuracies = {rule: measured[rule]["accuracy"] for rule in order if rule in measured and rule in rules}
     if accuracies and line["validation"]["samples"]:
         best = max(accuracies, key=lambda rule: accuracies[rule])  # the first wins ties
-        probability = usual_rule(best, rules).probability
+        probability = default_rule(best, rules).probability
         calibration = measured.get(probability, {}).get("calibration")
         usual = Recommendation(
             rule=best,

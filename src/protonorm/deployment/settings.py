@@ -24,7 +24,7 @@ from pydantic import (
 from protonorm.core.settings import sentences
 from protonorm.core.text import shortened, visible
 from protonorm.core.training import Training
-from protonorm.core.types import LARGEST, Count, Format, Fraction, shown
+from protonorm.core.types import MAX_INT, Count, Format, Fraction, shown
 from protonorm.models import FROZEN, is_frozen
 
 SHOWN = 8  # maximal number of names listed in a message
@@ -163,8 +163,8 @@ class FederationSettings(Settings):
     bind: Host = "0.0.0.0"  # address that the server listens at: by default all of the machine
     port: Port = PORT
     quorum: Fraction = 0.5  # share of the clients that must answer for a round to count
-    deadline: Annotated[float, Gt(0), Le(LARGEST), AllowInfNan(False)] = 600.0  # seconds that clients have in a round
-    grace: Annotated[float, Gt(0), Le(LARGEST), AllowInfNan(False)] | None = None  # seconds for others once a quorum
+    deadline: Annotated[float, Gt(0), Le(MAX_INT), AllowInfNan(False)] = 600.0  # seconds that clients have in a round
+    grace: Annotated[float, Gt(0), Le(MAX_INT), AllowInfNan(False)] | None = None  # seconds for others once a quorum
     # has answered; None: as long again as the quorum took, and 30 seconds at least
     patience: Count = 3  # consecutive rounds after which a late or refused client is set aside
     metrics_port: Port | None = None  # Prometheus port, on the loopback address only; None: no metrics

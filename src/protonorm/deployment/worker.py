@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from protonorm import __version__
-from protonorm.core.frames import LARGEST_HEADER, BadFrame, split
+from protonorm.core.frames import MAX_HEADER, BadFrame, split
 from protonorm.core.text import shortened
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.client_folder import ClientFolder
@@ -46,7 +46,7 @@ def run_client(
     Data and network are read and checked against the agreement before the client connects.
     """
     node, bundle = folder.node(), folder.bundle
-    largest = largest_request(bundle.terms) + LARGEST_HEADER
+    largest = largest_request(bundle.terms) + MAX_HEADER
     connection = Connection(bundle.host, bundle.port, *folder.tls, largest, largest_answer(bundle.terms))
     with ended_by_signal():
         try:
